@@ -1,17 +1,17 @@
-//! The worker to which a flow belongs: a function of its two ends, the same for sent and received
-//! packets ([`of_ends`]), and a program for the kernel ([`program`]).
+//! The worker that a flow belongs to: a function of the flow's two ends, the same for sent and
+//! received packets ([`of_ends`]), and a program for the kernel ([`program`]).
 
 use std::net::IpAddr;
 
 use crate::classic::Instruction;
 
-/// Multipliers: odd, so that no bit is lost; the golden ratio, and primes of the kind that xxHash
-/// uses.
+/// Multipliers. They are odd, so that no bit is lost: the golden ratio, and primes of the kind that
+/// xxHash uses.
 const ADDRESS_FACTOR: u32 = 0x9e37_79b1;
 const PORT_FACTOR: u32 = 0x85eb_ca77;
 const FINAL_FACTOR: u32 = 0xc2b2_ae3d;
 
-/// The worker, below `workers`, of the flow between two ends (address and port), in either order.
+/// The worker (below `workers`) of the flow between two ends (address and port), in either order.
 #[inline]
 pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     if workers < 2 {
@@ -21,7 +21,7 @@ pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     from_sums(words, u32::from(one.1) + u32::from(other.1), workers)
 }
 
-/// As [`of_ends`], from the sum of the 32-bit words of both addresses and the sum of both ports.
+/// As [`of_ends`], given the sum of the 32-bit words of both addresses and the sum of both ports.
 #[inline]
 pub fn from_sums(addresses: u32, ports: u32, workers: u32) -> u32 {
     let mixed =
@@ -41,7 +41,7 @@ fn words(address: IpAddr) -> u32 {
     }
 }
 
-/// The form of the packet that a program reads.
+/// The form in which a program sees the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketView {
     /// The octets of an Ethernet frame.
@@ -82,7 +82,7 @@ pub fn program(workers: u32, sight: PacketView) -> Vec<Instruction> {
     };
     let mut all = vec![plain(size, kind)];
     all.extend(of_packet(network, workers));
-    // Reads the protocol after a VLAN tag.
+    // After a VLAN tag, reads the protocol.
     let mut tagged = vec![plain(LOAD_HALF, network.wrapping_add(2))];
     tagged.extend(of_packet(network.wrapping_add(4), workers));
     tagged.push(plain(RETURN, 0));
@@ -93,8 +93,8 @@ pub fn program(workers: u32, sight: PacketView) -> Vec<Instruction> {
     all
 }
 
-/// Returns the worker if the accumulator holds the protocol number of IPv4 or IPv6; otherwise the
-/// program continues after it.
+/// Returns the worker if the accumulator holds the EtherType of IPv4 or IPv6; otherwise the program
+/// continues.
 fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
     let mut all = Vec::new();
     let ways = [
@@ -159,7 +159,7 @@ fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, jt: 0, jf: 0, k }
 }
 
-/// Jumps over `then` instructions if the accumulator is `k`, else over `otherwise`.
+/// Jumps over `then` instructions if the accumulator is `k`, otherwise over `otherwise`.
 fn equal(k: u32, then: usize, otherwise: usize) -> Instruction {
     let over = |n: usize| u8::try_from(n).expect("blocks are short");
     Instruction { code: IF_EQUAL, jt: over(then), jf: over(otherwise), k }

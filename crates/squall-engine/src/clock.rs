@@ -8,7 +8,7 @@ use squall_units::{Nanos, Picos};
 /// Time as a worker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`; the run starts at this instant.
+    /// `CLOCK_MONOTONIC`; the run starts at this time.
     Real(Nanos),
     /// Time jumps to the next due time: as fast as the machine allows, with the same result on each
     /// run.

@@ -372,8 +372,8 @@ impl Player {
         let now = self.now(watch);
         self.servers_until.get_or_insert(now + self.drain);
         self.stopped = true;
-        // Servers alone stop at once, because their clients are on another node and might never
-        // end.
+        // A side with only servers stops at once, because their clients are on another node and
+        // might never end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
             port.side.stop(port.traffic(now));
         }

@@ -76,7 +76,7 @@ pub(crate) struct Driver {
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,
-    /// By stream: whether it is held because of the link.
+    /// Per stream: whether it is held because of the link.
     held: Vec<bool>,
     /// By how much each stream's schedule was moved, in picoseconds.
     moved: Vec<u64>,
@@ -321,8 +321,7 @@ impl Driver {
         )
     }
 
-    /// Whether sending is over. Frames that were due before the returned instant are
-    /// late.
+    /// Whether sending is over. Frames that were due before the returned time are late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
         let next = self.layout.next_due(&m);

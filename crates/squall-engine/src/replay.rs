@@ -123,7 +123,7 @@ impl Warp {
                 let ahead = u128::from(ahead) * u128::from(self.den) / u128::from(self.num);
                 u128::from(self.at) + ahead
             }
-            // A change of speed does not make frames that were already late later.
+            // A change of speed does not increase the lateness of frames that are already late.
             None => self.at.saturating_sub(self.from - due).into(),
         };
         u64::try_from(real).unwrap_or(u64::MAX)

@@ -44,7 +44,7 @@ pub(crate) trait Source {
     /// Whether it sends nothing more without a further command.
     fn is_done(&self) -> bool;
 
-    /// Whether it answers received frames, so that a frame must wake it.
+    /// Whether it answers received frames; if so, a received frame must wake the worker.
     fn reacts(&self) -> bool {
         false
     }
@@ -430,12 +430,12 @@ impl Outlet {
         self.queue.reads_due()
     }
 
-    /// Takes back frames that the port took ahead of their time. Returns their number.
+    /// Takes frames back that the port took ahead of their time. Returns their number.
     pub fn take_back(&mut self) -> usize {
         self.queue.take_back()
     }
 
-    /// Segments and octets that left of a refused GSO frame: see [`crate::cut`].
+    /// For a refused GSO frame, the segments and octets that have left: see [`crate::cut`].
     pub fn partly_sent(&self, cut: Cut) -> (u64, u64) {
         crate::cut::partly_sent(&*self.queue, cut)
     }

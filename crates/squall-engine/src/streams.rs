@@ -54,7 +54,7 @@ impl Streams {
         }
     }
 
-    /// Takes the streams of a port that has an outlet here: see [`Transmitter::load`].
+    /// Takes the streams of a port that has an outlet on this worker: see [`Transmitter::load`].
     pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;

@@ -670,7 +670,7 @@ impl Running {
         &self.plan
     }
 
-    /// Names of all streams by number; streams added during the run come last.
+    /// Names of all streams, by number; streams added during the run come last.
     pub fn stream_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|n| n.0.as_str())
     }
@@ -819,7 +819,7 @@ impl Running {
         })
     }
 
-    /// The stream of this name, or the streams of the group of this name.
+    /// The stream with this name, or the streams of the group with this name.
     fn chosen(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let in_group =
             |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
@@ -832,8 +832,8 @@ impl Running {
         }
     }
 
-    /// The template of this name, or those of the mix of this name; none if it is the name of a
-    /// stream or group.
+    /// The template with this name, or the templates of the mix with this name; none if it is the
+    /// name of a stream or group.
     fn templates(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let Some(flows) = &self.plan.flows else { return Ok(Vec::new()) };
         if self.chosen(name).is_ok() {
@@ -890,6 +890,9 @@ impl Running {
     }
 
     /// Resumes parts; names as in [`Running::pause`].
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
         self.broadcast_parts(name, &Action::Resume)
     }

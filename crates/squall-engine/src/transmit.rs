@@ -133,7 +133,7 @@ struct InRow {
 enum Due {
     /// Not stored: the frames have no gaps.
     AtOnce,
-    /// Only the first and the last are stored; the others lie between them at equal distances.
+    /// Only the first and the last are stored; the others are between them, at equal intervals.
     Evenly,
     Each,
 }
@@ -707,7 +707,7 @@ impl Transmitter {
             self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
             Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
             if let (Clock::Virtual, Some((_, end))) = (self.clock, self.ended.last()) {
-                // Another stream may be due before this one from there on.
+                // From there on, another stream may be due before this one.
                 horizon = horizon.min(end.0.saturating_sub(1));
             }
         }
@@ -958,8 +958,8 @@ impl Transmitter {
         }
     }
 
-    /// Drops the next frame of the batch, but only the unsent part of a GSO frame. Returns the number
-    /// of frames dropped.
+    /// Drops the next frame of the batch, or only the unsent part if it is a GSO frame. Returns the
+    /// number of frames dropped.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
@@ -1033,7 +1033,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // Frames in a device without a link never leave it: that is not an error of the run.
+        // A device without a link never sends its frames, which is not an error of the run.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
@@ -1045,7 +1045,7 @@ impl Transmitter {
         PortTx { pacing, ..self.counters.clone() }
     }
 
-    /// Counters of every stream here; without `full`, without histograms.
+    /// Counters of every stream on this worker, with histograms if `full`.
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {
         let one = |s: &Sender| StreamTx {
             number: s.number,
@@ -1079,7 +1079,7 @@ impl Sender {
         self.timeline.due().filter(|due| due.0 < self.until)
     }
 
-    /// Sets the begin of the stream, `at` plus the start delay, and its end. Returns the begin.
+    /// Sets the start of the stream (`at` plus the start delay) and its end. Returns the start.
     fn begin(&mut self, at: Picos) -> Picos {
         let begin = at.0.saturating_add(self.plan.start.0);
         self.until = self.plan.lasts.map_or(u64::MAX, |lasts| begin.saturating_add(lasts.0));

@@ -34,8 +34,8 @@ use crate::{
     supervisor::end_of,
 };
 
-/// Counters of the frames that one source sends on one port on one worker. Frames that the port
-/// took and did not give back; octets include the FCS.
+/// Counters of the frames that one source sends on one port on one worker. Counts frames that the
+/// port took and did not give back; octets include the FCS.
 #[derive(Clone, Debug, Default)]
 pub struct PortTx {
     pub port: usize,

@@ -1,4 +1,4 @@
-//! The flows or sources that one receiving queue sees, in bounded memory.
+//! The flows or sources that one receive queue sees, in bounded memory.
 
 use squall_program::signature::Signature;
 use squall_stats::EqualBins;
@@ -16,13 +16,14 @@ pub enum By {
     /// By addresses, protocol and ports.
     #[default]
     Flow,
-    /// By source address only; sequence numbers are not searched, because each flow has its own.
+    /// By source address only. Sequence numbers are not searched for, because each flow of a source
+    /// has its own.
     Source,
     /// No grouping.
     None,
 }
 
-/// `flow`, `source`, `none`.
+/// Parses `flow`, `source` or `none`.
 impl std::str::FromStr for By {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -39,12 +40,12 @@ impl std::str::FromStr for By {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     pub by: By,
-    /// Most flows; frames of further ones are counted together.
+    /// Most flows; frames of further flows are counted together.
     pub limit: usize,
     pub pace: Pace,
     pub sequence: Wanted,
     pub wall: WallOffset,
-    /// Whether Squall's senders may restart. They do not while this process is the sender.
+    /// Whether Squall's senders may restart, which they do not while this process is the sender.
     pub restarts: bool,
 }
 
@@ -76,10 +77,10 @@ pub struct Flows {
     /// The link type of the frames.
     link: Link,
     bins: Option<EqualBins>,
-    /// All frames together; their gaps are [`crate::Receiver::gaps`].
+    /// All frames together; their gaps are in [`crate::Receiver::gaps`].
     pub total: Traffic,
     pub table: FlowTable<FlowRx>,
-    /// Flows for which there was no room.
+    /// Frames of flows that did not fit the table.
     pub rest: Traffic,
     /// Greatest common divisor of the first gaps: the resolution of the time stamps. 0: no gaps
     /// yet.
@@ -88,7 +89,7 @@ pub struct Flows {
     trusted: Option<u16>,
 }
 
-/// The flows with most octets, for a live view.
+/// The flows with the most octets, for a live view.
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
     /// Number of flows in the table.
@@ -102,7 +103,7 @@ pub struct TopFlow {
     pub key: FlowKey,
     pub packets: u64,
     pub octets: u64,
-    /// Missing sequence numbers; `None`: the packets have none.
+    /// Number of missing sequence numbers; `None` if the packets have none.
     pub missing: Option<u64>,
 }
 
@@ -111,12 +112,12 @@ pub struct TopFlow {
 pub struct FlowCount {
     pub key: FlowKey,
     pub packets: u64,
-    /// With FCS.
+    /// Octets, including the FCS.
     pub octets: u64,
     /// Times of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
-    /// Missing sequence numbers; `None`: the packets have no known ones.
+    /// Number of missing sequence numbers; `None` if the packets have no known ones.
     pub missing: Option<u64>,
 }
 
@@ -147,7 +148,7 @@ impl Flows {
         Self { link, ..self }
     }
 
-    /// Counts a frame; `len` octets with FCS.
+    /// Counts a frame of `len` octets with FCS.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], len: u64, time: Nanos) {
         let s = &self.settings;
@@ -198,7 +199,7 @@ impl Flows {
     }
 
     /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
-    /// Flows keep their positions in the table, so that consecutive parts cover all.
+    /// Flows keep their index in the table, so consecutive calls cover all flows.
     pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
         let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
             key: flow.key,
@@ -214,12 +215,12 @@ impl Flows {
         self.table.iter().skip(from).take(most).map(count).collect()
     }
 
-    /// The resolution of the time stamps in nanoseconds; `None`: no gap has been seen.
+    /// The resolution of the time stamps in nanoseconds; `None` if no gap has been seen.
     pub fn resolution(&self) -> Option<Nanos> {
         (self.resolution > 0).then_some(Nanos(self.resolution))
     }
 
-    /// The `n` flows with most octets.
+    /// The `n` flows with the most octets.
     pub fn top(&self, n: usize) -> TopFlows {
         let mut top: Vec<_> = self.table.iter().collect();
         let order =
@@ -247,7 +248,7 @@ pub fn source(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// Euclid's algorithm; every number divides 0.
+/// Euclid's algorithm, in which every number divides 0.
 fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

@@ -1,4 +1,4 @@
-//! Packets as other tools send them: which are recognized, and their counters.
+//! Packets as other tools send them: which of them are recognized, and how they are counted.
 
 use proptest::prelude::*;
 use squall_measure::{
@@ -25,7 +25,7 @@ fn timeval(ns: u64) -> [u8; 8] {
     [s.to_be_bytes(), us.to_be_bytes()].concat().try_into().unwrap()
 }
 
-/// A packet numbered as by `kind`: number `sequence`, sent at `ns`.
+/// A packet numbered as in `kind`: number `sequence`, sent at `ns`.
 fn packet(kind: Kind, sequence: u64, ns: u64) -> Vec<u8> {
     let number = (sequence as u32).to_be_bytes();
     let payload = match kind {
@@ -79,7 +79,7 @@ fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Rec
     flow.value.sequence.clone()
 }
 
-/// Numbers in order of arrival, one per 20 ms, each sent on time.
+/// Receives packets with these numbers in order of arrival, one per 20 ms, each sent on time.
 fn known(kind: Kind, numbers: impl IntoIterator<Item = u64>) -> Box<Sequenced> {
     let frames = numbers.into_iter().enumerate();
     let frames =
@@ -158,7 +158,7 @@ fn a_sender_that_begins_anew_has_lost_nothing() {
         let Recognition::Known(known) = seen(Wanted::Auto, first.chain(second)) else {
             panic!("{kind:?}")
         };
-        // RTP needs a second packet as proof, and the first is not counted.
+        // RTP needs a second packet as proof, and the first one is not counted.
         let proof = u64::from(kind == Kind::Rtp);
         assert_eq!(
             (known.sequence.restarts(), known.sequence.missing_so_far()),
@@ -224,7 +224,7 @@ fn a_clock_elsewhere_gives_variation_and_no_delay() {
         (SenderClock::Other, 0, 0)
     );
     assert_eq!((known.delay.ipdv().count(), known.delay.ipdv().min()), (99, 5000));
-    // The offset from the wall clock is given: the sender uses the wall clock.
+    // The offset from the wall clock is known, and the sender uses the wall clock.
     let wall = Some((START - 77_000_000_000) as i64 + 1000);
     let mut flows = Flows::new(&FlowSettings { wall, ..FlowSettings::default() }, None);
     frames.for_each(|(frame, time)| flows.observe(&frame, 64, Nanos(time)));
@@ -269,7 +269,7 @@ fn other_counters_are_not_taken_for_any_kind() {
             "{at}"
         );
     }
-    // A counter in place of iperf3's microseconds and another after it; and a clock that stops.
+    // A counter where iperf3 has microseconds, and another after it; then a clock that stops.
     for step in [0, 1] {
         let frames = (0..200u32).map(|n| {
             let payload = [[0; 4], (n * step).to_be_bytes(), n.to_be_bytes(), [7; 4]].concat();

@@ -11,8 +11,7 @@ pub struct Reading {
     pub ticks: u64,
 }
 
-/// Converts a device's ticks to `CLOCK_MONOTONIC`, by the line through the first reading and the
-/// last.
+/// Converts a device's ticks to `CLOCK_MONOTONIC`, linearly through the first and the last reading.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceClock {
     first: Reading,

@@ -181,7 +181,8 @@ enum Direction {
     In,
     /// Frames that this host sends, by any socket except those that bypass the qdisc (`bypass`).
     Out,
-    /// Both directions; each frame once on a loopback interface, where every sent frame arrives.
+    /// Both directions; on a loopback interface, where every sent frame arrives, each frame only
+    /// once.
     Both,
 }
 
@@ -448,8 +449,8 @@ impl Port for PacketPort {
         socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Every worker has another queue, so no flow belongs to this one: it continues to drop
-            // all frames.
+            // Every worker already has a queue, so no flow belongs to this one: it continues to
+            // drop all frames.
             return Ok(ring);
         }
         if self.options.rx_queues > 1 {
@@ -582,7 +583,7 @@ struct PacketTx {
 }
 
 /// struct virtio_net_hdr, in the machine's byte order: the work on a frame that is left to the
-/// kernel, or that the kernel left undone.
+/// kernel, or that the kernel has left undone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct VirtioHeader {
@@ -728,7 +729,7 @@ impl VirtioHeader {
             {
                 Cut { size: self.gso_size, transport, payload }
             }
-            // After longer headers (tunnels) it stays one frame.
+            // A frame with longer headers (tunnels) is not cut.
             _ => Cut::WHOLE,
         }
     }
@@ -944,7 +945,7 @@ struct Ring {
 /// The form in which frames of the ring are returned.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// The most octets of a frame to return; the kernel may deliver more.
+    /// Most octets of a frame to return; the kernel may deliver more.
     snaplen: u32,
     cooked: bool,
     /// Whether frames that this host sends may be among the frames.
@@ -957,7 +958,7 @@ impl View {
     }
 }
 
-/// Octets that hold all headers by which a GSO frame is cut: `Cut` keeps their lengths in a `u8`.
+/// Octets that include all headers needed to cut a GSO frame: `Cut` stores their lengths in a `u8`.
 const GSO_HEADERS: u32 = 256;
 /// Distance of the prefetch, in frames. For frames of one size the header can be located ahead,
 /// because distances are equal; for mixed sizes the hardware prefetcher finds the headers.

@@ -12,7 +12,7 @@ use libloading::Library;
 use squall_bpf::classic::{Filter, Instruction, KERNEL_INSTRUCTIONS};
 use squall_port::{ETHERNET, PortFacts, Tags};
 
-/// Octets kept by default, as by tcpdump: more than any frame has.
+/// Octets kept by default, as in tcpdump: more than any frame has.
 pub const SNAPLEN: u32 = 262_144;
 
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +196,7 @@ struct Handle {
     pcap: &'static Libpcap,
 }
 
-/// Limits the time of the compilation, which in libpcap grows with the square of the length.
+/// Limits the compilation time, because libpcap's grows with the square of the length.
 fn check_length(expression: &str) -> Result<(), FilterError> {
     if expression.len() <= MAX_EXPRESSION {
         return Ok(());
@@ -380,8 +380,8 @@ pub(crate) struct SocketView {
     pub loopback: Option<u32>,
     /// Passes only frames that this host sends.
     pub outgoing_only: bool,
-    /// Frames arrive without their link-layer header; the port puts a LINKTYPE_LINUX_SLL2 one in
-    /// front.
+    /// Frames arrive without their link-layer header; the port prepends a LINKTYPE_LINUX_SLL2
+    /// header.
     pub cooked: bool,
     /// Keep at least this number of octets of a matching frame, even if the program returns fewer.
     pub min_keep: u32,

@@ -38,8 +38,8 @@ use crate::{
 /// The two interfaces of a lab, which are each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the
-/// permission to control the interface anyway.
+/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the permission to
+/// control the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
@@ -319,8 +319,9 @@ fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
     Ok(())
 }
 
-/// sysfs shows the interfaces of the namespace in which it was mounted, so programs that read
-/// /sys/class/net need a new mount. If the kernel or container forbids the mount, nothing changes.
+/// Mounts a new sysfs for programs that read /sys/class/net: a sysfs shows the interfaces of the
+/// namespace in which it was mounted. If the kernel or container forbids the mount, nothing
+/// changes.
 fn show_own_sysfs() {
     if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
         let _ = sys::mount_sysfs();

@@ -345,7 +345,7 @@ fn generic_attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(message.get(GENERIC_HEADER_LEN..).unwrap_or_default())
 }
 
-/// Sends a request and passes the body of each message of the answer to `each`.
+/// Sends a request and passes the body of each message in the answer to `each`.
 fn exchange(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     socket.send(&request.finish())?;
     let mut buffer = vec![0; 1 << 16];

@@ -400,13 +400,13 @@ pub fn kill(pid: u32, signal: c_int) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Returns 0 in the child, which has one thread, as its parent must have.
+/// Returns 0 in the child. The parent must have only one thread; so has the child.
 pub fn fork() -> io::Result<u32> {
     // SAFETY: the parent has a single thread, so no lock is held by a thread that the child lacks.
     check(unsafe { libc::fork() }).map(|pid| pid as u32)
 }
 
-/// The kernel kills this process when its parent ends.
+/// Makes the kernel kill this process when its parent ends.
 pub fn set_parent_death_signal() -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)

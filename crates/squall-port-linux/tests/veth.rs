@@ -308,7 +308,7 @@ fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
             let frame = batch.frame(i, 60, Nanos::ZERO);
             frame.fill(0);
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // IPv4 and UDP, because the kernel's fanout finds flows by them.
+            // IPv4 and UDP headers, because the kernel's fanout distinguishes flows by them.
             frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
             frame[16..18].copy_from_slice(&[0, 46]);
             frame[22..24].copy_from_slice(&[64, 17]);

@@ -826,7 +826,7 @@ mod tests {
         assert_eq!(numbers, (0..11_000).filter(|n| !lost(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the link dropped 1000 of 11000 frames"), "{notes:?}");
 
-        // The expected share of lost frames is 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5 on
+        // The expected fraction of lost frames is 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5 on
         // average.
         let law = "lose=gilbert:0.02:0.2,seed=3";
         let (received, _) = paced("fault-gilbert-random", law, 200_000, 1000);

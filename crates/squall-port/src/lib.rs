@@ -328,7 +328,7 @@ pub trait TxQueue: Send {
 /// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxOutcome {
-    /// It left at this time of the engine's clock (`CLOCK_MONOTONIC`).
+    /// It left at this time on the engine's clock (`CLOCK_MONOTONIC`).
     Left(Nanos),
     /// It did not leave. The text is the reason, as in counters.
     Lost(&'static str),

@@ -169,7 +169,7 @@ impl Room {
         octets: u64,
         space: impl FnOnce() -> io::Result<Option<Space>>,
     ) -> io::Result<()> {
-        // A file system that does not answer does not count as full.
+        // If the file system's free space is unknown, it does not count as full.
         let Ok(Some(space)) = space() else {
             self.left = *CHECK_INTERVAL.end();
             return Ok(());

@@ -163,13 +163,13 @@ struct Bent {
 }
 
 impl Gap {
-    /// The gap of a rate of `num / den` frames per second.
+    /// The gap for a rate of `num / den` frames per second.
     pub fn from_pps(num: u64, den: u64) -> Self {
         let (n, d) = reduced(u128::from(den) * 1_000_000_000_000, u128::from(num));
         Self::PerFrame { num: n, den: d }
     }
 
-    /// The gap of a rate of `num / den` bits per second. Counts the FCS, and on layer 1 also
+    /// The gap for a rate of `num / den` bits per second. Counts the FCS, and on layer 1 also
     /// preamble and interframe gap.
     pub fn from_bps(num: u64, den: u64, layer1: bool) -> Self {
         let (n, d) = nearest(u128::from(den) * 8_000_000_000_000, u128::from(num));

@@ -364,7 +364,7 @@ mod tests {
     fn steps_and_ramps_pass_what_lies_below_them() {
         // 0 to 100 in 2 s, 100 for 1 s, a step to 50 and 2 s there, to 200 in 1 s.
         let shape = shape(&[(2000, 100), (1000, 100), (0, 50), (2000, 50), (1000, 200)], 200);
-        // The passed load, in seconds of the full level.
+        // The load that has passed, in seconds at the full level.
         for (ms, passed_ms) in [
             (0, 0),
             (1000, 125),

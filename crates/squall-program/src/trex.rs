@@ -25,7 +25,7 @@ pub struct Header {
     pub mark: TrexMark,
     /// Index of the frame in its stream, modulo 2^32.
     pub sequence: u32,
-    /// The sender's clock: nanoseconds from Squall, CPU ticks from TRex.
+    /// Time on the sender's clock: in nanoseconds from Squall, in CPU ticks from TRex.
     pub time: u64,
 }
 

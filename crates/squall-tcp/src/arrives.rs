@@ -903,7 +903,7 @@ impl<A: Application> Stack<A> {
     fn out_of_order(&mut self, flow: u32, at: u32, octets: &[u8], fin_at: Option<u32>) {
         let class = self.core.class(flow);
         let limit = u64::from(class.tunables.reassembly);
-        // The flow may use its own share and the rest of the stack's limit.
+        // The flow may use its own limit, as far as the stack's limit has room left.
         let left = self.core.settings.reassembly.saturating_sub(self.core.reassembly_used);
         let ahead = &mut self.core.make_extra(flow).reassembly;
         let before = ahead.cost();

@@ -21,12 +21,12 @@ use crate::{
     wheel::{Link, Links, Wheel, tick, ticks},
 };
 
-/// Limit of pending answers to packets that belong to no flow. A flood of them would otherwise use
+/// Most pending answers to packets that belong to no flow. A flood of them would otherwise use
 /// memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
 /// Most outstanding octets: a quarter of the sequence space, the largest window of RFC 7323 §2.3.
-/// Comparisons modulo 2^32 need less than half.
+/// Comparisons modulo 2^32 need less than half of the space.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
 /// Most received octets that may stay unacknowledged: the size of a GRO packet.

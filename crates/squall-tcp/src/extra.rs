@@ -1,4 +1,5 @@
-//! State that only some flows need: several pieces in flight, out-of-order data, loss recovery.
+//! State that only some of the flows need: several pieces in flight, out-of-order data, loss
+//! recovery.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Parses and writes IP packets. Every check is made once, on receipt.
+//! Parses and writes IP packets. Every check is made only once, on receipt.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,7 +36,7 @@ pub(crate) enum Reject {
     Protocol,
 }
 
-/// Addresses of a packet: `local` is the destination of a received one and the source of a sent
+/// Addresses of a packet: `local` is the destination of a received packet, and the source of a sent
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {

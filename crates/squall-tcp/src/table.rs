@@ -33,7 +33,7 @@ struct Old {
 /// Slots of a new table: 16 KiB, half of a first-level cache.
 const MIN_SLOTS: usize = 1 << 12;
 /// Slots of the smaller table visited per insertion. Any number from two on empties it before the
-/// larger one is half full; 16 keeps the time with two tables short.
+/// larger one is half full; 16 shortens the time in which there are two tables.
 const MOVES_PER_INSERT: usize = 16;
 
 impl Slots {

@@ -27,7 +27,7 @@ pub struct Tunables {
     pub window: u32,
     /// Offered window scale (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not sent.
     pub wscale: Option<u8>,
-    /// Out-of-order octets buffered per flow; at most `window`.
+    /// Most out-of-order octets buffered per flow; at most `window`.
     pub reassembly: u32,
     /// Offer and use selective acknowledgments (RFC 2018, 6675).
     pub sack: bool,
@@ -254,7 +254,7 @@ pub struct Settings {
     /// Longest IP packet that the output accepts together with instructions for cutting it, at most
     /// 65,535; 0: none.
     pub gso_max_size: u16,
-    /// Out-of-order octets buffered by all flows together.
+    /// Most out-of-order octets buffered, over all flows.
     pub reassembly: u64,
     /// Challenge ACKs per second (RFC 5961 §7); also the limit on answers to segments outside of
     /// the window.

@@ -157,8 +157,8 @@ impl Stream {
         from..self.octets.len()
     }
 
-    /// All data, with the earliest time that is consistent with its order: data that was captured
-    /// late must have been sent before the data after it.
+    /// All data in order, each part with the earliest time of itself and the parts after it: data
+    /// that was captured late must have been sent before the data after it.
     pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, StreamPart)> {
         let mut parts = vec![];
         let first = if self.first_seq.is_some() {

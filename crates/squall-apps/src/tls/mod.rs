@@ -27,7 +27,7 @@ pub(crate) use session::{Layer, SESSION};
 
 use crate::{TlsSettings, TlsSettingsError, TlsVersion};
 
-/// Initial configuration of both sides' sessions, shared by all flows and workers.
+/// Initial configuration for the sessions of both sides, shared by all flows and workers.
 #[derive(Clone, Debug)]
 pub struct Tls {
     settings: Arc<TlsSettings>,

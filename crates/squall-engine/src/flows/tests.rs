@@ -22,7 +22,7 @@ fn pool(range: &str) -> Pool {
     }
 }
 
-/// HTTP-like: 100 octets in the request, `answer` in the response.
+/// An HTTP-like load: 100 octets in the request, `answer` octets in the response.
 fn load(arrival: Arrival, answer: usize) -> Load {
     let body = "x".repeat(answer);
     let template = Template {

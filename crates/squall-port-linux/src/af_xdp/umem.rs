@@ -16,8 +16,8 @@ use crate::sys::{Map, Socket};
 const MIN_ALIGNED_SLOT: usize = 128;
 /// Headroom that the kernel keeps in a chunk before a received frame (`XDP_PACKET_HEADROOM`).
 pub const RX_HEADROOM: usize = 256;
-/// Odd numbers of cache lines: at 2048 and 4096 the same field of all chunks falls into a few sets
-/// of the cache (docs/adr/0007-slots.md).
+/// Odd numbers of cache lines: with strides of 2048 and 4096, the same field of all chunks falls
+/// into a few cache sets (docs/adr/0007-slots.md).
 const SMALL_CHUNK: usize = 2112;
 const LARGE_CHUNK: usize = 4032;
 const PAGE: usize = 4096;
@@ -146,7 +146,7 @@ impl Direction {
 }
 
 impl Umem {
-    /// Makes the memory and binds it to a queue, with one direction at first.
+    /// Makes the memory and binds it to a queue, initially with one direction.
     ///
     /// # Errors
     /// EBUSY: the queue has another owner. ENOBUFS: more memory than this user may lock.
@@ -199,7 +199,7 @@ impl Umem {
         umem.side(first, None)
     }
 
-    /// Opens the other direction, with a socket of its own that shares the memory.
+    /// Opens the other direction, with its own socket, which shares the memory.
     pub fn second(self: &Arc<Self>, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let socket = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         socket.set(libc::SOL_XDP, direction.ring().0, self.layout.ring_size(direction))?;

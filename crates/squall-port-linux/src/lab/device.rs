@@ -28,8 +28,8 @@ pub struct Side {
     pub tester_mac: &'static str,
     pub device: &'static str,
     pub device_mac: &'static str,
-    /// A network of RFC 2544 (appendix C.2.2) or RFC 5180 (section 8), the device's address in it,
-    /// and the first of the tester's addresses.
+    /// A network from RFC 2544 (appendix C.2.2) or RFC 5180 (section 8), the device's address in
+    /// it, and the tester's first address.
     pub ipv4: [&'static str; 3],
     pub ipv6: [&'static str; 3],
 }

@@ -263,7 +263,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
 /// ahead, and to `leave` if frames in flight have to leave before that.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
-    // A frame due at the last reading of the clock needs no new one.
+    // A frame that was due at the last reading of the clock needs no new reading.
     a.load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
     a.call(helper::KTIME_GET_NS).store(U64, R8, word(NOW), R0);
     a.load(U64, R3, R10, DUE).jump_if(Cond::Le, R3, R0, go);

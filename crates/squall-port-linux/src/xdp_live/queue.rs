@@ -43,8 +43,8 @@ pub struct LiveTx {
     interface: String,
     layout: Layout,
     meta: Vec<TxMeta>,
-    /// Numbers of frames: the next to be reported, the next to be put into the ring; `lent` slots
-    /// from there on are lent.
+    /// Number of the next frame to report, and of the next frame to put into the ring; `lent` slots
+    /// from the latter on are lent.
     reported: u64,
     head: u64,
     lent: usize,
@@ -194,7 +194,7 @@ impl LiveTx {
         }
     }
 
-    /// Makes the thread leave the call when the ring has been empty for long.
+    /// Makes the thread leave the call when the ring has been empty for a while.
     fn rest_if_idle(&mut self) {
         if self.runner.wanted.load(Ordering::Relaxed) {
             let now = monotonic();
@@ -208,7 +208,7 @@ impl LiveTx {
         self.shared.interrupt();
     }
 
-    /// Returns the reason why nothing more will leave, if there is one.
+    /// Returns an error if nothing more will leave.
     fn trouble(&mut self) -> io::Result<()> {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {

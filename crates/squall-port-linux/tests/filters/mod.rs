@@ -43,7 +43,7 @@ const EXPRESSIONS: [&str; 29] = [
     "ether[12:2] = 0x8100",
     "ether dst 02:00:00:00:00:09",
     "ip6 and udp",
-    // libpcap's optimizer would make these match no frame, all frames and no frame.
+    // With libpcap's optimizer, these would match no frame, all frames and no frame, respectively.
     "len >= 2147483648 & 2147483648 or len < 0 | 2147483648",
     "len <= 4294967295 & 2147483647 and len > 2147483647 + 0",
     "1/2=1/3&&1>4/5&&1>6/7",
@@ -216,7 +216,8 @@ pub fn the_kernel_and_tcpdump_filter_alike() -> Outcome {
             let (kernel, user, tcpdump) =
                 (count(&mut *kernel, None)?, count(&mut *user, Some(&filter))?, tcpdump.end()?);
             assert_eq!(kernel, tcpdump, "{expression:?}: ours and tcpdump's");
-            // A filter cannot see the tag, which the kernel has taken off: tested below.
+            // A filter cannot see the tag, which the kernel has stripped; that case is tested
+            // below.
             if expression != "ether[12:2] = 0x8100" {
                 assert_eq!(user, tcpdump, "{expression:?}: in user space and tcpdump's");
             }
@@ -240,7 +241,7 @@ pub fn the_engine_runs_programs_too_long_for_the_kernel() -> Outcome {
         insn(0x06, 0, 0, 0),
     ]);
     let long = Filter { program: classic::Filter::new(long)?, ..chain.clone() };
-    // Tags are set aside. Later fragments have no UDP header, but its protocol number.
+    // Tags are removed first. Later fragments lack the UDP header, but have its protocol number.
     let is_udp = |frame: &&Vec<u8>, versions: &[u8]| {
         let is_tag = |at: usize| matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]);
         let at = if is_tag(12) { 18 } else { 14 };
@@ -279,7 +280,7 @@ pub fn a_filter_shortens_gso_frames_and_tagged_ones_alike() -> Outcome {
                 "cut in the same way, of the same length"
             );
             let kept = whole.0.len().min(snaplen as usize);
-            // A frame with a missing checksum lacks it in both.
+            // If a frame lacks a checksum, both results lack it.
             assert!(cut.0 == whole.0[..kept], "the first {snaplen} octets, tags counted");
         }
     }
@@ -310,7 +311,7 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
     Ok(())
 }
 
-/// The number of this test's frames received, and of those that this host sent.
+/// How many of this test's frames were received, and how many of these this host had sent.
 fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
     let (mut all, mut out, mut silent) = (0, 0, 0);
     while silent < 50 {

@@ -1,5 +1,5 @@
-//! Tests xdp_live's transmit queue over a veth pair whose other end receives by af_xdp: its program
-//! makes the peer use NAPI.
+//! Tests xdp_live's transmit queue over a veth pair whose other end receives with af_xdp, because
+//! that port's program makes the peer use NAPI.
 
 use std::{ops::Range, process::Command, sync::mpsc, thread, time::Duration};
 

@@ -59,10 +59,10 @@ pub struct Stream<'a> {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub object: Object,
-    /// Raw tracepoints with their programs, which count what the driver took. They share the maps
-    /// of `object`.
+    /// Raw tracepoints with their programs, which count the frames that the driver took. They share
+    /// the maps of `object`.
     pub witnesses: Vec<(&'static str, Object)>,
-    /// The map (its number in `object`) that is the shared memory, and its initial words.
+    /// The number in `object` of the map that is the shared memory, and the map's initial words.
     pub memory: usize,
     pub words: Vec<u64>,
     /// The device map; entry 0 is the interface.

@@ -374,7 +374,7 @@ impl Player<'_> {
             self.local_isn = Some(seen.seq.wrapping_sub(expected.start));
         }
         let exact = self.mode.target == Target::Squall || step.target == Target::Linux;
-        // Where a sender pushes before the end of its data is its choice (RFC 9293 3.9.1.2).
+        // A sender may push anywhere before the end of its data (RFC 9293 3.9.1.2).
         let is_end = expected.end == expected.start || expected.end.wrapping_sub(1) == self.sent;
         let looked_at = if is_end { 0xff } else { !PSH };
         if seen.flags & looked_at != expected.flags & looked_at {
