@@ -206,8 +206,8 @@ class PartReport:
         RFC 3339, UTC.
     status : str
         One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
-        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
-        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
+        counters agree), ``not-valid`` (the run is not valid; see ``reasons``), ``interrupted``
+        (valid until it was stopped before the requested end).
     tx_packets, rx_packets : int
         Frames sent on all ports.
     """
@@ -281,18 +281,18 @@ class Verdict:
     ----------
     status : str
         One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
-        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
-        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
+        counters agree), ``not-valid`` (the run is not valid; see ``reasons``), ``interrupted``
+        (valid until it was stopped before the requested end).
     valid : bool
         Whether ``status`` is ``valid``.
     ended_by : str
         The cause of the run's end. One of ``running`` (the run has not ended), ``done`` (all work
-        was done), ``duration`` (the requested duration was over), ``packets`` (the requested number
+        was done), ``duration`` (the requested duration elapsed), ``packets`` (the requested number
         of packets was reached), ``octets`` (the requested number of octets was reached),
-        ``stopped`` (stopped by a user of the library or of the daemon), ``sigint`` (a signal:
-        SIGINT), ``sigterm`` (a signal: SIGTERM), ``sighup`` (a signal: SIGHUP), ``criterion`` (a
-        criterion of ``abort_if`` held; see ``failed``), ``killed`` (the process was killed; the
-        report has the data that was written before).
+        ``stopped`` (stopped through the library or the daemon), ``sigint`` (the run was stopped by
+        SIGINT), ``sigterm`` (the run was stopped by SIGTERM), ``sighup`` (the run was stopped by
+        SIGHUP), ``criterion`` (a criterion of ``abort_if`` held; see ``failed``), ``killed`` (the
+        process was killed; the report has the data written until then).
     reasons : tuple of Reason
         Reasons why the run is not valid.
     failed : tuple of str
@@ -315,14 +315,14 @@ class Reason(ReasonMethods):
     ----------
     code : str
         One of ``generator-bound`` (frames left late or not at all while the port was free: the
-        sender was the limit), ``starved`` (the sender was ready to run and had no CPU), ``burst``
+        sender was the limit), ``starved`` (the sender was ready to run, but had no CPU), ``burst``
         (more frames left in a window than were due, beyond the allowed excess), ``not-done`` (the
-        requested work was not done), ``one-sided`` (a capture with one direction only was played as
+        requested work was not done), ``one-sided`` (a capture with only one direction was played as
         if it had both), ``link-down`` (the link was down while frames were due), ``port-bound``
-        (frames left late or not at all while the port was full or taking frames), ``port-refused``
-        (the port refused frames, each with a reason), ``port-lost`` (the port or its interface
-        disappeared), ``receiver-bound`` (frames arrived and were dropped before they were read),
-        ``counters-differ`` (the counters of the interface and of this process differ),
+        (frames left late or not at all while the port was full or accepting frames),
+        ``port-refused`` (the port refused frames, each with a reason), ``port-lost`` (the port or
+        its interface disappeared), ``receiver-bound`` (frames arrived and were dropped before they
+        were read), ``counters-differ`` (the counters of the interface and of this process differ),
         ``clocks-differ`` (frames arrived before they were sent).
     text : str
         The reason, with figures.
@@ -824,10 +824,10 @@ class StreamRx:
     Attributes
     ----------
     known_by : str
-        One of ``signature`` (by a signature, which has a sequence number and the time of
-        departure), ``mark`` (by a mark that is the same in all frames: ``lost`` is the number sent
-        less the number received, at the end of the run (0 until then), ``duplicates`` is what was
-        received beyond the number sent, and order and delay are not measured).
+        One of ``signature`` (by a signature with a sequence number and the departure time),
+        ``mark`` (by a mark that is the same in all frames. ``lost`` is the number sent minus the
+        number received, at the end of the run (0 until then). ``duplicates`` is the number received
+        beyond the number sent. Order and delay are not measured).
     ports : tuple of str
         Ports that received it.
     packets, octets : int

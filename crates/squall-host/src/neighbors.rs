@@ -271,13 +271,9 @@ mod tests {
             neighbors.find(Nanos(0), address(i));
             assert!(neighbors.learn(address(i), of(i)) && !neighbors.learn(address(i), of(i)));
         }
-        assert_eq!(
-            (neighbors.asking, neighbors.blocks.len(), neighbors.table.len()),
-            (0, 4, 200)
-        );
+        assert_eq!((neighbors.asking, neighbors.blocks.len(), neighbors.table.len()), (0, 4, 200));
         assert_eq!(neighbors.question(Nanos(0)), None);
-        (1..1000)
-            .for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
+        (1..1000).for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
         // One address changes to the router's MAC address, and one away from it.
         assert!(!neighbors.learn(address(4), router) && !neighbors.learn(address(5), own(9)));
         assert_eq!(neighbors.find(Nanos(0), address(4)), Answer::Mac(router));

@@ -1450,7 +1450,7 @@ impl Links {
     }
 }
 
-/// The name that TRex has for the kind of port: those of DPDK's drivers.
+/// The name of the kind of port in TRex, which is that of the DPDK driver.
 fn driver(info: &PortInfo) -> &str {
     match info.address.split_once(':').map_or("af_packet", |(kind, _)| kind) {
         "af_packet" => "net_af_packet",
@@ -1577,7 +1577,7 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod orders;
+mod sequences;
 
 #[cfg(test)]
 pub(crate) mod tests {

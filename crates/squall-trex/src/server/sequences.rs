@@ -1,5 +1,5 @@
-//! Random orders of start, stop, pause, resume, update, add and remove, with what arrives at the other
-//! port as the count of frames.
+//! Random sequences of start, stop, pause, resume, update, add and remove, with the counter of the other
+//! port as the truth.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -7,8 +7,8 @@ use squall_units::{SplitMix64, below};
 
 use super::{tests::Client, *};
 
-/// Orders in `cargo test`; the environment variable `SQUALL_TREX_ORDERS` has another number.
-const ORDERS: u64 = 8;
+/// Sequences in `cargo test`; the environment variable `SQUALL_TREX_SEQUENCES` has another number.
+const SEQUENCES: u64 = 8;
 const STEPS: usize = 25;
 const PROFILES: [&str; 3] = ["_", "a", "b"];
 const WAIT: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ struct Known {
     paused: bool,
 }
 
-struct Orders {
+struct Sequence {
     client: Client,
     chance: SplitMix64,
     profiles: BTreeMap<(usize, &'static str), Known>,
@@ -32,9 +32,9 @@ struct Orders {
     streams: u64,
 }
 
-impl Orders {
+impl Sequence {
     fn new(seed: u64) -> Self {
-        let mut client = Client::new(&format!("trex-orders-{seed}"), false);
+        let mut client = Client::new(&format!("trex-sequences-{seed}"), false);
         let handlers = [0, 1].map(|port| {
             let asked = json!({ "port_id": port, "user": "ann", "session_id": 1, "force": false });
             client.ask("acquire", asked).expect("free")
@@ -132,7 +132,7 @@ impl Orders {
         self.frames[port] = known.start() + frames..=known.end() + frames;
     }
 
-    /// Resumes what is paused, and waits until every profile has ended.
+    /// Resumes all profiles, and waits until every profile has ended.
     fn finish(&mut self) {
         let paused: Vec<_> =
             self.profiles.iter().filter(|(_, known)| known.paused).map(|(at, _)| *at).collect();
@@ -157,29 +157,29 @@ impl Orders {
 
 #[test]
 fn no_order_of_commands_sends_a_frame_twice_or_loses_one() {
-    let orders = std::env::var("SQUALL_TREX_ORDERS").ok().and_then(|text| text.parse().ok());
-    for seed in 0..orders.unwrap_or(ORDERS) {
-        let mut orders = Orders::new(seed);
+    let count = std::env::var("SQUALL_TREX_SEQUENCES").ok().and_then(|text| text.parse().ok());
+    for seed in 0..count.unwrap_or(SEQUENCES) {
+        let mut sequence = Sequence::new(seed);
         for _ in 0..STEPS {
-            orders.step();
-            let pause = Duration::from_micros(orders.draw(15_000));
+            sequence.step();
+            let pause = Duration::from_micros(sequence.draw(15_000));
             let until = Instant::now() + pause;
             while Instant::now() < until {
-                orders.client.server.look();
+                sequence.client.server.look();
                 std::thread::sleep(Duration::from_micros(500));
             }
         }
-        orders.finish();
+        sequence.finish();
         for port in 0..2 {
-            let sent = orders.counter(port, "opackets");
+            let sent = sequence.counter(port, "opackets");
             let until = Instant::now() + WAIT;
-            while orders.counter(1 - port, "ipackets") != sent && Instant::now() < until {
+            while sequence.counter(1 - port, "ipackets") != sent && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let arrived = orders.counter(1 - port, "ipackets");
-            let all = orders.done.join(", ");
+            let arrived = sequence.counter(1 - port, "ipackets");
+            let all = sequence.done.join(", ");
             assert_eq!(arrived, sent, "seed {seed}, port {port}: {all}");
-            let expected = &orders.frames[port];
+            let expected = &sequence.frames[port];
             assert!(
                 expected.contains(&arrived),
                 "seed {seed}, port {port}: {arrived} frames, expected {expected:?}: {all}"
