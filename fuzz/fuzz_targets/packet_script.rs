@@ -1,6 +1,6 @@
 #![no_main]
-//! A packet script is parsed or refused, and runs against Squall's TCP over IPv4 and IPv6: whatever
-//! the peer and the application do at any time, the stack neither panics nor hangs.
+//! A packet script is parsed or refused, and runs against Squall's TCP over IPv4 and IPv6. No
+//! actions of peer and application, at any time, make the stack panic or hang.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{

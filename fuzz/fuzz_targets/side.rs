@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
         ..Load::default()
     };
     let mut more = load.clone();
-    // Its flows begin other flows, which can also end.
+    // Its flows begin other flows, and only these can end.
     let asks = Program::client("c").lines(["begin t", "count asked", "begin called"]).send("ping");
     let of = |name: &str, port, client: &Program, arrival: &Arrival| Template {
         name: name.into(),
