@@ -1,5 +1,5 @@
-"""A device under test: forwards frames between two interfaces, with limits and outages as asked, and
-counts them. It shares no code with Squall: its counters are the truth for tests.
+"""A device under test: forwards frames between two interfaces, with limits and outages as asked,
+and counts what it did. It shares no code with Squall, so tests can take its counters for the truth.
 
     bridge.py IF_A IF_B --rate 1000 --queue 50 --delay-ms 2 --outage 0.5:0.217 --direction a
 
@@ -56,6 +56,8 @@ class Direction:
         self.first: float | None = None
         self.test_frames = 0
         self.counts: collections.Counter[str] = collections.Counter()
+        #: Length, in frames and in seconds, of each series of consecutive test frames that was
+        #: lost.
         self.periods: list[dict] = []
         self.losing: dict | None = None
         self.last_passed: float | None = None

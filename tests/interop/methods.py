@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel in
-a lab of their own, those for routers against the lab's Linux router and its simulated device, the
-others against a device of known rate in virtual time. Times are short, and the machine may be busy:
-checked is what holds on any machine, not how fast it is. With --full every membership protocol, and
-the simulated device on a machine at rest, too.
+"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel
+in a lab of their own, those for routers against the lab's Linux router and its simulated device,
+the others against a device of known rate in virtual time. Times are short and the machine may be
+busy, so the checks hold on any machine, however fast it is. With --full every membership protocol,
+and the simulated device on a machine at rest, too.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ HERE = pathlib.Path(__file__).resolve()
 PORTS = 3
 GROUPS = 16
 
-# Frames for the bridge, on one end of each pair, and nothing else: no ARP, no IPv6 of the kernel.
-# Groups without members are not flooded while there is a querier; that of MLD asks from the bridge's
-# own IPv6 address.
+# One end of each pair is a port of the bridge. Only test frames reach the bridge: no ARP and no
+# IPv6 from the kernel. Groups without members are not flooded while there is a querier; the MLD
+# querier sends from the bridge's own IPv6 address.
 BRIDGE = f"""
 set -e
 ip link add br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 \
@@ -42,7 +42,7 @@ ip link set br0 type bridge mcast_querier 1
 """
 
 
-# Frames per second in each direction that the lab's simulated device forwards, and its buffer.
+# Frames/s that the lab's simulated device forwards in each direction, and the frames in its buffer.
 CAPACITY, BUFFER = 2_000, 20
 
 
@@ -56,7 +56,7 @@ def expect(good, what):
 
 
 class Lab:
-    """A lab, up for the length of a with block: with a device, or with a bridge."""
+    """A lab with a device or a bridge, which is up for the duration of a with block."""
 
     def __init__(self, squall, *device):
         self.squall, self.name, self.device = squall, f"methods-{os.getpid()}", device
@@ -122,8 +122,8 @@ def throughput_is_that_of_the_device(run):
         for size in (84, 512):
             value = figure(found, f"throughput/{size}")["value"]
             expect(9_950 < value <= 10_000, f"{method}: {value} frames/s of 10,000")
-    # For a port that takes 1/10,000 s for each frame, two streams at the rate of the device: a
-    # frame waits at most for the other stream's frame.
+    # The port takes 1/10,000 s per frame, and two streams send at the rate of the device, so a
+    # frame waits at most for one frame of the other stream.
     for name in ("typical_latency/84", "worst_case_latency/84"):
         value = figure(found, name)["value"]
         expect(100_000 <= value <= 201_000, f"{name}: {value} ns")
@@ -182,7 +182,7 @@ def a_bridge_forwards_learns_and_floods(run):
 
 
 def versions_share_a_port(squall):
-    """Without a profile, one frame in four is IPv6."""
+    """If there is no profile, one frame in four is IPv6."""
 
     def run(*arguments):
         command = [squall, "test", *arguments, "--port", "A=loop:methods-versions,virtual"]
@@ -247,7 +247,7 @@ def a_bridge_snoops(run, memberships):
 
 
 def through(lab, profile):
-    """Tests in the lab of a device, with the profile that `lab up` has written."""
+    """Run tests in the lab of a device, with the profile that `lab up` has written."""
 
     def run(method, *arguments):
         command = [
@@ -271,14 +271,16 @@ def no_result_exceeds_the_capacity_of_the_device(run):
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # Both directions. A burst from the buffer during a trial of a second is not throughput.
+    # The capacity of both directions. What the buffer adds in a trial of one second is not
+    # throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
         expect(throughput["value"] >= most * 0.9, f"{throughput} of {most}")
     for row in found["figures"]:
         if row["name"] == "loss@100%/128":
-            # The offered load is twice the capacity, and the content of the buffer passes once.
+            # The offered load is twice the capacity, so half of the frames are lost, apart from the
+            # content of the buffer.
             expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
 
 
@@ -317,7 +319,7 @@ def a_router_is_measured_and_a_service_through_it(run):
 
 
 def live(squall, folder, full):
-    """Test the lab's devices, by their kind."""
+    """Test each kind of device in the lab."""
     reference = f"reference,drain={CAPACITY}pps,buffer={BUFFER}"
     checks = [(reference, a_loaded_machine_gives_no_wrong_figure)]
     if full:
