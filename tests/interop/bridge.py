@@ -21,6 +21,8 @@ import time
 SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC, PACKET_IGNORE_OUTGOING = 263, 1, 1, 23
 EVERYTHING = 3
 BATCH = 64
+# Seconds without a test frame that separate two trials.
+PAUSE_S = 0.3
 
 
 def opened(interface: str) -> socket.socket:
@@ -41,6 +43,7 @@ class Limits:
         self.delay = given.delay_ms / 1000 if impaired else 0.0
         self.outages = [tuple(map(float, o.split(":"))) for o in given.outage if impaired]
         self.frames = [tuple(map(int, o.split(":"))) for o in given.drop if impaired]
+        self.of_trials = [tuple(map(int, o.split(":"))) for o in given.lose if impaired]
         self.police, self.burst = given.policer if impaired and given.policer else (0.0, 0.0)
         self.smallest = getattr(given, "from")
 
@@ -55,6 +58,9 @@ class Direction:
         self.tokens, self.refilled = limits.burst, 0.0
         self.first: float | None = None
         self.test_frames = 0
+        # Test frames of each trial, and when the last one came.
+        self.trials: list[int] = []
+        self.latest = 0.0
         self.counts: collections.Counter[str] = collections.Counter()
         #: Length, in frames and in seconds, of each series of consecutive test frames that was
         #: lost.
@@ -77,6 +83,7 @@ class Direction:
         if tested:
             self.first = now if self.first is None else self.first
             self.test_frames += 1
+            self.count_in_trial(now)
         reason = self.refuses(now, tested)
         if tested:
             self.note(reason, now)
@@ -87,12 +94,22 @@ class Direction:
         self.free_at = at + self.limits.gap
         self.waiting.append((at + self.limits.delay, frame))
 
+    def count_in_trial(self, now: float) -> None:
+        if not self.trials or now - self.latest > PAUSE_S:
+            self.trials.append(0)
+            self.losing, self.last_passed = None, None
+        self.trials[-1] += 1
+        self.latest = now
+
     def refuses(self, now: float, tested: bool) -> str | None:
         limits = self.limits
         if tested and any(a <= self.test_frames - 1 < b for a, b in limits.frames):
             return "frames"
         if tested and any(s <= now - self.first < s + length for s, length in limits.outages):
             return "outage"
+        trial, number = len(self.trials) - 1, (self.trials or [0])[-1] - 1
+        if tested and any(t == trial and a <= number < b for t, a, b in limits.of_trials):
+            return "trial"
         if limits.police:
             self.tokens = min(limits.burst, self.tokens + (now - self.refilled) * limits.police)
             self.refilled = now
@@ -111,7 +128,8 @@ class Direction:
             return
         if self.losing is None:
             since = None if self.last_passed is None else self.last_passed - self.first
-            self.losing = {"frames": 0, "since_s": since, "until_s": None}
+            at = {"trial": len(self.trials) - 1, "from": self.trials[-1] - 1}
+            self.losing = at | {"frames": 0, "since_s": since, "until_s": None}
             self.periods.append(self.losing)
         self.losing["frames"] += 1
 
@@ -127,7 +145,7 @@ class Direction:
             self.counts["forwarded_octets"] += len(frame)
 
     def figures(self) -> dict:
-        found = dict(self.counts) | {"loss_periods": self.periods}
+        found = dict(self.counts) | {"loss_periods": self.periods, "trials": self.trials}
         found["not_yet_forwarded"] = len(self.waiting)
         return found
 
@@ -147,6 +165,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--delay-ms", type=float, default=0)
     parser.add_argument("--outage", action="append", default=[], help="START:LENGTH in seconds")
     parser.add_argument("--drop", action="append", default=[], help="FIRST:LAST+1, test frames")
+    parser.add_argument(
+        "--lose", action="append", default=[], help="TRIAL:FIRST:LAST+1, test frames of a trial"
+    )
     parser.add_argument("--from", type=int, default=0, help="octets of a test frame at least")
     parser.add_argument(
         "--direction",

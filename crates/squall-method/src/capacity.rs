@@ -167,7 +167,7 @@ fn report(
     outcome.verdict.text.push(format!("{name}: {found}"));
     let limit = match limit {
         Limit::Device => "device",
-        Limit::Offered => "the most that was to be tried",
+        Limit::Offered | Limit::Trial => "the most that was to be tried",
         Limit::Generator => "generator",
     };
     table.rows.push(vec![name.into(), found, searched.failure.clone(), limit.into()]);

@@ -29,6 +29,7 @@ mod fields;
 mod method;
 pub mod mlrsearch;
 mod model;
+mod outage;
 mod outcome;
 pub mod render;
 pub mod rfc2544;
@@ -55,6 +56,7 @@ pub use outcome::{
     schema,
 };
 pub use rig::{MostLoad, Rig, RigLane};
+pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
     Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
     ReceiverMeasured, Second, Template, Trial,

@@ -6,6 +6,8 @@ use crate::{
 };
 
 /// A fluid queue of `buffer` frames that is served at `capacity_fps`, followed by a fixed delay.
+///
+/// It counts the frames that are lost but not which ones: outages are not among its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub capacity_fps: f64,
@@ -132,8 +134,6 @@ impl Runner for Device {
                 offered_fps: lane.rate_fps,
                 output_fps: (sent - lost > 1).then_some(lane.rate_fps * part),
                 delay: Some(delay),
-                longest_loss: lost,
-                loss_periods: u64::from(lost > 0),
                 ..LaneMeasured::default()
             }
         };

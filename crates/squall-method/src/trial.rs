@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use squall_report::report::{ArrivedRange, LossPeriods};
 
 /// The load offered to the device under test, and its duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -172,20 +173,24 @@ pub struct LaneMeasured {
     pub delay_bound_ns: Option<u64>,
     /// Magnitude of the IPDV of consecutive frames (RFC 3393).
     pub ipdv: Option<Delay>,
-    /// The longest loss period in frames, and the number of loss periods (RFC 3357).
+    /// The range of frames that arrived, and the losses within; `None`: not known.
     #[serde(default)]
-    pub longest_loss: u64,
-    #[serde(default)]
-    pub loss_periods: u64,
-    /// Due time of the last lost frame since the lane's start, if known.
-    #[serde(default)]
-    pub last_loss_s: Option<f64>,
+    pub arrived: Option<ArrivedRange>,
     /// Counts by second, if the trial requests them and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
     /// Results by port, if more than one port received the lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<ReceiverMeasured>,
+}
+
+impl LaneMeasured {
+    /// The loss periods of the lane (RFC 3357 §4), also those at both ends of what was sent. If it
+    /// is not known which frames were lost, one period from the second frame on.
+    pub fn losses(&self) -> Option<LossPeriods> {
+        let unknown = ArrivedRange { first: 0, end: self.sent, losses: None };
+        self.arrived.unwrap_or(unknown).losses_of(self.sent, self.lost)
+    }
 }
 
 /// The result of a lane at one receiver.
