@@ -56,10 +56,13 @@ def expect(good, what):
 
 
 class Lab:
-    """A lab, up for the length of a with block: with a device, or with a bridge."""
+    """A lab, up for the length of a with block: with a device, or with the links that a script
+    makes, by default a bridge.
+    """
 
-    def __init__(self, squall, *device):
+    def __init__(self, squall, *device, links=BRIDGE):
         self.squall, self.name, self.device = squall, f"methods-{os.getpid()}", device
+        self.links = links
 
     def run(self, *arguments, timeout=60):
         command = [self.squall, "lab", *arguments]
@@ -77,7 +80,7 @@ class Lab:
         expect(up.returncode == 0, f"lab up: {up.stderr}")
         if self.device:
             return self
-        made = self.exec("sh", "-c", BRIDGE)
+        made = self.exec("sh", "-c", self.links)
         if made.returncode != 0:
             self.run("down", self.name)
             print(f"SKIPPED: the bridge: {made.stderr.strip()}")

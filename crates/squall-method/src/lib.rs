@@ -30,6 +30,7 @@ mod method;
 pub mod mlrsearch;
 mod model;
 mod outcome;
+mod path;
 pub mod render;
 pub mod rfc2544;
 pub mod rfc2889;
@@ -54,6 +55,7 @@ pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
     schema,
 };
+pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
     Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
