@@ -37,7 +37,9 @@ def opened(interface: str) -> socket.socket:
 
 
 class Limits:
-    def __init__(self, given: argparse.Namespace, impaired: bool) -> None:
+    def __init__(self, given: argparse.Namespace, side: str) -> None:
+        impaired = given.direction in (side, "both")
+        self.dead = given.dead in (side, "both")
         self.gap = 1 / given.rate if impaired and given.rate else 0.0
         self.queue = given.queue
         self.delay = given.delay_ms / 1000 if impaired else 0.0
@@ -103,6 +105,8 @@ class Direction:
 
     def refuses(self, now: float, tested: bool) -> str | None:
         limits = self.limits
+        if limits.dead:
+            return "dead"
         if tested and any(a <= self.test_frames - 1 < b for a, b in limits.frames):
             return "frames"
         if tested and any(s <= now - self.first < s + length for s, length in limits.outages):
@@ -175,6 +179,9 @@ def arguments() -> argparse.Namespace:
         default="both",
         help="which frames the limits are for: those from a, from b, or both",
     )
+    parser.add_argument(
+        "--dead", choices=["a", "b", "both"], help="drop all frames from this side, of any kind"
+    )
     return parser.parse_args()
 
 
@@ -182,8 +189,8 @@ def main() -> int:
     given = arguments()
     a, b = opened(given.a), opened(given.b)
     ways = {
-        "a": Direction(a, b, Limits(given, given.direction in ("a", "both"))),
-        "b": Direction(b, a, Limits(given, given.direction in ("b", "both"))),
+        "a": Direction(a, b, Limits(given, "a")),
+        "b": Direction(b, a, Limits(given, "b")),
     }
     running = True
 

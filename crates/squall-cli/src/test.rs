@@ -40,6 +40,8 @@ Examples:
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
+Before the first trial, some frames or connections have to come through in each direction that the \
+                        method uses.
 A trial that the generator did not keep to is repeated and never counted; then the result says \
                         GENERATOR-BOUND.
 

@@ -31,6 +31,7 @@ pub mod mlrsearch;
 mod model;
 mod outage;
 mod outcome;
+mod path;
 pub mod render;
 pub mod rfc2544;
 pub mod rfc2889;
@@ -55,6 +56,7 @@ pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
     schema,
 };
+pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{

@@ -32,7 +32,7 @@ settings! {
 /// Octets of Ethernet with FCS, and of IPv4 and TCP without options.
 const ETHERNET: u32 = 18;
 const HEADERS: f64 = 40.0;
-const SMALLEST: u32 = 128;
+pub(crate) const SMALLEST: u32 = 128;
 
 impl Settings {
     /// # Errors

@@ -118,6 +118,11 @@ pub struct Template {
 }
 
 impl Lane {
+    /// Whether receivers measure it; frames of a host are not measured.
+    pub fn is_measured(&self) -> bool {
+        self.template.as_ref().is_none_or(|template| !template.plain)
+    }
+
     /// Frames due in a trial of `duration_s`.
     pub fn due(&self, duration_s: f64) -> u64 {
         let active = self.active_s(duration_s);
