@@ -220,7 +220,7 @@ def ab(
     repeats, options, progress, nodes
         As in `run`.
     **settings
-        ``pairs``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
+        ``pairs``, ``primary``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
 
     Returns
     -------
