@@ -721,7 +721,7 @@ const steps = {
     const first = await total();
     await until(async () => (await total()) > first, "it is live");
     await until(async () => (await numbers("packets_ba")).some((n) => n > 0), "there are answers");
-    // Sort with a key, as with a click: the same header reverses the order.
+    // Sorting from the keyboard works like clicking: the same header again reverses the order.
     const head = (name) => table.getByRole("columnheader", { name, exact: true });
     await head("Port A").getByRole("button").focus();
     await page.keyboard.press("Enter");

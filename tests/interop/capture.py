@@ -32,15 +32,13 @@ def packets_of(path):
 
 
 def readable(path):
-    """The number of packets that tshark reads, whether or not the file ends with a complete packet.
-    """
+    """The number of packets that tshark reads, whether or not the file ends with a complete packet."""
     done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
     return len(done.stdout.split())
 
 
 def wait(come, what):
-    """Wait until a packet has arrived. There is no time limit, because that depends on the machine.
-    """
+    """Wait until a packet has arrived. There is no time limit, because that depends on the machine."""
     until = time.monotonic() + 60
     while not come():
         if time.monotonic() > until:

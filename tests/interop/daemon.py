@@ -34,7 +34,7 @@ from secure import (
 )
 
 SEED = int(os.environ.get("SEED", "7"))
-# The lease of all clients here, and how much longer a busy machine may take, in seconds.
+# Lease duration for every client here, and the slack allowed on a busy machine, in seconds.
 LEASE, MORE = 3, 2
 RATE = 1000
 SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"

@@ -731,7 +731,7 @@ def as_name(page):
 
 
 def outside(page, folder, files, deadline):
-    """Run a page in private namespaces, which end with it and with all their processes."""
+    """Run a page in private namespaces, which are torn down with all processes in them when the page is done."""
     place = folder / as_name(page)
     place.mkdir()
     left = max(1, deadline - time.monotonic()) if deadline else 0

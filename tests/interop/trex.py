@@ -318,8 +318,7 @@ def segments(api, client):
     seconds, rate, flows = 2, 2000, 64
 
     def varied(names, packet):
-        """Make each variable count the flows. Variables in a MAC address use its last two octets.
-        """
+        """Make each variable count the flows. Variables in a MAC address use its last two octets."""
         commands = []
         for name, low, place in names:
             commands.append(

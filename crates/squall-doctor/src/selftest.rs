@@ -37,7 +37,7 @@ pub struct Floor {
     pub timestamps: String,
     /// Resolution of all timestamps.
     pub timestamp_resolution_ns: Option<u64>,
-    /// Measurements in ascending order of rates.
+    /// Measurements, sorted by ascending rate.
     pub rates: Vec<FloorAt>,
     /// Whether the sender reached every rate and no frame was lost.
     pub valid: bool,

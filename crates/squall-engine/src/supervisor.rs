@@ -1008,7 +1008,7 @@ impl Running {
         Ok(())
     }
 
-    /// Begins the templates from number `first` on, except those that wait for others.
+    /// Starts templates `first` and later, except those that wait for others.
     fn begin_templates(&self, load: &Load, first: usize) {
         if first == load.templates.len() {
             return;

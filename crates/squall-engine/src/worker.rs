@@ -541,8 +541,8 @@ impl Worker {
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// Sleeps until a queue signals frames, when there is nothing to send and nothing received.
-    /// Returns false, without a sleep, if not all queues can signal.
+    /// Blocks until a queue signals frames; for when there is nothing to send and nothing was
+    /// received. Returns false without sleeping if not all queues can signal.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();

@@ -30,7 +30,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowLoad {
-    /// Connections that begin per second, over all templates.
+    /// New connections per second, over all templates.
     pub cps: f64,
     /// Total number of connections; `None`: unlimited within the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -182,7 +182,7 @@ pub struct ReplayRead {
     pub edited_out: u64,
     /// Excluded because they are longer than their port can send.
     pub too_long: u64,
-    /// Excluded because they are not Ethernet frames and cannot be converted to any.
+    /// Excluded because they are not Ethernet frames and cannot be converted to Ethernet.
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,

@@ -543,7 +543,7 @@ impl Astf {
         }
         let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
         if program.stream && !ends {
-            // Close, which discards further data from the peer as TRex does.
+            // Close; as in TRex, further data from the peer is discarded.
             lines.push(Instruction::Close);
             lines.push(Instruction::WaitPeerClose);
         }

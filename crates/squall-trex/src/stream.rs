@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::Problem;
 
-/// Length of Ethernet's shortest frame without FCS; shorter packets are padded with zeros to it.
+/// Minimum length of an Ethernet frame, excluding the FCS. Shorter packets are padded with zeros.
 pub(crate) const SHORTEST: usize = 60;
-/// Length of the longest frame without FCS.
+/// Maximum frame length, excluding the FCS.
 pub(crate) const LONGEST: usize = 9_238;
 
 /// The flag of a stream that sends nothing.

@@ -143,7 +143,7 @@ impl Test {
     }
 
     fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
-        // A method with given rates needs no limit: use one beyond any link.
+        // A method with a fixed list of rates ignores the limit: pass a rate above that of any link.
         let any = (!self.method.wants_rate()).then(|| Rate::pps(1_000_000_000_000));
         trials.rig(self.most.or(any))
     }

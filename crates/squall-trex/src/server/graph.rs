@@ -1,4 +1,5 @@
-//! Forecast for the streams of a port: the highest rates, the duration, and the steps of the rate.
+//! Forecast for the streams of a port: peak rates, duration, and the times at which the rate
+//! changes.
 
 use serde_json::{Value, json};
 use squall_profile::Mode;
