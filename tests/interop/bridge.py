@@ -40,7 +40,8 @@ class Limits:
     def __init__(self, given: argparse.Namespace, side: str) -> None:
         impaired = given.direction in (side, "both")
         self.dead = given.dead in (side, "both")
-        self.gap = 1 / given.rate if impaired and given.rate else 0.0
+        rate = (given.rate or {}).get(side) if impaired else None
+        self.gap = 1 / rate if rate else 0.0
         self.queue = given.queue
         self.delay = given.delay_ms / 1000 if impaired else 0.0
         self.outages = [tuple(map(float, o.split(":"))) for o in given.outage if impaired]
@@ -154,6 +155,11 @@ class Direction:
         return found
 
 
+def rates(text: str) -> dict[str, float]:
+    a, _, b = text.partition(":")
+    return {"a": float(a), "b": float(b or a)}
+
+
 def policer(text: str) -> tuple[float, float]:
     rate, _, burst = text.partition(":")
     return float(rate), float(burst or 1)
@@ -163,7 +169,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("a", help="interface")
     parser.add_argument("b", help="interface")
-    parser.add_argument("--rate", type=float, help="frames/s to which each direction is shaped")
+    parser.add_argument(
+        "--rate", type=rates, help="frames/s to which each direction is shaped, or FROM-A:FROM-B"
+    )
     parser.add_argument("--queue", type=int, default=50, help="frames that wait at --rate")
     parser.add_argument("--policer", type=policer, help="RATE:BURST in frames/s and frames")
     parser.add_argument("--delay-ms", type=float, default=0)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`squall test` on paths that are dead, slower in one direction, or translated. The device is
 bridge.py, whose counters are the truth, or the lab's router and NAT with a limit of the kernel's.
+With --full both directions, both protocols, and a router, too.
 """
 
 import contextlib
@@ -85,7 +86,42 @@ def connections_over_a_dead_path_are_an_error(lab):
         expect(text in done.stderr, f"{text!r}: {done.stderr}")
 
 
+def transfers_are_compared_with_the_bottleneck_of_their_direction(lab, full):
+    rates = {"to-servers": 1200, "to-clients": 400}
+    path = ["--max-rate", "2kpps", "--trial-s", "0.2", "--baseline-s", "0.2", "--transfer-s", "0.5"]
+    path += ["--connections", "2", "--repeats", "1"]
+    tested = list(rates) if full else ["to-clients"]
+    with bridge(lab, "--rate", ":".join(map(str, rates.values())), "--queue", "10"):
+        result = found(over_pairs(lab, "rfc6349", *path, "--direction", ",".join(tested)))
+        low = ["--direction", "to-clients", "--bottleneck-bps", str(100 * 1518 * 8)]
+        refused = found(over_pairs(lab, "rfc6349", *path, *low), 1, 4) if full else None
+    for direction in tested:
+        rate = rates[direction]
+        bottleneck = figure(result, f"bottleneck/{direction}")
+        frames = bottleneck["value"] / 8 / 1518
+        expect(frames <= 1.01 * rate, f"{direction}: {frames} of {rate} frames/s")
+        if bottleneck["limit"] != "device":
+            continue
+        expect(frames > 0.9 * rate, f"{direction}: {frames} of {rate} frames/s")
+        name = f"transfer_time_ratio/{direction}/2"
+        ratios = [one["value"] for one in result["figures"] if one["name"] == name]
+        if not ratios:
+            # On a busy machine no transfer is valid.
+            expect(result["verdict"]["status"] == "generator_bound", result["verdict"])
+            continue
+        expect(0.97 < ratios[0] < 2, f"{direction}: {ratios}")
+        throughput = figure(result, f"tcp_throughput/{direction}/2")["value"]
+        expect(throughput <= 1.03 * rate * 1460 * 8, f"{direction}: {throughput} bit/s")
+    if refused and refused["verdict"]["status"] != "generator_bound":
+        # With a quarter of the rate as the bottleneck, TCP would be faster than possible.
+        text = " ".join(refused["verdict"]["text"])
+        expect(refused["verdict"]["status"] == "failed" and "refused" in text, refused["verdict"])
+        rated = [one for one in refused["figures"] if one["name"].startswith("tcp_")]
+        expect(not rated, rated)
+
+
 def main():
+    full = "--full" in sys.argv[1:]
     squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
     with Lab(squall, script=PAIRS) as lab:
         if lab is None:
@@ -93,6 +129,8 @@ def main():
         a_dead_direction_is_an_error_and_no_throughput_of_0(lab)
         connections_over_a_dead_path_are_an_error(lab)
         print("a dead path is an error")
+        transfers_are_compared_with_the_bottleneck_of_their_direction(lab, full)
+        print("rfc6349: each direction with its own bottleneck")
 
 
 if __name__ == "__main__":

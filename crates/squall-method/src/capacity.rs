@@ -71,7 +71,7 @@ impl Settings {
     }
 
     fn http(&self, object_octets: u64) -> Http {
-        Http { object_octets, requests: 1, think_s: 0.0, tls: self.tls }
+        Http { object_octets, requests: 1, tls: self.tls, ..Http::default() }
     }
 
     fn at(&self, cps: f64, object_octets: u64, label: String) -> Trial {

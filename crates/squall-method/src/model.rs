@@ -49,6 +49,8 @@ impl Device {
         let failed = (attempted * too_fast.max(too_many)).ceil();
         let completed = attempted - failed;
         let octets = load.http.map_or(1_000, |http| http.object_octets * u64::from(http.requests));
+        // Frames of 1,460 octets of data, at the rate of the queue.
+        let transfer_ns = (octets * completed as u64) as f64 / 1460.0 / self.capacity_fps * 1e9;
         let delay = Delay {
             min: 2 * self.delay_ns,
             mean: 2.0 * self.delay_ns as f64,
@@ -71,7 +73,7 @@ impl Device {
             setup: Some(delay),
             first_byte: Some(delay),
             transaction: Some(delay),
-            duration: Some(delay),
+            duration: Some(Delay { max: delay.max + transfer_ns as u64, ..delay }),
             ..FlowsMeasured::default()
         }
     }

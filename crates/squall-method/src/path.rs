@@ -82,7 +82,13 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
             let used = |lane| Some(Lane { frame_size: Some(service(&lane)?), ..lane });
             return lanes.filter_map(used).collect();
         }
-        Method::Rfc6349(_) => rfc6349::SMALLEST,
+        Method::Rfc6349(_) => {
+            let low = |lane| Lane { frames: Some(FRAMES), ..lane };
+            return rfc6349::probes(rig, FPS.min(rig.port_fps(rfc6349::SMALLEST)))
+                .into_iter()
+                .map(low)
+                .collect();
+        }
         Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
             return Vec::new();
         }
@@ -99,7 +105,7 @@ fn slow(rig: &Rig, size: u32) -> Vec<Lane> {
 
 /// Connections of the kind that `method` opens.
 fn connections(method: &Method) -> Option<FlowLoad> {
-    let http = |tls| Http { object_octets: 100, requests: 1, think_s: 0.0, tls };
+    let http = |tls| Http { object_octets: 100, requests: 1, tls, ..Http::default() };
     let http = match method {
         Method::Capacity(_) if !method.wants_flows() => return None,
         Method::Capacity(settings) => Some(http(settings.tls)),

@@ -48,12 +48,15 @@ pub struct FlowLoad {
     pub tcp: BTreeMap<String, String>,
 }
 
-/// HTTP/1.1 GET requests between the clients and servers of the profile's first template.
+/// HTTP/1.1 requests between the clients and servers of the profile's first template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Length of a response body, octets.
+    /// Length of the body of each response, or with `upload` of each request, octets.
     pub object_octets: u64,
+    /// Whether clients send the bodies, by POST.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upload: bool,
     /// Requests of each connection.
     pub requests: u32,
     /// Wait between a response and the next request.

@@ -391,7 +391,11 @@ impl<'a> Trials<'a> {
         };
         let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
         let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
-        Ok(Rig { ports, lanes, most })
+        let name = |port: usize| self.profile.ports[port].name.clone();
+        let flows = self.profile.flows.as_ref();
+        let clients = flows.and_then(|flows| flows.clients).map(name);
+        let servers = flows.and_then(|flows| flows.servers).map(name);
+        Ok(Rig { ports, lanes, clients, servers, most })
     }
 
     /// Bits per second of the slowest link through which a stream leaves.
