@@ -731,7 +731,9 @@ def as_name(page):
 
 
 def outside(page, folder, files, deadline):
-    """Run a page in private namespaces, which are torn down with all processes in them when the page is done."""
+    """Run a page in private namespaces. They are torn down, with all processes in them, when the
+    page is done.
+    """
     place = folder / as_name(page)
     place.mkdir()
     left = max(1, deadline - time.monotonic()) if deadline else 0

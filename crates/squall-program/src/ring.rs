@@ -103,7 +103,7 @@ impl Program {
         self.ahead.0.as_ref().map(|ring| ring.rows.len())
     }
 
-    /// Memory of the precomputed frames in octets.
+    /// Memory usage of the precomputed frames in bytes.
     pub fn ring_octets(&self) -> usize {
         self.ring_frames().unwrap_or(0) * ROW
     }

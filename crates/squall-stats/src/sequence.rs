@@ -346,7 +346,7 @@ impl SequenceTracker {
         (self.next, self.first, self.lost.end) = (0, 0, 0);
     }
 
-    /// Memory on the heap, octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         let patterns = |patterns: Option<&Patterns>| {
             patterns.map_or(0, |p| {
