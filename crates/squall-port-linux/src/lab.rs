@@ -78,7 +78,7 @@ pub enum LabError {
     /// An error of the process that holds the lab or the device, as text.
     #[error("{0}")]
     Holder(String),
-    /// `what`: "cannot" and what was tried.
+    /// `what` begins with "cannot".
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
 }
