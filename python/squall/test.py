@@ -154,7 +154,7 @@ def run(
         The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
         capacity of its link.
     quick : bool
-        Short trials and few repetitions.
+        Short trials and few repetitions, where no setting gives them.
     repeats : int
         Repeat a trial up to this often if the generator did not keep to it.
     rest : seconds, optional
@@ -205,6 +205,7 @@ def ab(
     *,
     duration: Time | None = None,
     repeats: int = 2,
+    rest: float = 0.0,
     options: dict[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
     nodes: str | os.PathLike[str] | None = None,
@@ -217,6 +218,8 @@ def ab(
     a, b : Profile
     duration : seconds or str, optional
         Length of a trial. Default: the duration in the profiles.
+    rest : seconds
+        Time between trials.
     repeats, options, progress, nodes
         As in `run`.
     **settings
@@ -235,6 +238,7 @@ def ab(
         settings=json.dumps(settings),
         options=json.dumps({**(options or {}), **ends}),
         repeats=repeats,
+        rest_s=float(rest),
         progress=on_progress,
         controller=_controller(nodes, a),
     )

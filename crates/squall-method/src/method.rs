@@ -70,10 +70,11 @@ macro_rules! methods {
                 }
             }
 
-            /// The same method with short trials and few repetitions.
-            pub fn quick(self) -> Self {
+            /// The same method with short trials and few repetitions, except for the settings in
+            /// `given`.
+            pub fn quick(self, given: &[&str]) -> Self {
                 match self {
-                    $(Self::$variant(settings) => Self::$variant(settings.quick()),)*
+                    $(Self::$variant(settings) => Self::$variant(settings.quick(given)),)*
                 }
             }
 

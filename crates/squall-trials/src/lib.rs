@@ -540,16 +540,23 @@ impl Runner for Trials<'_> {
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
-        let began = Instant::now();
-        while !self.virtual_time && began.elapsed().as_secs_f64() < seconds {
-            if (self.stop)() {
-                return Err(Halt::Stopped);
-            }
-            let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
-            std::thread::sleep(left.min(POLL_INTERVAL));
-        }
-        Ok(())
+        let seconds = if self.virtual_time { 0.0 } else { seconds };
+        if rest(seconds, self.stop) { Ok(()) } else { Err(Halt::Stopped) }
     }
+}
+
+/// Waits between trials; returns false if the test was stopped.
+fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
+    let (began, all) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    while let left = all.saturating_sub(began.elapsed())
+        && !left.is_zero()
+    {
+        if stop() {
+            return false;
+        }
+        std::thread::sleep(left.min(POLL_INTERVAL));
+    }
+    true
 }
 
 fn halt(error: Error) -> Halt {

@@ -196,6 +196,7 @@ impl NewTest {
 
     fn test(&self, service: &Service, body: &Map<String, Value>) -> Result<Test, Refusal> {
         let method = method(&self.method, &self.settings)?;
+        let given: Vec<&str> = self.settings.keys().map(String::as_str).collect();
         let most = self.max_rate.as_ref().map(|text| {
             text.parse().map_err(|error| wrong("max_rate", &format!("{text:?}: {error}")))
         });
@@ -207,7 +208,7 @@ impl NewTest {
         service.files.check(&profile)?;
         let run = std::mem::take(&mut profile.run);
         Ok(Test {
-            method: if self.quick { method.quick() } else { method },
+            method: if self.quick { method.quick(&given) } else { method },
             options: of_trials(self.options.clone().over(&run))?,
             profile,
             most: most.transpose()?,
