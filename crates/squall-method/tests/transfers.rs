@@ -66,7 +66,7 @@ fn rig(senders: &[&str]) -> Rig {
 
 fn settings(direction: &[Direction]) -> rfc6349::Settings {
     let direction = direction.to_vec();
-    rfc6349::Settings { direction, connections: vec![1, 4], ..Default::default() }.quick()
+    rfc6349::Settings { direction, connections: vec![1, 4], ..Default::default() }.quick(&[])
 }
 
 fn run(line: &mut Line, rig: &Rig, settings: rfc6349::Settings) -> Result<Outcome, Halt> {
