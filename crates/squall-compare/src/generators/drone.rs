@@ -138,8 +138,7 @@ impl Drone {
 fn stream(frame: &Frame, pps: f64) -> Vec<u8> {
     let with_fcs = u64::from(frame.octets + squall_units::FCS_LEN);
     let (enabled, ordinal, fixed_length) = (number(2, 1), number(3, 0), number(14, 0));
-    let core =
-        [text(1, "squall"), enabled, ordinal, fixed_length, number(15, with_fcs)].concat();
+    let core = [text(1, "squall"), enabled, ordinal, fixed_length, number(15, with_fcs)].concat();
     let (packets, fixed) = (number(1, 0), number(2, 0));
     let next = [number(3, FRAMES), number(6, GO_TO_FIRST)].concat();
     let control = [packets, fixed, next, double(9, pps)].concat();
