@@ -1,8 +1,8 @@
 """Standard tests of network devices, with a verdict.
 
-Each function runs one method on the streams (or flows) of a profile: frame sizes and rates are the
-method's, all else is the profile's. A trial that the generator did not keep to is repeated and never
-counted; the verdict is then ``generator_bound``.
+Each function runs one method on the streams (or flows) of a profile: the method sets frame sizes
+and rates, the profile everything else. A trial that the generator did not keep to is repeated and
+never counted; the verdict is then ``generator_bound``.
 
 >>> import squall, squall.test
 >>> profile = squall.Profile(ports={"A": "loop:test,virtual,drain=10kpps,buffer=50"})
@@ -77,7 +77,7 @@ class Result:
         return list(self.data["trials"])
 
     def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
-        """Figures against those of an earlier result.
+        """Compare the figures with those of an earlier result.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ def ab(
     nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Compare two profiles by trials in turns: better, worse, or no significant difference.
+    """Compare two profiles in alternating trials: better, worse, or no significant difference.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def ab(
     repeats, options, progress, nodes
         As in `run`.
     **settings
-        ``pairs``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
+        ``pairs``, ``primary``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
 
     Returns
     -------

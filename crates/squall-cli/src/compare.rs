@@ -1,4 +1,4 @@
-//! `squall compare`: benchmarks of programs in a lab, and TRex profiles against TRex.
+//! `squall compare`: benchmarks of programs in a lab, and comparisons of TRex profiles with TRex.
 
 mod trex;
 
@@ -133,7 +133,7 @@ struct Captures {
     results: Results,
 }
 
-// No doc comment: clap would show it in the help of each comparison.
+// Not a doc comment, because clap would show it in the help of each comparison.
 #[derive(Debug, clap::Args)]
 struct Results {
     /// Write the result as JSON; - is standard output
@@ -299,9 +299,9 @@ impl Captures {
     }
 }
 
-/// Estimated time to start, settle and stop a tool, in addition to the sending time.
+/// Estimated time to start, settle and stop a tool, in addition to the time for sending.
 const OVERHEAD_S: f64 = 2.5;
-/// Typical number of trials of a bisection.
+/// Typical number of trials in a bisection.
 const TRIALS: usize = 6;
 
 fn estimate(settings: &Settings) -> String {

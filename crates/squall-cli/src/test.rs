@@ -40,6 +40,8 @@ Examples:
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
+Before the first trial, some frames or connections have to come through in each direction that the \
+                        method uses.
 A trial that the generator did not keep to is repeated and never counted; then the result says \
                         GENERATOR-BOUND.
 
@@ -63,8 +65,8 @@ macro_rules! subcommands {
         }
 
         impl Methods {
-            /// Splits a method from its common options; `Err`: an A/B comparison, which is not a
-            /// search of one device.
+            /// Splits a subcommand into the method and the common options. `Err` for an A/B
+            /// comparison, which is not a search on one device.
             fn parts(self) -> Result<(Method, Common), Box<Ab>> {
                 Ok(match self {
                     $(Self::$variant(of) => (Method::$variant(of.settings), *of.common),)*
@@ -77,7 +79,7 @@ macro_rules! subcommands {
 
 squall_method::each_method!(subcommands);
 
-// No doc comment: clap would show it in the help of each method.
+// Not a doc comment, because clap would show it in the help of each method.
 #[derive(Debug, clap::Args)]
 struct OfMethod<S: clap::Args> {
     #[command(flatten)]
@@ -173,7 +175,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(exit_status(&outcome, &[])))
 }
 
-/// Checks quickly whether a run of `profile` ends by itself.
+/// Whether a run of `profile` ends by itself. Only a quick check.
 fn ends(profile: &Profile) -> bool {
     let stop = profile.stop;
     let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
@@ -262,7 +264,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(comparison) => return ab(&comparison),
     };
     let method = if common.quick { method.quick() } else { method };
-    // Read the baseline before the files are created, because one of them may be the same file.
+    // Read the baseline before the files are created, because it may be one of them.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
@@ -322,7 +324,7 @@ fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    /// The profile, and the nodes that have its ports.
+    /// The profile, and the nodes to which its ports belong.
     fn placed(
         &self,
         method: &Method,
@@ -393,7 +395,7 @@ impl Results {
     }
 }
 
-/// Files for the results, created before anything is sent, so that a wrong path does not cost hours
+/// Files for the results. Created before anything is sent, so that a wrong path does not cost hours
 /// of measurements.
 #[derive(Default)]
 struct Files {
@@ -422,7 +424,7 @@ impl Files {
     }
 }
 
-/// Shows a line for each trial.
+/// Shows one line per trial.
 struct Shown {
     quiet: bool,
     line: ProgressLine,

@@ -86,7 +86,7 @@ impl Program {
     }
 
     /// The last lines of its output.
-    pub fn last_words(&self) -> String {
+    pub fn last_lines(&self) -> String {
         let text = self.output();
         let lines: Vec<&str> =
             text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -156,12 +156,12 @@ impl Running {
         loop {
             std::thread::sleep(LOOK);
             if child::has_ended(self.pid()) {
-                return Err(format!("it ended before it captured: {}", self.program.last_words()));
+                return Err(format!("it ended before it captured: {}", self.program.last_lines()));
             }
             if stop() {
                 return Err("interrupted".into());
             }
-            if listens.is_none() && child::is_listened_to(interface) {
+            if listens.is_none() && child::has_receiver(interface) {
                 // Idle time before it listens does not count.
                 (listens, still) = (Some(Instant::now()), Still::new(self.pid()));
             }
@@ -171,7 +171,7 @@ impl Running {
                     return Err(format!(
                         "it did not capture on {interface} within {} s: {}",
                         START.as_secs(),
-                        self.program.last_words()
+                        self.program.last_lines()
                     ));
                 }
                 _ => {}
@@ -201,7 +201,7 @@ impl Running {
             child::run_time(pid).saturating_sub(self.before.1),
         );
         child::interrupt(pid);
-        let mut wrong = early.then(|| format!("it ended early: {}", self.program.last_words()));
+        let mut wrong = early.then(|| format!("it ended early: {}", self.program.last_lines()));
         if !self.program.ends_within(END[0]) {
             wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
             child::terminate(pid);
@@ -222,7 +222,7 @@ impl Running {
             && status.code() != Some(130)
             && status.signal() != Some(SIGINT)
         {
-            wrong = Some(format!("it ended with {status}: {}", self.program.last_words()));
+            wrong = Some(format!("it ended with {status}: {}", self.program.last_lines()));
         }
         Finished { cpu, peak_memory, output: self.program.output(), wrong }
     }

@@ -24,7 +24,13 @@ fn rig() -> Rig {
         ..RigLane::default()
     };
     let lanes = vec![lane("four", false), lane("six", true)];
-    Rig { ports: vec!["four".into(), "six".into()], lanes, most: MostLoad::BpsL1(1e9) }
+    Rig {
+        ports: vec!["four".into(), "six".into()],
+        lanes,
+        clients: None,
+        servers: None,
+        most: MostLoad::BpsL1(1e9),
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Standard tests.
+//! Runs standard tests.
 
 use std::{path::PathBuf, process::Command, sync::Mutex};
 
@@ -21,7 +21,7 @@ impl Watch for ProgressCallback {
     }
 }
 
-/// Nodes that this controller command runs; `None`: this machine.
+/// The nodes that this controller command runs trials on; `None`: this machine.
 fn nodes(
     controller: Option<Vec<String>>,
     stop: &dyn Fn() -> bool,
@@ -37,8 +37,9 @@ fn place(nodes: &mut Option<Nodes>) -> Place<'_> {
     nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
-/// Runs a standard test. `method` and `options` are JSON; `controller` is the command that runs
-/// trials on nodes. Returns the outcome as JSON. A signal's exception ends it.
+/// Runs a standard test. `method` and `options` are JSON; `controller`: the command that runs
+/// trials on nodes. Returns the outcome as JSON. An exception raised by a signal handler ends the
+/// test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress, controller))]
@@ -72,7 +73,7 @@ pub fn run_test(
     })
 }
 
-/// Compares two profiles by alternating trials. `settings` and `options` are JSON. Returns the
+/// Compares two profiles in alternating trials. `settings` and `options` are JSON. Returns the
 /// outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (a, b, *, settings, options, repeats, progress, controller))]
@@ -105,7 +106,8 @@ fn usage(text: String) -> PyErr {
     to_py(squall::Error::Usage(text))
 }
 
-/// The result of `work` as JSON. An exception from `progress` or from a signal ends it.
+/// Returns the result of `work` as JSON. An exception from `progress` or a signal handler ends the
+/// work.
 fn watched(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -122,7 +124,8 @@ fn watched(
     }
 }
 
-/// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier outcome.
+/// Formats an outcome as `html`, `csv`, `junit` or `text`. `against`: an earlier outcome to compare
+/// with.
 #[pyfunction]
 #[pyo3(signature = (outcome, kind, *, against, tolerance))]
 pub fn render_test(

@@ -176,7 +176,7 @@ impl Place {
                 return Err("interrupted".into());
             }
             if child::has_ended(started.pid()) || since.elapsed() > START {
-                return Err(format!("it sent no frames: {}", started.last_words()));
+                return Err(format!("it sent no frames: {}", started.last_lines()));
             }
             std::thread::sleep(LOOK);
         }
