@@ -39,7 +39,7 @@ Examples:
                         10kpps,100kpps,max
 
 Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn, drone \
-                        (Ostinato).
+                        (Ostinato); on request curl and squall-rules (attacks from rules).
 Not started, but named with the reason: pktgen-dpdk and trex, which need ports of their own \
                         configuration.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \

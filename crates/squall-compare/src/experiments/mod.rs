@@ -10,6 +10,8 @@ pub(crate) mod limits;
 mod model;
 mod ntg;
 mod render;
+mod stateful;
+mod trex;
 mod validate;
 
 use std::{
@@ -56,7 +58,7 @@ pub struct Known {
 }
 
 /// All experiments, in the order of the papers' years.
-pub const EXPERIMENTS: &[Known] = &[ntg::EXPERIMENT];
+pub const EXPERIMENTS: &[Known] = &[trex::EXPERIMENT, ntg::EXPERIMENT];
 
 /// Finds an experiment by its name.
 ///

@@ -1,11 +1,19 @@
 //! The compared generators: their commands, and their counts of sent frames.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 use squall::Error;
+use squall_units::Cannot;
 
-use super::wire::{self, Frame};
+use super::{
+    http,
+    wire::{self, Frame},
+};
 use crate::{compared::ToolInfo, tools::Tool};
 
 /// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
@@ -24,8 +32,8 @@ struct Known {
     /// Additional arguments for a rate, and for top speed.
     paced: &'static str,
     fastest: &'static str,
-    /// The command of a receiver, if the tool needs its own.
-    receiver: Option<&'static str>,
+    /// The other end that the tool needs.
+    receiver: Receiver,
     /// Whether it sends through sockets.
     needs_addresses: bool,
     /// The text before or after the count of sent packets.
@@ -52,6 +60,14 @@ enum Claim {
     Printed(&'static str),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    None,
+    Command(&'static str),
+    /// The server of [`super::http`].
+    Http,
+}
+
 /// The way in which a tool gets its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
@@ -65,7 +81,7 @@ const PLAIN: Known = Known {
     command: "",
     paced: "",
     fastest: "",
-    receiver: None,
+    receiver: Receiver::None,
     needs_addresses: false,
     claim: Claim::None,
     install: "",
@@ -94,6 +110,26 @@ const KNOWN: &[Known] = &[
                   {report} --quiet --allow-invalid --duration 1h",
         ..SQUALL
     },
+    // Attacks are prepared before the first one leaves, at some 0.3 ms each: a capture of them in a
+    // loop starts at once at any rate.
+    Known {
+        name: "squall-rules",
+        command: "squall replay {attacks} --port af_packet:{interface} --preload --loop 0 --json \
+                  {report} --quiet --allow-invalid",
+        paced: "--mbps {mbps}",
+        fastest: "--topspeed",
+        ..SQUALL
+    },
+    Known {
+        name: "curl",
+        command: "curl -sS -o /dev/null -H Expect: --data-binary @{body}",
+        paced: "--rate {requests}/s http://{to}:{http}/[1-1000000000]",
+        fastest: "http://{to}:{http}/[1-1000000000]",
+        receiver: Receiver::Http,
+        needs_addresses: true,
+        install: "apt-get install curl",
+        ..PLAIN
+    },
     Known {
         name: "tcpreplay",
         command: "tcpreplay -i {interface} -K -l 0",
@@ -116,7 +152,7 @@ const KNOWN: &[Known] = &[
         command: "iperf3 -c {to} -u -l {payload} -t {seconds} -J --cport {sport}",
         paced: "-b {bits}",
         fastest: "-b 0",
-        receiver: Some("iperf3 -s -1"),
+        receiver: Receiver::Command("iperf3 -s -1"),
         needs_addresses: true,
         claim: Claim::Printed("/end/sum/packets"),
         install: "apt-get install iperf3",
@@ -190,6 +226,11 @@ const KNOWN: &[Known] = &[
 pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
                                       nping,mausezahn,drone,pktgen-dpdk,trex";
 
+/// Rules for requests of HTTP clients, of the kinds that Genesids makes its requests from.
+const RULES: &str = include_str!("web.rules");
+/// Times that the attacks are repeated, from other addresses each time.
+const ATTACKS: &str = "100";
+
 impl Generator {
     /// Parses a list of names; `squall` is the path of this program.
     ///
@@ -232,6 +273,35 @@ impl Generator {
         info
     }
 
+    /// Whether it replays the attacks of rules.
+    pub fn needs_attacks(&self) -> bool {
+        self.known.command.contains("{attacks}")
+    }
+
+    /// Makes a capture of attacks with this program.
+    ///
+    /// # Errors
+    /// The reason, as text.
+    pub fn attacks(&self, folder: &Path) -> Result<PathBuf, String> {
+        let (rules, capture) = (folder.join("web.rules"), folder.join("attacks.pcap"));
+        fs::write(&rules, RULES).map_err(|e| Cannot::write(&rules, &e).to_string())?;
+        let output = Command::new(&self.tool.program)
+            .arg("attack")
+            .arg(&rules)
+            .args(["--repeat", ATTACKS, "--shuffle", "--rate", "10000", "--quiet", "--force"])
+            .arg(format!("--port=pcap:{}", capture.display()))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot make attacks: {e}"))?;
+        match output.status.success() {
+            true => Ok(capture),
+            false => {
+                let why = String::from_utf8_lossy(&output.stderr);
+                Err(format!("cannot make attacks: {}", why.trim()))
+            }
+        }
+    }
+
     pub fn driven(&self) -> Driven {
         self.known.driven
     }
@@ -264,9 +334,9 @@ impl Generator {
         Ok((self.tool.clone(), arguments))
     }
 
-    /// The receiver that it needs.
-    pub fn receiver(&self) -> Option<Result<Tool, Error>> {
-        self.known.receiver.map(|command| Tool::of_command(&self.name, command))
+    /// The other end that it needs.
+    pub fn receiver(&self) -> Receiver {
+        self.known.receiver
     }
 
     /// The number of frames that it claims to have sent.
@@ -291,6 +361,23 @@ impl Generator {
     }
 }
 
+/// curl paces whole transfers, and counts in milliseconds between them: at higher rates, its
+/// requests become larger, not more.
+pub const REQUESTS_PER_S: u32 = 500;
+/// Octets around the body of each of curl's requests: its head (some 150), the frame's headers, and
+/// an acknowledgment.
+const AROUND_BODY: f64 = 290.0;
+
+/// Octets of the body of an HTTP request, for a rate or at top speed. The rate counts octets of
+/// frames, of which one has up to 1,448 octets of payload and 66 of headers.
+pub fn body_octets(frame: &Frame, pps: Option<f64>) -> usize {
+    let request = match pps {
+        Some(pps) => pps * f64::from(frame.octets) / f64::from(REQUESTS_PER_S),
+        None => f64::from(frame.octets),
+    };
+    ((request - AROUND_BODY) * 1448.0 / 1514.0).max(0.0) as usize
+}
+
 /// The values of the placeholders in a command.
 pub struct Fill<'a> {
     pub interface: &'a str,
@@ -298,6 +385,10 @@ pub struct Fill<'a> {
     pub pps: Option<f64>,
     pub seconds: u64,
     pub report: &'a Path,
+    /// A capture of attacks.
+    pub attacks: &'a Path,
+    /// The body of an HTTP request.
+    pub body: &'a Path,
 }
 
 impl Fill<'_> {
@@ -313,6 +404,11 @@ impl Fill<'_> {
             ("{capture}", self.frame.capture.display().to_string()),
             ("{config}", self.frame.config.display().to_string()),
             ("{report}", self.report.display().to_string()),
+            ("{attacks}", self.attacks.display().to_string()),
+            ("{body}", self.body.display().to_string()),
+            ("{http}", http::PORT.to_string()),
+            ("{requests}", REQUESTS_PER_S.to_string()),
+            ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
             ("{rate}", whole(pps)),
             ("{bits}", whole(pps * 8.0 * payload)),
             ("{gap}", whole(1e6 / pps)),
@@ -357,12 +453,31 @@ mod tests {
     }
 
     #[test]
+    fn requests_grow_with_the_rate() {
+        let frame = Frame { octets: 512, capture: "c".into(), config: "d".into() };
+        assert_eq!(body_octets(&frame, None), 212);
+        // 15,000 octets 500 times per second are 7,500 KB/s.
+        let large = body_octets(&frame, Some(7.5e6 / 512.0));
+        assert!((14_000..14_100).contains(&large), "{large}");
+        assert_eq!(body_octets(&frame, Some(1.0)), 0);
+    }
+
+    #[test]
     fn commands_have_no_place_left_open() {
         let frame = Frame { octets: 60, capture: "c".into(), config: "d".into() };
         for known in KNOWN {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
-                let fill = Fill { interface: "veth-a", frame: &frame, pps, seconds: 3, report };
+                let (seconds, attacks, body) = (3, report, report);
+                let fill = Fill {
+                    interface: "veth-a",
+                    frame: &frame,
+                    pps,
+                    seconds,
+                    report,
+                    attacks,
+                    body,
+                };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
             }

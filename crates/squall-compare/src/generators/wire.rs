@@ -111,6 +111,21 @@ pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
         .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
 }
 
+/// Lets the kernel's receiving end answer the addresses of `network`, which a program on the other
+/// end has: by ARP, and by a route.
+///
+/// # Errors
+/// As [`address`].
+pub fn route_back(interface: &str, network: &str) -> Result<(), String> {
+    let table = 101;
+    let own = ADDRESSES[1];
+    ip(&format!(
+        "link set {interface} arp on\nroute add {network} dev {interface} src {own} table \
+         {table}\nrule add pref 5 to {network} lookup {table}\n"
+    ))
+    .map_err(|why| format!("cannot route to {network}: ip: {why}"))
+}
+
 fn ip(batch: &str) -> Result<(), String> {
     let program = ["/usr/sbin/ip", "/sbin/ip"].into_iter().find(|path| Path::new(path).is_file());
     let mut command = Command::new(program.unwrap_or("ip"));
