@@ -189,8 +189,16 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(exit_status(&outcome, &[])))
 }
 
-            /// Splits a subcommand into the method, shortened with `--quick`, and the common options.
-            /// `Err` for an A/B comparison, which is not a search on one device.
+impl Ab {
+    /// The profile of one side, with the ports of the command line.
+    fn profile(&self, path: &Path) -> Result<Profile, Error> {
+        let mut profile = Profile::load(path)?;
+        self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
+        Ok(profile)
+    }
+}
+
+/// Checks quickly whether a run of `profile` ends by itself.
 fn ends(profile: &Profile) -> bool {
     let stop = profile.stop;
     let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
@@ -279,8 +287,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Ok(parts) => parts,
         Err(comparison) => return ab(&comparison),
     };
-            /// Splits a subcommand into the method, shortened with `--quick`, and the common options.
-            /// `Err` for an A/B comparison, which is not a search on one device.
+    // Read the baseline before the files are created, because one of them may be the same file.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
