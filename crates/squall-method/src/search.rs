@@ -58,7 +58,7 @@ impl Search<'_> {
             if judged == Judged::Passed && load > bracket.passed {
                 came_out = load * output(&measured);
             }
-            if judged != Judged::NotKept {
+            if measured.kept() {
                 trials.push((load, measured));
             }
             bracket.record(load, judged);
@@ -87,8 +87,10 @@ impl Search<'_> {
                 0 => label.to_owned(),
                 n => format!("{label}, verification {n}"),
             };
-            let measured = bench.trial(trial(load, label))?;
-            let judged = self.judge(&measured, load);
+            let trial = trial(load, label);
+            let due: u64 = trial.lanes.iter().map(|lane| lane.due(trial.duration_s)).sum();
+            let measured = bench.trial(trial)?;
+            let judged = self.judge(&measured, load, due);
             if !matches!(judged, Judged::Failed(_)) || again == self.verifications {
                 return Ok((judged, measured));
             }
@@ -96,10 +98,11 @@ impl Search<'_> {
         }
     }
 
-    fn judge(&self, measured: &Measured, load: f64) -> Judged {
+    /// `due`: frames to send at this load.
+    fn judge(&self, measured: &Measured, load: f64, due: u64) -> Judged {
         let loss = (self.loss)(measured);
         match measured.kept() {
-            false => Judged::NotKept,
+            false => Judged::NotKept(Some(load * measured.sent() as f64 / due.max(1) as f64)),
             true if measured.sent() > 0 && loss <= self.tolerance => Judged::Passed,
             true => Judged::Failed(Some(load * output(measured).min(1.0 - loss / 2.0))),
         }

@@ -82,7 +82,7 @@ impl Runner for Device {
 
 const RATE: f64 = 2e4;
 
-fn run(device: &mut Device, method: Method) -> Outcome {
+fn run(device: &mut dyn Runner, method: Method) -> Outcome {
     let rig = Rig { most: squall_method::MostLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
     let mut watch = Unwatched;
     let mut bench = Bench::new(device, &mut watch, RetryPolicy::default());
@@ -190,4 +190,48 @@ fn the_longest_outage_of_a_soak_test_may_last_over_several_trials() {
         assert!((value - expected).abs() <= 1.5 * gap, "{outages:?}: {value}");
         assert_eq!(of, limit, "{outages:?}");
     }
+}
+
+/// A generator that sends up to `able` frames/s.
+struct Generator(Device, f64);
+
+impl Runner for Generator {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        let mut measured = self.0.run(trial)?;
+        for lane in &mut measured.lanes {
+            let able = (self.1 * trial.duration_s) as u64;
+            if lane.sent > able {
+                (lane.sent, lane.received) = (able, able);
+                measured.not_kept.push("100 % of a CPU; the rest is detail".into());
+            }
+        }
+        Ok(measured)
+    }
+
+    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_search_that_the_generator_limits_is_short_and_says_what_limits() {
+    let device = Device { fps: 1e6, ..Device::with(&[]) };
+    let mut generator = Generator(device, 235.0);
+    let outcome = run(&mut generator, rfc2544(rfc2544::Test::Throughput));
+    let found = outcome.figure("throughput/64").expect("a figure");
+    assert_eq!(found.limit, Limit::Generator);
+    assert!(found.value > 200.0 && found.value <= 235.0, "{found:?}");
+    // Three of four loads are tried three times each.
+    assert!(outcome.trials.len() <= 10, "{}", outcome.trials.len());
+    let why = ": 235 of ";
+    let said = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");
+    assert!(said.ends_with("frames: 100 % of a CPU"), "{said}");
+}
+
+#[test]
+fn quick_shortens_what_is_not_given() {
+    let settings = rfc2544::Settings { trial_s: 4.0, ..Default::default() };
+    let quick = settings.clone().quick(&["trial_s"]);
+    assert_eq!((quick.trial_s, quick.latency_s), (4.0, 2.0));
+    assert_eq!(settings.quick(&[]).trial_s, 1.0);
 }
