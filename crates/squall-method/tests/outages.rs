@@ -192,6 +192,21 @@ fn the_longest_outage_of_a_soak_test_may_last_over_several_trials() {
     }
 }
 
+#[test]
+fn a_queue_that_takes_in_more_for_a_second_is_described() {
+    let mut device = Device { queue: 630.0, ..Device::with(&[]) };
+    let outcome = run(&mut device, rfc2544(rfc2544::Test::Throughput));
+    let value = |name: &str| outcome.figure(name).expect("a figure").value;
+    let (received, offered) = (value("throughput/64"), value("throughput.offered/64"));
+    assert!((received / 1e4 - 1.0).abs() < 0.002, "{received}");
+    assert!((offered / 10_630.0 - 1.0).abs() < 0.002, "{offered}");
+    let described = outcome.verdict.text.iter().any(|text| text.contains("a queue took in 6"));
+    assert!(described, "{:?}", outcome.verdict);
+    // 64 octets on a link of 1 Gb/s.
+    let row = &outcome.tables[0].rows[0];
+    assert_eq!((&*row[4], &*row[5]), ("1488095", "0.672 %"), "{row:?}");
+}
+
 /// A generator that sends up to `able` frames/s.
 struct Generator(Device, f64);
 

@@ -25,7 +25,7 @@ fn rig() -> Rig {
     };
     let lanes = vec![lane("four", false), lane("six", true)];
     let ports = vec!["four".into(), "six".into()];
-    Rig { ports, lanes, most: MostLoad::BpsL1(1e9) }
+    Rig { ports, lanes, most: MostLoad::BpsL1(1e9), link_bps: None }
 }
 
 #[test]

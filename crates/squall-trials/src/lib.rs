@@ -390,7 +390,7 @@ impl<'a> Trials<'a> {
         };
         let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
         let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
-        Ok(Rig { ports, lanes, most })
+        Ok(Rig { ports, lanes, most, link_bps: self.link_bps().ok() })
     }
 
     /// Bits per second of the slowest link through which a stream leaves.
