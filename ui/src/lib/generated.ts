@@ -953,6 +953,11 @@ export interface StreamRx {
   restarts: number;
   /** Patterns of lost and late frames, if there are any. */
   patterns: Patterns | null;
+  /**
+   * The range of numbers that arrived, and the losses within; `null` if the numbers of the sender
+   * are not known. At the port that received most of the stream.
+   */
+  arrived: ArrivedRange | null;
   /** Each port's own figures, where more than one received the stream: multicast, flooding. */
   receivers: ReceiverRx[];
 }
@@ -975,6 +980,36 @@ export interface Patterns {
    * The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a loss.
    */
   n_reordering_packets: Distribution | null;
+}
+
+/**
+ * The range of numbers of a stream that a port received. The frames of a stream are numbered from 0
+ * in the order of their departure.
+ */
+export interface ArrivedRange {
+  /**
+   * The number of the first frame that arrived, and the number after the last one; both 0 if none
+   * did.
+   */
+  first: number;
+  end: number;
+  /**
+   * Loss periods (RFC 3357 §4) between these two; `null`: not known, because several queues or
+   * nodes each received a part of the stream.
+   */
+  losses: LossPeriods | null;
+}
+
+/** Lost frames by their numbers. */
+export interface LossPeriods {
+  /** Number of loss periods (RFC 3357 §4). */
+  periods: number;
+  /** Frames in the longest period, and the number of the first one. */
+  longest: number;
+  longest_from: number;
+  /** Numbers of the first and of the last lost frame. */
+  first: number;
+  last: number;
 }
 
 /** Figures of a stream at one of its receivers. */
