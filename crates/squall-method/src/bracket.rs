@@ -17,8 +17,8 @@ pub struct Bracket {
     /// Distance of the next guess above the load that passed, as a part of that load.
     step: f64,
     lowest: f64,
-    /// Consecutive trials that the generator did not keep to, and whether the last one showed what
-    /// it can send.
+    /// Consecutive trials that the generator did not keep to, and whether the number of frames that
+    /// it sent in the last one is known.
     unkept: u32,
     shown: bool,
 }
@@ -27,8 +27,8 @@ pub struct Bracket {
 /// that passed, and before any load passed.
 pub(crate) const UNKEPT: u32 = 2;
 const UNKEPT_AT_FIRST: u32 = 6;
-/// After a trial that the generator did not keep to, try this part of what it has sent: a load at
-/// the limit of the generator is often missed, too.
+/// After a trial that the generator did not keep to, try this part of the load that it sent: it
+/// would often miss that load, too.
 const OF_SENT: f64 = 0.9;
 
 /// The result of a trial.

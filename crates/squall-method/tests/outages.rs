@@ -140,8 +140,8 @@ fn a_device_that_stays_out_after_the_overload_is_not_back_within_the_trial() {
     let found = outcome.figure("recovery/64").expect("a figure");
     assert_eq!(found.limit, Limit::Trial);
     assert!((found.value - 1.0).abs() < 0.001, "{found:?}");
-    let said = outcome.verdict.text.iter().any(|text| text.contains("until the end of the trial"));
-    assert!(said, "{:?}", outcome.verdict);
+    let noted = outcome.verdict.text.iter().any(|text| text.contains("until the end of the trial"));
+    assert!(noted, "{:?}", outcome.verdict);
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn a_search_that_the_generator_limits_is_short_and_says_what_limits() {
     // Three of four loads are tried three times each.
     assert!(outcome.trials.len() <= 10, "{}", outcome.trials.len());
     let why = ": 235 of ";
-    let said = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");
-    assert!(said.ends_with("frames: 100 % of a CPU"), "{said}");
+    let text = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");
+    assert!(text.ends_with("frames: 100 % of a CPU"), "{text}");
 }
 
 #[test]

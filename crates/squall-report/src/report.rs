@@ -946,17 +946,17 @@ impl ArrivedRange {
 }
 
 impl StreamRx {
-    /// Adds the range of numbers of another receiver: of the same port, or of another one, of which
-    /// only the one with most frames counts.
+    /// Adds the range of numbers of another receiver. Of two ports, only the port that received more
+    /// frames counts.
     pub(crate) fn merge_arrived(&mut self, other: &Self) {
-        let Some(theirs) = other.arrived else { return };
+        let Some(added) = other.arrived else { return };
         let shared = other.ports.iter().any(|port| self.ports.contains(port));
         let unique = |rx: &Self| rx.packets.saturating_sub(rx.duplicates);
         let more = unique(other) > unique(self);
         match &mut self.arrived {
-            Some(one) if shared => one.share(theirs),
+            Some(one) if shared => one.share(added),
             Some(_) if !more => {}
-            arrived => *arrived = Some(theirs),
+            arrived => *arrived = Some(added),
         }
     }
 }
