@@ -1,5 +1,5 @@
 """A device under test: forwards frames between two interfaces, with limits and outages as asked, and
-counts what it did. It shares no code with Squall, so that its counters are the truth for tests.
+counts them. It shares no code with Squall: its counters are the truth for tests.
 
     bridge.py IF_A IF_B --rate 1000 --queue 50 --delay-ms 2 --outage 0.5:0.217 --direction a
 
@@ -62,7 +62,6 @@ class Direction:
         self.trials: list[int] = []
         self.latest = 0.0
         self.counts: collections.Counter[str] = collections.Counter()
-        #: Lengths in frames and in seconds of what was lost in one piece, of test frames.
         self.periods: list[dict] = []
         self.losing: dict | None = None
         self.last_passed: float | None = None
