@@ -193,8 +193,9 @@ pub struct LaneMeasured {
 }
 
 impl LaneMeasured {
-    /// The loss periods of the lane (RFC 3357 §4), also those at both ends of what was sent. If it
-    /// is not known which frames were lost, one period from the second frame on.
+    /// The loss periods of the lane (RFC 3357 §4), also before the first and after the last frame
+    /// that arrived. If it is not known which frames were lost, one period from the second frame
+    /// on.
     pub fn losses(&self) -> Option<LossPeriods> {
         let unknown = ArrivedRange { first: 0, end: self.sent, losses: None };
         self.arrived.unwrap_or(unknown).losses_of(self.sent, self.lost)

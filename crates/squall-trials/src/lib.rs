@@ -395,7 +395,7 @@ impl<'a> Trials<'a> {
         let flows = self.profile.flows.as_ref();
         let clients = flows.and_then(|flows| flows.clients).map(name);
         let servers = flows.and_then(|flows| flows.servers).map(name);
-        Ok(Rig { ports, lanes, clients, servers, most })
+        Ok(Rig { ports, lanes, clients, servers, most, link_bps: self.link_bps().ok() })
     }
 
     /// Bits per second of the slowest link through which a stream leaves.
