@@ -92,8 +92,8 @@ pub enum ProgramError {
 // belongs to a different program.
 #[repr(C, align(64))]
 pub struct Program {
-    /// The first octets of the template, padded with zeros: small frames are copied from here in
-    /// one piece.
+    /// The first octets of the template, padded with zeros, so that small frames are copied from
+    /// here in one piece.
     pub(crate) head: [u8; 64],
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
@@ -193,8 +193,8 @@ impl Program {
         let written: Vec<Range<usize>> = vars.iter().map(|v| v.bit..v.bit + v.bits).collect();
         check(&frame, &vars, &written, shortest, signature.is_some())?;
 
-        // A variable on a checksum or a length field means that the user wants a wrong one: do not
-        // correct it.
+        // A checksum or length field under a variable is not corrected, because the user then wants
+        // a wrong one.
         let free = |at: usize| !written.iter().any(|w| w.start < at * 8 + 16 && at * 8 < w.end);
         let lengths: Vec<LengthField> =
             frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
@@ -245,7 +245,7 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                // A transformed value needs the bits that the shift removes.
+                // Not if transformed, because the shift needs all bits of the law's value.
                 small: bits <= 32 && turn.is_none(),
                 law,
                 turn: (!turn.is_none()).then_some((turn, bits)),
@@ -277,7 +277,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Writes checksums that are the same in every frame into the template: filling then skips
+    /// Writes checksums that are the same in every frame into the template, so that filling skips
     /// them.
     fn settle(&mut self, variable: bool) {
         if variable {
@@ -295,6 +295,7 @@ impl Program {
         for i in (0..self.sums.len()).filter(|&i| !live[i]) {
             let sum = &self.sums[i];
             let value = match !checksum::fold(u64::from(sum.start(self.longest))) {
+                // RFC 768: 0 would mean that the sender computed no checksum.
                 0 if sum.udp => 0xffff,
                 value => value,
             };
@@ -437,6 +438,7 @@ fn check(
         }
     }
     let free = shortest.saturating_sub(used);
+    // A trailer would be in the last octets, where receivers expect the signature (ADR 0002).
     if signed && (free < signature::LEN || frame.trailer > 0) {
         return Err(ProgramError::NoRoomForSignature {
             free: if frame.trailer > 0 { 0 } else { free },
@@ -460,7 +462,7 @@ fn crcs(
         let touches = |w: &Range<usize>, octets: &Range<usize>| {
             w.start < octets.end * 8 && octets.start * 8 < w.end
         };
-        // A variable on a CRC means that the user wants a wrong one: do not correct it.
+        // A CRC under a variable is not corrected, because the user then wants a wrong one.
         if written.iter().any(|w| touches(w, &place)) {
             continue;
         }

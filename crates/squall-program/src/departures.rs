@@ -124,8 +124,8 @@ pub struct Timeline {
     fraction: u64,
     /// Frames left in the burst; `u64::MAX`: no limit.
     left: u64,
-    /// Constant gaps independent of the frame length: the common case, which needs no division or
-    /// lookup.
+    /// Constant gaps independent of the frame length: the common case, which avoids a division and
+    /// a lookup.
     even: Even,
     rest: Box<Rest>,
 }
@@ -186,7 +186,7 @@ impl Gap {
         }
     }
 
-    /// The gap if all frames have length `len`: a fraction computed once saves a division per
+    /// The gap if all frames have length `len`: a fraction computed once instead of a division per
     /// frame.
     pub fn fixed(self, len: u32) -> Self {
         let (num, den) = match self {
@@ -431,7 +431,7 @@ impl Timeline {
     #[inline]
     pub fn run_at_once(&mut self, bound: u64, most: usize) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
-        // The products below have room for 255 frames.
+        // The products below would otherwise overflow: they have room for 255 frames.
         if den == 0 || den >> 56 != 0 {
             return None;
         }
@@ -565,7 +565,7 @@ impl Timeline {
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
-            // The largest time (213 days) means never.
+            // Saturates, because the largest time (213 days) means never.
             self.due = self.due.saturating_add(rest.pattern.gap.0);
         }
     }
@@ -612,6 +612,7 @@ impl Timeline {
     /// Changes the rate from the next gap on.
     pub fn set_gap(&mut self, gap: Gap) {
         self.set(gap);
+        // With the denominator of the new gap, the old numerator would be another time.
         self.fraction = 0;
     }
 
@@ -700,8 +701,8 @@ fn gamma(x: f64) -> f64 {
     (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
 }
 
-/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each attempt has its own random numbers:
-/// frame `k` must not depend on the frames before it.
+/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each attempt has its own random numbers,
+/// because frame `k` must not depend on the frames before it.
 fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
     if shape < 1.0 {
         return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);

@@ -30,8 +30,8 @@ pub const MOST_STREAMS: usize = 64;
 /// Longest frame in octets without FCS: a page minus its headroom, the kernel's metadata for a live
 /// frame, and its tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets rewritten in each frame of a stream that owns its frames: the previous receiver of the
-/// page may have changed its headers.
+/// Octets rewritten in each frame of a stream that owns its frames, because the previous receiver
+/// of the page may have changed its headers.
 const HEAD: usize = 128;
 /// Most instructions: the range of an eBPF jump, which is a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
@@ -128,7 +128,8 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     streams.iter().try_for_each(fits)?;
     let layout = Layout::new(streams);
     let mut tables = Tables::default();
-    // In two passes: the size of the tables is known only after the instructions were generated.
+    // The size is set afterward, because it is known only when the instructions have been
+    // generated.
     let (object, ..) = assemble(streams, &layout, &mut tables)?;
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
