@@ -23,6 +23,7 @@
 pub mod ab;
 mod bench;
 mod bracket;
+pub mod bufferbloat;
 pub mod capacity;
 mod connections;
 mod fields;
@@ -56,6 +57,6 @@ pub use outcome::{
 };
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
-    Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
-    ReceiverMeasured, Second, Template, Trial,
+    Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Lane, LaneMeasured, Measured,
+    PortMeasured, ReceiverMeasured, Second, Template, Trial,
 };
