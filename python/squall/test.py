@@ -28,6 +28,7 @@ from ._profile import Profile, Time, _plain
 __all__ = [
     "Result",
     "ab",
+    "bufferbloat",
     "capacity",
     "mlrsearch",
     "rfc2544",
@@ -291,6 +292,14 @@ def rfc9411(profile: Profile, **settings: Any) -> Result:
     See `run` for the arguments.
     """
     return run("rfc9411", profile, **settings)
+
+
+def bufferbloat(profile: Profile, **settings: Any) -> Result:
+    """Latency under load (RRUL): the delay of streams while TCP connections fill the path.
+
+    See `run` for the arguments.
+    """
+    return run("bufferbloat", profile, **settings)
 
 
 def capacity(profile: Profile, **settings: Any) -> Result:
