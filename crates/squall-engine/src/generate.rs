@@ -681,6 +681,7 @@ fn image(
             gap: s.gap,
             law: &s.law,
             pattern: s.pattern,
+            sent: s.sent,
             start: s.start,
             share: *share,
         })

@@ -191,6 +191,7 @@ struct Sender {
     last_left: Nanos,
 
     plan: Arc<PlanStream>,
+    /// First frame of the share, counted from the first that this run sends.
     first: u64,
     paused: Option<Picos>,
     /// By how much the schedule moved because frames were late.
@@ -313,12 +314,14 @@ impl Transmitter {
             |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
         // Streams of a port share one lag, because their order is part of the schedule: one stream
         // that catches up makes all of them catch up.
+        // Field values and the signature's sequence continue too.
+        let first_of_all = plan.sent + first;
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             // Plus 1, because owner 0 means that a slot holds no template.
-            cursor: program.cursor(first, by, number + 1),
+            cursor: program.cursor(first_of_all, by, number + 1),
             timeline: plan.timeline(Picos(0)),
-            next: first,
+            next: first_of_all,
             by,
             walk: false,
             fixed_len: program.sizes().only().unwrap_or(0),
@@ -367,13 +370,13 @@ impl Transmitter {
             return;
         }
         let begin = s.begin(at);
-        let whole = s.plan.timeline(begin);
+        let whole = s.plan.rest(begin);
         (s.timeline, s.walk) = match (s.by, whole.clone().share(s.first, s.by)) {
             (1, _) => (whole, false),
             (_, Some(share)) => (share, false),
             (_, None) => {
                 let mut walked = whole;
-                walk(&mut walked, s.program.sizes(), 0..s.first);
+                walk(&mut walked, s.program.sizes(), s.plan.sent..s.plan.sent + s.first);
                 (walked, true)
             }
         };

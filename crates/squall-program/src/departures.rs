@@ -102,6 +102,11 @@ impl Pattern {
     pub fn total(&self) -> Option<u64> {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
+
+    /// Of `frames` frames sent, those since the pattern last began: a chain of streams repeats it.
+    pub fn in_round(&self, frames: u64) -> u64 {
+        self.total().filter(|total| *total > 0).map_or(frames, |total| frames % total)
+    }
 }
 
 /// The state of a timeline, from which a different executor can continue.
@@ -289,6 +294,27 @@ impl Timeline {
         self.due = bent.origin.saturating_add(at.0);
         self.rest.bent = Some(bent);
         true
+    }
+
+    /// Leaves out the first `frames` frames, which a former run has sent: the next one is due now,
+    /// or one gap between bursts later if it begins a burst. Random gaps are those of the frames
+    /// that are left. `on` times and stages begin anew.
+    #[must_use]
+    pub fn after(mut self, frames: u64) -> Self {
+        let rest = &mut *self.rest;
+        rest.k = frames;
+        if rest.pattern.packets == u64::MAX || frames == 0 || self.left == 0 {
+            return self;
+        }
+        let (bursts, into) = (frames / rest.pattern.packets, frames % rest.pattern.packets);
+        if rest.bursts_left != u64::MAX {
+            rest.bursts_left = rest.bursts_left.saturating_sub(bursts);
+        }
+        self.left = if rest.bursts_left == 0 { 0 } else { rest.pattern.packets - into };
+        if into == 0 && self.left != 0 {
+            self.due = self.due.saturating_add(rest.pattern.gap.0);
+        }
+        self
     }
 
     /// The share of one of `by` workers in a single burst: frames `first`, `first + by`, ...
@@ -918,6 +944,30 @@ mod tests {
         }
         assert_eq!(dues, [5, 15, 25, 1035, 1045, 1055]);
         assert_eq!(t.end(), Picos(1065));
+    }
+
+    #[test]
+    fn a_timeline_continues_within_a_burst_and_after_its_gap() {
+        let pattern = Pattern { bursts: 3, packets: 4, gap: Picos(1_000), tight: false };
+        for law in [GapLaw::Constant, GapLaw::Exponential] {
+            let whole = Timeline::new(Gap::from_pps(7_000_000, 3), law, pattern, 5, Picos(11));
+            for sent in 0..12 {
+                let mut walked = whole.clone();
+                (0..sent).for_each(|_| walked.advance(60));
+                let mut rest = whole.clone().after(sent);
+                let begins_burst = sent > 0 && sent % 4 == 0;
+                let begin = if begins_burst { 1_011 } else { 11 };
+                assert_eq!(rest.due(), Some(Picos(begin)), "after {sent}");
+                while let (Some(a), Some(b)) = (walked.due(), rest.due()) {
+                    (walked.advance(60), rest.advance(60));
+                    let [a, b] = [walked.end().0 - a.0, rest.end().0 - b.0];
+                    assert!(a.abs_diff(b) <= 1, "after {sent}: gaps of {a} and {b}");
+                }
+                assert_eq!((walked.due(), rest.due()), (None, None), "after {sent}");
+            }
+        }
+        assert_eq!((pattern.in_round(12), pattern.in_round(31)), (0, 7));
+        assert_eq!(Pattern::CONTINUOUS.in_round(31), 31);
     }
 
     #[test]

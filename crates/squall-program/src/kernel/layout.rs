@@ -168,7 +168,7 @@ impl Layout {
         let places = streams.iter().map(place).collect();
         Self {
             streams: places,
-            shares: streams.iter().map(|s| s.share).collect(),
+            shares: streams.iter().map(Stream::first_and_step).collect(),
             only: streams.iter().map(|s| s.program.sizes().only()).collect(),
             histograms: at,
             words: at + BINS * streams.len(),
@@ -201,7 +201,7 @@ impl Layout {
         words.set(ATTENTION, 1);
         for (i, (s, timeline)) in streams.iter().zip(timelines).enumerate() {
             let at = self.streams[i];
-            let (first, _) = s.share;
+            let (first, _) = s.first_and_step();
             words.set(at + S_NEXT, first);
             words.set(at + S_SIZE, s.program.sizes().seek(first));
             for (v, var) in s.program.vars.iter().enumerate() {

@@ -46,13 +46,24 @@ pub struct Stream<'a> {
     pub pattern: Pattern,
     /// Delay from the start of the run.
     pub start: Picos,
-    /// The first frame, and the distance from one frame to the next.
+    /// Number of frames that former runs have sent: the first frame of this run.
+    pub sent: u64,
+    /// The first frame after `sent`, and the distance from one frame to the next.
     pub share: (u64, u64),
     /// Whether the stream starts by itself; otherwise another's `next` starts it.
     pub self_start: bool,
     /// The stream (by index in the program) that starts when this one has ended, and how often
     /// (`None`: without limit).
     pub next: Option<(usize, Option<u64>)>,
+}
+
+impl Stream<'_> {
+    /// The first frame of the share, counted from the first of all runs, and the distance from one
+    /// frame to the next.
+    fn first_and_step(&self) -> (u64, u64) {
+        let (first, by) = self.share;
+        (self.sent.wrapping_add(first), by)
+    }
 }
 
 /// A program for the kernel with everything it needs.
@@ -203,6 +214,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, UnsupportedStream> {
     }
     let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
     let whole = Timeline::new(gap, s.law.clone(), s.pattern, 0, s.start);
+    let whole = whole.after(s.pattern.in_round(s.sent));
     if by == 1 && first == 0 {
         return Ok(whole);
     }
