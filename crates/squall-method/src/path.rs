@@ -73,6 +73,7 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
         Method::Tst009(settings) => least(&settings.frame_sizes),
         Method::Mlrsearch(settings) => least(&settings.frame_sizes),
         Method::Soak(settings) => settings.frame_size,
+        Method::Bufferbloat(settings) => settings.frame_size,
         Method::Y1564(settings) => {
             let service = |lane: &Lane| {
                 let mut services = settings.service.iter();
@@ -110,7 +111,7 @@ fn connections(method: &Method) -> Option<FlowLoad> {
         Method::Capacity(_) if !method.wants_flows() => return None,
         Method::Capacity(settings) => Some(http(settings.tls)),
         Method::Rfc9411(settings) => Some(http(settings.https)),
-        Method::Rfc6349(_) => Some(http(false)),
+        Method::Rfc6349(_) | Method::Bufferbloat(_) => Some(http(false)),
         _ => return None,
     };
     Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, ..FlowLoad::default() })
