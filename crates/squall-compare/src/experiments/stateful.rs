@@ -189,13 +189,13 @@ fn wait_for_server(server: &str, program: &Program, interface: &str) -> Result<(
     loop {
         let ready = match server {
             "nginx" => listens(),
-            _ => child::is_listened_to(interface),
+            _ => child::has_receiver(interface),
         };
         if ready {
             return Ok(());
         }
         if child::has_ended(program.pid()) || started.elapsed() > START {
-            return Err(format!("{server} did not start: {}", program.last_words()));
+            return Err(format!("{server} did not start: {}", program.last_lines()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
