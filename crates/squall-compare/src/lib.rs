@@ -17,6 +17,8 @@
 mod compared;
 mod data;
 mod design;
+pub mod experiments;
+pub mod gaps;
 pub mod generators;
 pub mod model;
 mod process;
@@ -344,7 +346,7 @@ impl<'a> Bench<'a> {
         let tool = process::Running::start(
             run.tool,
             &arguments,
-            to,
+            &|| child::is_listened_to(to),
             self.result.method.tool_cpu,
             &log,
             self.stop,

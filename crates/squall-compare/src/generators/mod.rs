@@ -8,11 +8,11 @@
 //! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.
 
-mod model;
+pub(crate) mod model;
 mod render;
-mod run;
-mod tools;
-mod wire;
+pub(crate) mod run;
+pub(crate) mod tools;
+pub(crate) mod wire;
 
 pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
 use squall::Error;

@@ -62,6 +62,7 @@ impl Place {
         // setting refuses those frames, and the tool then fails.
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
+        let script = self.work.join("script");
         let fill = Fill {
             interface: &self.interfaces[0],
             frame,
@@ -69,7 +70,9 @@ impl Place {
             // Duration for tools that end by themselves.
             seconds: (time + WARM_UP).as_secs() + 2,
             report: &report,
+            script: &script,
         };
+        fs::write(&script, tool.script(&fill)).map_err(|e| format!("{}: {e}", script.display()))?;
         let before = self.arrived()?;
         let receiver = tool.receiver().transpose().map_err(|e| e.to_string())?;
         let receiver = receiver

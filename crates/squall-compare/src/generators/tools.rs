@@ -15,6 +15,8 @@ pub struct Generator {
     pub name: String,
     known: &'static Known,
     tool: Tool,
+    /// Arguments in addition to those of `known`.
+    more: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ struct Known {
     /// Additional arguments for a rate, and for top speed.
     paced: &'static str,
     fastest: &'static str,
+    /// The contents of the file `{script}`, if the tool takes its streams from one.
+    script: &'static str,
     /// The command of a receiver, if the tool needs its own.
     receiver: Option<&'static str>,
     /// Whether it sends through sockets.
@@ -55,6 +59,7 @@ const PLAIN: Known = Known {
     command: "",
     paced: "",
     fastest: "",
+    script: "",
     receiver: None,
     needs_addresses: false,
     claim: Claim::None,
@@ -80,6 +85,12 @@ const KNOWN: &[Known] = &[
         name: "squall-xdp_live",
         polls: true,
         command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
+                  {report} --quiet --allow-invalid --duration 1h",
+        ..SQUALL
+    },
+    Known {
+        name: "squall-af_xdp",
+        command: "squall send --port af_xdp:{interface} --packet {packet} --size {wire} --json \
                   {report} --quiet --allow-invalid --duration 1h",
         ..SQUALL
     },
@@ -120,6 +131,16 @@ const KNOWN: &[Known] = &[
         install: "apt-get install mgen",
         // The size of mgen's own header.
         least_payload: 28,
+        ..PLAIN
+    },
+    Known {
+        name: "rude",
+        command: "rude -s {script}",
+        script: "START NOW\n0 1 ON {sport} {to}:{dport} CONSTANT {most} {payload}\n{ms} 1 OFF\n",
+        needs_addresses: true,
+        install: "http://rude.sourceforge.net",
+        // The size of rude's own header.
+        least_payload: 20,
         ..PLAIN
     },
     Known {
@@ -179,8 +200,9 @@ const KNOWN: &[Known] = &[
 ];
 
 /// The default list of generators.
-pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
-                                      nping,mausezahn,drone,pktgen-dpdk,trex";
+pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpreplay,trafgen,\
+                                      iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
+                                      trex";
 
 impl Generator {
     /// Parses a list of names; `squall` is the path of this program.
@@ -202,7 +224,13 @@ impl Generator {
         if tool.program == Path::new("squall") {
             tool.program = squall.into();
         }
-        Ok(Self { name: name.into(), known, tool })
+        Ok(Self { name: name.into(), known, tool, more: Vec::new() })
+    }
+
+    /// The same generator with another argument.
+    pub fn with(mut self, argument: &str) -> Self {
+        self.more.push(argument.into());
+        self
     }
 
     pub fn needs_addresses(&self) -> bool {
@@ -248,8 +276,14 @@ impl Generator {
     pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
         let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
         let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
-        let arguments = whole.arguments.iter().map(|word| fill.word(word)).collect();
+        let words = whole.arguments.iter().chain(&self.more);
+        let arguments = words.map(|word| fill.word(word)).collect();
         Ok((self.tool.clone(), arguments))
+    }
+
+    /// The contents of the file `{script}`; empty if it takes none.
+    pub fn script(&self, fill: &Fill<'_>) -> String {
+        fill.word(self.known.script)
     }
 
     /// The receiver that it needs.
@@ -286,6 +320,7 @@ pub struct Fill<'a> {
     pub pps: Option<f64>,
     pub seconds: u64,
     pub report: &'a Path,
+    pub script: &'a Path,
 }
 
 impl Fill<'_> {
@@ -295,16 +330,20 @@ impl Fill<'_> {
         let payload = f64::from(self.frame.payload());
         let places = [
             ("{interface}", self.interface.to_owned()),
-            ("{packet}", wire::packet()),
+            ("{packet}", self.frame.packet.clone()),
             ("{wire}", (self.frame.octets + squall_units::FCS_LEN).to_string()),
             ("{payload}", self.frame.payload().to_string()),
             ("{capture}", self.frame.capture.display().to_string()),
             ("{config}", self.frame.config.display().to_string()),
             ("{report}", self.report.display().to_string()),
+            ("{script}", self.script.display().to_string()),
             ("{rate}", whole(pps)),
+            // More than any tool reaches, for those without an option for top speed.
+            ("{most}", whole(self.pps.unwrap_or(1e7))),
             ("{bits}", whole(pps * 8.0 * payload)),
             ("{gap}", whole(1e6 / pps)),
             ("{seconds}", self.seconds.to_string()),
+            ("{ms}", (1000 * self.seconds).to_string()),
             ("{from}", wire::ADDRESSES[0].to_owned()),
             ("{to}", wire::ADDRESSES[1].to_owned()),
             ("{mac}", wire::MACS[0].to_owned()),
@@ -346,15 +385,33 @@ mod tests {
 
     #[test]
     fn commands_have_no_place_left_open() {
-        let frame = Frame { octets: 60, capture: "c".into(), config: "d".into() };
+        let frame =
+            Frame { octets: 60, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         for known in KNOWN {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
-                let fill = Fill { interface: "veth-a", frame: &frame, pps, seconds: 3, report };
+                let (interface, seconds) = ("veth-a", 3);
+                let fill = Fill { interface, frame: &frame, pps, seconds, report, script: report };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
+                assert!(!generator(known.name).script(&fill).contains('{'));
             }
         }
         assert!(Generator::parse("none", Path::new("squall")).is_err());
+        let report = Path::new("r");
+        let fill = Fill {
+            interface: "veth-a",
+            frame: &frame,
+            pps: Some(1000.0),
+            seconds: 3,
+            report,
+            script: report,
+        };
+        let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
+        assert_eq!(arguments.last().map(String::as_str), Some("--latency"));
+        assert_eq!(
+            generator("rude").script(&fill),
+            "START NOW\n0 1 ON 5001 198.18.2.2:5002 CONSTANT 1000 18\n3000 1 OFF\n"
+        );
     }
 }

@@ -1,0 +1,4 @@
+//! Experiments of papers, repeated.
+
+pub mod kute;
+mod receivers;
