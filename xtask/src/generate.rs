@@ -15,6 +15,7 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/report.schema.json", squall::report::schema),
     ("schemas/comparison.schema.json", squall_compare::schema),
     ("schemas/generators.schema.json", squall_compare::generators::schema),
+    ("schemas/experiment.schema.json", squall_compare::experiments::schema),
     ("schemas/test.schema.json", squall_method::schema),
     ("schemas/info.schema.json", squall_offline::info::schema),
     ("schemas/edit.schema.json", squall_offline::edit::schema),

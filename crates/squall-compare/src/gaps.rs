@@ -3,12 +3,8 @@
 //! Times are nanoseconds on the receiver's clock, in the order of arrival. A gap is the time between
 //! two consecutive frames.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use squall_units::remaining_sd;
-
 /// The gaps of one stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gaps {
     pub count: u64,
     pub mean_ns: f64,
@@ -55,12 +51,6 @@ impl Gaps {
     /// Standard deviation over mean; 0 if all frames arrived at once.
     pub fn relative_sd(&self) -> f64 {
         if self.mean_ns > 0.0 { self.sd_ns / self.mean_ns } else { 0.0 }
-    }
-
-    /// The sender's part of the deviation, with the receiver's given: equation (1) of Zander,
-    /// Kennedy, Armitage (KUTE), s_total² = s_sender² + s_receiver².
-    pub fn sender_sd_ns(&self, receiver_sd_ns: f64) -> f64 {
-        remaining_sd(self.sd_ns, receiver_sd_ns)
     }
 }
 
@@ -142,12 +132,6 @@ mod tests {
         assert_eq!(between(&[10, 30, 20, 25]), [20, 0, 5]);
     }
 
-    #[test]
-    fn equation_1_takes_the_receiver_out_of_the_deviation() {
-        let gaps = Gaps { sd_ns: 5.0, ..Gaps::default() };
-        assert_eq!((gaps.sender_sd_ns(3.0), gaps.sender_sd_ns(6.0)), (4.0, 0.0));
-    }
-
     /// A sender and a receiver whose errors are independent: the equation finds both parts.
     #[test]
     fn the_parts_of_a_simulated_path_are_found_again() {
@@ -168,7 +152,7 @@ mod tests {
         let receiver = added_sd_ns(&sent, &received).unwrap();
         let root2 = 2.0_f64.sqrt();
         assert!((receiver / (1_000.0 * root2) - 1.0).abs() < 0.02, "{receiver}");
-        let sender = gaps.sender_sd_ns(receiver);
+        let sender = squall_units::remaining_sd(gaps.sd_ns, receiver);
         assert!((sender / (3_000.0 * root2) - 1.0).abs() < 0.02, "{sender}");
     }
 

@@ -60,7 +60,7 @@ impl Program {
     }
 
     /// Whether it ends within this time.
-    fn ends_within(&self, at_most: Duration) -> bool {
+    pub fn ends_within(&self, at_most: Duration) -> bool {
         let started = Instant::now();
         while !child::has_ended(self.pid()) {
             if started.elapsed() > at_most {

@@ -9,61 +9,67 @@
 //! one, it comes from times of departure in the frames ([`gaps::added_sd_ns`]), which is an upper
 //! bound: it includes everything that happens after the sender read its clock.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use squall::Error;
-use squall_port_linux::{
-    lab::{LabOptions, enter_private},
-    set_gro,
-};
+use squall_port_linux::set_gro;
 use squall_report::render::human;
 use squall_units::{Nanos, median};
 
+use super::{
+    Known, Run,
+    model::{Axis, Figure, Style, Table, Unit, Value},
+    receivers::{At, Receiver, Stamp},
+};
 use crate::{
     LOSSLESS, Work,
     compared::{Measured, Repeated, ToolInfo, two_cpus},
     gaps::{self, Gaps},
     generators::{
-        model::{GeneratorRound, GeneratorStep},
+        Generator, GeneratorRound, GeneratorStep,
         run::Place,
-        tools::Generator,
         wire::{self, Frame},
     },
+    render::in_order,
 };
 
-use super::receivers::{At, Receiver, Stamp};
+pub const EXPERIMENT: Known = Known {
+    name: "kute",
+    title: "Maximum rates of senders and receivers, and the gaps between packets",
+    paper: "Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine, \
+            CAIA technical report 050118A, 2005",
+    about: "Maximum sender and receiver rates, standard deviation and distribution of \
+            inter-arrival times, and the sender's part of it",
+    takes_s: [115, 3000],
+    run,
+};
 
 /// Sizes, rates and times of a run of the experiment.
 #[derive(Clone, Debug)]
-pub struct Extent {
+struct Extent {
     /// Octets without FCS, for the maximum rates of senders.
-    pub sizes: Vec<u32>,
+    sizes: Vec<u32>,
     /// Rates that are offered to receivers, in frames per second; then as fast as possible.
-    pub offered_pps: Vec<f64>,
+    offered_pps: Vec<f64>,
     /// Rates at which gaps are measured, and the senders.
-    pub gap_pps: Vec<f64>,
-    pub gap_senders: Vec<&'static str>,
-    pub rounds: u32,
+    gap_pps: Vec<f64>,
+    gap_senders: Vec<&'static str>,
+    rounds: u32,
     /// Time of each maximum rate.
-    pub rate_step: Nanos,
+    rate_step: Nanos,
     /// Time of each measurement of gaps.
-    pub gap_step: Nanos,
+    gap_step: Nanos,
 }
 
 /// The rate of the distributions, as in the paper.
-pub const DISTRIBUTION_PPS: f64 = 25_000.0;
+const DISTRIBUTION_PPS: f64 = 25_000.0;
 /// Bins of a distribution: 1 us, to twice the nominal gap.
 const BIN_NS: u64 = 1_000;
 const BINS: usize = 80;
 /// Octets of the frames whose gaps are measured: a message of MGEN and a signature.
 const GAP_OCTETS: u32 = 128;
 /// MGEN sends no smaller frame.
-pub const LEAST_OCTETS: u32 = 70;
+const LEAST_OCTETS: u32 = 70;
 /// Time after the first frame in which caches fill; it is left out.
 const WARM_UP_NS: u64 = 300_000_000;
 
@@ -74,8 +80,7 @@ const RECEIVERS: [&str; 4] = ["squall", "squall-af_xdp", "tcpdump", "mgen"];
 const GAP_RECEIVERS: [&str; 3] = ["squall", "tcpdump", "mgen"];
 
 impl Extent {
-    /// At most 2 minutes.
-    pub fn short() -> Self {
+    fn short() -> Self {
         Self {
             sizes: vec![LEAST_OCTETS, 1514],
             offered_pps: vec![100e3, 300e3],
@@ -87,7 +92,7 @@ impl Extent {
         }
     }
 
-    pub fn full() -> Self {
+    fn full() -> Self {
         Self {
             sizes: vec![LEAST_OCTETS, 124, 252, 508, 1020, 1514],
             offered_pps: vec![50e3, 100e3, 150e3, 200e3, 300e3, 400e3, 500e3, 700e3],
@@ -100,72 +105,59 @@ impl Extent {
     }
 }
 
-/// The measurements.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Kute {
-    pub tools: Vec<ToolInfo>,
-    /// Maximum rates of senders.
-    pub senders: Vec<GeneratorStep>,
-    /// Receivers at each offered rate.
-    pub receivers: Vec<ReceiverStep>,
-    /// Every sender with every receiver at each rate.
-    pub gaps: Vec<GapStep>,
-    pub notes: Vec<String>,
-}
-
 /// A receiver at an offered rate; medians over the rounds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ReceiverStep {
-    pub receiver: String,
-    pub sender: String,
+#[derive(Clone, Debug, Default)]
+struct ReceiverStep {
+    receiver: String,
+    sender: String,
     /// Absent for the sender's maximum.
-    pub asked_pps: Option<f64>,
+    asked_pps: Option<f64>,
     /// Frames per second that the interface counted, and that the receiver recorded.
-    pub arrived_pps: Option<f64>,
-    pub received_pps: Option<f64>,
+    arrived_pps: Option<f64>,
+    received_pps: Option<f64>,
     /// Share of frames that arrived and were not recorded, 0 to 1.
-    pub plr: Option<f64>,
-    pub rounds: Vec<Reception>,
+    plr: Option<f64>,
+    rounds: Vec<Reception>,
 }
 
 /// A sender with a receiver at a rate; medians over the rounds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct GapStep {
-    pub sender: String,
-    pub receiver: String,
-    pub asked_pps: f64,
+#[derive(Clone, Debug, Default)]
+struct GapStep {
+    sender: String,
+    receiver: String,
+    asked_pps: f64,
     /// By the counters of the receiving interface.
-    pub arrived_pps: Option<f64>,
+    arrived_pps: Option<f64>,
     /// Standard deviation of the gaps as received: s_total.
-    pub sd_ns: Option<f64>,
-    pub mean_ns: Option<f64>,
+    sd_ns: Option<f64>,
+    mean_ns: Option<f64>,
     /// s_total over the mean gap.
-    pub relative_sd: Option<f64>,
+    relative_sd: Option<f64>,
     /// Share of gaps within 10 % of the nominal one.
-    pub within_tenth: Option<f64>,
+    within_tenth: Option<f64>,
     /// The deviation after departure, by the times in this sender's frames.
-    pub added_sd_ns: Option<f64>,
+    added_sd_ns: Option<f64>,
     /// s_receiver of this receiver at this rate.
-    pub receiver_sd_ns: Option<f64>,
+    receiver_sd_ns: Option<f64>,
     /// s_sender by equation (1).
-    pub sender_sd_ns: Option<f64>,
-    pub rounds: Vec<Reception>,
+    sender_sd_ns: Option<f64>,
+    rounds: Vec<Reception>,
     /// Share of gaps by lower edge in nanoseconds, of the last round; at the rate of the
     /// distributions only.
-    pub distribution: Vec<(f64, f64)>,
+    distribution: Vec<(f64, f64)>,
 }
 
 /// One run of a sender and a receiver.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Reception {
+#[derive(Clone, Debug, Default)]
+struct Reception {
     /// Frames that the interface counted, from the first to the last.
-    pub arrived: u64,
-    pub arrived_pps: f64,
+    arrived: u64,
+    arrived_pps: f64,
     /// Frames that the receiver recorded.
-    pub received: u64,
-    pub gaps: Option<Gaps>,
-    pub added_sd_ns: Option<f64>,
-    pub failed: Option<String>,
+    received: u64,
+    gaps: Option<Gaps>,
+    added_sd_ns: Option<f64>,
+    failed: Option<String>,
 }
 
 impl Reception {
@@ -180,58 +172,81 @@ impl Reception {
     }
 }
 
-/// Runs the experiment in a private lab. `progress` gets a line for each run; `stop` is polled.
-///
-/// The process moves into the lab's namespace and stays there. It must have one thread.
-///
-/// # Errors
-/// No lab, or no sender. The error of a single run is in its round.
-pub fn kute(
-    squall: &Path,
-    extent: &Extent,
-    progress: &mut dyn FnMut(&str),
-    stop: &dyn Fn() -> bool,
-) -> Result<Kute, Error> {
-    let mut result = Kute::default();
-    let senders = Generator::parse_list(SENDERS, squall)?;
-    let receivers = Receiver::parse_list(&RECEIVERS, squall)?;
-    let mut infos: Vec<ToolInfo> = senders.iter().map(Generator::info).collect();
+fn run(run: &mut Run<'_>) -> Result<(), Error> {
+    let settings = run.settings;
+    let mut extent = if settings.full { Extent::full() } else { Extent::short() };
+    extent.rate_step = run.step(extent.rate_step, extent.rate_step);
+    extent.gap_step = run.step(extent.gap_step, extent.gap_step);
+    let senders =
+        Generator::parse_list(settings.tools.as_deref().unwrap_or(SENDERS), &settings.squall)?;
+    let receivers = Receiver::parse_list(&RECEIVERS, &settings.squall)?;
+    let mut sender_infos: Vec<ToolInfo> = senders.iter().map(Generator::info).collect();
     let mut receiver_infos: Vec<ToolInfo> = receivers.iter().map(Receiver::info).collect();
-    let work = Work::new()?;
     // Files in memory, so that a disk is no part of a receiver's rate.
     let folder = Work::within(Path::new("/dev/shm"))?;
-    let plain = wire::captures(&extent.sizes, &work.0)?;
-    let frame = wire::mgen_frame(GAP_OCTETS, &work.0)?;
-    let options = LabOptions { mtu: 1500, ..LabOptions::default() };
-    let interfaces =
-        enter_private(&options).map_err(|error| Error::Environment(error.to_string()))?;
+    let plain = wire::captures(&extent.sizes, &run.work.0)?;
+    let frame = wire::mgen_frame(GAP_OCTETS, &run.work.0)?;
+    let interfaces = run.enter_lab(1500)?;
     let addresses = wire::address(&interfaces);
     let lacks = |needs: bool, info: &mut ToolInfo| {
         if let (true, None, Err(why)) = (needs, &info.why_not, &addresses) {
             info.why_not = Some(format!("it needs addresses: {why}"));
         }
     };
-    senders.iter().zip(&mut infos).for_each(|(s, info)| lacks(s.needs_addresses(), info));
+    senders.iter().zip(&mut sender_infos).for_each(|(s, info)| lacks(s.needs_addresses(), info));
     receivers.iter().zip(&mut receiver_infos).for_each(|(r, i)| lacks(r.needs_addresses(), i));
-    let senders: Vec<Generator> = usable(senders, &infos);
+    let senders: Vec<Generator> = usable(senders, &sender_infos);
     let receivers: Vec<Receiver> = usable(receivers, &receiver_infos);
-    result.tools = infos.into_iter().chain(receiver_infos).collect();
-    let (sender_cpu, receiver_cpu) = two_cpus();
-    let place = Place { interfaces, work: work.0.clone(), cpu: sender_cpu, step: extent.rate_step };
-    let mut bench = Bench { place, folder: folder.0.clone(), receiver_cpu, progress, stop };
-    result.senders = bench.maxima(&senders, &plain, extent);
-    let fastest = fastest(&senders, &result.senders);
-    if let Some(fastest) = fastest {
-        result.receivers = bench.receivers(fastest, &receivers, &frame, extent);
+    run.result.tools = sender_infos.into_iter().chain(receiver_infos).collect();
+    if senders.is_empty() || receivers.is_empty() {
+        return Err(Error::Environment("no sender, or no receiver, can be driven here".into()));
     }
+    describe(run, &extent);
+    let (cpu, receiver_cpu) = two_cpus();
+    let (work, step) = (run.work.0.clone(), extent.rate_step);
+    let place = Place { interfaces, work, cpu, step, limits: None };
+    let mut bench = Bench { place, folder: folder.0.clone(), receiver_cpu, run };
+    let maxima = bench.maxima(&senders, &plain, &extent);
+    let receptions = match fastest(&senders, &maxima) {
+        Some(fastest) => bench.receivers(fastest, &receivers, &frame, &extent),
+        None => Vec::new(),
+    };
     bench.place.step = extent.gap_step;
     let receivers: Vec<Receiver> =
         receivers.into_iter().filter(|r| GAP_RECEIVERS.contains(&r.name.as_str())).collect();
     let senders: Vec<Generator> =
         senders.into_iter().filter(|s| extent.gap_senders.contains(&s.name.as_str())).collect();
-    result.gaps = bench.gaps(&senders, &receivers, &frame, extent);
-    split(&mut result.gaps);
-    Ok(result)
+    let mut gaps = bench.gaps(&senders, &receivers, &frame, &extent);
+    split(&mut gaps);
+    present(run, &maxima, &receptions, &gaps);
+    Ok(())
+}
+
+fn describe(run: &mut Run<'_>, extent: &Extent) {
+    run.fact("Rounds", extent.rounds.to_string());
+    run.fact("Time of each maximum rate", human::seconds(extent.rate_step.0 as f64 / 1e9));
+    run.fact("Time of each measurement of gaps", human::seconds(extent.gap_step.0 as f64 / 1e9));
+    run.fact(
+        "Frames for gaps",
+        format!("{GAP_OCTETS} octets without FCS: a message of MGEN in UDP"),
+    );
+    run.fact("Equation (1)", "s_total² = s_sender² + s_receiver²");
+    run.missing("KUTE", "its kernel module is for Linux 2.6");
+    if !run.result.tools.iter().any(|tool| tool.name == "rude" && tool.why_not.is_none()) {
+        run.missing(
+            "RUDE and CRUDE",
+            "RUDE is not installed; MGEN sends and receives in its place",
+        );
+    }
+    run.missing(
+        "the Smartbits 2000 as exact sender",
+        "s_receiver comes from times of departure in the frames, an upper bound",
+    );
+    run.missing("Gigabit Ethernet", "the link is a veth pair, where sending includes receiving");
+    run.missing(
+        "the paper's own numbers",
+        "no copy with its values was available when this command was written",
+    );
 }
 
 fn usable<T>(all: Vec<T>, infos: &[ToolInfo]) -> Vec<T> {
@@ -259,15 +274,14 @@ fn stamp(sender: &Generator) -> Stamp {
     }
 }
 
-struct Bench<'a> {
+struct Bench<'a, 'r> {
     place: Place,
     folder: PathBuf,
     receiver_cpu: Option<u32>,
-    progress: &'a mut dyn FnMut(&str),
-    stop: &'a dyn Fn() -> bool,
+    run: &'a mut Run<'r>,
 }
 
-impl Bench<'_> {
+impl Bench<'_, '_> {
     fn maxima(
         &mut self,
         senders: &[Generator],
@@ -286,12 +300,13 @@ impl Bench<'_> {
             for (i, frame) in frames.iter().enumerate() {
                 for turn in 0..senders.len() {
                     let at = (turn + round) % senders.len();
-                    if (self.stop)() {
+                    if self.run.stopped() {
                         break;
                     }
-                    let once = self.place.once(&senders[at], frame, None, self.stop);
+                    let once =
+                        self.place.once(&senders[at], frame, None, self.run.stop(), &mut || ());
                     let name = &senders[at].name;
-                    (self.progress)(&format!(
+                    self.run.progress(&format!(
                         "{name}  {} max:  {}",
                         frame.octets,
                         once.in_a_line()
@@ -385,13 +400,13 @@ impl Bench<'_> {
         frame: &Frame,
         pps: Option<f64>,
     ) -> Option<(Reception, Vec<u64>)> {
-        if (self.stop)() {
+        if self.run.stopped() {
             return None;
         }
         let (once, times) = self.attempt(sender, receiver, frame, pps).unwrap_or_else(|failed| {
             (Reception { failed: Some(failed), ..Reception::default() }, Vec::new())
         });
-        if (self.stop)() {
+        if self.run.stopped() {
             return None;
         }
         let asked = pps.map_or("max".into(), |pps| human::si(pps, "pps"));
@@ -404,7 +419,7 @@ impl Bench<'_> {
                 gaps.map_or("n/a".into(), |gaps| human::ns(gaps.sd_ns)),
             ),
         };
-        (self.progress)(&format!("{} > {}  {asked}:  {line}", sender.name, receiver.name));
+        self.run.progress(&format!("{} > {}  {asked}:  {line}", sender.name, receiver.name));
         Some((once, times))
     }
 
@@ -432,18 +447,19 @@ impl Bench<'_> {
             log: &self.folder.join("log"),
             cpu: self.receiver_cpu,
         };
-        let running = receiver.start(&at, self.stop)?;
-        let round: GeneratorRound = self.place.once(&sender, frame, pps, self.stop);
+        let running = receiver.start(&at, self.run.stop())?;
+        let round: GeneratorRound =
+            self.place.once(&sender, frame, pps, self.run.stop(), &mut || ());
         running.settle();
         let finished = running.finish();
-        if let Some(why) = round.failed.or(finished.wrong) {
-            return Err(why);
+        if let Some(why) = round.failed.as_ref().or(finished.wrong.as_ref()) {
+            return Err(why.clone());
         }
         let all = receiver.read(&file, frame.octets, stamp)?;
         let window = all.window(WARM_UP_NS, self.place.step.0);
         let reception = Reception {
             arrived: round.arrived,
-            arrived_pps: median(round.pps).unwrap_or(0.0),
+            arrived_pps: median(round.pps()).unwrap_or(0.0),
             received: all.times.len() as u64,
             gaps: Gaps::of(&window.times, pps.map(|pps| 1e9 / pps)),
             added_sd_ns: (window.sent.len() == window.times.len())
@@ -503,8 +519,8 @@ fn split(steps: &mut [GapStep]) {
 
 /// The highest rate that each receiver recorded, and the highest that arrived without loss:
 /// `(receiver, recorded, without loss)`.
-pub fn receiver_maxima(steps: &[ReceiverStep]) -> Vec<(&str, f64, Option<f64>)> {
-    let names = crate::render::in_order(steps.iter().map(|step| step.receiver.as_str()));
+fn receiver_maxima(steps: &[ReceiverStep]) -> Vec<(&str, f64, Option<f64>)> {
+    let names = in_order(steps.iter().map(|step| step.receiver.as_str()));
     let of = |name| steps.iter().filter(move |step| step.receiver == name);
     let most = |values: &mut dyn Iterator<Item = f64>| values.max_by(f64::total_cmp);
     names
@@ -517,18 +533,235 @@ pub fn receiver_maxima(steps: &[ReceiverStep]) -> Vec<(&str, f64, Option<f64>)> 
         .collect()
 }
 
-/// The time that the experiment takes with all tools but RUDE.
-pub fn estimate(extent: &Extent) -> Duration {
-    let (senders, receivers) = (SENDERS.split(',').count() as u64 - 1, RECEIVERS.len() as u64);
-    let gap_senders = extent.gap_senders.len() as u64 - 1;
-    let gaps = gap_senders * GAP_RECEIVERS.len() as u64 * extent.gap_pps.len() as u64;
-    let runs = |count: u64, step: Nanos, more_ms: u64| {
-        Duration::from_nanos(step.0) * count as u32 + Duration::from_millis(more_ms * count)
+fn present(
+    run: &mut Run<'_>,
+    maxima: &[GeneratorStep],
+    receptions: &[ReceiverStep],
+    gaps: &[GapStep],
+) {
+    let failures = maxima
+        .iter()
+        .flat_map(|step| step.rounds.iter().map(move |round| (&step.tool, round.failed.clone())))
+        .chain(receptions.iter().flat_map(|step| failed(&step.receiver, &step.rounds)))
+        .chain(gaps.iter().flat_map(|step| failed(&step.sender, &step.rounds)));
+    let notes: Vec<String> =
+        failures.filter_map(|(name, why)| Some(format!("{name}: it failed: {}", why?))).collect();
+    for note in in_order(notes.iter().map(String::as_str)) {
+        run.note(note);
+    }
+    let result = &mut run.result;
+    result.tables.push(sender_table(maxima));
+    result.tables.push(receiver_table(receptions));
+    result.tables.push(reception_table(receptions));
+    result.tables.push(gap_table(gaps));
+    result.tables.push(distribution_table(gaps));
+    result.figures.push(reception_figure(receptions));
+    for receiver in in_order(gaps.iter().map(|step| step.receiver.as_str())) {
+        let of: Vec<&GapStep> = gaps.iter().filter(|step| step.receiver == receiver).collect();
+        result.figures.extend(gap_figures(receiver, &of));
+    }
+}
+
+fn failed<'a>(
+    name: &'a String,
+    rounds: &'a [Reception],
+) -> impl Iterator<Item = (&'a String, Option<String>)> {
+    rounds.iter().map(move |round| (name, round.failed.clone()))
+}
+
+fn sender_table(steps: &[GeneratorStep]) -> Table {
+    let mut table = Table::new(
+        "senders",
+        "Maximum sender rates (the paper's Table 1)",
+        "Counted at the receiving interface. Octets without FCS; Mb/s on layer 2, with FCS.",
+        &[
+            ("Sender", Unit::Count),
+            ("Octets", Unit::Number),
+            ("Mean, packets/s", Unit::Number),
+            ("SD, packets/s", Unit::Number),
+            ("Mb/s", Unit::Number),
+            ("CPUs", Unit::Number),
+        ],
+    );
+    for step in steps {
+        table.row(vec![
+            step.tool.as_str().into(),
+            f64::from(step.octets).into(),
+            step.mean_pps.into(),
+            step.sd_pps.into(),
+            step.bps_l2.map(|bps| bps / 1e6).into(),
+            step.user_cpus.zip(step.system_cpus).map(|(user, system)| user + system).into(),
+        ]);
+    }
+    table
+}
+
+fn receiver_table(steps: &[ReceiverStep]) -> Table {
+    let sender = steps.first().map_or("no sender", |step| step.sender.as_str());
+    let mut table = Table::new(
+        "receivers",
+        "Maximum receiver rates (the paper's Table 2)",
+        &format!(
+            "{sender} sent. Recorded: the highest rate at which frames are in the receiver's file. \
+             Without loss: the highest rate of those offered that arrived, of which less than \
+             0.1 % are missing in the file."
+        ),
+        &[
+            ("Receiver", Unit::Count),
+            ("Recorded, packets/s", Unit::Number),
+            ("Without loss, packets/s", Unit::Number),
+        ],
+    );
+    for (receiver, recorded, lossless) in receiver_maxima(steps) {
+        table.row(vec![receiver.into(), recorded.into(), lossless.into()]);
+    }
+    table
+}
+
+fn reception_table(steps: &[ReceiverStep]) -> Table {
+    let mut table = Table::new(
+        "offered",
+        "Receivers at each offered rate",
+        "Arrived: counted by the interface. Lost: share of those that arrived and are not in the \
+         receiver's file.",
+        &[
+            ("Receiver", Unit::Count),
+            ("Asked, packets/s", Unit::Number),
+            ("Arrived, packets/s", Unit::Number),
+            ("Recorded, packets/s", Unit::Number),
+            ("Lost", Unit::Ratio),
+        ],
+    );
+    for step in steps {
+        table.row(vec![
+            step.receiver.as_str().into(),
+            step.asked_pps.map_or("max".into(), Into::into),
+            step.arrived_pps.into(),
+            step.received_pps.into(),
+            step.plr.into(),
+        ]);
+    }
+    table
+}
+
+fn reception_figure(steps: &[ReceiverStep]) -> Figure {
+    let (x, y) = (Axis::new("arrived", Unit::Pps), Axis::new("recorded", Unit::Pps));
+    let mut figure =
+        Figure::lines("receivers", "Recorded against arrived rate", "one line a receiver", x, y);
+    for receiver in in_order(steps.iter().map(|step| step.receiver.as_str())) {
+        let of = steps.iter().filter(|step| step.receiver == receiver);
+        let mut points: Vec<_> =
+            of.filter_map(|step| step.arrived_pps.zip(step.received_pps)).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        figure.series(receiver, points);
+    }
+    figure
+}
+
+fn gap_table(steps: &[GapStep]) -> Table {
+    let mut table = Table::new(
+        "gaps",
+        "Inter-arrival times",
+        "Medians of the rounds. Sender's error: s_sender by equation (1). Receiver SD: s_receiver, \
+         the smallest deviation that the times of departure in any sender's frames show.",
+        &[
+            ("Sender", Unit::Count),
+            ("Receiver", Unit::Count),
+            ("Asked, packets/s", Unit::Number),
+            ("Arrived, packets/s", Unit::Number),
+            ("Mean gap", Unit::Ns),
+            ("SD", Unit::Ns),
+            ("Receiver SD", Unit::Ns),
+            ("Sender's error", Unit::Ns),
+            ("SD over mean", Unit::Ratio),
+            ("Within 10 %", Unit::Ratio),
+        ],
+    );
+    for step in steps {
+        table.row(vec![
+            step.sender.as_str().into(),
+            step.receiver.as_str().into(),
+            step.asked_pps.into(),
+            step.arrived_pps.into(),
+            step.mean_ns.into(),
+            step.sd_ns.into(),
+            step.receiver_sd_ns.into(),
+            step.sender_sd_ns.into(),
+            step.relative_sd.into(),
+            step.within_tenth.into(),
+        ]);
+    }
+    table
+}
+
+/// Extremes and percentiles of the gaps whose distributions are figures.
+fn distribution_table(steps: &[GapStep]) -> Table {
+    let mut table = Table::new(
+        "distributions",
+        "Inter-arrival times at 25 kpps",
+        "Of the last round; the nominal gap is 40 us. Times are whole microseconds in MGEN's log.",
+        &[
+            ("Sender", Unit::Count),
+            ("Receiver", Unit::Count),
+            ("Gaps", Unit::Number),
+            ("Smallest", Unit::Ns),
+            ("Median", Unit::Ns),
+            ("99 %", Unit::Ns),
+            ("Largest", Unit::Ns),
+        ],
+    );
+    for step in steps.iter().filter(|step| step.asked_pps == DISTRIBUTION_PPS) {
+        let last = step.rounds.iter().filter_map(|round| round.good()?.gaps).next_back();
+        let Some(gaps) = last else { continue };
+        let times = [gaps.min_ns, gaps.p50_ns, gaps.p99_ns, gaps.max_ns];
+        let mut cells = vec![
+            step.sender.as_str().into(),
+            step.receiver.as_str().into(),
+            (gaps.count as f64).into(),
+        ];
+        cells.extend(times.map(|ns| Value::from(ns as f64)));
+        table.row(cells);
+    }
+    table
+}
+
+/// The figures of one receiver, with a series for each sender.
+fn gap_figures(receiver: &str, steps: &[&GapStep]) -> [Figure; 4] {
+    let rate = || Axis::new("packets per second", Unit::Pps);
+    let against_rate = |id: &str, title: &str, y: Axis, value: fn(&GapStep) -> Option<f64>| {
+        let (id, title) = (format!("{id}-{receiver}"), format!("{title}, {receiver} receives"));
+        let mut figure = Figure::lines(&id, &title, "median of the rounds", rate(), y);
+        for sender in in_order(steps.iter().map(|step| step.sender.as_str())) {
+            let of = steps.iter().filter(|step| step.sender == sender);
+            figure.series(sender, of.filter_map(|step| Some((step.asked_pps, value(step)?))));
+        }
+        figure
     };
-    let round = runs(senders * extent.sizes.len() as u64, extent.rate_step, 700)
-        + runs(receivers * (extent.offered_pps.len() as u64 + 1), extent.rate_step, 2200)
-        + runs(gaps, extent.gap_step, 2000);
-    round * extent.rounds
+    let sd = || Axis::new("standard deviation", Unit::Ns).log();
+    let mut distribution = Figure::lines(
+        &format!("distribution-{receiver}"),
+        &format!("Distribution of inter-arrival times at 25 kpps, {receiver} receives"),
+        "share of gaps in bins of 1 us; the last bin has all longer ones",
+        Axis::new("gap", Unit::Ns),
+        Axis::new("share", Unit::Ratio),
+    );
+    for step in steps.iter().filter(|step| !step.distribution.is_empty()) {
+        distribution.series(&step.sender, step.distribution.iter().copied());
+        if let Some(series) = distribution.series.last_mut() {
+            series.style = Style::Steps;
+        }
+    }
+    [
+        against_rate("sd", "Standard deviation of inter-arrival times", sd(), |s| s.sd_ns),
+        distribution,
+        against_rate("error", "Sender's error by equation (1)", sd(), |s| s.sender_sd_ns),
+        against_rate(
+            "relative",
+            "Standard deviation over mean",
+            Axis::new("SD over mean", Unit::Ratio).log(),
+            |s| s.relative_sd,
+        ),
+    ]
 }
 
 #[cfg(test)]
@@ -585,10 +818,26 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_takes_two_minutes_and_the_whole_covers_it() {
+    fn the_whole_covers_the_short_form() {
         let (short, full) = (Extent::short(), Extent::full());
-        assert!(estimate(&short) <= Duration::from_secs(120), "{:?}", estimate(&short));
         assert!(short.gap_pps.iter().all(|pps| full.gap_pps.contains(pps)));
+        assert!(short.gap_senders.iter().all(|name| full.gap_senders.contains(name)));
         assert!(full.gap_pps.contains(&DISTRIBUTION_PPS));
+    }
+
+    #[test]
+    fn each_receiver_has_its_figures_with_a_line_for_each_sender() {
+        let mut first = step("squall", "tcpdump", 5_000.0, Some(3_000.0));
+        first.distribution = vec![(39_000.0, 0.5), (40_000.0, 0.5), (41_000.0, 0.0)];
+        let second = step("mgen", "tcpdump", 9_000.0, None);
+        let figures = gap_figures("tcpdump", &[&first, &second]);
+        let lines = |i: usize| -> Vec<(&str, usize)> {
+            figures[i].series.iter().map(|s| (s.label.as_str(), s.points.len())).collect()
+        };
+        assert_eq!(lines(0), [("squall", 1), ("mgen", 1)]);
+        assert_eq!(lines(1), [("squall", 3)]);
+        // Without `split`, nothing is known of the sender's part.
+        assert_eq!(lines(2), [("squall", 0), ("mgen", 0)]);
+        assert_eq!(figures[3].series[0].points, [(25e3, 0.125)]);
     }
 }

@@ -8,10 +8,11 @@
 //! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.
 
-pub(crate) mod model;
+mod drone;
+mod model;
 mod render;
 pub(crate) mod run;
-pub(crate) mod tools;
+mod tools;
 pub(crate) mod wire;
 
 pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
@@ -74,7 +75,13 @@ pub fn generators(
         }
     }
     let tools = result.usable(&settings.tools)?;
-    let place = Place { interfaces, work: work.0.clone(), cpu: sender_cpu, step: settings.step };
+    let place = Place {
+        interfaces,
+        work: work.0.clone(),
+        cpu: sender_cpu,
+        step: settings.step,
+        limits: None,
+    };
     let (sizes, rates) = (&settings.sizes, &settings.steps);
     let design = Design {
         data: sizes.len(),
@@ -90,7 +97,7 @@ pub fn generators(
             return None;
         }
         let (tool, size, rate) = (tools[turn.tool], sizes[turn.data], rates[turn.rate]);
-        let round = place.once(tool, &frames[turn.data], asked_pps(size, rate), stop);
+        let round = place.once(tool, &frames[turn.data], asked_pps(size, rate), stop, &mut || ());
         if stop() {
             return None;
         }

@@ -6,17 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use squall_port_linux::{
-    child::{self, CpuTime},
-    interface_counters, set_gro,
-};
+use squall_port_linux::{child, interface_counters, set_gro};
 use squall_units::Nanos;
 
-use crate::{compared::Repeated, process::Program};
+use crate::{compared::Repeated, experiments::limits::Limits, process::Program, watch};
 
 use super::{
+    drone,
     model::GeneratorRound,
-    tools::{Fill, Generator},
+    tools::{Driven, Fill, Generator},
     wire::Frame,
 };
 
@@ -26,26 +24,29 @@ pub struct Place {
     pub work: PathBuf,
     pub cpu: Option<u32>,
     pub step: Nanos,
+    /// Limits of the tools' CPU time and memory.
+    pub limits: Option<Limits>,
 }
 
 /// The longest wait for the first frames.
 const START: Duration = Duration::from_secs(15);
 /// Excludes the time in which a tool fills caches and buffers and starts its clocks.
 const WARM_UP: Duration = Duration::from_millis(300);
-const SECOND: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 /// Time from the first interrupt to the second, and from there to the kill.
 const END: Duration = Duration::from_secs(8);
 
 impl Place {
+    /// Runs `tool` once, and calls `after` between the measurement and the tool's end.
     pub fn once(
         &self,
         tool: &Generator,
         frame: &Frame,
         pps: Option<f64>,
         stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
     ) -> GeneratorRound {
-        self.attempt(tool, frame, pps, stop).unwrap_or_else(GeneratorRound::failure)
+        self.attempt(tool, frame, pps, stop, after).unwrap_or_else(GeneratorRound::failure)
     }
 
     fn attempt(
@@ -54,6 +55,7 @@ impl Place {
         frame: &Frame,
         pps: Option<f64>,
         stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
     ) -> Result<GeneratorRound, String> {
         tool.check(frame)?;
         let report = self.work.join("report.json");
@@ -67,8 +69,8 @@ impl Place {
             interface: &self.interfaces[0],
             frame,
             pps,
-            // Duration for tools that end by themselves.
-            seconds: (time + WARM_UP).as_secs() + 2,
+            // Duration for tools that end by themselves, with some time for `after`.
+            seconds: (time + WARM_UP).as_secs() + 6,
             report: &report,
             script: &script,
         };
@@ -84,9 +86,19 @@ impl Place {
         let (program, arguments) = tool.command(&fill).map_err(|e| e.to_string())?;
         let log = self.work.join("log");
         let mut started = start(program.find(), &arguments, self.cpu, log)?;
+        if let Some(limits) = &self.limits {
+            limits.add(started.pid())?;
+        }
+        match tool.driven() {
+            Driven::ByArguments => {}
+            Driven::Drone => drone::transmit(&self.interfaces[0], frame, pps)?,
+        }
         self.wait_for_frames(&started, before, stop)?;
-        let mut round = self.measure(&started, time, stop)?;
-        round.peak_memory_octets = tree(started.pid()).into_iter().map(child::peak_memory).sum();
+        let seconds = watch::seconds(started.pid(), &self.interfaces[1], time, stop)?;
+        let mut round = GeneratorRound::of(seconds);
+        let pids = child::tree(started.pid());
+        round.peak_memory_octets = pids.into_iter().map(child::peak_memory).sum();
+        after();
         let output = started.end(END);
         drop(receiver);
         std::thread::sleep(LOOK);
@@ -122,55 +134,6 @@ impl Place {
         std::thread::sleep(WARM_UP);
         Ok(())
     }
-
-    /// Packet rates in each second, or in the whole step if it is shorter, and the total CPU time.
-    fn measure(
-        &self,
-        started: &Program,
-        time: Duration,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<GeneratorRound, String> {
-        let (cpu0, start) = (cpu_time(started), Instant::now());
-        let (mut pps, mut count, mut at) = (Vec::new(), self.arrived()?, start);
-        let intervals = (time.as_secs_f64() / SECOND.as_secs_f64()).floor().max(1.0) as u32;
-        for i in 1..=intervals {
-            let next = start + SECOND.min(time) * i;
-            while Instant::now() < next && !stop() {
-                std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
-            }
-            // Count and time are read together, because this thread may be late.
-            let (now, arrived) = (Instant::now(), self.arrived()?);
-            pps.push((arrived - count) as f64 / (now - at).as_secs_f64());
-            (count, at) = (arrived, now);
-        }
-        let (cpu, seconds) = (cpu_time(started).since(cpu0), (at - start).as_secs_f64());
-        Ok(GeneratorRound {
-            pps,
-            user_cpus: cpu.user.as_secs_f64() / seconds,
-            system_cpus: cpu.system.as_secs_f64() / seconds,
-            ..GeneratorRound::default()
-        })
-    }
-}
-
-/// A process and its descendants.
-fn tree(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let mut next = 0;
-    while let Some(pid) = all.get(next) {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
-        let children = children.collect::<String>();
-        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        next += 1;
-    }
-    all
-}
-
-fn cpu_time(program: &Program) -> CpuTime {
-    let sum =
-        |a: CpuTime, b: CpuTime| CpuTime { user: a.user + b.user, system: a.system + b.system };
-    tree(program.pid()).into_iter().map(child::cpu_time).fold(CpuTime::default(), sum)
 }
 
 fn start(

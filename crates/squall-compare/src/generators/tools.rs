@@ -40,6 +40,8 @@ struct Known {
     least_payload: u32,
     /// Whether it needs a receiving end that polls.
     polls: bool,
+    /// Where it takes its streams from, if not from the command line.
+    driven: Driven,
     /// Why it cannot be compared here although it is installed.
     not_here: Option<&'static str>,
 }
@@ -54,6 +56,14 @@ enum Claim {
     Printed(&'static str),
 }
 
+/// The way in which a tool gets its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    ByArguments,
+    /// Over the protocol of Ostinato's drone.
+    Drone,
+}
+
 const PLAIN: Known = Known {
     name: "",
     command: "",
@@ -66,6 +76,7 @@ const PLAIN: Known = Known {
     install: "",
     least_payload: 0,
     polls: false,
+    driven: Driven::ByArguments,
     not_here: None,
 };
 
@@ -176,11 +187,8 @@ const KNOWN: &[Known] = &[
     Known {
         name: "drone",
         command: "drone",
+        driven: Driven::Drone,
         install: "apt-get install ostinato",
-        not_here: Some(
-            "Ostinato's drone has no command line for streams: it takes them over its \
-                        own protocol",
-        ),
         ..PLAIN
     },
     Known {
@@ -250,6 +258,10 @@ impl Generator {
             info.why_not = self.known.not_here.map(str::to_owned);
         }
         info
+    }
+
+    pub fn driven(&self) -> Driven {
+        self.known.driven
     }
 
     /// Whether it needs a receiving end that polls.

@@ -136,7 +136,11 @@ pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
         .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
 }
 
-fn ip(batch: &str) -> Result<(), String> {
+/// Runs commands of `ip`.
+///
+/// # Errors
+/// The reason, as text.
+pub fn ip(batch: &str) -> Result<(), String> {
     let program = ["/usr/sbin/ip", "/sbin/ip"].into_iter().find(|path| Path::new(path).is_file());
     let mut command = Command::new(program.unwrap_or("ip"));
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
