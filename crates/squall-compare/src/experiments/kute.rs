@@ -83,11 +83,11 @@ impl Extent {
     fn short() -> Self {
         Self {
             sizes: vec![LEAST_OCTETS, 1514],
-            offered_pps: vec![100e3, 300e3],
+            offered_pps: vec![300e3],
             gap_pps: vec![5e3, DISTRIBUTION_PPS, 100e3],
             gap_senders: vec!["squall", "squall-xdp_live", "mgen", "rude"],
             rounds: 1,
-            rate_step: Nanos(700_000_000),
+            rate_step: Nanos(600_000_000),
             gap_step: Nanos(400_000_000),
         }
     }
@@ -450,11 +450,11 @@ impl Bench<'_, '_> {
         let running = receiver.start(&at, self.run.stop())?;
         let round: GeneratorRound =
             self.place.once(&sender, frame, pps, self.run.stop(), &mut || ());
-        running.settle();
-        let finished = running.finish();
-        if let Some(why) = round.failed.as_ref().or(finished.wrong.as_ref()) {
+        let finished = receiver.finish(running, &file);
+        if let Some(why) = &round.failed {
             return Err(why.clone());
         }
+        finished.map_err(|why| format!("{}: {why}", receiver.name))?;
         let all = receiver.read(&file, frame.octets, stamp)?;
         let window = all.window(WARM_UP_NS, self.place.step.0);
         let reception = Reception {
@@ -483,6 +483,11 @@ impl ReceiverStep {
 }
 
 impl GapStep {
+    /// Whether the sender did not keep to the rate.
+    fn is_off_rate(&self) -> bool {
+        self.arrived_pps.is_some_and(|pps| (pps / self.asked_pps - 1.0).abs() > 0.02)
+    }
+
     fn sum_up(&mut self) {
         let good = || self.rounds.iter().filter_map(Reception::good);
         let of = |f: &dyn Fn(&Gaps) -> Option<f64>| {
@@ -548,6 +553,14 @@ fn present(
         failures.filter_map(|(name, why)| Some(format!("{name}: it failed: {}", why?))).collect();
     for note in in_order(notes.iter().map(String::as_str)) {
         run.note(note);
+    }
+    let off = gaps.iter().filter(|step| step.is_off_rate()).count();
+    if off > 0 {
+        run.note(format!(
+            "{off} of {} senders and rates were off the asked rate by more than 2 %: the sender \
+             reached its limit, or the machine was busy",
+            gaps.len()
+        ));
     }
     let result = &mut run.result;
     result.tables.push(sender_table(maxima));

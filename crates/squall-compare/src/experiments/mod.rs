@@ -6,12 +6,15 @@
 //! a function that fills in a [`Run`]. A part that this machine does not have is in the result with
 //! its reason, and the rest still runs.
 
+mod collector;
 mod kute;
 pub(crate) mod limits;
 mod model;
 mod ntg;
 mod receivers;
 mod render;
+mod tcpdump;
+mod tcpreplay;
 mod validate;
 
 use std::{
@@ -58,7 +61,8 @@ pub struct Known {
 }
 
 /// All experiments, in the order of the papers' years.
-pub const EXPERIMENTS: &[Known] = &[kute::EXPERIMENT, ntg::EXPERIMENT];
+pub const EXPERIMENTS: &[Known] =
+    &[kute::EXPERIMENT, tcpdump::EXPERIMENT, tcpreplay::EXPERIMENT, ntg::EXPERIMENT];
 
 /// Finds an experiment by its name.
 ///

@@ -108,6 +108,22 @@ impl Receiver {
         Running::start(&self.tool, &arguments, &listens, at.cpu, at.log, stop)
     }
 
+    /// Waits until it has written its file, and ends it.
+    ///
+    /// # Errors
+    /// It ended early, or with an error.
+    pub fn finish(&self, running: Running, file: &Path) -> Result<(), String> {
+        running.settle();
+        match (self.records, running.finish().wrong) {
+            (_, None) => Ok(()),
+            // Its exit status is 2 after an interrupt, even if it ends in order.
+            (Records::MgenLog, Some(_)) if ended_in_order(&fs::read(file).unwrap_or_default()) => {
+                Ok(())
+            }
+            (_, Some(why)) => Err(why),
+        }
+    }
+
     /// The frames of `octets` octets to the lab's UDP port that it recorded in `file`.
     ///
     /// # Errors
@@ -121,6 +137,11 @@ impl Receiver {
             }
         }
     }
+}
+
+/// Whether the last line of a log of MGEN is `01:34:57.887779 STOP`.
+fn ended_in_order(log: &[u8]) -> bool {
+    log.trim_ascii_end().ends_with(b" STOP")
 }
 
 /// Whether a line of /proc/net/udp has the port as local port.
@@ -235,6 +256,8 @@ mod tests {
         assert_eq!(gaps(&read.times), [200_000, 200_000]);
         assert_eq!(gaps(&read.sent), [190_000, 200_000]);
         assert!(read_log(LOG, Stamp::None).sent.is_empty());
+        assert!(!ended_in_order(LOG.as_bytes()));
+        assert!(ended_in_order(b"00:00:00.485791 STOP\n"));
         assert_eq!(read_log("RECV", Stamp::None), Arrivals::default());
     }
 

@@ -1,6 +1,9 @@
 //! The compared generators: their commands, and their counts of sent frames.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 use squall::Error;
@@ -207,6 +210,36 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+const REPLAY: Known = Known {
+    name: "squall",
+    command: "squall replay {capture} --port af_packet:{interface} -K --unique-ip -l 0 \
+              --allow-invalid",
+    paced: "-p {rate}",
+    fastest: "-t",
+    claim: Claim::After("Actual:"),
+    ..PLAIN
+};
+
+const REPLAYERS: &[Known] = &[
+    REPLAY,
+    Known {
+        name: "squall-xdp_live",
+        command: "squall replay {capture} --port xdp_live:{interface} -K --unique-ip -l 0 \
+                  --allow-invalid",
+        polls: true,
+        ..REPLAY
+    },
+    Known {
+        name: "tcpreplay",
+        command: "tcpreplay -i {interface} -K --unique-ip -l 0",
+        paced: "-p {rate} {capture}",
+        fastest: "-t {capture}",
+        claim: Claim::After("Actual:"),
+        install: "apt-get install tcpreplay",
+        ..PLAIN
+    },
+];
+
 /// The default list of generators.
 pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpreplay,trafgen,\
                                       iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
@@ -221,9 +254,26 @@ impl Generator {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
 
+    /// Programs that replay a capture with fresh addresses in each loop, by a list of names; all
+    /// without one.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn replayers(list: Option<&str>, squall: &Path) -> Result<Vec<Self>, Error> {
+        let names: Vec<&str> = match list {
+            Some(list) => list.split(',').map(str::trim).collect(),
+            None => REPLAYERS.iter().map(|known| known.name).collect(),
+        };
+        names.into_iter().map(|name| Self::parse_of(REPLAYERS, name, squall)).collect()
+    }
+
     fn parse(name: &str, squall: &Path) -> Result<Self, Error> {
-        let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
-            let names = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        Self::parse_of(KNOWN, name, squall)
+    }
+
+    fn parse_of(all: &'static [Known], name: &str, squall: &Path) -> Result<Self, Error> {
+        let Some(known) = all.iter().find(|known| known.name == name) else {
+            let names = all.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
             return Err(Error::Usage(format!(
                 "--tools: no generator {name:?}\n  expected {names}"
             )));
@@ -239,6 +289,11 @@ impl Generator {
     pub fn with(mut self, argument: &str) -> Self {
         self.more.push(argument.into());
         self
+    }
+
+    /// The path of the program, if it is installed.
+    pub fn find(&self) -> Option<PathBuf> {
+        self.tool.find()
     }
 
     pub fn needs_addresses(&self) -> bool {
