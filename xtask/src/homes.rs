@@ -42,6 +42,7 @@ const HOMES: &[Home] = &[
     function("lcm", NUMBER, "use squall_units::lcm"),
     function("median", NUMBER, "use squall_units::median"),
     function("median_high", NUMBER, "use squall_units::median_high"),
+    function("remaining_sd", NUMBER, "use squall_units::remaining_sd"),
     function("edit_distance", SUGGEST, "use squall_units::edit_distance"),
     function("levenshtein", SUGGEST, "use squall_units::edit_distance"),
     function("suggest", SUGGEST, "use squall_units::suggest"),

@@ -38,8 +38,9 @@ Examples:
   squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
                         10kpps,100kpps,max
 
-Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn, drone \
-                        (Ostinato); on request curl and squall-rules (attacks from rules).
+Tools: squall, squall-af_xdp, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, rude, hping3, nping, \
+                        mausezahn, drone (Ostinato); on request curl and squall-rules (attacks from \
+                        rules).
 Not started, but named with the reason: pktgen-dpdk and trex, which need ports of their own \
                         configuration.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \

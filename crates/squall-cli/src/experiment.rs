@@ -21,6 +21,7 @@ Examples:
   squall experiment --list
   squall experiment ntg --html ntg.html                    # short form, at most two minutes
   squall experiment ntg --full --html ntg.html --csv ntg   # in the paper's length
+  squall experiment kute --html kute.html
   squall experiment ntg --tools squall,tcpreplay --duration 1s --json -
 
 Everything runs in a private lab: a veth pair in a separate network namespace. Programs are watched \

@@ -19,6 +19,7 @@ mod compared;
 mod data;
 mod design;
 pub mod experiments;
+mod gaps;
 pub mod generators;
 pub mod model;
 mod process;
@@ -347,7 +348,7 @@ impl<'a> Bench<'a> {
         let tool = process::Running::start(
             run.tool,
             &arguments,
-            to,
+            &|| child::has_receiver(to),
             self.result.method.tool_cpu,
             &log,
             self.stop,

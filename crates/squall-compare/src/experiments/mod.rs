@@ -6,11 +6,16 @@
 //! a function that fills in a [`Run`]. A part that this machine does not have is in the result with
 //! its reason, and the rest still runs.
 
+mod collector;
+mod kute;
 pub(crate) mod limits;
 mod model;
 mod ntg;
+mod receivers;
 mod render;
 mod stateful;
+mod tcpdump;
+mod tcpreplay;
 mod trex;
 mod validate;
 
@@ -58,7 +63,13 @@ pub struct Known {
 }
 
 /// All experiments, in the order of the papers' years.
-pub const EXPERIMENTS: &[Known] = &[trex::EXPERIMENT, ntg::EXPERIMENT];
+pub const EXPERIMENTS: &[Known] = &[
+    kute::EXPERIMENT,
+    tcpdump::EXPERIMENT,
+    tcpreplay::EXPERIMENT,
+    trex::EXPERIMENT,
+    ntg::EXPERIMENT,
+];
 
 /// Finds an experiment by its name.
 ///

@@ -271,7 +271,8 @@ mod tests {
 
     #[test]
     fn a_stream_has_the_frames_length_with_fcs_and_its_rate() {
-        let frame = Frame { octets: 512, capture: "c".into(), config: "d".into() };
+        let frame =
+            Frame { octets: 512, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         let stream = stream(&frame, 1000.0);
         let part = |wanted| {
             fields(&stream).find_map(|(n, field)| match field {

@@ -75,6 +75,7 @@ impl Place {
         // setting refuses those frames, and the tool then fails.
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
+        let script = self.work.join("script");
         let body = self.work.join("body");
         let octets = vec![b'a'; body_octets(frame, pps)];
         fs::write(&body, octets).map_err(|e| Cannot::write(&body, &e).to_string())?;
@@ -92,7 +93,9 @@ impl Place {
             report: &report,
             attacks,
             body: &body,
+            script: &script,
         };
+        fs::write(&script, tool.script(&fill)).map_err(|e| format!("{}: {e}", script.display()))?;
         let before = self.arrived()?;
         let receiver = self.receiver(tool)?;
         let (program, arguments) = tool.command(&fill).map_err(|e| e.to_string())?;

@@ -23,6 +23,8 @@ pub struct Generator {
     pub name: String,
     known: &'static Known,
     tool: Tool,
+    /// Arguments in addition to those of `known`.
+    more: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ struct Known {
     /// Additional arguments for a rate, and for top speed.
     paced: &'static str,
     fastest: &'static str,
+    /// The contents of the file `{script}`, if the tool takes its streams from one.
+    script: &'static str,
     /// The other end that the tool needs.
     receiver: Receiver,
     /// Whether it sends through sockets.
@@ -81,6 +85,7 @@ const PLAIN: Known = Known {
     command: "",
     paced: "",
     fastest: "",
+    script: "",
     receiver: Receiver::None,
     needs_addresses: false,
     claim: Claim::None,
@@ -131,6 +136,12 @@ const KNOWN: &[Known] = &[
         ..PLAIN
     },
     Known {
+        name: "squall-af_xdp",
+        command: "squall send --port af_xdp:{interface} --packet {packet} --size {wire} --json \
+                  {report} --quiet --allow-invalid --duration 1h",
+        ..SQUALL
+    },
+    Known {
         name: "tcpreplay",
         command: "tcpreplay -i {interface} -K -l 0",
         paced: "-p {rate} {capture}",
@@ -167,6 +178,16 @@ const KNOWN: &[Known] = &[
         install: "apt-get install mgen",
         // The size of mgen's own header.
         least_payload: 28,
+        ..PLAIN
+    },
+    Known {
+        name: "rude",
+        command: "rude -s {script}",
+        script: "START NOW\n0 1 ON {sport} {to}:{dport} CONSTANT {most} {payload}\n{ms} 1 OFF\n",
+        needs_addresses: true,
+        install: "http://rude.sourceforge.net",
+        // The size of rude's own header.
+        least_payload: 20,
         ..PLAIN
     },
     Known {
@@ -222,9 +243,40 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+const REPLAY: Known = Known {
+    name: "squall",
+    command: "squall replay {capture} --port af_packet:{interface} -K --unique-ip -l 0 \
+              --allow-invalid",
+    paced: "-p {rate}",
+    fastest: "-t",
+    claim: Claim::After("Actual:"),
+    ..PLAIN
+};
+
+const REPLAYERS: &[Known] = &[
+    REPLAY,
+    Known {
+        name: "squall-xdp_live",
+        command: "squall replay {capture} --port xdp_live:{interface} -K --unique-ip -l 0 \
+                  --allow-invalid",
+        polls: true,
+        ..REPLAY
+    },
+    Known {
+        name: "tcpreplay",
+        command: "tcpreplay -i {interface} -K --unique-ip -l 0",
+        paced: "-p {rate} {capture}",
+        fastest: "-t {capture}",
+        claim: Claim::After("Actual:"),
+        install: "apt-get install tcpreplay",
+        ..PLAIN
+    },
+];
+
 /// The default list of generators.
-pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
-                                      nping,mausezahn,drone,pktgen-dpdk,trex";
+pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpreplay,trafgen,\
+                                      iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
+                                      trex";
 
 /// Rules for requests of HTTP clients, of the kinds that Genesids makes its requests from.
 const RULES: &str = include_str!("web.rules");
@@ -240,9 +292,26 @@ impl Generator {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
 
+    /// Programs that replay a capture with fresh addresses in each loop, by a list of names; all
+    /// without one.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn replayers(list: Option<&str>, squall: &Path) -> Result<Vec<Self>, Error> {
+        let names: Vec<&str> = match list {
+            Some(list) => list.split(',').map(str::trim).collect(),
+            None => REPLAYERS.iter().map(|known| known.name).collect(),
+        };
+        names.into_iter().map(|name| Self::parse_of(REPLAYERS, name, squall)).collect()
+    }
+
     fn parse(name: &str, squall: &Path) -> Result<Self, Error> {
-        let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
-            let names = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        Self::parse_of(KNOWN, name, squall)
+    }
+
+    fn parse_of(all: &'static [Known], name: &str, squall: &Path) -> Result<Self, Error> {
+        let Some(known) = all.iter().find(|known| known.name == name) else {
+            let names = all.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
             return Err(Error::Usage(format!(
                 "--tools: no generator {name:?}\n  expected {names}"
             )));
@@ -251,7 +320,18 @@ impl Generator {
         if tool.program == Path::new("squall") {
             tool.program = squall.into();
         }
-        Ok(Self { name: name.into(), known, tool })
+        Ok(Self { name: name.into(), known, tool, more: Vec::new() })
+    }
+
+    /// The same generator with another argument.
+    pub fn with(mut self, argument: &str) -> Self {
+        self.more.push(argument.into());
+        self
+    }
+
+    /// The path of the program, if it is installed.
+    pub fn find(&self) -> Option<PathBuf> {
+        self.tool.find()
     }
 
     pub fn needs_addresses(&self) -> bool {
@@ -330,8 +410,14 @@ impl Generator {
     pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
         let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
         let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
-        let arguments = whole.arguments.iter().map(|word| fill.word(word)).collect();
+        let words = whole.arguments.iter().chain(&self.more);
+        let arguments = words.map(|word| fill.word(word)).collect();
         Ok((self.tool.clone(), arguments))
+    }
+
+    /// The contents of the file `{script}`; empty if it takes none.
+    pub fn script(&self, fill: &Fill<'_>) -> String {
+        fill.word(self.known.script)
     }
 
     /// The other end that it needs.
@@ -389,6 +475,7 @@ pub struct Fill<'a> {
     pub attacks: &'a Path,
     /// The body of an HTTP request.
     pub body: &'a Path,
+    pub script: &'a Path,
 }
 
 impl Fill<'_> {
@@ -398,7 +485,7 @@ impl Fill<'_> {
         let payload = f64::from(self.frame.payload());
         let places = [
             ("{interface}", self.interface.to_owned()),
-            ("{packet}", wire::packet()),
+            ("{packet}", self.frame.packet.clone()),
             ("{wire}", (self.frame.octets + squall_units::FCS_LEN).to_string()),
             ("{payload}", self.frame.payload().to_string()),
             ("{capture}", self.frame.capture.display().to_string()),
@@ -409,10 +496,14 @@ impl Fill<'_> {
             ("{http}", http::PORT.to_string()),
             ("{requests}", REQUESTS_PER_S.to_string()),
             ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
+            ("{script}", self.script.display().to_string()),
             ("{rate}", whole(pps)),
+            // More than any tool reaches, for those without an option for top speed.
+            ("{most}", whole(self.pps.unwrap_or(1e7))),
             ("{bits}", whole(pps * 8.0 * payload)),
             ("{gap}", whole(1e6 / pps)),
             ("{seconds}", self.seconds.to_string()),
+            ("{ms}", (1000 * self.seconds).to_string()),
             ("{from}", wire::ADDRESSES[0].to_owned()),
             ("{to}", wire::ADDRESSES[1].to_owned()),
             ("{mac}", wire::MACS[0].to_owned()),
@@ -454,7 +545,8 @@ mod tests {
 
     #[test]
     fn requests_grow_with_the_rate() {
-        let frame = Frame { octets: 512, capture: "c".into(), config: "d".into() };
+        let frame =
+            Frame { octets: 512, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         assert_eq!(body_octets(&frame, None), 212);
         // 15,000 octets 500 times per second are 7,500 KB/s.
         let large = body_octets(&frame, Some(7.5e6 / 512.0));
@@ -464,24 +556,37 @@ mod tests {
 
     #[test]
     fn commands_have_no_place_left_open() {
-        let frame = Frame { octets: 60, capture: "c".into(), config: "d".into() };
+        let frame =
+            Frame { octets: 60, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         for known in KNOWN {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
-                let (seconds, attacks, body) = (3, report, report);
-                let fill = Fill {
-                    interface: "veth-a",
-                    frame: &frame,
-                    pps,
-                    seconds,
-                    report,
-                    attacks,
-                    body,
-                };
+                let (interface, seconds) = ("veth-a", 3);
+                let (attacks, body, script) = (report, report, report);
+                let fill =
+                    Fill { interface, frame: &frame, pps, seconds, report, attacks, body, script };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
+                assert!(!generator(known.name).script(&fill).contains('{'));
             }
         }
         assert!(Generator::parse("none", Path::new("squall")).is_err());
+        let report = Path::new("r");
+        let fill = Fill {
+            interface: "veth-a",
+            frame: &frame,
+            pps: Some(1000.0),
+            seconds: 3,
+            report,
+            attacks: report,
+            body: report,
+            script: report,
+        };
+        let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
+        assert_eq!(arguments.last().map(String::as_str), Some("--latency"));
+        assert_eq!(
+            generator("rude").script(&fill),
+            "START NOW\n0 1 ON 5001 198.18.2.2:5002 CONSTANT 1000 18\n3000 1 OFF\n"
+        );
     }
 }
