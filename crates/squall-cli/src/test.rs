@@ -1,5 +1,7 @@
 //! `squall test`: standard tests with a verdict.
 
+mod trend;
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -37,6 +39,7 @@ Examples:
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
   squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
   squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
+  squall test trend results/ --fail-if-worse                   # the newest of stored results
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
@@ -60,19 +63,28 @@ macro_rules! subcommands {
             )*
             /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
             Ab(Box<Ab>),
+            /// Follow figures over stored results, with the noise of the earlier ones
+            Trend(Box<trend::Trend>),
         }
 
         impl Methods {
-            /// Splits a subcommand into the method and the common options. `Err` for an A/B
-            /// comparison, which is not a search on one device.
-            fn parts(self) -> Result<(Method, Common), Box<Ab>> {
+            /// Splits a subcommand into the method and the common options. `Err` for a subcommand
+            /// that is not a search on one device.
+            fn parts(self) -> Result<(Method, Common), Other> {
                 Ok(match self {
                     $(Self::$variant(of) => (Method::$variant(of.settings), *of.common),)*
-                    Self::Ab(args) => return Err(args),
+                    Self::Ab(args) => return Err(Other::Ab(args)),
+                    Self::Trend(args) => return Err(Other::Trend(args)),
                 })
             }
         }
     };
+}
+
+/// A subcommand that is no method.
+enum Other {
+    Ab(Box<Ab>),
+    Trend(Box<trend::Trend>),
 }
 
 squall_method::each_method!(subcommands);
@@ -259,7 +271,8 @@ impl Choice for OfTests {
 pub fn test(args: Args) -> Result<ExitCode, Error> {
     let (method, common) = match args.method.parts() {
         Ok(parts) => parts,
-        Err(comparison) => return ab(&comparison),
+        Err(Other::Ab(args)) => return ab(&args),
+        Err(Other::Trend(args)) => return trend::trend(&args),
     };
     let method = if common.quick { method.quick() } else { method };
     // Read the baseline before the files are created, because it may be one of them.
@@ -315,7 +328,10 @@ fn takes(estimate: &Estimate) -> String {
 }
 
 fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
-    let wrong = |what: String| Error::Usage(format!("{option} {}: {what}", path.display()));
+    let wrong = |what: String| {
+        let text = format!("{option} {}: {what}", path.display());
+        Error::Usage(text.trim_start().into())
+    };
     let text = std::fs::read_to_string(path).map_err(|error| Cannot::read(path, &error))?;
     serde_json::from_str(&text)
         .map_err(|e| wrong(format!("{e}\n  expected what squall test --json FILE has written")))
