@@ -253,6 +253,12 @@ struct Results {
     /// Write the verdict as JUnit XML
     #[arg(long, value_name = "FILE.xml", help_heading = "Result")]
     junit: Option<PathBuf>,
+    /// Write NDR and PDR as a test result of FD.io CSIT (model 1.5.1)
+    #[arg(long, value_name = "FILE.json", help_heading = "Result")]
+    csit: Option<PathBuf>,
+    /// Write throughput as a result of NFVbench
+    #[arg(long, value_name = "FILE.json", help_heading = "Result")]
+    nfvbench: Option<PathBuf>,
     /// Show no progress and no tables
     #[arg(short, long, help_heading = "Result")]
     quiet: bool,
@@ -394,6 +400,15 @@ impl Results {
         results.write(files.html, || render::html(outcome, against));
         results.write(files.csv, || render::csv(outcome));
         results.write(files.junit, || render::junit(outcome, against));
+        let mut refused = Vec::new();
+        for (file, form) in [(files.csit, render::csit as Form), (files.nfvbench, render::nfvbench)]
+        {
+            match form(outcome) {
+                Ok(text) => results.write(file, || text),
+                Err(why) if file.is_some() => refused.push(why),
+                Err(_) => {}
+            }
+        }
         let to_stdout = self.json.as_deref() == Some("-") || results.are_lost();
         if to_stdout {
             output::print_data(&json());
@@ -405,9 +420,14 @@ impl Results {
                 output::print(&format!("\n{}", render::changes(against, color)));
             }
         }
-        results.end()
+        results.end()?;
+        // After hours of measurements, the other results come first.
+        refused.into_iter().next().map_or(Ok(()), |why| Err(Error::Usage(why)))
     }
 }
+
+/// Writes a result in the format of another program; an error if it has no place for the result.
+type Form = fn(&Outcome) -> Result<String, String>;
 
 /// Files for the results. Created before anything is sent, so that a wrong path does not cost hours
 /// of measurements.
@@ -417,6 +437,8 @@ struct Files {
     html: Option<(String, std::fs::File)>,
     csv: Option<(String, std::fs::File)>,
     junit: Option<(String, std::fs::File)>,
+    csit: Option<(String, std::fs::File)>,
+    nfvbench: Option<(String, std::fs::File)>,
 }
 
 impl Files {
@@ -434,6 +456,8 @@ impl Files {
             html: file(&common.report)?,
             csv: file(&common.csv)?,
             junit: file(&common.junit)?,
+            csit: file(&common.csit)?,
+            nfvbench: file(&common.nfvbench)?,
         })
     }
 }
