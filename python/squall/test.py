@@ -117,6 +117,29 @@ class Result:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
+    def export(self, form: str) -> str:
+        """The result in a format of another program.
+
+        Parameters
+        ----------
+        form : str
+            ``"csit"``: a test case of FD.io CSIT, with NDR and PDR of one frame size.
+            ``"nfvbench"``: a result of NFVbench, with the throughput of each frame size.
+
+        Returns
+        -------
+        str
+            JSON.
+
+        Raises
+        ------
+        ValueError
+            The format has no place for the result.
+        """
+        if form not in ("csit", "nfvbench"):
+            raise ValueError(f'form {form!r}: expected "csit" or "nfvbench"')
+        return _native.render_test(self._text, form, against=None, tolerance=0.01)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read what `write` or ``squall test --json`` has written."""

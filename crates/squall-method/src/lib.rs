@@ -45,6 +45,7 @@ mod search;
 mod settings;
 pub mod soak;
 mod stations;
+pub mod trend;
 mod trial;
 pub mod tst009;
 pub mod y1564;

@@ -40,6 +40,9 @@ pub struct Outcome {
     pub command: String,
     /// RFC 3339, UTC.
     pub started: String,
+    /// RFC 3339, UTC; empty in results of earlier versions.
+    #[serde(default)]
+    pub ended: String,
     pub duration_s: f64,
     /// CPU, kernel and other properties of the host.
     #[serde(default)]

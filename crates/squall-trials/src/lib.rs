@@ -270,6 +270,7 @@ impl Began {
             squall_version: env!("CARGO_PKG_VERSION").into(),
             command: command.into(),
             started: humantime::format_rfc3339_seconds(self.0).to_string(),
+            ended: humantime::format_rfc3339_seconds(self.0 + self.1.elapsed()).to_string(),
             duration_s: self.1.elapsed().as_secs_f64(),
             host: host.into(),
             ..outcome
