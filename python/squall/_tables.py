@@ -272,12 +272,16 @@ class Pool(Table):
         sequential: one address after the other, then the next port. random: shuffled, each once
         before any is used again. hash: drawn by a hash; a server by the hash of its client's
         address. Default "sequential".
+    shared : bool
+        true: the next flow of any template has the next client. false: each template begins with
+        the first one. Default false.
     """
 
     name: str | None = None
     addresses: Number | Iterable[Number] | None = None
     ports: str | None = None
     order: Literal["sequential", "random", "hash"] | None = None
+    shared: bool | None = None
 
 
 @dataclass(kw_only=True)

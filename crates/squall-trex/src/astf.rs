@@ -464,12 +464,15 @@ impl Astf {
             name += ", random";
         }
         if let Some(known) = flows.pools.iter().position(|pool| pool.name == name) {
+            flows.pools[known].shared |= clients;
             return Ok(known);
         }
         flows.pools.push(Pool {
             name,
             addresses: vec![Located::from(text.as_str())],
             order,
+            // TRex has one generator of tuples for all templates of a pool.
+            shared: clients,
             ..Pool::default()
         });
         Ok(flows.pools.len() - 1)

@@ -2806,6 +2806,11 @@ export interface Pool {
    * "sequential".
    */
   order?: string;
+  /**
+   * true: the next flow of any template has the next client. false: each template begins with the
+   * first one. Default false.
+   */
+  shared?: boolean;
   [key: string]: unknown;
 }
 

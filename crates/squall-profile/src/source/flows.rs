@@ -158,6 +158,9 @@ table! {
         /// before any is used again. hash: drawn by a hash; a server by the hash of its client's
         /// address. Default "sequential".
         order: Order => Order,
+        /// true: the next flow of any template has the next client. false: each template begins with
+        /// the first one. Default false.
+        shared: bool => bool,
     }
 }
 

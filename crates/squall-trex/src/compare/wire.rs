@@ -157,8 +157,8 @@ fn has_option(segments: &[Segment], kind: u8, octets: u8) -> u64 {
 
 /// Segments of the server with data and without PSH.
 fn unpushed(segments: &[Segment]) -> u64 {
-    let of = segments.iter().filter(|one| !one.by_client && one.octets > 0);
-    u64::from(of.filter(|one| one.flags & PSH == 0).count() > 0)
+    let mut of = segments.iter().filter(|one| !one.by_client && one.octets > 0);
+    u64::from(of.any(|one| one.flags & PSH == 0))
 }
 
 fn cases() -> Vec<Case> {
@@ -262,6 +262,22 @@ fn the_upper_bits_of_a_template_are_those_of_its_addresses() {
     assert_eq!(six.octets[34..38], [16, 0, 0, 1]);
     assert_eq!((&six.octets[38..40], &six.octets[50..54]), (&[0xff, 3][..], &[48, 0, 0, 1][..]));
     assert!(packets.iter().any(|packet| version(packet) == 4), "the other template");
+}
+
+#[test]
+fn flows_of_all_templates_take_the_clients_of_a_pool_in_turn() {
+    for distribution in ["seq", "rand", "normal"] {
+        let mut value = profile(&download(), Some(4));
+        value["ip_gen_dist_list"][0]["distribution"] = json!(distribution);
+        let mut other = value["templates"][0].clone();
+        other["client_template"]["port"] = json!(81);
+        value["templates"].as_array_mut().expect("a list").push(other);
+        let packets = wire(&value, "").expect("it plays");
+        let begins = |packet: &&Found| flows::parse(&packet.octets).is_some_and(|one| one.flags == 2);
+        let clients: Vec<u8> =
+            packets.iter().filter(begins).map(|packet| packet.octets[29]).collect();
+        assert_eq!(clients, [1, 2, 3, 4, 5, 6, 7, 8], "{distribution}");
+    }
 }
 
 #[test]
