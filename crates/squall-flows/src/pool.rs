@@ -20,6 +20,9 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
+    /// The next flow of any template has the next tuple; otherwise each template begins with the
+    /// first. For client pools.
+    pub shared: bool,
 }
 
 /// The address and port of the k-th flow.
@@ -384,7 +387,7 @@ mod tests {
 
     fn pool(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Pool {
         let ranges = ranges.iter().map(|r| r.parse().expect(r)).collect();
-        Pool { name: "clients".into(), ranges, ports, order }
+        Pool { name: "clients".into(), ranges, ports, order, shared: false }
     }
 
     fn tuples(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Tuples {

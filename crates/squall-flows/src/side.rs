@@ -279,6 +279,8 @@ struct ClientTemplate {
 
 struct Pool {
     tuples: Tuples,
+    /// If all templates share one order: the first unused position.
+    next: Option<u64>,
     /// One bit per address: whether a flow found no free port at it.
     busy: Vec<u64>,
     exhausted: Exhausted,
@@ -396,7 +398,8 @@ impl Side {
         servers: &[Tuples],
     ) -> Result<(), LoadError> {
         if let Some(known) = &mut self.clients {
-            known.pools.extend(clients.iter().skip(known.pools.len()).cloned().map(Pool::new));
+            let pools = load.clients.iter().zip(clients);
+            known.pools.extend(pools.skip(known.pools.len()).map(Pool::new));
             known.servers.extend(servers.iter().skip(known.servers.len()).cloned());
             known.first_scripted = load.own_templates();
         }
@@ -888,7 +891,8 @@ impl Side {
         match self.link.resolve(now, place.tuple.remote) {
             Answer::Mac(_) => self.connect(now, due, place),
             Answer::Wait if clients.parked.len() < MAX_PARKED => {
-                clients.parked.push_back((due, place))
+                clients.passed(due.template, place);
+                clients.parked.push_back((due, place));
             }
             Answer::Wait | Answer::Silent => {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED)
@@ -910,7 +914,7 @@ impl Side {
         let mut tries = 1;
         loop {
             let Some(clients) = &mut self.clients else { return };
-            clients.templates[due.template].passed(place);
+            clients.passed(due.template, place);
             let of = (clients.templates[due.template].class, program);
             let begun = Begun::new(due.at, real);
             self.stack.due(due.at.min(now));
@@ -1492,9 +1496,10 @@ impl Busy {
 }
 
 impl Pool {
-    fn new(tuples: Tuples) -> Self {
+    fn new((pool, tuples): (&PoolOf, &Tuples)) -> Self {
         let busy = vec![0; tuples.addresses().div_ceil(64) as usize];
-        Self { tuples, busy, exhausted: Exhausted::default() }
+        let next = pool.shared.then_some(0);
+        Self { tuples: tuples.clone(), next, busy, exhausted: Exhausted::default() }
     }
 }
 
@@ -1518,13 +1523,22 @@ impl Clients {
         }
         let template = &self.templates[due.template];
         let servers = &self.servers[template.servers];
-        let first = due.number.max(template.next);
+        let shared = self.pools[template.pool].next;
+        let first = shared.unwrap_or_else(|| due.number.max(template.next));
         if self.seat.is_only() {
             return Some(Place { tuple: template.tuple(servers, first), position: first });
         }
         let places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1))
             .map(|position| Place { tuple: template.tuple(servers, position), position });
         places.into_iter().find(|place| self.seat.has(&place.tuple))
+    }
+
+    /// Marks a position as used or busy.
+    #[inline]
+    fn passed(&mut self, template: usize, place: Place) {
+        let of = &mut self.templates[template];
+        let next = self.pools[of.pool].next.as_mut().unwrap_or(&mut of.next);
+        *next = (*next).max(place.position + 1);
     }
 
     /// Prefetches the slots of the flows after `position`, several at a time, because the table of
@@ -1668,12 +1682,6 @@ impl ClientTemplate {
         let (worker, workers) = seat.among();
         let own = if self.only_called { 0 } else { 1 << 31 };
         (self.called * workers + worker) as u32 | own
-    }
-
-    /// Marks a position as used or busy.
-    #[inline]
-    fn passed(&mut self, place: Place) {
-        self.next = self.next.max(place.position + 1);
     }
 }
 

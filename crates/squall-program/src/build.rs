@@ -437,12 +437,14 @@ fn check(
             return Err(ProgramError::TooWide { index, bits: v.bits, value });
         }
     }
-    let free = shortest.saturating_sub(used);
-    // A trailer would be in the last octets, where receivers expect the signature (ADR 0002).
-    if signed && (free < signature::LEN || frame.trailer > 0) {
-        return Err(ProgramError::NoRoomForSignature {
-            free: if frame.trailer > 0 { 0 } else { free },
-        });
+    let free = match (frame.trailer, shortest == frame.bytes.len()) {
+        (0, _) => shortest.saturating_sub(used),
+        // The signature is in the padding as a whole, or checksums would cover a part of it.
+        (padding, true) => padding.min(shortest.saturating_sub(used)),
+        (_, false) => 0,
+    };
+    if signed && free < signature::LEN {
+        return Err(ProgramError::NoRoomForSignature { free });
     }
     Ok(())
 }
@@ -571,7 +573,11 @@ impl Sum {
                 taken += (l.from as u64) << shift;
             }
         }
-        let signed = signed && c.to.is_none_or(|to| !variable && to + signature::LEN > longest);
+        let signed = signed
+            && match c.to {
+                None => frame.trailer < signature::LEN,
+                Some(to) => !variable && to + signature::LEN > longest,
+            };
         let uncovered = if signed { longest - end_at(longest) } else { 0 };
         let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);
