@@ -1173,7 +1173,7 @@ export interface ReplayRead {
   edited_out: number;
   /** Excluded because they are longer than their port can send. */
   too_long: number;
-  /** Excluded because they are not Ethernet frames and cannot be converted to any. */
+  /** Excluded because they are not Ethernet frames and cannot be converted to Ethernet. */
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
