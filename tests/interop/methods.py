@@ -60,7 +60,7 @@ CAPACITY, BUFFER = 2_000, 20
 
 
 # Seconds for attempts to measure outages while other programs use the CPUs.
-PATIENCE_S = 30
+BUSY_LIMIT_S = 30
 
 
 class Failed(Exception):
@@ -306,8 +306,7 @@ def no_result_exceeds_the_capacity_of_the_device(run):
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # The capacity of both directions. What the buffer adds in a trial of one second is not
-    # throughput.
+    # The capacity of both directions. Frames from the buffer do not count as throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
@@ -464,7 +463,7 @@ def soak(lab):
 
 
 def outages_are_those_of_the_device(lab):
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + BUSY_LIMIT_S
     for name, check, *arguments in (
         ("recovery", recovery),
         ("a reset", reset, 200, 309, "device"),

@@ -73,7 +73,6 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
         Method::Tst009(settings) => least(&settings.frame_sizes),
         Method::Mlrsearch(settings) => least(&settings.frame_sizes),
         Method::Soak(settings) => settings.frame_size,
-        Method::Bufferbloat(settings) => settings.frame_size,
         Method::Y1564(settings) => {
             let service = |lane: &Lane| {
                 let mut services = settings.service.iter();
@@ -93,6 +92,8 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
         Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
             return Vec::new();
         }
+        // Methods without a list of sizes: any path carries the smallest frames.
+        _ => 64,
     };
     slow(rig, size)
 }

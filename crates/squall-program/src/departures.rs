@@ -103,7 +103,8 @@ impl Pattern {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
 
-    /// Of `frames` frames sent, those since the pattern last began: a chain of streams repeats it.
+    /// Number of frames since the pattern last began, after `frames` frames: a chain of streams
+    /// repeats the pattern.
     pub fn in_round(&self, frames: u64) -> u64 {
         self.total().filter(|total| *total > 0).map_or(frames, |total| frames % total)
     }
@@ -298,7 +299,7 @@ impl Timeline {
 
     /// Leaves out the first `frames` frames, which a former run has sent: the next one is due now,
     /// or one gap between bursts later if it begins a burst. Random gaps are those of the frames
-    /// that are left. `on` times and stages begin anew.
+    /// that are left. `on` times and stages start from the beginning.
     #[must_use]
     pub fn after(mut self, frames: u64) -> Self {
         let rest = &mut *self.rest;

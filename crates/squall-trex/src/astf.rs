@@ -478,8 +478,8 @@ impl Astf {
         Ok(flows.pools.len() - 1)
     }
 
-    /// The addresses of a template, `own` being the settings of its clients: those of servers
-    /// follow from what the clients send.
+    /// The address family of a template, from its clients' settings `own`. Servers answer in the
+    /// family of the clients' packets.
     fn family(&self, setting: &FlowSetting, own: &Map<String, Value>) -> Result<Family, Problem> {
         let all = [object(&self.c_glob_info, "ipv6")?, object(own, "ipv6")?];
         let is_on = |value: &Value| value.as_u64().map_or(*value == true, |on| on != 0);
@@ -896,7 +896,7 @@ fn effect(section: &str, name: &str, value: &Value, client: bool) -> String {
     }
 }
 
-/// What a setting changes.
+/// The effect of a setting.
 enum Effect {
     Taken,
     /// Nothing: it is what Squall does.

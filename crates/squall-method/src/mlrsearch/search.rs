@@ -502,8 +502,8 @@ mod tests {
     fn goals_share_loads_that_are_a_width_apart() {
         let width = Goal::default().log_width();
         for loads in noisy(&Preset::Csit.goals()).2 {
-            let apart = |pair: &[f64]| (pair[1] / pair[0]).ln() > 0.99 * width;
-            assert!(loads.windows(2).all(apart), "{loads:?}");
+            let spaced = |pair: &[f64]| (pair[1] / pair[0]).ln() > 0.99 * width;
+            assert!(loads.windows(2).all(spaced), "{loads:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Each of TRex's settings of flows on the wire: what it changes in a flow, or that it is refused.
+//! TRex's settings of flows, one by one: each changes a flow's packets, or is refused.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -51,7 +51,7 @@ fn profile(programs: &[Vec<Value>; 2], limit: Option<u64>) -> Value {
     })
 }
 
-/// What is on the wire within 15 seconds, over a link with `faults`.
+/// The packets within 15 seconds over a link with `faults`.
 fn wire(value: &Value, faults: &str) -> Result<Vec<Found>, String> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -95,8 +95,8 @@ fn segments(packets: &[Found]) -> Vec<Segment> {
     all.collect()
 }
 
-/// The setting, where it is, the programs, the faults of the link, what it changes, and the value
-/// of that by default and with the setting.
+/// A setting and its section, the programs, the faults of the link, the property that it changes,
+/// and the value of that property by default and with the setting.
 struct Case {
     name: &'static str,
     value: Value,
