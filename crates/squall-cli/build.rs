@@ -1,5 +1,5 @@
-//! The commit of the build, for `squall --version`: from the repository, or without one (a source
-//! archive) from `SQUALL_COMMIT`.
+//! The commit of the build, for `squall --version`: from the repository or, in a source archive,
+//! from `SQUALL_COMMIT`.
 
 use std::{path::Path, process::Command};
 
@@ -10,7 +10,7 @@ fn main() {
 }
 
 fn of_repository() -> Option<String> {
-    // HEAD changes with the branch, and its log with each commit to the branch.
+    // HEAD changes when the branch does, and its log changes with each commit.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file])?;
         if Path::new(&path).exists() {

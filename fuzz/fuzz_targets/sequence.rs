@@ -1,12 +1,12 @@
 #![no_main]
-//! Packets of one flow, each with its arrival time: no panic in the detection of sequence numbers,
-//! and each packet is counted once. Input: the requested kind (one octet), then packets: gap (16
-//! bits, times 1 us), length (8 bits), octets.
+//! Packets of one flow with arrival times: the detection of sequence numbers does not panic, and
+//! counts each packet once. Input: the requested kind of sequence number (one octet), then packets:
+//! gap (16 bits, in us), length (8 bits), octets.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::{
     FlowSettings, Flows,
-    kinds::{Kind, Recognised, Wanted},
+    kinds::{Kind, Recognition, Wanted},
 };
 use squall_units::Nanos;
 
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         rest = next;
     }
     for flow in &flows.table {
-        if let Recognised::Known(known) = &flow.value.sequence {
+        if let Recognition::Known(known) = &flow.value.sequence {
             let counts = known.sequence.counts();
             assert_eq!(counts.received + known.unnumbered, flow.value.traffic.packets);
             assert_eq!(counts.unique + counts.duplicates + counts.too_old, counts.received);

@@ -1,20 +1,21 @@
-//! Messages of TRex's clients, a line each, to one server: each gets an answer, and no stream
-//! panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has given.
+//! Messages from TRex's clients, one per line, to a single server: each gets an answer, and no
+//! stream panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has
+//! assigned.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use squall::{Error, Session};
-use squall_control::driving::{Driven, Start};
+use squall_control::driving::{DrivenRun, Start};
 use squall_trex::{PortInfo, Server};
 use squall_units::MacAddr;
 
-/// No frames are sent here.
+/// A start that sends no frames.
 struct Nowhere;
 
 impl Start for Nowhere {
-    fn start(&mut self, _: &str, session: Session) -> Result<Arc<Driven>, Error> {
+    fn start(&mut self, _: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
         session.plan_only()?;
         Err(Error::Usage("nothing is sent".into()))
     }
@@ -37,7 +38,7 @@ fuzz_target!(|octets: &[u8]| {
         driver: String::new(),
         bus: String::new(),
     };
-    // Streams or flows, by the first octet.
+    // The first octet selects streams or flows.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);
     let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows, false);
     let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };

@@ -12,6 +12,7 @@ from ._methods import ColumnMethods, DistributionMethods, ReasonMethods
 from ._values import Arrays, ByName, Streams
 
 __all__ = [
+    "ArrivedRange",
     "Asked",
     "AttackReport",
     "Bursts",
@@ -50,6 +51,7 @@ __all__ = [
     "Lengths",
     "LinkEvent",
     "LinkReport",
+    "LossPeriods",
     "Memory",
     "MtuChange",
     "NodeClock",
@@ -121,42 +123,42 @@ class ReportFigures:
     started : str
         RFC 3339, UTC.
     duration_s : float
-        From the first due departure to the last frame that left, by the engine's clock.
+        Time from the first due departure to the last frame that left, on the engine's clock.
     part : str or None
-        Part of a divided run: ``2/3`` (``--part``); None: the whole.
+        The part, if the run was divided (``--part``): ``2/3``; None: the whole run.
     parts : tuple of PartReport
-        Runs of which this report is the sum; empty for one run.
+        Runs of which this report is the sum; empty for a single run.
     node : str or None
-        Name of the node, where several machines made the run.
+        Name of the node, if several machines made the run.
     clock : NodeClock or None
-        The cluster's clock by this node's; None: the node's own clock.
+        The cluster's clock relative to this node's; None: the node's own clock is used.
     start : StartReport or None
-        The agreed start; None: the run began when it was ready.
+        The agreed start; None: the run started as soon as it was ready.
     filter : str or None
-        Filter of received frames, in tcpdump's syntax; None: all frames.
+        Filter for received frames, in tcpdump's syntax; None: all frames.
     verdict : Verdict
         Whether the figures can be trusted, and the reasons if not.
     asked : Asked
-        The requested end.
+        The requested end of the run.
     cut_short : bool
-        The run was stopped before the requested end.
+        Whether the run was stopped before the requested end.
     sources : tuple of SourceRecord
         Requested and achieved traffic of each source.
     streams : Streams of StreamReport
-        Streams that the run sent, and streams of other senders that it received.
+        Streams that the run sent, and streams from other senders that it received.
     capture : CaptureReport or None
-        Packets that were written to capture files, and packets that were not; only of a capture.
+        Packets that were written to capture files or not; present only for a capture.
     replays : tuple of ReplayReport
-        Packets of captures that were read and sent, by replay, and attacks that were sent as
+        Packets of captures that were read and sent, per replay, and attacks that were sent as
         frames.
     flows : FlowsReport or None
-        Flows of clients and servers; only of a profile with templates.
+        Flows of clients and servers; present only for a profile with templates.
     attacks : tuple of AttackReport
         One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
         Threads that sent and received.
     received_flows : ReceivedFlowsReport or None
-        Received flows; only of commands that count them (``squall recv``).
+        Received flows; present only for commands that count them (``squall recv``).
     notes : tuple of str
         Notes for the user: a fallback that was taken, a rate that was limited.
     """
@@ -201,15 +203,15 @@ class PartReport:
     name : str
         Name of the part: its file, or its node.
     part : str or None
-        ``2/3``; None: it was not divided.
+        ``2/3``; None: the run was not divided.
     started : str
         RFC 3339, UTC.
     status : str
         One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
-        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
-        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
+        counters agree), ``not-valid`` (the run is not valid; see ``reasons``), ``interrupted``
+        (valid until it was stopped before the requested end).
     tx_packets, rx_packets : int
-        Frames on all ports.
+        Frames sent on all ports.
     """
 
     name: str
@@ -224,17 +226,17 @@ class PartReport:
 
 @dataclass(frozen=True)
 class NodeClock:
-    """The time of a cluster by the clock of one node: local time plus ``shift_ns``, plus
-    ``drift_ppb`` of the time since ``at_ns``.
+    """Mapping from one node's clock to the cluster's: cluster time is local time plus
+    ``shift_ns``, plus ``drift_ppb`` of the time since ``at_ns``.
 
     Attributes
     ----------
     shift_ns : int
         Cluster time minus local time at ``at_ns``.
     drift_ppb : float
-        Difference of the clocks' rates, parts in 10^9.
+        Difference between the rates of the clocks, in parts per 10^9.
     at_ns : int
-        Local time, as ``GET /clock`` gives it.
+        Local time, as returned by ``GET /clock``.
     bound_ns : int
         Largest difference between this mapping and the cluster's clock during the run.
     """
@@ -252,10 +254,10 @@ class StartReport:
     Attributes
     ----------
     at_ns : int
-        Cluster time.
+        Start in cluster time.
     error_ns : int or None
         Time from the moment at which the node's first stream was due to its first frame; None: no
-        stream left by a port of the node.
+        stream was sent on a port of the node.
     """
 
     at_ns: int
@@ -281,23 +283,23 @@ class Verdict:
     ----------
     status : str
         One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
-        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
-        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
+        counters agree), ``not-valid`` (the run is not valid; see ``reasons``), ``interrupted``
+        (valid until it was stopped before the requested end).
     valid : bool
         Whether ``status`` is ``valid``.
     ended_by : str
         The cause of the run's end. One of ``running`` (the run has not ended), ``done`` (all work
-        was done), ``duration`` (the requested duration was over), ``packets`` (the requested number
+        was done), ``duration`` (the requested duration elapsed), ``packets`` (the requested number
         of packets was reached), ``octets`` (the requested number of octets was reached),
-        ``stopped`` (stopped by a user of the library or of the daemon), ``sigint`` (a signal:
-        SIGINT), ``sigterm`` (a signal: SIGTERM), ``sighup`` (a signal: SIGHUP), ``criterion`` (a
-        criterion of ``abort_if`` held; see ``failed``), ``killed`` (the process was killed; the
-        report has the data that was written before).
+        ``stopped`` (stopped through the library or the daemon), ``sigint`` (the run was stopped by
+        SIGINT), ``sigterm`` (the run was stopped by SIGTERM), ``sighup`` (the run was stopped by
+        SIGHUP), ``criterion`` (a criterion of ``abort_if`` held; see ``failed``), ``killed`` (the
+        process was killed; the report has the data written until then).
     reasons : tuple of Reason
         Reasons why the run is not valid.
     failed : tuple of str
-        Criteria of ``abort_if`` that hold, with figures: the one that ended the run, or all that
-        hold at its end.
+        Criteria of ``abort_if`` that hold, with figures: the criterion that ended the run, or all
+        that hold at its end.
     """
 
     status: str
@@ -315,14 +317,14 @@ class Reason(ReasonMethods):
     ----------
     code : str
         One of ``generator-bound`` (frames left late or not at all while the port was free: the
-        sender was the limit), ``starved`` (the sender was ready to run and had no CPU), ``burst``
+        sender was the limit), ``starved`` (the sender was ready to run, but had no CPU), ``burst``
         (more frames left in a window than were due, beyond the allowed excess), ``not-done`` (the
-        requested work was not done), ``one-sided`` (a capture with one direction only was played as
+        requested work was not done), ``one-sided`` (a capture with only one direction was played as
         if it had both), ``link-down`` (the link was down while frames were due), ``port-bound``
-        (frames left late or not at all while the port was full or taking frames), ``port-refused``
-        (the port refused frames, each with a reason), ``port-lost`` (the port or its interface
-        disappeared), ``receiver-bound`` (frames arrived and were dropped before they were read),
-        ``counters-differ`` (the counters of the interface and of this process differ),
+        (frames left late or not at all while the port was full or accepting frames),
+        ``port-refused`` (the port refused frames, each with a reason), ``port-lost`` (the port or
+        its interface disappeared), ``receiver-bound`` (frames arrived and were dropped before they
+        were read), ``counters-differ`` (the counters of the interface and of this process differ),
         ``clocks-differ`` (frames arrived before they were sent).
     text : str
         The reason, with figures.
@@ -344,7 +346,7 @@ class Asked:
     duration_s : float or None
         Seconds.
     packets, octets : int or None
-        On all ports together; octets with FCS.
+        Frames on all ports together; octets with FCS.
     """
 
     duration_s: float | None
@@ -354,18 +356,18 @@ class Asked:
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """One source: the streams of a port, the captures that a port replays, the flows of a
+    """A source: the streams on a port, the captures that a port replays, or the flows of a
     template.
 
     Attributes
     ----------
     name : str
-        Name of the port or of the template. If a port has several sources: ``streams by PORT``, and
-        for a replay ``NAME by PORT``.
+        Name of the port or the template. If a port has several sources, ``streams by PORT``, or
+        ``NAME by PORT`` for a replay.
     kind : str
         One of ``streams``, ``replay``, ``flows``, ``attacks``.
     ports : tuple of str
-        Ports that it sends on.
+        Ports on which it sends.
     unit : str
         Unit of the counts: ``packets`` or ``flows``.
     asked : int
@@ -375,11 +377,12 @@ class SourceRecord:
     not_sent : dict of str to int
         Number due and not sent, by reason.
     not_sent_ratio : float
-        Share of the number due, 0 to 1.
+        ``not_sent`` as a share of the number due, 0 to 1.
     asked_rate : float or None
-        Requested mean rate, per second; None if the port, a capture or a closed loop determines it.
+        Requested mean rate per second; None if it is determined by the port, a capture or a closed
+        loop.
     unpaced : bool
-        It sends as fast as the port allows.
+        Whether it sends as fast as the port allows.
     rate : float
         Number sent per second, over the run.
     completed : int or None
@@ -391,19 +394,21 @@ class SourceRecord:
     excess : Excess or None
         Window with the largest excess over the profile; None without a schedule.
     lag_s, moved_s : float
-        Time by which the source was late at the end, and total delay by stalls, made up for or not.
+        Time by which the source was late at the end, and total delay due to stalls, including delay
+        that was made up for.
     starved_s, longest_stall_s : float
-        Time in which the sending thread was ready to run and had no CPU; the longest of several
-        threads.
+        Time in which the sending thread was ready to run, but had no CPU; with several threads, the
+        longest.
     blocked_s, sending_s : float
         Time in which the port accepted no frames although some were due, and time that the port
-        spent accepting frames; the rest of the run is the sender's.
+        spent accepting frames. The sender used the rest of the run.
     unread_s : float
-        Time before the end in which nothing could be sent because captures were not read in time.
+        Time before the end in which nothing could be sent, because captures were not read fast
+        enough.
     fault : str or None
         Reason why a capture could not be read to its end.
     one_sided : int
-        Conversations of a replayed capture that has one direction of them only.
+        Conversations of which a replayed capture has only one direction.
     ended_by : str
         As in the verdict, or ``port-lost``.
     """
@@ -444,14 +449,15 @@ class Excess:
     Attributes
     ----------
     window_s : float
-        Shortest window: 10 ms, or 10 gaps of a slower source.
+        Minimum length of the window: 10 ms, or 10 gaps for a slower source.
     at_s, over_s : float
         Start of the window, since the start of the run, and its length.
     packets, surplus_packets : int
-        Number that left in the window, and how many of these exceed the number due in such a time.
+        Number that left in the window, and how many of these exceed the number due in a time of
+        that length.
     beyond_s, allowed_s : float
-        Time on the schedule of the frames that left in the window, minus its length; and the
-        allowed value of that: 1 ms or two gaps, plus 1 % of the length.
+        Time on the schedule of the frames that left in the window, minus the length of the window;
+        and the limit for this: 1 ms or two gaps, plus 1 % of the length.
     largest_burst_packets : int
         The largest burst: number that left within a millisecond beyond the number due in it.
     """
@@ -475,11 +481,11 @@ class PortReport:
     timestamps : str
         Source of receive timestamps: ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``.
     interface : InterfaceReport or None
-        Counters of the interface over the run; None without an interface.
+        Counters of the interface over the run; None if there is no interface.
     link_events : tuple of LinkEvent
-        Times when the link went down or came up; the first 10,000 changes.
+        Times when the link went down or came up; at most the first 10,000 changes.
     mtu_changes : tuple of MtuChange
-        Changes of the interface's MTU; the first 10,000.
+        Changes of the interface's MTU; at most the first 10,000.
     """
 
     name: str
@@ -501,7 +507,7 @@ class TxReport:
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
     gso_frames, segments : int
-        GSO frames that were handed over, and the frames that they were cut into, which are included
+        GSO frames passed to the port, and the frames into which they were cut, which are included
         in ``packets``.
     errors : int
         Frames that the port refused.
@@ -510,14 +516,15 @@ class TxReport:
     blocked_s : float
         Time during which the port accepted no frames although some were due.
     sending_s : float
-        Time that the port spent accepting frames: copies and system calls. With several workers,
+        Time that the port spent accepting frames (copies and system calls); with several workers,
         that of the busiest.
     departure_error_ns : Distribution or None
         Actual minus due time of departure, over all streams.
     fingerprint : str or None
-        Hash of all frames' octets, independent of their order, hexadecimal; only on request.
+        Hash of the octets of all frames, independent of their order, in hexadecimal; only on
+        request.
     pacing : PortPacing or None
-        Pacing of the port, all its sources together, for the verdict. None without a schedule.
+        Pacing of the port over all its sources, for the verdict. None if there is no schedule.
     """
 
     packets: int
@@ -538,7 +545,7 @@ class TxReport:
 
 @dataclass(frozen=True, eq=False)
 class Distribution(DistributionMethods, Arrays):
-    """Summary and histogram, in nanoseconds unless the name says otherwise.
+    """Summary and histogram, in nanoseconds unless the field's name says otherwise.
 
     Attributes
     ----------
@@ -582,18 +589,18 @@ class PortPacing:
     at_s, over_s : float
         Start of the window, since the start of the run, and its length.
     left, due : int
-        Number that left in the window, and the number due in as long a time.
+        Number that left in the window, and number due in a time of that length.
     allowed : int
-        How much more may leave: two frames or 1 ms of the port's load, plus 1 % of what was due.
+        Allowed surplus: two frames or 1 ms of the port's load, plus 1 % of the number due.
     moved_s, lag_s : float
-        Total delay of the port's clock by stalls, made up for or not, and how much of it was left
-        at the last departure.
+        Total delay of the port's clock due to stalls, including delay that was made up for, and the
+        delay that was left at the last departure.
     catching_up_since_s : float or None
-        From then on the delay could not be made up for before the end, and frames left at up to
+        Time from which the delay could not be made up for before the end, so frames left at up to
         twice the rate; None: never.
     uncertain_packets : int
-        Frames received by flows on a port without receive timestamps: when their answers were due
-        is known only roughly.
+        Frames received by flows on a port without receive timestamps, where the due times of
+        answers are known only roughly.
     """
 
     unit: str
@@ -615,29 +622,28 @@ class RxReport:
     Attributes
     ----------
     pps, bps_l1, bps_l2 : float
-        Means over the run's duration, or for flows and sources from their first to their last
-        frame.
+        Mean over the run's duration; for flows and sources, from their first to their last frame.
     gso_frames, segments : int
-        GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
+        GSO frames that arrived, because the kernel or the NIC had joined frames or had not cut them
         yet, and the frames in them, which are included in ``packets``.
     unsigned_packets : int
-        Frames without Squall's signature: frames of other senders, or of streams without
-        ``latency`` and ``trex_group``.
+        Frames without Squall's signature: from other senders, or from streams without ``latency``
+        and ``trex_group``.
     foreign_packets : int
-        Frames with signatures of other runs, which are in no stream: an earlier run that is
-        replayed or comes back, or another Squall on the same network.
+        Frames with the signature of another run, which belong to no stream: an earlier run that is
+        replayed or looped back, or another Squall on the same network.
     foreign : tuple of ForeignRun
-        The same, run by run.
+        The same frames, by run.
     drops : dict of str to int
         Frames lost between the interface and the process, by reason.
     fingerprint : str or None
-        The same as in ``TxReport``.
+        As in ``TxReport``.
     arrival_gap_ns : Distribution or None
-        Gaps between consecutive frames; None with fewer than two frames.
+        Gaps between consecutive frames; None if there are fewer than two frames.
     arrival_gap_bins : EqualBins or None
-        The same gaps in equal bins; only on request.
+        The same gaps, in bins of equal width; only on request.
     timestamp_resolution_ns : int or None
-        Resolution of the arrival timestamps, as far as they show it; only if flows are counted.
+        Resolution of the arrival timestamps, as far as they reveal it; only if flows are counted.
     peak_pps, peak_bps_l2 : float or None
         Rate of the busiest interval (``ReceivedFlowsReport.interval_ns``); only if flows are
         counted and one queue receives.
@@ -670,12 +676,13 @@ class ForeignRun:
     Attributes
     ----------
     key : str
-        The key in its signatures, 4 hexadecimal digits.
+        The key in its signatures, as 4 hexadecimal digits.
     octets : int
         Octets with FCS.
     same_key : bool
-        It has the key of this run, and so the same seed: its frames left before this run began,
-        have a time that is still to come, or are of a stream that this run does not have.
+        Whether it has the same key as this run, and so the same seed. Its frames were sent before
+        this run began, have a time in the future, or belong to a stream that this run does not
+        have.
     """
 
     key: str
@@ -686,12 +693,12 @@ class ForeignRun:
 
 @dataclass(frozen=True, eq=False)
 class EqualBins(Arrays):
-    """Counts in equal bins from 0 on.
+    """Number of values per bin. All bins have the same width, and the first starts at 0.
 
     Attributes
     ----------
     counts : ndarray of uint64, shape (n,)
-        Count i is the number of values from i times the width up to, excluding, the next bin.
+        ``counts[i]`` is the number of values from i times the width to below i + 1 times the width.
     beyond : int
         Values above the last bin.
     """
@@ -709,11 +716,11 @@ class Bursts:
     Attributes
     ----------
     mean_packets : float
-        Frames in a burst.
+        Mean number of frames per burst.
     max_packets : int
-        Frames in the largest burst.
+        Number of frames in the largest burst.
     max_ns : int
-        From first to last frame.
+        Longest time from the first to the last frame of a burst.
     """
 
     count: int
@@ -789,15 +796,15 @@ class StreamReport:
     port : str
         The port that sends it.
     tx_pps : float
-        Mean over the stream's own active time.
+        Mean rate over the time in which the stream was active.
     asked_pps : float or None
-        The requested rate, frames per second; None for ``max``.
+        The requested rate in frames per second; None for ``max``.
     not_sent : dict of str to int
         Frames that were due and did not leave, by reason.
     departure_error_ns : Distribution or None
         Actual minus due time of departure; no frame leaves early.
     rx : StreamRx or None
-        Figures of the receivers; only of streams with ``latency`` or ``trex_group``.
+        Figures measured by the receivers; only for streams with ``latency`` or ``trex_group``.
     """
 
     name: str
@@ -814,15 +821,15 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class StreamRx:
-    """Figures of a stream at its receivers.
+    """Figures of a stream, measured by its receivers.
 
     Attributes
     ----------
     known_by : str
-        One of ``signature`` (by a signature, which has a sequence number and the time of
-        departure), ``mark`` (by a mark that is the same in all frames: ``lost`` is the number sent
-        less the number received, at the end of the run (0 until then), ``duplicates`` is what was
-        received beyond the number sent, and order and delay are not measured).
+        One of ``signature`` (by a signature with a sequence number and the departure time),
+        ``mark`` (by a mark that is the same in all frames. ``lost`` is the number sent minus the
+        number received, at the end of the run (0 until then). ``duplicates`` is the number received
+        beyond the number sent. Order and delay are not measured).
     ports : tuple of str
         Ports that received it.
     packets, octets : int
@@ -834,20 +841,22 @@ class StreamRx:
     duplicates : int
         RFC 5560.
     reordered : int
-        Type-P-Reordered (RFC 4737 §3): sequence below the next expected.
+        Type-P-Reordered packets (RFC 4737 §3): those with a sequence number below the next expected
+        one.
     max_reordering_extent : int
-        Largest reordering extent (RFC 4737 §4.2.1), packets.
+        Largest reordering extent (RFC 4737 §4.2.1), in packets.
     latency_ns : Distribution or None
-        One-way delay (RFC 7679), both ends on one clock.
+        One-way delay (RFC 7679). Both ends use the same clock.
     latency_bound_ns : int or None
-        Uncertainty of each delay, plus or minus, if sender and receiver have different clocks;
-        None: they have the same. In the report of one node, the uncertainty of its own clock only.
+        Uncertainty (plus or minus) of each delay if sender and receiver have different clocks; None
+        if they have the same. In the report of a single node, only the uncertainty of its own
+        clock.
     early_packets : int
         Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
     earliest_ns : int
-        The longest time by which one did.
+        The largest such negative delay.
     ipdv_ns : Distribution or None
-        Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+        Magnitude of the IPDV between consecutive sequence numbers (RFC 3393).
     arrival_gap_ns : Distribution or None
         Gaps between consecutive frames of the stream.
     jitter_ns : float or None
@@ -855,11 +864,14 @@ class StreamRx:
     reordering_ratio : float
         reordered / received, duplicates left out (RFC 4737 §3.4).
     restarts : int
-        Number of times that the sender restarted its sequence; only of streams of other senders.
+        Number of times that the sender restarted its sequence; only for streams from other senders.
     patterns : Patterns or None
-        Patterns of lost and late frames, if there are any.
+        Patterns of lost and late frames; None if there were none.
+    arrived : ArrivedRange or None
+        The range of numbers that arrived, and the losses within; None if the numbers of the sender
+        are not known. At the port that received most of the stream.
     receivers : tuple of ReceiverRx
-        Each port's own figures, where more than one received the stream: multicast, flooding.
+        Figures for each port, if more than one received the stream (multicast, flooding).
     """
 
     known_by: str
@@ -881,24 +893,25 @@ class StreamRx:
     reordering_ratio: float
     restarts: int
     patterns: Patterns | None
+    arrived: ArrivedRange | None
     receivers: tuple[ReceiverRx, ...]
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """Patterns of lost and late frames: distributions of frames, not of times.
+    """Patterns of lost and late frames. These are distributions of frame counts, not of times.
 
     Attributes
     ----------
     loss_period_packets : Distribution or None
-        Frames lost in each loss period (RFC 3357 §4).
+        Number of lost frames per loss period (RFC 3357 §4).
     loss_distance_packets : Distribution or None
-        Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
-        numbers; 1 within a period.
+        Loss distance (RFC 3357 §3): number of sequence numbers from each lost frame to the previous
+        lost one; 1 within a loss period.
     reordering_extent_packets : Distribution or None
         Reordering extent (RFC 4737 §4.2.1) of each late frame.
     n_reordering_packets : Distribution or None
-        The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a
+        The largest n for which each late frame is n-reordered (RFC 4737 §5). TCP treats n >= 3 as a
         loss.
     """
 
@@ -906,6 +919,47 @@ class Patterns:
     loss_distance_packets: Distribution | None
     reordering_extent_packets: Distribution | None
     n_reordering_packets: Distribution | None
+
+
+@dataclass(frozen=True)
+class ArrivedRange:
+    """The range of numbers of a stream that a port received. The frames of a stream are numbered
+    from 0 in the order of their departure.
+
+    Attributes
+    ----------
+    first, end : int
+        The number of the first frame that arrived, and the number after the last one; both 0 if
+        none did.
+    losses : LossPeriods or None
+        Loss periods (RFC 3357 §4) between these two; None: not known, because several queues or
+        nodes each received a part of the stream.
+    """
+
+    first: int
+    end: int
+    losses: LossPeriods | None
+
+
+@dataclass(frozen=True)
+class LossPeriods:
+    """Lost frames by their numbers.
+
+    Attributes
+    ----------
+    periods : int
+        Number of loss periods (RFC 3357 §4).
+    longest, longest_from : int
+        Frames in the longest period, and the number of the first one.
+    first, last : int
+        Numbers of the first and of the last lost frame.
+    """
+
+    periods: int
+    longest: int
+    longest_from: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -917,7 +971,7 @@ class ReceiverRx:
     packets : int
         Received packets, duplicates included.
     lost : int
-        Frames that were sent and not received here.
+        Frames that were sent but not received here.
     duplicates : int
         RFC 5560.
     latency_ns : Distribution or None
@@ -941,35 +995,37 @@ class CaptureReport:
     format : str
         ``pcapng``; ``pcap, nanoseconds``; ``pcap, microseconds``.
     snaplen : int
-        Maximum number of octets of a packet that are kept.
+        Maximum number of octets kept per packet.
     arrived : int or None
-        Frames that arrived at the interfaces, with those that the filter rejects, by the
-        interfaces' own counters; None if no port has an interface.
+        Frames that arrived at the interfaces, including those that the filter rejects, as counted
+        by the interfaces; None if no port has an interface.
     accepted : int or None
-        Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+        Frames that the filter accepted, including lost ones, as counted by the ports. A GSO frame
         counts as one. None if a port does not count them.
     received : int
-        Packets that the filter accepted on all interfaces, lost packets included; each frame that
-        was cut out of a GSO frame counts.
+        Packets that the filter accepted on all interfaces, including lost ones. Each frame cut out
+        of a GSO frame counts.
     dropped_by_interface : dict of str to int
-        Frames that the interfaces counted as lost, by counter. Not included in ``lost``: other
-        programs may have lost them, and frames in ``dropped_by_kernel`` may be counted here, too.
+        Frames that the interfaces counted as lost, by counter. Not included in ``lost``, because
+        other programs may have lost them, and frames in ``dropped_by_kernel`` may be counted here,
+        too.
     dropped_by_kernel : dict of str to int
         Lost between the interface and the process, by reason.
     dropped : dict of str to int
         Lost in the process, by reason.
     unwanted : dict of str to int
-        Packets before or after the requested part (a trigger, a count), by reason; not lost.
+        Packets outside the requested part (trigger, count), by reason; these are not lost.
     lost : int
         All lost packets.
     loss_ratio : float
         Packet loss ratio: lost / (received - unwanted), 0 to 1.
     truncated : int
-        Written packets that were shortened because the buffer was filling, not by the snap length.
+        Written packets that were truncated because the buffer was filling up, not because of the
+        snap length.
     written_packets : int
         Packets written to files, or printed if there are none.
     written_octets : int
-        Octets of these packets, as captured, without FCS.
+        Octets of the written packets, as captured, without FCS.
     file_octets : int
         Octets of all files.
     files : tuple of CaptureFile
@@ -977,20 +1033,21 @@ class CaptureReport:
     files_written : int
         Number of all files.
     removed_files, removed_packets, removed_octets : int
-        Files that the ring has removed; their packets are included in the written ones.
+        Files that the ring has removed. Their packets count as written.
     gso_frames, segments : int
         GSO frames that arrived, and the frames in them.
     out_of_order : int
-        Sequences of packets that come in a file after a later packet of another queue.
+        Number of packet sequences that follow a later packet of another queue in a file.
     buffer_octets, buffer_peak_octets : int
-        Buffer memory between the wire and the file, and the most of it that waited to be written.
+        Size of the buffer memory between wire and file, and the maximum that waited in it to be
+        written.
     triggered : str or None
-        When the trigger came; RFC 3339, UTC.
+        Time of the trigger; RFC 3339, UTC.
     ended_by : str or None
         The cause if the capture ended before it was stopped: ``packets``, ``octets``, ``files``,
         ``after the trigger``, ``reader gone``, ``write error``.
     error : str or None
-        Error that prevented writing.
+        The error that prevented writing.
     """
 
     format: str
@@ -1032,7 +1089,7 @@ class CaptureFile:
     octets : int
         Its size.
     first, last : str or None
-        Times of the first and the last packet; RFC 3339, UTC; None without packets.
+        Times of the first and the last packet; RFC 3339, UTC; None if there are no packets.
     """
 
     name: str
@@ -1051,19 +1108,20 @@ class ReplayReport:
     name : str
         Name of the ``[[replay]]``; ``attacks`` for attacks that were sent as frames.
     loops : int
-        Loops that were sent to their end.
+        Completed loops.
     packets, octets : int
-        Frames that left, on all ports, and their octets without FCS.
+        Frames sent on all ports, and their octets without FCS.
     read : ReplayRead
-        Packets that were read. Each loop counts again unless the captures were preloaded.
+        Packets read from the captures. Each loop counts them again unless the captures were
+        preloaded.
     flows : ReplayFlows or None
         Flows that were sent, by tcpreplay's definitions; None if they were not counted.
     edited : ReplayEdits or None
         Packets that were edited; None without edits.
     starved_s : float
-        Time in which the sender waited for the captures to be read.
+        Time in which the sender waited for data from the captures.
     fault : str or None
-        Why captures could not be read to their end. Packets before the fault were sent.
+        Why captures could not be read to their end. Packets before the error were sent.
     """
 
     name: str
@@ -1081,20 +1139,20 @@ class ReplayReport:
 
 @dataclass(frozen=True)
 class ReplayRead:
-    """Packets of captures before they were sent, by outcome; octets as captured.
+    """Packets read from captures, by outcome; octets as captured.
 
     Attributes
     ----------
     unwanted : int
-        Left out by the filter, or by their packet numbers.
+        Excluded by the filter or by their packet numbers.
     sideless : int
-        Left out because neither side (client or server) could be determined.
+        Excluded because their side (client or server) could not be determined.
     edited_out : int
-        Dropped by the edits.
+        Dropped by an edit.
     too_long : int
-        Left out because they are longer than their port can send.
+        Excluded because they are longer than their port can send.
     not_ethernet : int
-        Left out because they are not Ethernet frames and cannot be converted to any.
+        Excluded because they are not Ethernet frames and cannot be converted to any.
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int
@@ -1119,15 +1177,15 @@ class ReplayPort:
     Attributes
     ----------
     attempted : int
-        Handed to the port: ``successful`` and ``failed`` together.
+        Frames passed to the port: ``successful`` plus ``failed``.
     successful : int
         Frames that the port accepted.
     failed : int
-        Frames that the port refused, or that were waiting when the port was lost.
+        Frames that the port refused, or that were queued when the port was lost.
     truncated : int
-        Frames that were sent without their end because they are longer than the port can send.
+        Frames that were truncated because they are longer than the port can send.
     retried : int
-        Frames that were handed over again because the port was full.
+        Frames that were retried because the port was full.
     """
 
     port: str
@@ -1152,13 +1210,14 @@ class ReplayFlows:
     expired : int
         Flows that were idle for longer than ``--flow-expiry`` before their next packet left.
     flows_per_second : float
-        Flows a second, over the replay's duration.
+        Flows per second over the replay's duration.
     non_flow_packets : int
-        Packets without IP, fragments without ports, packets with cut or contradictory headers.
+        Packets without an IP layer, fragments without ports, packets with truncated or
+        contradictory headers.
     invalid_packets : int
-        Non-flow packets with cut or contradictory headers.
+        Non-flow packets with truncated or contradictory headers.
     overflow_packets : int
-        Flow packets of flows beyond the limit of counted flows.
+        Packets of flows beyond the limit on counted flows.
     protocols : tuple of ReplayShare
         Shares by IP version and protocol, busiest first.
     talkers : tuple of ReplayShare
@@ -1191,13 +1250,13 @@ class ReplayShare:
 
 @dataclass(frozen=True)
 class ReplayEdits:
-    """Packets that were edited while they were read, which is ahead of sending. Each loop that
-    edits packets again counts them again.
+    """Packets that were edited when they were read, which is ahead of sending. A loop that edits
+    packets again counts them again.
 
     Attributes
     ----------
     added : int
-        Packets that the edits added: fragments.
+        Packets that the edits added (fragments).
     """
 
     changed: int
@@ -1207,23 +1266,23 @@ class ReplayEdits:
 
 @dataclass(frozen=True)
 class FlowsReport:
-    """Flows of all templates, by role: clients open flows, servers accept them.
+    """Flows of all templates by role: clients open flows, and servers accept them.
 
     Attributes
     ----------
     duration_s : float
-        From the start of the load until the last flow ended.
+        Time from the start of the load to the end of the last flow.
     arrivals_s : float
-        The part of it until one gap after the last flow was due; the rest is the drain. All of it
+        The part of this until one gap after the last flow was due. The rest is the drain. All of it
         if the run has no clients.
     templates : ByName of TemplateReport
         Templates in the order of the profile.
     total : RolesReport
         Sum of all templates.
     links : tuple of LinkReport
-        Frames of each port that belonged to no flow, or were lost before they reached one.
+        Frames of each port that belonged to no flow, or were lost before they reached a flow.
     exhausted : tuple of ExhaustedReport
-        Pools of clients with an address whose ports were all in use at some time.
+        Client pools with an address that had all its ports in use at some time.
     conversations : ConversationsReport or None
         Replayed conversations of a capture; ``templates`` are their kinds.
     """
@@ -1239,7 +1298,7 @@ class FlowsReport:
 
 @dataclass(frozen=True)
 class TemplateReport:
-    """Flows of one template, at the ends that Squall played."""
+    """Flows of one template at the ends that Squall played."""
 
     name: str
     client: RoleReport | None
@@ -1248,13 +1307,14 @@ class TemplateReport:
 
 @dataclass(frozen=True)
 class RoleReport:
-    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``;
-    ``asked`` is that plus ``not_begun`` and, during the run, flows that are due and wait.
+    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``.
+    ``asked`` is ``attempted`` plus ``not_begun`` plus, during the run, flows that are due and
+    waiting.
 
     Attributes
     ----------
     asked : int or None
-        Flows due so far, by the schedule; only of clients.
+        Flows due so far according to the schedule; only for clients.
     attempted : int
         Flows that started: a SYN or first datagram was sent (client), or received and accepted
         (server).
@@ -1272,10 +1332,10 @@ class RoleReport:
         last request); with TLS also ``tls_alert``, ``tls_certificate``, ``tls_incompatible``,
         ``tls_broken``, ``tls_closed``, ``tls_timeout``.
     requests : RequestsReport or None
-        Requests of the flows that started; only of clients, and None if chance or the server
+        Requests of the flows that started; only for clients, and None if randomness or the server
         determines how many requests a flow makes.
     counters : dict of str to int
-        Counters of the flow program's own (``count`` in a program), with those that are 0.
+        Counters that the flow program defines itself (``count``), including those that are 0.
     not_begun : dict of str to int
         Flows that were due and not started, by reason: ``late`` (the generator was the limit),
         ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``.
@@ -1284,32 +1344,31 @@ class RoleReport:
     cps : float
         Flows started per second, over ``FlowsReport.arrivals_s``.
     asked_cps : float or None
-        Requested flows per second, last value; None if the load does not set it, as in a closed
-        loop.
+        Requested flows per second, last value; None if the load does not determine it, as in a
+        closed loop.
     steady : SteadyReport or None
-        Figures of the time at full load; only of clients.
+        Figures for the time at full load; only for clients.
     busiest_second : BusiestSecond or None
-        The second in which the most flows of all templates together started, and the one in which
-        the most completed.
+        The seconds in which the most flows of all templates together started and completed.
     setup_ns : Distribution or None
-        From the SYN to the end of the handshake.
+        Time from the SYN to the end of the handshake.
     first_byte_ns, transaction_ns : Distribution or None
-        From a request to the first octet of its answer, and to the last.
+        Time from a request to the first octet of its answer, and to the last one.
     duration_ns : Distribution or None
-        From the start of a flow to its end, of completed flows.
+        Time from the start to the end of a flow, for completed flows.
     duration_from_due_ns : Distribution or None
-        The same from the time when the flow was due, so that the time it waited to start is
-        included (coordinated omission).
+        The same, but from the time at which the flow was due, which includes the time it waited to
+        start (coordinated omission).
     received_octets, sent_octets : int
         Octets of application data.
     goodput_bps : float
-        Application data received, bits per second.
+        Received application data in bits per second.
     http : dict of str to int
-        HTTP responses by class of status: ``1xx`` to ``5xx``.
+        HTTP responses by status class: ``1xx`` to ``5xx``.
     tcp : dict of str to int
-        Counters of the TCP stack; the guide has TRex's names.
+        Counters of the TCP stack. The guide lists TRex's names for them.
     tls : TlsReport or None
-        TLS sessions; only of templates with TLS.
+        TLS sessions; present only for templates that use TLS.
     """
 
     asked: int | None
@@ -1342,16 +1401,16 @@ class RoleReport:
 
 @dataclass(frozen=True)
 class RequestsReport:
-    """Requests over flows, by HTTP or by any program that sends and then waits.
+    """Requests over flows, made by HTTP or by any program that sends and then waits.
 
     Attributes
     ----------
     asked : int
-        Requests that the flow programs of all started flows make, and redirections followed.
+        Requests that the flow programs of all started flows make, plus redirections followed.
     sent : int
-        Requests sent. The others are missing because their flow ended before, or is still open.
+        Requests sent. The others are missing because their flows ended earlier, or are still open.
     answered : int
-        Requests whose answer arrived as a whole.
+        Requests with a complete answer.
     """
 
     asked: int
@@ -1361,16 +1420,15 @@ class RequestsReport:
 
 @dataclass(frozen=True)
 class SteadyReport:
-    """The part of a run at full load: after the ramp up, before the ramp down, the drain and the
-    end. It shows the load that a device sustains. There is none if that part took less than 0.1
-    s.
+    """The part of a run at full load: after the ramp up, and before the ramp down, the drain and
+    the end. It shows the load that a device sustains. Absent if it took less than 0.1 s.
 
     Attributes
     ----------
     attempted_cps, completed_cps : float
-        Flows per second that started, and that completed.
+        Flows started and flows completed per second.
     goodput_bps : float
-        Application data received, bits per second.
+        Received application data in bits per second.
     """
 
     duration_s: float
@@ -1381,8 +1439,8 @@ class SteadyReport:
 
 @dataclass(frozen=True)
 class BusiestSecond:
-    """Highest numbers of flows that started, and that completed, in one second of the run.
-    Seconds count from the start of the load; the one in which the run ended is excluded.
+    """Highest numbers of flows started and completed within one second of the run. Seconds count
+    from the start of the load. The second in which the run ended is excluded.
     """
 
     attempted: int
@@ -1400,7 +1458,7 @@ class TlsReport:
     resumed : int
         Handshakes that resumed an earlier session.
     handshake_ns : Distribution or None
-        From the end of the TCP handshake to the end of the TLS handshake.
+        Time from the end of the TCP handshake to the end of the TLS handshake.
     failed : dict of str to int
         Sessions that failed, in the handshake or later, by reason.
     truncated : int
@@ -1420,7 +1478,7 @@ class TlsReport:
 
 @dataclass(frozen=True)
 class RolesReport:
-    """Ends of flows that Squall played."""
+    """The ends of flows that Squall played."""
 
     client: RoleReport | None
     server: RoleReport | None
@@ -1435,7 +1493,7 @@ class LinkReport:
     counters : dict of str to int
         ``frames_received``, ``not_ours``, ``malformed``, ``bad_tcp_checksum``,
         ``checksum_unverified`` (frames accepted without a check, because the sending host left the
-        checksum to its NIC), ``accept_full`` (flows of peers that found the table of flows full),
+        checksum to its NIC), ``accept_full`` (flows of peers for which the flow table had no room),
         ``arp_requests_answered``, ``unresolved`` ...
     """
 
@@ -1445,14 +1503,14 @@ class LinkReport:
 
 @dataclass(frozen=True)
 class ExhaustedReport:
-    """A pool of clients with an address whose ports were all in use at some time.
+    """A client pool with an address that had all its ports in use at some time.
 
     Attributes
     ----------
     addresses : int
-        Addresses whose ports were all in use at some time.
+        Number of addresses that had all their ports in use at some time.
     flows : int
-        Flows that were not started because of that.
+        Number of flows that were not started because of this.
     """
 
     pool: str
@@ -1467,18 +1525,18 @@ class ConversationsReport:
     Attributes
     ----------
     packets : int
-        Packets of the capture that the filter accepted.
+        Packets in the capture that the filter accepted.
     packets_left_out : dict of str to int
-        Packets among these that are in no conversation, by reason: ``other_protocols``,
+        Packets among these that belong to no conversation, by reason: ``other_protocols``,
         ``damaged``, ``fragments``, ``multicast``, ``silent``, ``port_zero``.
     found, playable : int
-        Conversations in the capture, and those that are replayed.
+        Number of conversations in the capture, and of those that are replayed.
     one_sided : int
-        Conversations of which the capture has one direction only: the data of the other side is
-        unknown and not replayed. Conversations over UDP count only if no conversation of the
-        capture has both directions, because one side may be silent.
+        Conversations with only one direction in the capture. The data of the other side is unknown
+        and not replayed. Conversations over UDP count only if no conversation of the capture has
+        both directions, because one side may be silent.
     loops : int or None
-        Number of times that each was replayed; None: until the run ended.
+        Number of times that each was replayed; None until the run has ended.
     not_played : dict of str to int
         Conversations that are not replayed, by reason: ``mid_stream`` (the capture lacks their
         start), ``holes`` (it lacks octets), ``no_free_port``, ``no_client_address``,
@@ -1488,10 +1546,11 @@ class ConversationsReport:
     kinds : tuple of KindReport
         Replayed conversations by kind, in the order of ``templates``.
     failed_first : tuple of ConversationNote
-        The first conversations that failed, with the failure at the client, or else at the server.
+        The first conversations that failed, each with the failure at the client, otherwise at the
+        server.
     octets_as_captured : bool or None
-        Each side that Squall played received as many octets as in the capture; None: not all
-        conversations were replayed to their end.
+        Whether each side that Squall played received as many octets as in the capture; None: not
+        all conversations were replayed to their end.
     """
 
     capture: str
@@ -1510,12 +1569,12 @@ class ConversationsReport:
 
 @dataclass(frozen=True)
 class ConversationNote:
-    """A conversation of a capture, with a remark.
+    """A conversation in a capture, with a remark.
 
     Attributes
     ----------
     number : int
-        Number in the capture, from 1, in the order of first packets.
+        Number in the capture, from 1, in the order of the first packets.
     flow : str
         Transport, client and server.
     reason : str
@@ -1529,7 +1588,7 @@ class ConversationNote:
 
 @dataclass(frozen=True)
 class KindReport:
-    """Conversations of one kind, as they were captured.
+    """Conversations of one kind, as captured.
 
     Attributes
     ----------
@@ -1550,7 +1609,7 @@ class AttackReport:
     Attributes
     ----------
     rules : int
-        Rules in the files.
+        Number of rules in the files.
     problems : dict of str to int
         Lines that are not a valid rule, by reason.
     problems_first : tuple of str
@@ -1560,28 +1619,29 @@ class AttackReport:
     solved : int
         Selected rules for which an attack was found and verified by the evaluator.
     unsolved : dict of str to int
-        Rules for which no attack was found, by reason; ``silent`` rules never alert.
+        Rules for which no attack was found, by reason; ``silent`` rules never raise alerts.
     unsolved_rules : tuple of UnsolvedRule
         Each unsolved rule.
     attacks, near_misses : int
-        Attacks of the run, and near misses.
+        Attacks in the run, and near misses.
     unseen : int
-        Attacks among these whose rule does not match the frames in the form that is sent (evasions,
-        tunnels, addresses), by the evaluator: no alert is expected for them.
+        Attacks whose rule does not match the frames in the form in which they are sent (evasions,
+        tunnels, addresses), according to the evaluator. No alert is expected for them.
     without_twin : int
-        Rules without a near miss, of those for which one was requested.
+        Rules for which a near miss was requested and not found.
     varied : int
-        Rules whose attacks were reworded by evasions of messages, and still match.
+        Rules whose attacks were changed by message evasions and still match.
     left_out : dict of str to int
         Attacks that are not part of the run, by reason: ``no_address`` (the given addresses do not
         suffice), ``not_written`` (headers cannot hold the requested values), ``near_miss_seen`` (a
-        near miss that matches as it is sent, by the evaluator), ``defect`` (an error in Squall).
+        near miss that matches in the form in which it is sent, according to the evaluator),
+        ``defect`` (a bug in Squall).
     frames, octets : int
-        All frames of attacks, and their octets without FCS.
+        Frames of all attacks, and their octets without FCS.
     duration_s : float
-        From the start of the run to the last frame of an attack, as planned.
+        Planned time from the start of the run to the last frame of an attack.
     passage : PassageReport or None
-        Attacks that reached the other port; only of a run with two ports that receive.
+        Attacks that reached the other port; only for runs with two ports that receive.
     """
 
     name: str
@@ -1617,27 +1677,27 @@ class UnsolvedRule:
 
 @dataclass(frozen=True)
 class PassageReport:
-    """Attacks between two of Squall's ports through a device: whether it let them pass, by the
-    octets that arrived.
+    """Attacks sent through a device between two of Squall's ports. The octets that arrived show
+    whether the device let them pass.
 
     Attributes
     ----------
     conversations : int
-        Conversations between both ends, and attacks that were sent as prepared frames.
+        Conversations between both ends, plus attacks sent as prepared frames.
     as_frames : int
-        Attacks that were sent as prepared frames.
+        Attacks sent as prepared frames.
     passed : int
-        Conversations that completed at both ends, and attacks in prepared frames whose whole
+        Conversations that completed at both ends, plus attacks in prepared frames whose whole
         payload arrived at the other port.
     altered : int
-        Attacks that passed as frames with changed octets, but the same number of them.
+        Attacks that passed as frames with changed octets, but with the same length.
     blocked : dict of str to int
-        All others: conversations by the failure at the client, or else at the server;
-        ``not_received``, ``partly_received``: none or some of the octets arrived.
+        All others: conversations by the failure at the client, otherwise at the server;
+        ``not_received`` and ``partly_received`` if none or some of the octets arrived.
     near_misses, near_misses_passed : int
         Near misses among the conversations, and those that passed.
     rules : tuple of RulePassage
-        Figures by rule.
+        Figures per rule.
     """
 
     conversations: int
@@ -1671,7 +1731,7 @@ class WorkerReport:
     Attributes
     ----------
     cpu : int or None
-        The CPU that it was bound to; None if it was not bound.
+        The CPU to which it was bound; None if it was not bound.
     """
 
     cpu: int | None
@@ -1689,20 +1749,20 @@ class ReceivedFlowsReport(ColumnMethods):
     by : str
         Kind of the entries in ``flows``: ``flow``, ``source``, or ``none``.
     limit : int
-        Maximum number of entries of each receive queue; frames of other flows are counted in
+        Maximum number of entries per receive queue. Frames of further flows are counted in
         ``rest``.
     interval_ns : int
-        Length of the interval of which peak rates are the busiest.
+        Length of the interval over which peak rates are measured.
     burst_gap_ns : int
         Largest gap between frames of a burst.
     flows : ByName of ReceivedFlowReport
         Entries, most octets first.
     sources : ByName of ReceivedSourceReport
-        Sums of the flows of each source, most octets first; only if ``by`` is ``flow``.
+        Sums over the flows of each source, most octets first; only if ``by`` is ``flow``.
     rest : RestReport or None
-        Frames of flows beyond the limit.
+        Frames of flows beyond ``limit``.
     memory_octets : int
-        Memory used for flows; flows with many frames have histograms.
+        Memory used for flows. Flows with many frames have histograms.
     """
 
     by: str
@@ -1726,27 +1786,27 @@ class ReceivedFlowReport:
     port : str
         The port that received it.
     src : str
-        Addresses: IP, or MAC where there is no IP.
+        Addresses: IP, or MAC if there is no IP layer.
     dst : str
         Empty, and the ports None, if ``by`` is ``source``.
     protocol : str
-        ``UDP``, ``TCP``, ...; without IP the EtherType's name or number.
+        ``UDP``, ``TCP``, ...; name or number of the EtherType if there is no IP layer.
     octets : int
         L2, FCS included.
     first_s, last_s : float
-        Times of the first and the last frame, since the first frame of the run.
+        Times of the first and the last frame, counted from the first frame of the run.
     pps, bps_l2 : float
-        Mean from the first to the last frame; 0 with one frame.
+        Mean rate from the first to the last frame; 0 if there is only one frame.
     peak_pps, peak_bps_l2 : float
         Rate in the busiest interval.
     arrival_gap_bins : EqualBins or None
-        The same gaps in equal bins; only on request.
+        The same gaps, in bins of equal width; only on request.
     gap_floor_ns, gap_stddev_corrected_ns : float or None
-        Standard deviation of gaps that the receiver itself causes at such a rate, if that was
-        measured (``squall recv --self-test``, ``--floor``), and the rest: sqrt(stddev² - floor²); 0
-        if below the floor.
+        Standard deviation of the gaps that the receiver itself causes at this rate, if it was
+        measured (``squall recv --self-test``, ``--floor``), and the remaining one: sqrt(stddev² -
+        floor²); 0 if the result is below the floor.
     sequence : SequenceReport or None
-        Figures from sequence numbers, if its packets have any of a known kind.
+        Figures from sequence numbers, if the packets have any of a known kind.
     """
 
     name: str
@@ -1781,15 +1841,15 @@ class SequenceReport:
     kind : str
         ``squall``, ``mgen``, ``crude``, ``trex``, ``iperf3``, ``rtp``.
     stream : int or None
-        The stream, for Squall's own frames. Its figures are among the report's streams, not here.
-        None: several streams.
+        Number of the stream, for Squall's own frames. Its figures are in ``streams`` of the report,
+        not here. None: several streams.
     unnumbered_packets : int
         Packets without a sequence number.
     unique_packets : int
         First copies.
     lost : int
-        Numbers missing between the first and the last; duplicates do not count as received (RFC
-        7680).
+        Number of missing sequence numbers between the first and the last one. Duplicates do not
+        count as received (RFC 7680).
     loss_ratio : float
         lost / (lost + received), 0 to 1.
     duplicates : int
@@ -1799,20 +1859,23 @@ class SequenceReport:
     reordering_ratio : float
         reordered / received, duplicates left out (RFC 4737 §3.4).
     max_reordering_extent : int
-        Largest reordering extent (RFC 4737 §4.2.1), packets.
+        Largest reordering extent (RFC 4737 §4.2.1), in packets.
     too_old : int
-        Packets older than the 4096 remembered numbers: late or duplicates. They count as lost.
+        Packets whose numbers precede the 4096 that are remembered: late or duplicates. They count
+        as lost.
     restarts : int
         Number of times that the sender restarted its sequence.
     clock : str
-        Clock of the send times: ``wall`` or ``receiver``, within two seconds of this machine's, so
-        that there is a one-way delay; ``other``; ``none`` without send times in a known unit.
+        Clock of the send times: ``wall`` or ``receiver`` if it is within two seconds of that clock
+        on this machine, so a one-way delay can be measured; ``other``; ``none`` if there are no
+        send times in a known unit.
     latency_ns : Distribution or None
         One-way delay (RFC 7679).
     negative_latency : int
-        Packets that arrived before they were sent, by the clocks; excluded from latency.
+        Packets that arrived before they were sent according to the clocks; excluded from the
+        latency.
     ipdv_ns : Distribution or None
-        Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+        Magnitude of the IPDV between consecutive sequence numbers (RFC 3393).
     jitter_ns : float or None
         Smoothed interarrival jitter at the end (RFC 3550 §6.4.1).
     """
@@ -1846,7 +1909,7 @@ class ReceivedSourceReport:
     pps, bps_l2 : float
         Mean from the first to the last frame.
     lost : int or None
-        Lost packets of flows with sequence numbers.
+        Lost packets, of flows with sequence numbers.
     """
 
     name: str
@@ -1860,7 +1923,7 @@ class ReceivedSourceReport:
 
 @dataclass(frozen=True)
 class RestReport:
-    """Frames without an entry."""
+    """Frames that belong to no entry."""
 
     packets: int
     octets: int
@@ -1868,18 +1931,18 @@ class RestReport:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample of the series; counters since the previous sample. In a run of many hours, only
-    every second, fourth, ... sample is kept.
+    """A sample of the series; its counters count from the previous sample. In a run of many
+    hours, only every second, fourth, ... sample is kept.
 
     Attributes
     ----------
     t_s : float
         Seconds since the first frame was due; 0 in virtual time.
     capture : CaptureSample or None
-        Only of a capture.
+        Present only for a capture.
     flows : tuple of TemplateSample
-        Only of flows: each template and side, then, if there are several, their sum (``all
-        templates``).
+        Present only for flows: a row per template and side and, if there are several templates, one
+        for their sum (``all templates``).
     """
 
     t_s: float
@@ -1921,9 +1984,9 @@ class StreamSample:
     Attributes
     ----------
     lost : int
-        Gaps in the sequence so far; frames in flight do not count as lost.
+        Gaps in the sequence so far. Frames in flight do not count as lost.
     latency_p50_ns, latency_p99_ns, late_p99_ns : int or None
-        None if nothing was measured, and with more than 64 streams.
+        None if nothing was measured, or if there are more than 64 streams.
     """
 
     name: str
@@ -1954,11 +2017,11 @@ class CaptureSample:
     Attributes
     ----------
     written_pps, written_bps : float
-        Rates since the previous sample; bits of the packets as captured, without FCS.
+        Rates since the previous sample. Bits are those of the captured packets, without FCS.
     files, file_octets : int
-        So far, files that the ring has removed included.
+        Number so far, including files that the ring has removed.
     dropped_by_kernel, dropped : int
-        Lost so far, before and in the process.
+        Packets lost so far, in the kernel and in the process.
     """
 
     written_pps: float
@@ -1988,18 +2051,18 @@ class TemplateSample:
     Attributes
     ----------
     name : str
-        Name of the template; ``all templates`` for the sum.
+        Name of the template, or ``all templates`` for the sum.
     side : str
         ``client`` or ``server``.
     active : int
         Open flows.
     attempted_cps, completed_cps : float
-        Flows per second that started, and that completed, since the previous sample.
+        Flows started and flows completed per second since the previous sample.
     failed, not_begun, late : int
-        So far: flows that failed, flows that were due and not started, and those among the latter
-        for which the generator was late.
+        Counts so far: flows that failed; flows that were due and not started; and those of the
+        latter for which the generator was late.
     goodput_bps : float
-        Application data received, bits per second, since the previous sample.
+        Received application data since the previous sample, in bits per second.
     setup_p99_ns, transaction_p99_ns : int or None
         Percentiles since the previous sample.
     """
@@ -2039,7 +2102,7 @@ class Cpu:
     Attributes
     ----------
     per_mpkt_s : float or None
-        CPU seconds per million frames sent and received.
+        CPU seconds per million frames, sent and received ones.
     """
 
     user_s: float
@@ -2049,18 +2112,16 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Contention:
-    """CPU time that was needed during the run and not available, by the kernel's figures.
+    """CPU time that the run needed and did not get, as measured by the kernel.
 
     Attributes
     ----------
     involuntary_switches : int
-        Number of times that a sending or receiving thread was taken off its CPU while it was ready
-        to run.
+        Number of times that a sending or receiving thread lost its CPU while it was ready to run.
     throttled_s : float
-        Time during which the control group of the process had used up its quota.
+        Time in which the process's control group had used up its quota.
     pressure_s, steal_s : float
-        For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that
-        the hypervisor took.
+        For the whole machine: time in which a task waited for a CPU (PSI), and steal time.
     """
 
     involuntary_switches: int
@@ -2076,7 +2137,7 @@ class Memory:
     Attributes
     ----------
     peak_rss_octets : int
-        Peak of the process.
+        Peak resident memory of the process.
     """
 
     peak_rss_octets: int
@@ -2093,11 +2154,11 @@ class InfoFigures:
     command : str
         The command line, or ``python``.
     squall_version : str
-        Version of the program that read them.
+        Version of the program that read the captures.
     filter : str or None
         Filter expression that selected the packets.
     total : Traffic or None
-        All files together, if there are several.
+        Statistics of all files together, if there are several.
     elapsed_s : float
         Time that reading took.
     cpu : Cpu
@@ -2131,12 +2192,12 @@ class FileInfo:
     compression : str or None
         ``gzip``, ``zstd`` ...; None for a file that is not compressed.
     fault : FileFault or None
-        Fault that ended reading before the end of the file; all packets before it are counted. None
+        Error that ended reading before the end of the file. All packets before it are counted. None
         if the file was read to its end.
     stopped : bool
-        The user stopped reading.
+        Whether the user stopped reading.
     sha256 : str or None
-        Hash of the file, hexadecimal; only on request.
+        SHA-256 of the file in hexadecimal; only on request.
     """
 
     path: str
@@ -2157,15 +2218,15 @@ class InterfaceInfo:
     Attributes
     ----------
     link_type_number : int
-        Number in the list of tcpdump.org.
+        Number in tcpdump.org's list of link types.
     resolution : str
         Resolution of the time stamps: ``microseconds``, ``nanoseconds`` ...
     snaplen : int
         Snap length; 0 is no limit.
     packets : int
-        Packets in the file, including those that the filter left out.
+        Packets in the file, including those that the filter excluded.
     received, dropped_by_interface, dropped_by_system : int or None
-        Counters of the capturing program (statistics in pcapng).
+        Counters of the capturing program (interface statistics in pcapng).
     """
 
     name: str | None
@@ -2181,12 +2242,12 @@ class InterfaceInfo:
 
 @dataclass(frozen=True)
 class FileFault:
-    """A fault that ended reading of a file before its end.
+    """An error that ended reading of a file before its end.
 
     Attributes
     ----------
     offset : int
-        Offset of the fault from the start of the file.
+        Offset of the error from the start of the file.
     """
 
     offset: int
@@ -2200,17 +2261,17 @@ class Traffic:
     Attributes
     ----------
     octets_captured : int
-        Octets that were captured.
+        Captured octets.
     cut_packets : int
         Packets that were not captured completely.
     first_ns, last_ns : int or None
         Times of the earliest and the latest packet, nanoseconds since 1970 and RFC 3339.
     duration_s : float
-        With several files, the time that at least one of them covers.
+        Duration. With several files, the time that at least one of them covers.
     mean_pps : float
-        Mean over the duration; 0 without a duration.
+        Mean rate over the duration; 0 if there is no duration.
     mean_bps : float
-        Mean at layer 2, without FCS.
+        Mean layer-2 rate, without FCS.
     peak_second_packets, peak_second_octets : int
         Packets in the busiest second; seconds count from the first packet.
     gap_ns : Distribution or None
@@ -2218,11 +2279,11 @@ class Traffic:
     fragments : int
         Fragments of datagrams; fragments after the first belong to no flow.
     malformed_packets, cut_header_packets : int
-        Packets with contradictory headers, and packets that end within a header.
+        Packets with contradictory headers or that end within a header.
     checksums : dict of str to ChecksumCount or None
-        Checksums by protocol; only on request.
+        Results of checksum checks by protocol; only on request.
     duplicates : int or None
-        Packets identical to a packet shortly before; only on request.
+        Packets identical to one shortly before; only on request.
     """
 
     packets: int
@@ -2261,7 +2322,7 @@ class Order:
     Attributes
     ----------
     strict : bool
-        No packet is earlier than the previous one.
+        Whether no packet is earlier than the previous one.
     untimed_packets : int
         Packets without a time stamp.
     """
@@ -2295,12 +2356,12 @@ class Lengths(Arrays):
 
 @dataclass(frozen=True)
 class LengthBin:
-    """Packets within a range of lengths, both inclusive.
+    """Packets within a range of lengths. Both limits are inclusive.
 
     Attributes
     ----------
     start : int
-        Shortest and longest; the last bin has no longest.
+        Shortest and longest length; the last bin has no longest length.
     """
 
     start: int
@@ -2316,7 +2377,7 @@ class ProtocolShare:
     Attributes
     ----------
     layer : str
-        ``network`` (shares add up to all packets), ``transport`` (to all IP packets), or ``tag``
+        ``network`` (shares of all packets), ``transport`` (shares of all IP packets), or ``tag``
         (VLAN, MPLS).
     name : str
         Name of the protocol.
@@ -2354,19 +2415,18 @@ class HostShare:
 
 @dataclass(frozen=True)
 class Flows:
-    """A flow is one direction: addresses, protocol, ports. IP only.
+    """Flows of IP packets. A flow is one direction: addresses, protocol and ports.
 
     Attributes
     ----------
     unique : int
-        Number of different flows.
+        Number of distinct flows.
     conversations : int
         Number of conversations: both directions count as one.
     begun : int
-        Flows that started; a flow that starts again after it expired counts again (tcpreplay's
-        flows).
+        Flows that started. A flow that starts again after it expired counts again, as in tcpreplay.
     expired : int
-        Flows that were idle for too long before they started again.
+        Flows that were idle for longer than the expiry time before they started again.
     active : int or None
         Flows that had not expired at the end; None if flows do not expire.
     per_second : float
@@ -2374,8 +2434,8 @@ class Flows:
     expiry_s : float or None
         Idle time in seconds after which a flow expires, if requested.
     limit, overflow_packets : int
-        Maximum number of flows tracked, and packets of the flows beyond it, which are in no list of
-        this section.
+        Maximum number of tracked flows, and number of packets in flows beyond it. These flows are
+        in no list of this section.
     top : tuple of FlowRow
         Flows with the most octets.
     """
@@ -2399,7 +2459,7 @@ class Flows:
 
 @dataclass(frozen=True)
 class FlowRow:
-    """One flow: one direction.
+    """A flow (one direction).
 
     Attributes
     ----------
@@ -2408,7 +2468,7 @@ class FlowRow:
     start_s : float
         Seconds since the first packet of the capture.
     duration_s : float
-        From the first packet to the last.
+        Time from the first packet to the last one.
     """
 
     flow: str

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Multiple loss ratio search (RFC 9971): Squall next to the library of the RFC's authors, MLRsearch
-1.2.1 of PyPI, on the same simulated devices, for the goals of RFC 2544, ETSI TST 009 and FD.io
-CSIT. Each trial of Squall's search had the loss of the device's formula; bounds and conditional
-throughputs are those of the pseudocode in the RFC's appendices A and B; and they are within the
-goal width of the library's, unless trials of the same load differ by chance and the goal has not
-enough of them. Over all devices Squall runs no more trials than the library, in no more time.
+"""Multiple loss ratio search (RFC 9971): Squall compared with the library of the RFC's authors,
+MLRsearch 1.2.1 of PyPI, on the same simulated devices, for the goals of RFC 2544, ETSI TST 009 and
+FD.io CSIT. Each trial of Squall's search has the loss that the device's formula gives; bounds and
+conditional throughputs are those of the pseudocode in the RFC's appendices A and B; and they are
+within the goal width of the library's, unless trials of the same load differ by chance and the goal
+has not enough of them. Over all devices Squall runs no more trials than the library, in no more
+time.
 
 100 devices; with --full 1,000. Needs the library, and $EXAMPLES/mlrsearch or cargo.
 """
@@ -101,7 +102,7 @@ def library(device, goals, limits):
 
 
 def bounds(goal, trials):
-    """Relevant bounds and conditional throughput by the pseudocode of RFC 9971."""
+    """Relevant bounds and conditional throughput, by the pseudocode in RFC 9971."""
     loads = collections.defaultdict(list)
     for load, duration, loss_ratio in trials:
         loads[load].append((duration, loss_ratio))
@@ -155,8 +156,9 @@ def close(a, b, width):
 
 
 def checked(where, device, search, limits):
-    """The trials of Squall's search match the device's formula, and its results follow from its
-    trials."""
+    """Check that the trials of Squall's search match the device's formula, and that its results
+    follow from its trials.
+    """
     formula, trials = Device(device), []
     for load, duration, lost in search["trials"]:
         offered, expected = formula.lost(load, duration)

@@ -1,11 +1,14 @@
-"""TRex's stock client, profiles and captures, which are not part of this project, and a daemon for
-them. TREX_ORACLE names the folder (its README lists the contents).
+"""TRex's stock client, its profiles as JSON, captures of its simulator, which are not part of this
+project, and a daemon for them. TREX_DATA names a folder with the data (its README lists the
+contents), TREX_CLIENT one with the client and the profiles: scripts/ of TRex's repository.
 """
 
 import contextlib
 import json
+import lzma
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +17,9 @@ from tools import Failed, same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
-ORACLE = pathlib.Path(os.environ.get("TREX_ORACLE", ROOT.parent / "shared/oracle/trex"))
+ORACLE = pathlib.Path(os.environ.get("TREX_DATA", ROOT.parent / "shared/oracle/trex-data"))
+CLIENT = pathlib.Path(os.environ.get("TREX_CLIENT", ROOT.parent / "shared/oracle/trex"))
+LIBRARY = "automation/trex_control_plane/interactive"
 SYNC, ASYNC = 24501, 24500
 # Replacements for captures that profiles of flows name and that the folder lacks: another capture
 # of the same application, or the first flow of a golden capture.
@@ -47,21 +52,44 @@ GOLDEN = {"http_browsing_0": "sim_astf-http_simple_limit", "sip_0": "sim_astf-ud
 ENDS = {"hlt_udp_simple": "\nDone\n"}
 
 
-def skipped():
-    """Whether the directory is missing; if so, print that."""
+def has_data():
+    """Return whether the folder with the data exists; if not, print that the test is skipped."""
     if (ORACLE / "goldens").is_dir():
-        return False
-    print(
-        "SKIPPED: TRex's client and profiles (not in this project): TREX_ORACLE names no folder with them"
-    )
-    return True
+        return True
+    print("SKIPPED: captures of TRex's simulator (not in this project): TREX_DATA names no folder")
+    return False
+
+
+def has_client(quiet=False):
+    """Return whether the folder with the client exists; if not, print that the test is skipped."""
+    if (CLIENT / LIBRARY / "trex").is_dir():
+        return True
+    if not quiet:
+        print("SKIPPED: TRex's client (not in this project): TREX_CLIENT names no folder with it")
+    return False
 
 
 def unpack(folder):
-    """Copy the client and its profiles to `folder`/trex; return the directory of the package."""
-    with tarfile.open(next(ORACLE.glob("*.tar.xz"))) as archive:
-        archive.extractall(folder / "trex", filter="data")
-    return folder / "trex/automation/trex_control_plane/interactive"
+    """Make `folder`/trex of the client, its profiles and the captures that they name; return the
+    directory of the client's package."""
+    trex = folder / "trex"
+    trex.mkdir()
+    for part in ("automation", "external_libs"):
+        (trex / part).symlink_to((CLIENT / part).resolve())
+    for part in ("stl", "astf", "avl", "cap2", "exp"):
+        if (CLIENT / part).is_dir():
+            shutil.copytree(CLIENT / part, trex / part, ignore_dangling_symlinks=True)
+    archive = ORACLE / "captures.tar.xz"
+    if archive.exists():
+        with tarfile.open(archive) as packed:
+            packed.extractall(trex, filter="data")
+    return trex / LIBRARY
+
+
+def made_profiles():
+    """Return the JSON that the stock client makes from each profile, by the profile's path."""
+    with lzma.open(ORACLE / "profiles.json.xz") as file:
+        return json.load(file)
 
 
 def captures(folder, names=LIKE):

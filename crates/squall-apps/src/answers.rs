@@ -1,5 +1,5 @@
-//! Evaluates whole HTTP answers: extracts values for later requests, cookies and the target of a
-//! redirection, and checks bodies. Only programs that need it keep answers.
+//! Evaluates whole HTTP responses: extracts values for later requests, cookies and the target of a
+//! redirect, and checks bodies. Only programs that need them store answers.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Check, Origin, ProtocolError, http::scheme};
 
-/// Longest answer that can be evaluated, with its head, in octets.
+/// Longest answer that can be evaluated, including its head, in octets.
 pub const MAX_ANSWER: usize = 16 << 20;
 
 /// Stored answers of a flow.
@@ -16,14 +16,14 @@ pub const MAX_ANSWER: usize = 16 << 20;
 pub struct Kept {
     /// The most recent value of each slot.
     pub values: Vec<Vec<u8>>,
-    /// The current answer; once complete, its body.
+    /// The current answer; once it is complete, only its body.
     octets: Vec<u8>,
     /// Whether the answer is complete.
     whole: bool,
     head: Vec<u8>,
     pub status: u16,
     jar: Vec<(String, String)>,
-    /// The server closes after this answer, so no request can follow.
+    /// Whether the server closes after this answer, so that no request can follow.
     pub closing: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum Checked {
 /// A compiled [`Origin`].
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A pointer of RFC 6901.
+    /// A JSON Pointer (RFC 6901).
     Json(String),
     Regex(Regex),
     Header(String),
@@ -52,7 +52,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// If the answer exceeds the limit.
+    /// If the answer is longer than the limit.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(), ProtocolError> {
         if std::mem::take(&mut self.whole) {
             self.octets.clear();
@@ -69,7 +69,7 @@ impl Kept {
     pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
         let mut octets = std::mem::take(&mut self.octets);
         let mut from = 0;
-        // Interim answers precede it, each only a head (RFC 9110 §15.2).
+        // Interim answers come first, each only a head (RFC 9110 §15.2).
         loop {
             let end = head_end(&octets[from..]).map_or(octets.len(), |end| from + end);
             self.status = status(&octets[from..end]);
@@ -84,7 +84,7 @@ impl Kept {
         let chunked = self.header("transfer-encoding").is_some_and(|coding| {
             coding.trim_ascii_end().to_ascii_lowercase().ends_with(b"chunked")
         });
-        // The answer becomes its body; the next one replaces it.
+        // Keeps only the answer's body; the next answer replaces it.
         self.octets = if chunked { unchunk(&octets) } else { octets };
         (self.closing, self.whole) = (close, true);
         if let Some(slot) = cookies {
@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// If the answer does not have the value.
+    /// If the answer lacks the value.
     pub fn take(&self, source: &Source) -> Result<Vec<u8>, ProtocolError> {
         let found = match source {
             Source::Header(name) => self.header(name).map(<[u8]>::to_vec),
@@ -114,7 +114,7 @@ impl Kept {
     }
 
     /// # Errors
-    /// Names the failed check.
+    /// The failed check.
     pub fn check(&self, check: &Checked) -> Result<(), ProtocolError> {
         let (holds, error) = match check {
             Checked::Status(status) => (self.status == *status, ProtocolError::CheckStatus),
@@ -134,9 +134,9 @@ impl Kept {
         matches!(self.status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Path and query of a redirection to the same server; other servers are other flows. `host`
-    /// may include a scheme, in which case another scheme is another server, too:
-    /// `https://www.test`.
+    /// Path and query of a redirect to the same server; another server would need another flow.
+    /// `host` may include a scheme (`https://www.test`); then another scheme counts as another
+    /// server.
     pub fn redirection(&self, host: &[u8]) -> Option<Vec<u8>> {
         if !self.redirects() {
             return None;
@@ -181,7 +181,7 @@ impl Kept {
         })
     }
 
-    /// RFC 6265 §5.2 for a single server: path and domain are ignored.
+    /// Stores cookies as in RFC 6265 §5.2, for a single server: path and domain are ignored.
     fn set_cookies(&mut self) {
         let set: Vec<String> = self
             .headers("set-cookie")
@@ -218,20 +218,20 @@ impl Kept {
         text.into_bytes()
     }
 
-    /// Octets of memory.
+    /// Memory usage in bytes.
     pub fn memory(&self) -> usize {
         let values: usize = self.values.iter().map(Vec::capacity).sum();
         size_of::<Self>() + values + self.octets.capacity() + self.head.capacity()
     }
 }
 
-/// The host without the default port of its scheme.
+/// The host, without the default port of its scheme.
 fn without_port(host: &[u8], secure: Option<bool>) -> &[u8] {
     let port: &[u8] = if secure == Some(true) { b":443" } else { b":80" };
     host.strip_suffix(port).unwrap_or(host)
 }
 
-/// The end of a head: after its first empty line, of CRLF or LF.
+/// The end of a head, which is after its first empty line; lines end in CRLF or LF.
 fn head_end(octets: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', octets).find_map(|at| match &octets[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -240,13 +240,13 @@ fn head_end(octets: &[u8]) -> Option<usize> {
     })
 }
 
-/// The status of a line that the parser has accepted.
+/// The status in a line that the parser has accepted.
 fn status(head: &[u8]) -> u16 {
     let digits = head.split(|octet| *octet == b' ').nth(1).and_then(|word| word.get(..3));
     digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// Removes the chunk framing that the parser has accepted.
+/// Removes chunk framing that the parser has accepted.
 fn unchunk(mut octets: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(octets.len());
     while let Some(end) = memchr::memchr(b'\n', octets) {
@@ -294,7 +294,7 @@ fn regex(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| error.to_string())
 }
 
-/// Converts `data.items[0].id` to a pointer; keeps pointers.
+/// Converts `data.items[0].id` to a JSON Pointer; leaves pointers unchanged.
 fn pointer(path: &str) -> String {
     if path.is_empty() || path.starts_with('/') {
         return path.into();

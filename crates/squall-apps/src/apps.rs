@@ -20,27 +20,28 @@ use crate::{
     tls::{Layer, SESSION, Tls},
 };
 
-/// A program of an [`Apps`].
+/// A program in an [`Apps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u16);
 
-/// The interpreter's state for a flow: its position, its pending receive, and the inputs of its
-/// next octets.
+/// The interpreter's state for a flow: its position, its pending receive, and the seeds of its next
+/// octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The flow's number, from which its octets are drawn.
+    /// The flow's number, from which its octets are derived.
     flow: u32,
-    /// Received and not yet consumed: octets, matched octets of a pattern, or datagrams; the
-    /// remaining octets of an HTTP body.
+    /// Received and not yet consumed: octets, matched octets of a pattern, or datagrams; for an
+    /// HTTP body, the remaining octets.
     have: u32,
-    /// When the request began, or before the first request the flow, in steps of 256 ns.
+    /// When the request began (before the first request: the flow), in steps of 256 ns.
     began: u32,
-    /// The only variable or loop counter of the program, or the index of the flow's row in `rows`.
+    /// The program's only variable or loop counter; if it has several, the index of the flow's row
+    /// in `rows`.
     register: u32,
-    /// Number of messages sent. In programs with HTTP that takes the lowest 13 bits; then the class
-    /// of the current answer's status, and an [`http::Parser`](Parser) in the upper half.
+    /// Number of messages sent. In programs with HTTP, the number has the lowest 13 bits; the class
+    /// of the current answer's status follows, and the upper half is an [`http::Parser`](Parser).
     sent: u32,
-    /// The operation, 22 bits; messages sent and not yet acknowledged, 4 bits; flags.
+    /// The operation, 22 bits; number of sent messages that are not acknowledged, 4 bits; flags.
     at: u32,
 }
 
@@ -58,19 +59,18 @@ const PEER_CLOSED: u32 = 1 << 29;
 const CLOSED: u32 = 1 << 30;
 /// The first event has occurred.
 const STARTED: u32 = 1 << 31;
-/// The flow has failed: all of `PIECES` without `STARTED`, a combination that does not occur
+/// The flow has failed: all bits of `PIECES` without `STARTED`, a combination that does not occur
 /// otherwise.
 const FAILED: u32 = PIECES;
 
-/// In programs with HTTP: number of messages sent, and the class of a status.
+/// Mask for programs with HTTP: the number of messages sent. The status class follows.
 const SENT: u32 = (1 << STATUS_AT) - 1;
 const STATUS_AT: u32 = 13;
 const STATUS: u32 = 7 << STATUS_AT;
 
-/// Octets that may be unacknowledged when the next message is begun.
+/// Most unacknowledged octets with which the next message may begin.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Limit of early octets that are stored because they cannot just be counted: from this amount on,
-/// the peer is held back.
+/// Most early octets stored if they cannot just be counted: at this amount, the peer is held back.
 const MAX_STASHED: usize = 64 << 10;
 
 /// Programs and listeners. `O` observes the flows.
@@ -81,22 +81,22 @@ pub struct Apps<O = ()> {
     code: Arc<Code>,
     seed: u64,
     listeners: Listeners,
-    /// Variables and loop counters of flows whose program has more than one.
+    /// Variables and loop counters of flows whose programs have more than one.
     rows: Vec<[u32; crate::code::MAX_REGISTERS]>,
     free_rows: Vec<u32>,
-    /// Stored parts of answers, by the flow's row.
+    /// Stored parts of answers, keyed by the flow's row.
     kept: HashMap<u32, Kept>,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
     calls: Calls,
     /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
-    /// Flows of peers that no listener names.
+    /// Number of flows from peers that no listener names.
     unknown_peers: u64,
-    /// Flows in a delay, which continue by themselves; and UDP flows that only wait for their
-    /// peers' silence.
+    /// Number of flows in a delay, which continue by themselves; and of UDP flows that only wait
+    /// until their peers are silent.
     delaying: usize,
-    resting: usize,
+    lingering: usize,
     observer: O,
 }
 
@@ -116,11 +116,11 @@ pub struct Listener {
 /// The peers that a listener serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// Inclusive.
+    /// Inclusive ranges.
     pub addresses: Vec<RangeInclusive<IpAddr>>,
-    /// The remainder of a peer's port ...
+    /// A peer's port has this remainder ...
     pub rank: u16,
-    /// ... modulo this, at least 1.
+    /// ... modulo this number, which is at least 1.
     pub of: u16,
 }
 
@@ -134,12 +134,12 @@ impl Peers {
 
 /// A flow as programs use it: [`squall_tcp::Socket`], a TLS session, or a pipe in a test.
 pub trait FlowSocket {
-    /// Whether a TLS session lies in between, so that the two handshakes are reported separately.
+    /// Whether a TLS session lies in between: then the two handshakes are reported separately.
     const SECURED: bool = false;
 
     /// Real time, for measurements.
     fn now(&self) -> Nanos;
-    /// When the current event was due, on the clock of timers; the next timer counts from it.
+    /// When the current event was due, on the timer clock; the next timer counts from it.
     fn due(&self) -> Nanos;
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
@@ -148,13 +148,13 @@ pub trait FlowSocket {
     fn send(&mut self, piece: Piece) -> bool;
     fn close(&mut self);
     fn abort(&mut self);
-    /// Requests [`Event::Timer`] at `at`, on the clock of timers. Replaces an earlier request.
+    /// Requests [`Event::Timer`] at `at` on the timer clock. Replaces an earlier request.
     fn wake_at(&mut self, at: Nanos);
     /// Sent octets that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
     /// The part of them that was never sent.
     fn unsent(&self) -> u32;
-    /// Stops advancing the window, so that the peer stops once it has filled it.
+    /// Stops advancing the window: the peer stops once it has filled it.
     fn pause(&mut self);
     /// Ends [`pause`](Self::pause).
     fn resume(&mut self);
@@ -176,12 +176,12 @@ impl<O: Observer> Apps<O> {
             secure: None,
             unknown_peers: 0,
             delaying: 0,
-            resting: 0,
+            lingering: 0,
             observer,
         }
     }
 
-    /// The same programs and listeners, without flows, for another worker.
+    /// The same programs and listeners without flows, for another worker.
     pub fn share<P: Observer>(&self, observer: P) -> Apps<P> {
         Apps {
             code: self.code.clone(),
@@ -194,7 +194,7 @@ impl<O: Observer> Apps<O> {
     /// Adds a program.
     ///
     /// # Errors
-    /// The first error in it, with the number of its instruction.
+    /// The first error in it, with the number of the instruction.
     pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
         let code = compile(program)?;
         let number = Arc::make_mut(&mut self.code)
@@ -212,8 +212,8 @@ impl<O: Observer> Apps<O> {
         self.secure.get_or_insert_default().add(program, tls);
     }
 
-    /// Serves flows to these addresses and ports with this program. Among several that match, the
-    /// first added is used; for peers that no listener names, the first of all.
+    /// Serves flows to these addresses and ports with this program. If several listeners match, the
+    /// one added first is used; for peers that no listener names, the first of all.
     ///
     /// # Panics
     /// If the program is a client's.
@@ -224,12 +224,12 @@ impl<O: Observer> Apps<O> {
     }
 
     /// Removes the program's listeners; open flows continue.
-    pub fn hang_up(&mut self, program: ProgramId) {
+    pub fn stop_listening(&mut self, program: ProgramId) {
         self.listeners.remove(program);
     }
 
     /// Initial state of a flow for a client's program. `number` is the flow's number within its
-    /// template over all workers; `due` is when it was to begin, from which its set-up time counts.
+    /// template over all workers; its set-up time counts from `due`, when it should have begun.
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
@@ -271,8 +271,8 @@ impl<O: Observer> Apps<O> {
         &self.code.programs[usize::from(program.0)].counters
     }
 
-    /// Requests that each flow of a client's program makes, without redirections; `None`: none, or
-    /// chance or the peer decides the number.
+    /// Requests that each flow of a client's program makes, without redirections; `None`: it makes
+    /// none, or their number depends on chance or on the peer.
     #[must_use]
     pub fn requests(&self, program: ProgramId) -> Option<u64> {
         self.code.programs[usize::from(program.0)].traits.requests
@@ -296,7 +296,7 @@ impl<O: Observer> Apps<O> {
         &mut self.observer
     }
 
-    /// Memory in octets, without the flows' records: programs, variables, early octets.
+    /// Memory usage in bytes, without the flows' records: programs, variables, early octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
@@ -308,7 +308,7 @@ impl<O: Observer> Apps<O> {
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
     }
 
-    /// Flows with state outside of their record. 0 when no flow is left.
+    /// Number of flows with state outside of their record; 0 if no flow is left.
     #[must_use]
     pub fn held(&self) -> usize {
         self.rows.len() - self.free_rows.len()
@@ -340,7 +340,7 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub(crate) fn run_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Event::Acknowledged { all, .. } = event {
-            // Most of these only change the number of unacknowledged messages.
+            // Most of these events only change the number of unacknowledged messages.
             let state = socket.state();
             if state.at & (WAITING | STARTED) == STARTED {
                 state.at &= if all { !PIECES } else { !0 };
@@ -355,7 +355,7 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
-    /// TCP is established; the program waits for its TLS session.
+    /// Called when TCP is established; the program waits for its TLS session.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     pub(crate) fn report_established(&mut self, state: &State, now: Nanos) {
         let program = self.program(state);
@@ -364,7 +364,7 @@ impl<O: Observer> Apps<O> {
             .established(program, if client { since(state.began, now) } else { Nanos::ZERO });
     }
 
-    /// The TLS session has failed. That ends the flow, unless the program had finished.
+    /// The TLS session has failed, which ends the flow, unless the program had finished.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     #[cold]
     pub(crate) fn secure_failed(
@@ -425,22 +425,23 @@ impl<O: Observer> Apps<O> {
         Some((class, self.server(program, now, tuple)))
     }
 
-    /// Flows that were given to the first of several programs because no listener names their peer.
+    /// Number of flows that were given to the first of several programs because no listener names
+    /// their peer.
     #[must_use]
     pub fn unknown_peers(&self) -> u64 {
         self.unknown_peers
     }
 
-    /// Flows in a delay, which continue by themselves.
+    /// Number of flows in a delay, which continue by themselves.
     #[must_use]
     pub fn delaying(&self) -> usize {
         self.delaying
     }
 
-    /// UDP flows whose programs have finished, and that stay open for late datagrams.
+    /// Number of UDP flows whose programs have finished and that stay open for late datagrams.
     #[must_use]
-    pub fn resting(&self) -> usize {
-        self.resting
+    pub fn lingering(&self) -> usize {
+        self.lingering
     }
 
     /// Initial state of a flow that a server's program serves.
@@ -506,7 +507,7 @@ impl FlowSocket for Socket<'_, State> {
     }
     #[inline]
     fn send(&mut self, piece: Piece) -> bool {
-        // An ended flow gets its last event anyway; other errors cannot occur here.
+        // An ended flow gets its last event anyway, and other errors cannot occur here.
         !matches!(self.send(piece), Err(SendError::TooLong))
     }
     #[inline]
@@ -572,7 +573,7 @@ struct Running<'a, O, S> {
     traits: Traits,
 }
 
-/// How the program continues.
+/// Where the program continues.
 enum Step {
     /// At the next operation.
     On,
@@ -620,7 +621,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Timer => self.timer(),
             Event::Gone(reason) => {
                 let finished = self.has_finished();
-                // The peer's reset lost nothing: everything is acknowledged and only the peer's
+                // The peer's reset lost no data: everything is acknowledged, and only the peer's
                 // close was awaited.
                 let complete = reason == Reason::Reset
                     && self.socket.unacknowledged() == 0
@@ -737,8 +738,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.run(&[]);
     }
 
-    /// The extraction that the next receiving instruction makes; in a loop it may be an earlier
-    /// one.
+    /// The extraction of the next receive instruction, which may be an earlier instruction in a
+    /// loop.
     fn next_take(&self) -> Option<TakeOf> {
         let code = &self.apps.code;
         let next = |from: u32| {
@@ -772,7 +773,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.fail(ProtocolError::NoAnswer);
             }
             Op::Begin { .. } => self.run(&[]),
-            // A timer of an operation that finished in time.
+            // The timer belongs to an operation that finished in time.
             _ => {}
         }
     }
@@ -787,7 +788,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// Executes operations until one waits. `input`: received and not yet consumed.
+    /// Executes operations until one waits. `input`: octets received and not yet consumed.
     fn run(&mut self, mut input: &[u8]) {
         if input.is_empty()
             && !self.apps.stash.is_empty()
@@ -811,7 +812,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
     }
 
-    /// Runs with early octets taken from the stash.
+    /// Executes operations on early octets from the stash.
     #[cold]
     fn run_stashed(&mut self, early: Vec<u8>) {
         let many = early.len() >= MAX_STASHED;
@@ -857,7 +858,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 if self.state.have < wanted {
                     return self.wait_for_peer();
                 }
-                // A datagram belongs to one instruction as a whole.
+                // Each datagram belongs to one instruction as a whole.
                 self.state.have = if self.traits.packets { self.state.have - wanted } else { 0 };
                 self.answered(answered);
             }
@@ -974,8 +975,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::On
     }
 
-    /// Limits the outstanding messages of a flow, so that a peer that reads nothing holds back the
-    /// sender.
+    /// Whether the flow may send another message. The limit lets a peer that does not read hold
+    /// back the sender.
     #[inline]
     fn may_send(&self) -> bool {
         self.state.at & PIECES < PIECES && self.socket.unacknowledged() < SEND_AHEAD
@@ -1004,7 +1005,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             len => len,
         });
-        // All marks of the message are empty.
+        // All marks in the message are empty.
         if len == 0 {
             return true;
         }
@@ -1085,7 +1086,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn rest(&mut self) -> Step {
         if !self.is(WAITING) {
             self.state.at |= WAITING;
-            self.apps.resting += 1;
+            self.apps.lingering += 1;
             let program = self.program;
             self.apps.observer.finished(program);
         }
@@ -1103,7 +1104,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let waits = self.state.at & (STARTED | WAITING) == STARTED | WAITING;
         match self.op() {
             Op::Delay { .. } if waits => self.apps.delaying -= 1,
-            Op::WaitPeerClose if self.is_resting() => self.apps.resting -= 1,
+            Op::WaitPeerClose if self.is_resting() => self.apps.lingering -= 1,
             _ => {}
         }
     }
@@ -1196,15 +1197,15 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
         }
         if self.traits.answers.is_some() {
-            // The check of the answer comes next; the next request finds the flow closed.
+            // The check of the answer comes next; the request after it finds the flow closed.
             self.complete_answer(close);
             return Step::On;
         }
         if close { self.closed_by_server(self.has_more_to_ask()) } else { Step::On }
     }
 
-    /// The server closes the flow after an answer. A program with an open number of requests ends
-    /// there; for others, `left` says whether requests are missing.
+    /// The server closed the flow after an answer. A program with a variable number of requests
+    /// ends there; for others, `left` says whether requests are missing.
     #[cold]
     fn closed_by_server(&mut self, left: bool) -> Step {
         if !left || self.traits.requests.is_none() {
@@ -1226,7 +1227,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.kept.get(&self.state.register).is_some_and(|kept| kept.closing)
     }
 
-    /// Values change only while nothing made from them is outstanding, because a retransmission
+    /// Values may change only while no data made from them is outstanding, because a retransmission
     /// would have other octets.
     fn waits_for_acknowledgement(&mut self) -> bool {
         let waits = self.socket.unacknowledged() > 0;
@@ -1306,7 +1307,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
         loop {
             if !self.may_send() {
-                // Unread octets are kept until there is room to answer.
+                // Unread octets are kept until there is room for the answer.
                 self.keep_parser(parser);
                 self.state.at |= WAITING;
                 return Step::Waits;
@@ -1355,7 +1356,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.state.sent = self.state.sent & 0xffff | u32::from(more) << 16;
     }
 
-    /// Continues at the program's last operation.
+    /// Continues with the program's last operation.
     fn jump_to_end(&mut self) -> Step {
         let owner = self.apps.code.owner[(self.state.at & AT) as usize];
         let next_start = match self.apps.code.programs.get(usize::from(owner) + 1) {
@@ -1383,7 +1384,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::Waits
     }
 
-    /// Reports the end once: the operation is the last and `WAITING` marks it as done.
+    /// Reports the end once: `at` becomes the last operation, and `WAITING` marks it as done.
     fn finished(&mut self) {
         if self.has_finished() {
             return;
@@ -1394,7 +1395,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.observer.finished(program);
     }
 
-    /// The peer deviated from the program: ends the flow.
+    /// Ends the flow, because the peer deviated from the program.
     #[cold]
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
@@ -1408,10 +1409,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let regular = matches!(error, ProtocolError::TooShort | ProtocolError::ClosedEarly)
             || error.is_of_tls()
             || self.traits.transport == Transport::Udp;
-        // Retransmissions would be made from values that are freed.
+        // A regular close would retransmit data made from values that are freed now.
         let regular =
             regular && (self.traits.answers.is_none() || self.socket.unacknowledged() == 0);
-        // A refusal must arrive before the reset would.
+        // The refusal must arrive before the reset.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }
     }
@@ -1503,15 +1504,15 @@ impl TakeForm {
     }
 }
 
-/// Listeners by transport and port, then in the order of addition.
+/// Listeners, ordered by transport and port, then by time of addition.
 #[derive(Clone, Debug, Default)]
 struct Listeners {
     all: Vec<(Transport, Listener)>,
-    /// Indices of the listeners on each port, for TCP and UDP; built when there are many.
+    /// Indexes of the listeners on each port, for TCP and UDP; built if there are many.
     by_port: Vec<Vec<u32>>,
 }
 
-/// Number of listeners up to which a linear search is used.
+/// Most listeners for which a linear search is used.
 const MAX_LINEAR: usize = 8;
 
 impl Listeners {

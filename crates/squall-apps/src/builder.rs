@@ -1,4 +1,4 @@
-//! Programs built in Rust, with the words of profiles.
+//! Builds programs in Rust, with the same words as in profiles.
 
 use squall_units::Nanos;
 
@@ -89,7 +89,7 @@ impl ProgramBuilder {
         self.push(Instruction::Recv { octets, within: None })
     }
 
-    /// `pattern` may have escapes.
+    /// Waits for `pattern`, which may have escapes.
     pub fn recv_until(self, pattern: &str) -> Self {
         match crate::message::unescape(pattern) {
             Ok(pattern) => {
@@ -107,7 +107,7 @@ impl ProgramBuilder {
         self.push(Instruction::RecvPacketOctets { octets, within })
     }
 
-    /// `"10 ms"`, `"uniform 1 ms 5 ms"`, `"exponential 10 ms"`.
+    /// Waits `"10 ms"`, `"uniform 1 ms 5 ms"` or `"exponential 10 ms"`.
     pub fn delay(self, text: &str) -> Self {
         self.line(&format!("delay {text}"))
     }

@@ -1,5 +1,5 @@
-//! Built-in applications: a client and a server each, written for this project after the shapes of
-//! the protocols.
+//! Built-in applications: a client and a server each, written for this project and modeled on the
+//! protocols.
 //!
 //! Names that end in `like` have the rhythm and the sizes of a protocol; their content is opaque.
 
@@ -10,7 +10,7 @@ use crate::{
     Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
 };
 
-/// Both sides of an application.
+/// The two sides of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
     /// Its name in profiles and reports: `"dns"`.
@@ -23,10 +23,10 @@ pub struct Application {
     pub port: u16,
 }
 
-/// An application's part of a mix.
+/// An application's share in a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// Share of 100 flows.
+    /// Number of flows in 100.
     pub weight: u32,
     pub application: Application,
 }
@@ -67,9 +67,9 @@ pub fn application(name: &str) -> Option<Application> {
     })
 }
 
-/// A mix in the manner of the EMIX for firewall tests: the traffic of an office. Names, contents
-/// and weights are this project's, with many short flows and a few that carry most octets; they
-/// reproduce no vendor's list.
+/// A mix in the style of the EMIX for firewall tests: the traffic of an office, with many short
+/// flows and a few that carry most octets. Names, contents and weights are this project's own, and
+/// not those of a vendor's list.
 #[must_use]
 pub fn mix() -> Vec<Share> {
     const WEIGHTS: &[(u32, &str)] = &[
@@ -97,29 +97,30 @@ const ANSWER_TIME: Nanos = Nanos(5 * SECOND);
 /// Settings of an HTTP client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpClient {
-    /// Request targets, with a leading `/`. Each request draws one by weight. At least one, with
-    /// weights of at least 1.
+    /// Request targets, with a leading `/`. Each request draws one, by weight. There is at least
+    /// one, and weights are at least 1.
     pub paths: Vec<(u32, String)>,
     /// Value of the Host field.
     pub host: String,
-    /// Redirections to `https` stay on the same server, and those to `http` do not.
+    /// The scheme: if true, redirects to `https` stay on the same server, and redirects to `http`
+    /// do not.
     pub secure: bool,
     /// `None`: POST with a body, GET without.
     pub method: Option<String>,
-    /// Names and values. They replace the default fields.
+    /// Names and values of header fields. They replace the default fields.
     pub headers: Vec<(String, String)>,
-    /// A body of this many octets.
+    /// Length of a generated body, octets.
     pub post: Option<u32>,
-    /// A body of these octets; takes precedence over `post`.
+    /// The octets of the body; takes precedence over `post`.
     pub body: Option<Vec<u8>>,
-    /// The records for `${data:NAME}` in paths, headers and body.
+    /// Records for `${data:NAME}` in paths, headers and body.
     pub data: Option<Data>,
-    /// Return the cookies that servers set.
+    /// Whether to return the cookies that servers set.
     pub cookies: bool,
-    /// Redirections of a request that are followed, by GET, to the same host. If above 0, an answer
-    /// that redirects further, or to another host, fails the flow.
+    /// Most redirects per request that are followed, with GET, to the same host. If above 0, an
+    /// answer that redirects further, or to another host, fails the flow.
     pub redirects: u32,
-    /// Checks on each answer, after its redirections.
+    /// Checks on each answer, after redirects.
     pub checks: Vec<Check>,
     /// Values extracted from each answer, for `${value:NAME}` in later requests.
     pub extracts: Vec<(String, Origin)>,
@@ -127,9 +128,9 @@ pub struct HttpClient {
     pub requests: u32,
     /// Requests sent before the first answer is awaited, at least 1.
     pub pipeline: u32,
-    /// Pause between an answer and the next request.
+    /// Pause between an answer and the next request ("think time").
     pub think: Option<Delay>,
-    /// The last request asks the server to close, so that this side does not close first.
+    /// Whether the last request asks the server to close, so that this side does not close first.
     pub close: bool,
     /// Time limit for an answer; the flow ends when it expires.
     pub within: Option<Nanos>,
@@ -160,7 +161,7 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// Parses `http://host[:port][/path]` or `https://...`. Returns the port, too; `None` for any
+    /// Parses `http://host[:port][/path]` or `https://...`. Also returns the port; `None` for any
     /// other text.
     #[must_use]
     pub fn from_url(url: &str) -> Option<(Self, u16)> {
@@ -190,7 +191,7 @@ impl HttpClient {
     /// If a number is out of range.
     pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
         let (requests, pipeline) = (self.requests.max(1), self.pipeline.max(1));
-        // The last round has the remaining requests, and no pause after it.
+        // The last round has the remaining requests, without a pause after it.
         let rounds = (requests - 1) / pipeline;
         let last = requests - rounds * pipeline;
         let rounds_of = |mut builder: ProgramBuilder| -> Result<ProgramBuilder, MessageError> {
@@ -213,7 +214,7 @@ impl HttpClient {
         rounds_of(Program::client(name)).map_err(mistake)?.close().build()
     }
 
-    /// `count` requests, in one message if there is one path, and their answers.
+    /// `count` requests (in a single message if there is only one path) and their answers.
     fn round(
         &self,
         mut builder: ProgramBuilder,
@@ -323,7 +324,7 @@ impl HttpClient {
         // Content-Length is never sent together with Transfer-Encoding (RFC 9112 §6.2).
         let framed = self.has_header("Content-Length") || self.has_header("Transfer-Encoding");
         let Some(body) = body else {
-            // A method that may have a body has to state its absence (RFC 9110 §8.6).
+            // A method that may have a body must state that there is none (RFC 9110 §8.6).
             let empty = matches!(method, "POST" | "PUT" | "PATCH") && !framed;
             let end: &[u8] = if empty { b"Content-Length: 0\r\n\r\n" } else { b"\r\n" };
             return Ok(head.then(Message::octets(end)));
@@ -338,8 +339,8 @@ impl HttpClient {
         Ok(head.then(length).then(body))
     }
 
-    /// Fields of a request that follows a redirection, without those of the body that it lacks (RFC
-    /// 9110 §15.4).
+    /// Fields of a request after a redirect, without those about the body, which it lacks (RFC 9110
+    /// §15.4).
     fn fields_without_body(&self, before: &str) -> Result<Message, MessageError> {
         let of_body = |name: &str| {
             name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("content-"))
@@ -395,7 +396,7 @@ pub fn http_server(name: &str, body: u32) -> Result<Program, ProgramError> {
     Program::server(name).push(Instruction::HttpServe { status: 200, content_type, body }).build()
 }
 
-/// `count` exchanges of a request and an answer of given lengths: the simplest load.
+/// `count` exchanges of a request and an answer with given lengths: the simplest load.
 ///
 /// # Errors
 /// If a number is 0.
@@ -465,8 +466,8 @@ fn http(name: &'static str, about: &'static str, client: &HttpClient, body: u32)
     application_of(name, about, 80, client.program(name), http_server(name, body))
 }
 
-/// The shape of TLS: hellos and a certificate's worth of octets, then a request of 300 octets and
-/// an answer of `body`, in records. Nothing is encrypted.
+/// The shape of TLS: hellos, and as many octets as a certificate has; then a request of 300 octets
+/// and an answer of `body` octets, in records. Nothing is encrypted.
 #[must_use]
 pub fn https_like(body: u32) -> Application {
     // The header of a record: type, version and length (RFC 8446 §5.1).
@@ -520,14 +521,14 @@ pub fn https_like(body: u32) -> Application {
 }
 
 /// A query for the address of a random name, and the answer. The name is derived from the query's
-/// ID, the only part of it that the server stores: it answers other queries incorrectly.
+/// ID, the only part that the server stores: it answers queries from other clients incorrectly.
 #[must_use]
 pub fn dns() -> Application {
     // Header (RFC 1035 §4.1.1), starting with the ID, then a name of 8 digits below bench.test,
     // type A, class IN.
     let question = r"\x08${variable:id:hex8}\x05bench\x04test\x00\x00\x01\x00\x01";
     let query = format!(r"${{variable:id:be16}}\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00{question}");
-    // Refers to the name at octet 12; TTL 60 s, address 198.51.100.7.
+    // A pointer to the name at octet 12; TTL 60 s, address 198.51.100.7.
     let answer = r"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00<\x00\x04\xc63d\x07";
     let reply =
         format!(r"${{variable:id:be16}}\x85\x80\x00\x01\x00\x01\x00\x00\x00\x00{question}{answer}");
@@ -551,7 +552,7 @@ pub fn dns() -> Application {
     )
 }
 
-/// A mail of `letter` octets.
+/// Sends a mail of `letter` octets.
 #[must_use]
 pub fn smtp(letter: u32) -> Application {
     let subject =
@@ -600,7 +601,7 @@ pub fn smtp(letter: u32) -> Application {
 /// A call that lasts `talk`.
 #[must_use]
 pub fn sip(talk: Nanos) -> Application {
-    // Call-ID comes first, so that the server finds it at a fixed offset.
+    // Call-ID comes first, because the server must find it at a fixed offset.
     let request = |method: &str, sequence: u32, body: &str| {
         format!(
             "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: \
@@ -675,8 +676,8 @@ pub fn rtp(packets: u32) -> Application {
         })
     };
     let client = speak(Program::udp_client("rtp")).build();
-    // The server stays open for late packets of the client, which would begin another flow
-    // otherwise.
+    // The server stays open for late packets from the client, which would otherwise begin another
+    // flow.
     let server = speak(Program::udp_server("rtp").recv_packets(1, None)).wait_peer_close().build();
     application_of(
         "rtp",
@@ -798,13 +799,14 @@ fn chatter(
     application_of(name, about, port, client, server)
 }
 
-/// Octets that look encrypted, the same in all sendings of a flow: drawing new ones would cost more
+/// Octets that look encrypted, the same in all sends of a flow: drawing new ones would cost more
 /// without any effect.
 fn random(len: u32) -> Part {
     Part::Repeat { pattern: (*OPAQUE).into(), len }
 }
 
-/// Octets without a visible pattern. 61 is prime, so that blocks repeat at no power of two.
+/// Octets without a visible pattern. 61 is prime, so blocks whose size is a power of two do not
+/// repeat.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
 fn filler(len: u32) -> Message {
@@ -812,7 +814,7 @@ fn filler(len: u32) -> Message {
 }
 
 /// # Panics
-/// If a built-in program has an error: the tests build each.
+/// If a built-in program has an error, which the tests exclude by building each of them.
 fn application_of(
     name: &'static str,
     about: &'static str,
@@ -915,7 +917,7 @@ mod tests {
             let fields = ["transfer-encoding: chunked", "Content-Type: text/plain", "X-A: 1"];
             let [line, next] = request("POST", &fields, body);
             assert!(!length(&line) && line.contains("transfer-encoding: chunked"), "{line}");
-            // A redirection is followed without a body.
+            // A redirect is followed without a body.
             assert!(next.contains("X-A: 1") && !next.contains("chunked"), "{next}");
             assert!(!next.contains("text/plain") && !length(&next), "{next}");
         }

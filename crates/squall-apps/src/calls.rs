@@ -1,4 +1,4 @@
-//! Flows that are begun by programs of other flows, and which flow waits for which.
+//! Flows that are begun by the programs of other flows, and which flow waits for which.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,7 +11,7 @@ use squall_tcp::{FlowId, Tuple};
 /// The owner of the stack begins it ([`Calls::take`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The waiting flow, and the addresses and ports of its ends.
+    /// The flow that waits, and the addresses and ports of its ends.
     pub caller: FlowId,
     pub tuple: Tuple,
     /// The template's name, as in the program.
@@ -19,25 +19,25 @@ pub struct Call {
 }
 
 /// Requested flows ([`crate::Apps::calls_mut`]), and the flows that wait for them. Has entries only
-/// for flows involved in such requests: most flows are not.
+/// for flows that are involved in such requests, which most flows are not.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     kin: HashMap<FlowId, Relations>,
     /// The flow that requested the next flow to begin.
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
-    /// Deferred requests, whose next hop does not answer yet.
-    put_off: VecDeque<Call>,
+    /// Deferred requests, whose next hop has not answered yet.
+    defer: VecDeque<Call>,
     /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
 }
 
-/// Relations of a flow that began another, or was begun by another.
+/// Relations of a flow that began another flow, or was begun by one.
 #[derive(Clone, Debug, Default)]
 struct Relations {
     caller: Option<FlowId>,
     called: Option<FlowId>,
-    /// The template that `next` named last, in this flow or in one that it began.
+    /// The template that `next` named last, in this flow or in a flow that it began.
     next: Option<Arc<str>>,
     request: RequestState,
 }
@@ -59,8 +59,8 @@ impl Calls {
         self.kin.entry(flow).or_default().next = Some(template);
     }
 
-    /// The state of the flow's request. Makes a request if there is none: for a flow of this
-    /// template, or of the template named last. A final state is returned once.
+    /// The state of the flow's request. If there is none, requests a flow of this template, or of
+    /// the template named last. A final state is returned only once.
     pub(crate) fn ask(
         &mut self,
         flow: FlowId,
@@ -85,7 +85,7 @@ impl Calls {
         }
     }
 
-    /// A flow has begun, possibly the announced one ([`begin`](Self::begin)).
+    /// Records that a flow has begun, possibly the announced one ([`begin`](Self::begin)).
     #[inline]
     pub fn started(&mut self, flow: FlowId) {
         if let Some(caller) = self.beginning.take() {
@@ -113,7 +113,7 @@ impl Calls {
             called.caller = None;
         }
         self.asked.retain(|call| call.caller != flow);
-        self.put_off.retain(|call| call.caller != flow);
+        self.defer.retain(|call| call.caller != flow);
         let caller = kin.caller.and_then(|caller| Some((caller, self.kin.get_mut(&caller)?)));
         if let Some((id, caller)) = caller {
             caller.called = None;
@@ -122,7 +122,7 @@ impl Calls {
         }
     }
 
-    /// The requested flow could not begin, which ends the flow that asked for it.
+    /// Records that the requested flow could not begin, which ends the flow that requested it.
     pub fn refuse(&mut self, call: &Call) {
         self.answer(call.caller, RequestState::Refused);
     }
@@ -143,19 +143,19 @@ impl Calls {
     }
 
     /// Defers a request that cannot be decided yet, until [`retry`](Self::retry).
-    pub fn put_off(&mut self, call: Call) {
-        self.put_off.push_back(call);
+    pub fn defer(&mut self, call: Call) {
+        self.defer.push_back(call);
     }
 
     /// Makes the deferred requests available again.
     pub fn retry(&mut self) {
-        self.asked.append(&mut self.put_off);
+        self.asked.append(&mut self.defer);
     }
 
-    /// All flows are being ended: drops all requests, and no flow continues.
+    /// Drops all requests because all flows are being ended; no flow continues.
     pub fn drop_all(&mut self) {
         self.asked.clear();
-        self.put_off.clear();
+        self.defer.clear();
         self.answered.clear();
     }
 
@@ -169,8 +169,8 @@ impl Calls {
         self.beginning = None;
     }
 
-    /// The next flow to be woken ([`crate::FlowSocket::wake_at`]) because the flow that it waits
-    /// for has ended. Skips flows that have continued by themselves or ended.
+    /// The next flow to wake ([`crate::FlowSocket::wake_at`]) because the flow that it waits for
+    /// has ended. Skips flows that have continued by themselves or ended.
     pub fn take_answered(&mut self) -> Option<FlowId> {
         while let Some(flow) = self.answered.pop() {
             let request = self.kin.get(&flow).map(|kin| kin.request);
@@ -194,12 +194,12 @@ impl Calls {
 
     /// Deferred requests.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
-        self.put_off.iter()
+        self.defer.iter()
     }
 
     pub(crate) fn memory(&self) -> usize {
         self.kin.capacity() * size_of::<(FlowId, Relations)>()
-            + (self.asked.capacity() + self.put_off.capacity()) * size_of::<Call>()
+            + (self.asked.capacity() + self.defer.capacity()) * size_of::<Call>()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(calls.ask(caller, tuple, None), RequestState::Over);
         begin(&mut calls);
         calls.gone(part);
-        // A datagram arrived in between, so that it asked again.
+        // A datagram arrived in between, so the flow asked again.
         assert_eq!(calls.ask(caller, tuple, None), RequestState::Over);
         assert_eq!(calls.take_answered(), None);
         begin(&mut calls);

@@ -1,5 +1,5 @@
-//! Compiles programs: finds errors, and translates to operations of 16 octets that an event
-//! executes until one waits.
+//! Compiles programs: finds errors, and translates instructions to operations of 16 octets. An
+//! event executes operations until one waits.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,11 +19,11 @@ use crate::{
 pub enum Op {
     Send {
         piece: u32,
-        /// Requests that this send completes: in a client, the answers awaited before the next
-        /// send.
+        /// Number of requests that this send completes: in a client, the answers awaited before the
+        /// next send.
         requests: u32,
     },
-    /// Sends piece `first` + register.
+    /// Sends the piece `first` + register.
     SendSlice {
         first: u32,
         register: u8,
@@ -36,7 +36,7 @@ pub enum Op {
         pattern: u32,
         answered: bool,
     },
-    /// [`Instruction::Delay`] with this index.
+    /// The [`Instruction::Delay`] with index `delay`.
     Delay {
         delay: u32,
     },
@@ -81,7 +81,7 @@ pub enum Op {
     Next {
         template: u16,
     },
-    /// Begins a flow of a template, or of the template named last, and waits for its end.
+    /// Begins a flow of a template (or of the template named last) and waits for its end.
     Begin {
         template: Option<u16>,
     },
@@ -136,18 +136,18 @@ pub enum Op {
 
 pub const NO_TAKE: u16 = u16::MAX;
 
-/// Data of one send: octets `from..from + len` of a message.
+/// The data of one send: octets `from..from + len` of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceOf {
     pub message: u32,
     pub from: u32,
-    /// 0: the length that the message has for the flow.
+    /// 0: the length that the message has in this flow.
     pub len: u32,
-    /// The variable that gives the number of the sending.
+    /// The variable that counts the sends.
     pub register: Option<u8>,
 }
 
-/// The pattern of `recv_until`, with the positions to continue at after a mismatch (Knuth, Morris,
+/// The pattern of `recv_until`, with the index to continue at after each mismatch (Knuth, Morris,
 /// Pratt 1977).
 #[derive(Clone, Debug)]
 pub struct Pattern {
@@ -167,7 +167,7 @@ pub struct TakeOf {
 #[derive(Clone, Copy, Debug)]
 pub struct Serve {
     pub status: u16,
-    /// If the connection stays open: the piece, and the length of its header.
+    /// If the connection stays open: the piece, and its header's length.
     pub keep: (u32, u32),
     pub close: (u32, u32),
     pub proceed: u32,
@@ -181,7 +181,7 @@ pub struct ExtractOf {
     pub from: Source,
 }
 
-/// The host whose redirections are followed, and the slot of their path.
+/// The host whose redirects are followed, and the slot for their path.
 #[derive(Clone, Debug)]
 pub struct RedirectOf {
     pub slot: u8,
@@ -191,7 +191,7 @@ pub struct RedirectOf {
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     pub ops: Vec<Op>,
-    /// The program of each operation.
+    /// Per operation, the program that it belongs to.
     pub owner: Vec<u16>,
     pub programs: Vec<Info>,
     pub messages: Vec<Ready>,
@@ -216,28 +216,28 @@ pub struct Info {
     pub templates: Arc<[Arc<str>]>,
 }
 
-/// Facts about a program that every event needs.
+/// Properties of a program that every event needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
     pub role: Role,
     pub transport: Transport,
     pub start: u32,
     pub registers: u8,
-    /// If answers are kept for evaluation: the slots for values.
+    /// Present if answers are kept for evaluation: the slots for values.
     pub answers: Option<Slots>,
-    /// The program uses HTTP, whose parser shares a field with the number of sendings.
+    /// Whether the program uses HTTP, whose parser shares a field with the number of sends.
     pub http: bool,
-    /// All receives only count, so that early data is kept as a number.
+    /// Whether all receives only count, so that early data is kept as a number.
     pub counts: bool,
-    /// The program counts datagrams; otherwise octets.
+    /// Whether the program counts datagrams instead of octets.
     pub packets: bool,
-    /// The program extracts variables from datagrams.
+    /// Whether the program extracts variables from datagrams.
     pub takes: bool,
-    /// The program has time limits that count from the last received data.
+    /// Whether the program has time limits that count from the last received data.
     pub keepalive: bool,
-    /// Requests per flow, without redirections, if known beforehand; for clients.
+    /// Number of requests per flow, without redirects, if known in advance; only for clients.
     pub requests: Option<u64>,
-    /// Relative to `start`: the first receive in a server's endless loop. A client that closes
+    /// The first receive in a server's endless loop, relative to `start`. A client that closes
     /// there has finished.
     pub idle: Option<u32>,
 }
@@ -249,24 +249,23 @@ pub struct Slots {
     pub cookies: Option<u8>,
 }
 
-/// Limit of operations in all programs of an [`crate::Apps`]: the 22 bits of [`crate::State`].
+/// Most operations in all programs of an [`crate::Apps`]: the range of 22 bits in [`crate::State`].
 pub const MAX_OPS: usize = 1 << 22;
-/// Limit of variables, plus counted loops nested in each other.
+/// Most variables, plus nested counted loops.
 pub const MAX_REGISTERS: usize = 8;
-/// Limit of values that a program extracts from answers.
+/// Most values that a program extracts from answers.
 const MAX_VALUES: usize = 64;
-/// Limit of counters of a program, and of templates whose flows it begins.
+/// Most counters in a program, and most templates whose flows it begins.
 const MAX_NAMES: usize = 64;
-/// The value that holds the path of a redirection.
+/// The name of the value that holds the path of a redirect.
 const LOCATION: &str = "location";
-/// Limit of passes without waiting, multiplied over nested loops: one event must not block its
-/// worker.
+/// Most passes without waiting, multiplied over nested loops: one event must not block its worker.
 const MAX_ROUNDS: u64 = 1 << 17;
 const MAX_SLICES: u64 = 1 << 20;
-/// Limit of UDP's length field.
+/// Longest datagram, from UDP's length field.
 const MAX_DATAGRAM: u64 = 65_527;
 const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
-/// A day: longer times are usually a wrong unit.
+/// Longer times usually have a wrong unit.
 const DAY: &str = "at most 24 h";
 
 /// # Errors
@@ -293,9 +292,9 @@ struct Compiler<'a> {
     loops: Vec<Open>,
     /// First operation of each instruction.
     begins: Vec<u32>,
-    /// Operations that jump to a label, with their instructions.
+    /// Operations that jump to a label: operation, instruction, label.
     jumps: Vec<(usize, usize, &'a str)>,
-    /// Instructions of each counted loop.
+    /// First and last instruction of each counted loop.
     counted: Vec<(usize, usize)>,
     rate: Option<(u64, Nanos)>,
     keepalive: Option<Nanos>,
@@ -441,7 +440,8 @@ impl<'a> Compiler<'a> {
                 self.push(Op::Begin { template });
             }
             Instruction::Begin(None) => {
-                // A flow that the program begins by name may call `next`.
+                // A program without begin may use `next` if another program begins its flow by
+                // name.
                 if self.program.begins().next().is_none() {
                     return Err(Mistake::NoNext);
                 }
@@ -561,7 +561,7 @@ impl<'a> Compiler<'a> {
         {
             return Err(Mistake::NoAnswer { found: instruction.word() });
         }
-        // UDP has no close: the silence that ends the wait ends the flow.
+        // UDP has no close: the silence that ends this wait also ends the flow.
         let over_udp = program.transport == Transport::Udp;
         if over_udp && matches!(instruction, I::WaitPeerClose) && i + 1 < program.instructions.len()
         {
@@ -588,7 +588,7 @@ impl<'a> Compiler<'a> {
         self.code.ops.push(op);
     }
 
-    /// The message's number, its length if fixed, and its variable's register.
+    /// The message's number, its length if that is fixed, and its variable's register.
     fn message(
         &mut self,
         message: &'a MessageRef,
@@ -749,7 +749,7 @@ impl<'a> Compiler<'a> {
             let names: Vec<String> = self.variables.iter().map(|&name| name.into()).collect();
             Mistake::NoSuchVariable { found: name.into(), hint: known(names.iter()) }
         };
-        // An excess of variables is reported at the end.
+        // Too many variables are reported at the end.
         found.map(|at| at.min(255) as u8).ok_or_else(missing)
     }
 
@@ -961,7 +961,8 @@ impl<'a> Compiler<'a> {
         Ok(self.code)
     }
 
-    /// A request is answered when nothing more is received for it.
+    /// Marks where requests are answered: a request is answered once no further receive belongs to
+    /// it.
     fn mark_answers(&mut self) {
         let ops = &mut self.code.ops;
         let mut receives_next = false;
@@ -1025,7 +1026,7 @@ fn not_regex(found: &str, why: String) -> Mistake {
     Mistake::Regex { found: found.into(), why }
 }
 
-/// An operation in a cycle that never waits.
+/// Finds an operation in a cycle that never waits.
 fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -1040,7 +1041,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             return [ahead, None];
         }
         match ops[at] {
-            // TCP holds back a sender whose peer does not read; UDP does not.
+            // TCP holds back a sender whose peer does not read, but UDP does not.
             Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
             Op::Set { .. }
             | Op::SetRandom { .. }
@@ -1084,7 +1085,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     None
 }
 
-/// Jumps back of counted loops that are short enough for all their passes to run in one event.
+/// The jumps back of counted loops that are short enough for all their passes to run in one event.
 fn bounded(ops: &[Op]) -> Vec<usize> {
     let most = |register: u8| {
         ops.iter().try_fold(0u32, |most, op| match *op {
@@ -1124,7 +1125,8 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
     found
 }
 
-/// The position of `name`, added if necessary. `Err`: the number that would be too many.
+/// The index of `name`, which is added if necessary. The error is the number that would be too
+/// many.
 fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> Result<u16, usize> {
     if let Some(at) = names.iter().position(|known| **known == *name) {
         return Ok(at as u16);

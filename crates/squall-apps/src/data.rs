@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use squall_units::{below, mix};
 
-/// Records with named columns. The record of a flow is a function of its number, so that workers
-/// need no coordination. A clone shares the records.
+/// Records with named columns. The record of a flow is a function of its number, so workers need no
+/// coordination. A clone shares the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
     table: Arc<Table>,
@@ -15,21 +15,21 @@ pub struct Data {
 #[derive(Debug, PartialEq, Eq)]
 struct Table {
     columns: Vec<String>,
-    /// All cells, record by record.
+    /// All cells, record after record.
     cells: Vec<u8>,
-    /// Where each cell ends.
+    /// Offset of each cell's end.
     ends: Vec<u32>,
 }
 
-/// Which record the next flow gets.
+/// How records are assigned to flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataOrder {
-    /// Flow k has record k; after the last record the first follows.
+    /// Flow k gets record k; after the last record comes the first again.
     #[default]
     Circular,
-    /// Flow k has record k, and no flow begins after the last.
+    /// Flow k gets record k, and no flow begins after the last record.
     Once,
-    /// Drawn for each flow from the seed; records may repeat.
+    /// Flows get random records, derived from the seed; records may repeat.
     Random,
 }
 
@@ -90,7 +90,7 @@ impl Data {
         Ok(Self { table: Arc::new(Table { columns, cells, ends }), order })
     }
 
-    /// The same records in another order.
+    /// The same records, assigned in another order.
     #[must_use]
     pub fn in_order(&self, order: DataOrder) -> Self {
         Self { table: self.table.clone(), order }
@@ -112,7 +112,7 @@ impl Data {
         self.order
     }
 
-    /// Limit of flows if each record is used once.
+    /// Most flows, if each record is used only once.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         (self.order == DataOrder::Once).then(|| self.records())
@@ -124,7 +124,7 @@ impl Data {
 
     /// The cell of flow number `flow` in a run with this seed.
     pub(crate) fn of_flow(&self, seed: u64, flow: u32, column: usize) -> &[u8] {
-        /// Separates draws of records from those of marks.
+        /// A salt: draws of records must differ from draws for marks.
         const RECORDS: u64 = 0x726f_7773;
         let record = match self.order {
             DataOrder::Circular | DataOrder::Once => u64::from(flow) % self.records(),
@@ -137,7 +137,7 @@ impl Data {
     }
 }
 
-/// The line of a record, from 1. The reader's position includes empty lines before it.
+/// The line of a record (1-based). The reader's position includes empty lines before the record.
 fn line_of(record: &csv::ByteRecord, octets: &[u8]) -> u64 {
     let Some(position) = record.position() else { return 0 };
     let rest = octets.get(position.byte() as usize..).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Finds the end of HTTP/1 messages (RFC 9112 §6), octet by octet, with a state of 48 bits.
+//! Finds the end of HTTP/1 messages (RFC 9112 §6), octet by octet, with only 48 bits of state.
 //!
-//! Parses what a generator needs: status, the method HEAD, Content-Length, Transfer-Encoding,
-//! Connection, Expect. Accepts lines that end in LF alone (§2.2), refuses contradictory lengths
-//! (§6.3).
+//! Parses only the parts that a generator needs: status, the method HEAD, Content-Length,
+//! Transfer-Encoding, Connection, Expect. Accepts lines that end in LF alone (§2.2), refuses
+//! contradictory lengths (§6.3).
 
 /// State between segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub enum Kind {
     },
 }
 
-/// The event at which `read` stopped; the input may have more.
+/// The event at which `read` stopped; the input may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing: the input is consumed.
+    /// No event: the input is consumed.
     More,
     /// A response's status, 100..=999.
     Status(u16),
@@ -42,21 +42,21 @@ pub enum Found {
 const CHUNKED: u8 = 1;
 const CLOSE: u8 = 2;
 const HAS_LEN: u8 = 4;
-/// A request: the method is HEAD. A response: the status excludes a body.
+/// In a request: the method is HEAD. In a response: the status excludes a body.
 const NO_BODY: u8 = 8;
-/// An interim response; a request that expects 100 (Continue).
+/// In a response: it is an interim response. In a request: it expects 100 (Continue).
 const INTERIM: u8 = 16;
-/// 36 bits of length, 7 of the state and 5 flags make 48.
+/// 36 bits of length, 7 bits of state and 5 flags make 48 bits.
 const MAX_LEN: u64 = 1 << 36;
 
 const START: u8 = 0;
-/// Octets read of "HTTP/1.1 200".
+/// State after "HTTP/1.1 200" was read.
 const STATUS_END: u8 = 12;
-/// Octets read of "HEAD ".
+/// State after "HEAD " was read.
 const METHOD: u8 = 20;
 const OTHER_METHOD: u8 = 25;
 const TARGET: u8 = 26;
-/// Octets read of " HTTP/1.".
+/// State after " HTTP/1." was read.
 const VERSION: &[u8] = b" HTTP/1.";
 const MINOR: u8 = 34;
 const LINE_END: u8 = 35;
@@ -69,7 +69,7 @@ const NAMES: [(u8, &[u8]); 4] =
 const NAMES_END: u8 = 89;
 const LENGTH: u8 = 90;
 const LENGTH_DIGITS: u8 = 91;
-/// Octets read of "chunked".
+/// State after "chunked" was read.
 const CODING: u8 = 92;
 const CHUNKED_NAME: &[u8] = b"chunked";
 const OPTION: u8 = 99;
@@ -88,8 +88,8 @@ const TRAILER: u8 = 121;
 const TRAILER_LF: u8 = 122;
 const TRAILER_SKIP: u8 = 123;
 
-/// Whether a URL's scheme is `https`, and the text after its `//`; `None`: neither `https` nor
-/// `http`. Schemes are case-insensitive (RFC 3986 §3.1).
+/// Whether a URL's scheme is `https`, and the text after its `//`; `None` if the scheme is neither
+/// `https` nor `http`. Schemes are case-insensitive (RFC 3986 §3.1).
 pub fn scheme(url: &[u8]) -> Option<(bool, &[u8])> {
     let (name, rest) = url.split_at(memchr::memchr(b':', url)?);
     let secure = name.eq_ignore_ascii_case(b"https");
@@ -98,7 +98,7 @@ pub fn scheme(url: &[u8]) -> Option<(bool, &[u8])> {
 }
 
 impl Parser {
-    /// Unpacks 32 and 16 bits.
+    /// Unpacks the state from 32 and 16 bits.
     pub fn load(want: u32, more: u16) -> Self {
         Self {
             len: u64::from(want) | u64::from(more & 0xf) << 32,
@@ -114,7 +114,7 @@ impl Parser {
         (self.len as u32, more)
     }
 
-    /// Whether nothing of the next message was read.
+    /// Whether no octet of the next message was read.
     pub fn at_start(self) -> bool {
         self.state == START && self.flags == 0
     }
@@ -188,8 +188,8 @@ impl Parser {
     }
 
     /// A header line, without its LF, that arrived in one piece: comparing its name at once avoids
-    /// 40 instructions per octet. Returns how much of the line was read, with the LF if the name is
-    /// none of [`NAMES`].
+    /// 40 instructions per octet. Returns how much of the line was read; this includes the LF if
+    /// the name is not in [`NAMES`].
     fn whole_line(&mut self, line: &[u8]) -> (usize, Found) {
         let is = |name: &[u8]| {
             line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
@@ -244,7 +244,7 @@ impl Parser {
             HEAD_END => return if octet == b'\n' { self.head_end(kind) } else { Found::Bad },
             43..=NAMES_END => {
                 // The last name whose base is not above the state; state base + n means that n
-                // octets of it were read.
+                // octets of the name were read.
                 let index = NAMES.iter().rposition(|(base, _)| *base < self.state).unwrap_or(0);
                 let (base, name) = NAMES[index];
                 let have = usize::from(self.state - base);
@@ -354,7 +354,7 @@ impl Parser {
                 self.state = TARGET;
             }
             _ if self.state < METHOD + 4 && octet == b"HEAD"[have] => self.state += 1,
-            // A token (RFC 9110 §5.6.2), with the characters in use.
+            // A token (RFC 9110 §5.6.2), limited to characters in actual use.
             b'A'..=b'Z'
             | b'a'..=b'z'
             | b'0'..=b'9'
@@ -372,13 +372,13 @@ impl Parser {
         Found::More
     }
 
-    /// Handles the first octet of a line, or an octet at which a name may continue as another with
-    /// the same beginning.
+    /// Handles the first octet of a line, or an octet at which the name may turn out to be a
+    /// different one with the same beginning.
     fn name(&mut self, have: usize, octet: u8) {
         self.name_after(0, have, octet);
     }
 
-    /// `have` octets of name `index` were read.
+    /// Called when `have` octets of name `index` were read.
     fn name_after(&mut self, index: usize, have: usize, octet: u8) {
         let read = &NAMES[index].1[..have];
         let octet = octet.to_ascii_lowercase();
@@ -406,8 +406,8 @@ impl Parser {
         Found::More
     }
 
-    /// Matches `token` octet by octet: `none` is the state before it, `first` that after one octet.
-    /// Returns whether it is complete.
+    /// Matches `token` octet by octet: `none` is the state before its first octet, `first` the
+    /// state after that octet. Returns whether the token is complete.
     fn token(&mut self, octet: u8, none: u8, first: u8, token: &[u8]) -> bool {
         let octet = octet.to_ascii_lowercase();
         let have = if self.state == none { 0 } else { usize::from(self.state - first) + 1 };
@@ -437,7 +437,7 @@ impl Parser {
         }
     }
 
-    /// Message body length (§6.3).
+    /// Determines the message body length (§6.3).
     fn head_end(&mut self, kind: Kind) -> Found {
         let is = |flag| self.flags & flag != 0;
         if is(CHUNKED) && is(HAS_LEN) {
@@ -481,8 +481,8 @@ impl Parser {
 mod tests {
     use super::*;
 
-    /// Everything found in `text`, fed in pieces of `step` octets with the packed state between
-    /// them.
+    /// All events found in `text`, which is fed in pieces of `step` octets, with the packed state
+    /// between them.
     fn read(kind: Kind, text: &[u8], step: usize) -> Vec<Found> {
         let (mut kept, mut all) = (Parser::default().store(), vec![]);
         for mut piece in text.chunks(step) {

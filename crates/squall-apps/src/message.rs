@@ -1,7 +1,7 @@
 //! Messages: octets that all flows share, and marks whose octets differ from flow to flow.
 //!
-//! The octets of a mark are a function of the seed, the flow, the sending and the mark's position,
-//! so that a retransmitted segment has the same octets although none are stored.
+//! The octets of a mark are a function of the seed, the flow, the send number and the mark's
+//! position, so a retransmitted segment has the same octets although none are stored.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
@@ -37,7 +37,7 @@ pub enum Part {
     /// The same for all flows.
     Octets(Arc<[u8]>),
     Mark(Mark),
-    /// `len` octets of `pattern`, repeated.
+    /// `len` octets of repetitions of `pattern`.
     Repeat {
         pattern: Arc<[u8]>,
         len: u32,
@@ -52,7 +52,7 @@ pub enum Mark {
         scope: Scope,
         name: String,
     },
-    /// `start + step * n` in sending `n`, zero-padded; its last digits or octets.
+    /// `start + step * n` in send `n`, zero-padded; cut to its last digits or octets.
     Counter {
         form: NumberForm,
         start: u64,
@@ -65,8 +65,8 @@ pub enum Mark {
     ClientPort,
     Server,
     ServerPort,
-    /// At most one variable per message; then no other mark in it may differ between sendings
-    /// except by the variable's value.
+    /// At most one variable per message. Its other marks must then not differ between sends, except
+    /// by the variable's value.
     Variable {
         name: String,
         form: NumberForm,
@@ -172,13 +172,13 @@ const USER_AGENTS: &[&str] = &[
 ];
 
 impl Message {
-    /// Octets, unchanged.
+    /// A message of these octets, unchanged.
     #[must_use]
     pub fn octets(octets: impl Into<Arc<[u8]>>) -> Self {
         Self { parts: vec![Part::Octets(octets.into())] }
     }
 
-    /// `len` octets of `pattern`, without storing them.
+    /// A message of `len` octets that repeats `pattern`, without storing the repetitions.
     #[must_use]
     pub fn repeat(pattern: impl Into<Arc<[u8]>>, len: u32) -> Self {
         Self { parts: vec![Part::Repeat { pattern: pattern.into(), len }] }
@@ -191,7 +191,7 @@ impl Message {
         self
     }
 
-    /// Merges adjacent octets: a message without marks is then a single copy.
+    /// Merges adjacent octets, so that a message without marks is a single copy.
     pub(crate) fn joined(self) -> Self {
         let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len());
         for part in self.parts {
@@ -222,7 +222,7 @@ impl Message {
         Ok(Self { parts: parts.collect::<Result<_, _>>()? })
     }
 
-    /// Sets the records for each `${data:COLUMN}`.
+    /// Sets the records for all `${data:COLUMN}`.
     ///
     /// # Errors
     /// If there is no such column.
@@ -238,7 +238,7 @@ impl Message {
         Ok(self)
     }
 
-    /// The column of its first `${data:...}` mark.
+    /// The column of the first `${data:...}` mark.
     #[must_use]
     pub fn column(&self) -> Option<&str> {
         self.data().map(|(column, _)| column)
@@ -281,13 +281,13 @@ impl Message {
         Ok(Self { parts })
     }
 
-    /// The message's length, if that is the same for all flows.
+    /// The message's length, if it is the same for all flows.
     #[must_use]
     pub fn fixed_len(&self) -> Option<u64> {
         self.parts.iter().map(|part| part_len(part).map(u64::from)).sum()
     }
 
-    /// The variable of the message's mark, if it has one.
+    /// The variable used by a mark of the message, if any.
     pub(crate) fn variable(&self) -> Result<Option<&str>, MessageError> {
         let mut found: Option<&str> = None;
         for part in &self.parts {
@@ -341,12 +341,12 @@ fn part_len(part: &Part) -> Option<u32> {
     })
 }
 
-/// The flow and sending that a message is written for.
+/// The flow, and the send in it, for which a message is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending<'a> {
     pub seed: u64,
     pub flow: u32,
-    /// Number of the sending within the flow, or the value of the message's variable.
+    /// Number of the send within the flow, or the value of the message's variable.
     pub nth: u32,
     pub client: (IpAddr, u16),
     pub server: (IpAddr, u16),
@@ -354,7 +354,7 @@ pub struct Sending<'a> {
     pub values: &'a [Vec<u8>],
 }
 
-/// The slot of `${cookies}`, which has no name.
+/// The slot for `${cookies}`, which has no name of its own.
 pub const COOKIES: &str = "cookies";
 
 /// A compiled message, which can be written at any offset.
@@ -375,13 +375,13 @@ struct ReadyPart {
 enum What {
     Octets(Arc<[u8]>),
     Repeat(Arc<[u8]>),
-    /// Random octets, with the mark's own salt or that of its name.
+    /// Random octets; the salt is the mark's own or that of its name.
     Random(Alphabet, Scope, u64),
     Small(Small),
     Choice(Vec<Box<[u8]>>, u64),
     /// A column of the data.
     Data(Data, usize),
-    /// The value in this slot.
+    /// The value in a slot.
     Value(usize),
     /// The length of these parts, in decimal.
     Length(Vec<ReadyPart>),
@@ -399,7 +399,7 @@ enum Small {
     Variable(NumberForm),
 }
 
-/// Patterns are unrolled up to this length, so that a segment is one or two copies.
+/// Patterns are repeated up to this length, so that a segment takes one or two copies.
 const UNROLLED: usize = 4096;
 
 impl Ready {
@@ -445,7 +445,7 @@ impl Ready {
         Ok(Self { parts, len: len.map(|len| len as u32) })
     }
 
-    /// Length of this sending.
+    /// Length of the message in this send.
     #[inline]
     pub fn len<'a>(&self, sending: impl FnOnce() -> Sending<'a>) -> u32 {
         match self.len {
@@ -481,7 +481,7 @@ impl Ready {
             }
             let end = at + u64::from(part.len(sending));
             if end > offset {
-                // Only in the first part can `at` lie before `offset`.
+                // Only in the first part can `at` be less than `offset`.
                 let skip = offset.saturating_sub(at);
                 let here = (end - at - skip).min(out.len() as u64) as usize;
                 let (now, rest) = out.split_at_mut(here);
@@ -555,7 +555,7 @@ fn mark_of(mark: &Mark, place: u64, slots: &[&str]) -> Result<What, MessageError
         }
         Mark::Value(name) => What::Value(slot(name, slots)?),
         Mark::Cookies => What::Value(slot(COOKIES, slots)?),
-        // Set by `measure_body`.
+        // The parts are set by `measure_body`.
         Mark::ContentLength => What::Length(vec![]),
         Mark::Template(name) => {
             return Err(MessageError::NoValue {
@@ -574,7 +574,7 @@ fn slot(name: &str, slots: &[&str]) -> Result<usize, MessageError> {
     })
 }
 
-/// Gives each length mark the parts that it measures.
+/// Gives each length mark the parts whose length it states.
 fn measure_body(parts: &mut [ReadyPart]) -> Result<(), MessageError> {
     const END: &[u8] = b"\r\n\r\n";
     for at in 0..parts.len() {
@@ -653,7 +653,7 @@ impl ReadyPart {
                 out.copy_from_slice(&cell[from..from + out.len()]);
             }
             What::Value(slot) => {
-                // `len` counted this many octets.
+                // Exactly as many octets as `len` counted.
                 let value = sending.values.get(*slot).map_or(&[][..], Vec::as_slice);
                 out.copy_from_slice(&value[from..from + out.len()]);
             }
@@ -765,8 +765,8 @@ impl Text {
         }
     }
 
-    /// At least `least` digits. By hand: `format_args!` takes 900 instructions for 8 of them, a
-    /// twelfth of a DNS flow with both of its ends.
+    /// At least `least` digits. Written by hand: `format_args!` takes 900 instructions for 8
+    /// digits, a twelfth of the cost of a DNS flow with both of its ends.
     fn digits<const RADIX: u64>(&mut self, mut value: u64, least: usize) {
         let mut octets = [b'0'; 20];
         let most = octets.len();
@@ -1011,7 +1011,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Prints ASCII, and other octets and `besides` as numbers.
+/// Prints ASCII characters unchanged, but `besides` and all other octets as numbers.
 pub(crate) fn write_escaped(f: &mut impl fmt::Write, octets: &[u8], besides: &[u8]) -> fmt::Result {
     for &octet in octets {
         match octet {
@@ -1088,7 +1088,8 @@ mod tests {
                 "{text}"
             );
         }
-        // In another message the same name gives the same octets; without a name, no two marks do.
+        // In another message the same name gives the same octets; two marks without names always
+        // differ.
         let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
         assert_eq!(named[..12], named[13..]);
         assert_eq!(named[..12], of("--${random:digits:12:flow:n}", 5, 6)[2..]);

@@ -17,7 +17,7 @@ pub struct Program {
     pub messages: BTreeMap<String, Message>,
 }
 
-/// The side that begins the flow, or the side that accepts it.
+/// The side that begins the flow, and the side that accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Client,
@@ -30,7 +30,7 @@ pub enum Transport {
     Udp,
 }
 
-/// A step of a program. The text form (in parentheses) is that of `FromStr` and `Display`.
+/// A step of a program. The text form (in parentheses) is used by `FromStr` and `Display`.
 ///
 /// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`] (`send
 /// hello`). A flow that reaches the end of its instructions closes.
@@ -58,12 +58,12 @@ pub enum Instruction {
     /// Adds to a counter that reports show for the template and side (`count pages`, `count octets
     /// 1460`, `count rounds x`, `count waited elapsed x`).
     Count { counter: String, amount: Amount },
-    /// Names the template whose flow this flow, or its parent, begins next (`next page`,
-    /// `next "template 2"`).
+    /// Names the template whose flow this flow, or the flow that began it, begins next (`next
+    /// page`, `next "template 2"`).
     Next(String),
     /// Begins a flow of a template, between the same client and server if they belong to it, and
-    /// waits for its end (`begin page`); without a name, of the template that was named last
-    /// (`begin`).
+    /// waits for its end (`begin page`). Without a name (`begin`), it uses the template that was
+    /// named last.
     Begin(Option<String>),
     /// A target of jumps (`label again`).
     Label(String),
@@ -77,16 +77,16 @@ pub enum Instruction {
     End,
     /// Closes the sending direction (`close`). Later instructions can still receive.
     Close,
-    /// Ends the flow at once, by a RST over TCP (`reset`).
+    /// Ends the flow at once; over TCP, with a RST (`reset`).
     Reset,
     /// Waits until all sent data is acknowledged (`flush`).
     Flush,
-    /// Waits until the peer closes, and discards its further data (`wait_peer_close`). UDP has
-    /// no close; there it waits for a silence of the flow's `udp_idle`, and the program has
-    /// finished then, whichever side ends the flow.
+    /// Waits until the peer closes, and discards its further data (`wait_peer_close`). UDP has no
+    /// close: there, it waits until the flow was silent for `udp_idle`; the program has then
+    /// finished, whichever side ends the flow.
     WaitPeerClose,
-    /// Limits the rate of the following sends in program text: at each `tick`, as many octets as
-    /// the rate allows (`rate 125000 every 10 ms`: octets per second). Rate 0 removes the limit
+    /// Limits the rate of the following sends in program text: per `tick`, as many octets as the
+    /// rate allows (`rate 125000 every 10 ms`, in octets per second). Rate 0 removes the limit
     /// (`rate 0`).
     Rate { octets_per_second: u64, tick: Nanos },
     /// Sends a message as one datagram (`send_packet "..."`).
@@ -97,9 +97,9 @@ pub enum Instruction {
     /// Waits for datagrams with this number of octets in total (`recv_packet_octets 3000 within 2
     /// s`). The last may exceed it.
     RecvPacketOctets { octets: u32, within: Option<Nanos> },
-    /// Time limit for following receives, in program text, that have no `within`: the flow ends
-    /// when nothing was received for this time (`keepalive 30 s`); 0 removes the limit. TCP's
-    /// probes are a tunable of the flow's class instead.
+    /// Time limit for receives without `within` that follow in the program text: the flow ends when
+    /// nothing was received for this time (`keepalive 30 s`). 0 removes the limit. TCP's probes are
+    /// a tunable of the flow's class instead.
     Keepalive(Nanos),
     /// Waits for an HTTP/1 response of any length, delimited by Content-Length, chunks or the end
     /// of the flow (`http_response`). A response that closes the connection ends the program as if
@@ -120,7 +120,7 @@ pub enum Instruction {
     /// Ends the flow unless the last answer passes (`check status 200`, `check length 512`, `check
     /// sha256 HEX`, `check regex "welcome"`).
     Check(Check),
-    /// Continues if the last answer redirects to the same server, with the path in
+    /// Continues if the last answer redirects to the same server, and puts the path into
     /// `${value:location}`; otherwise jumps to a label (`unless_redirect done`, `unless_redirect
     /// done www.test`: other hosts are other servers).
     UnlessRedirect { label: String, host: String },
@@ -129,7 +129,8 @@ pub enum Instruction {
 /// Where a value is in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A field of a JSON body: `data.items[0].id`, or a pointer of RFC 6901, `/data/items/0/id`.
+    /// A field of a JSON body: `data.items[0].id`, or a JSON Pointer (RFC 6901),
+    /// `/data/items/0/id`.
     Json(String),
     /// The first group of a regular expression, or the whole match, in the body.
     Regex(String),
@@ -141,14 +142,14 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     Status(u16),
-    /// Octets of the body, without chunk framing.
+    /// Length of the body in octets, without chunk framing.
     Length(u64),
-    /// Hash of the body.
+    /// SHA-256 hash of the body.
     Sha256([u8; 32]),
-    /// Matches anywhere in the body.
+    /// A regular expression that matches anywhere in the body.
     Regex(String),
-    /// The answer does not redirect, neither to another host nor after all redirections that were
-    /// followed.
+    /// The answer is not a redirect, whether to another host or beyond the number of redirects that
+    /// are followed.
     NoRedirect,
 }
 
@@ -163,16 +164,16 @@ pub enum MessageRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     Fixed(Nanos),
-    /// Between both times, inclusive.
+    /// Uniform between both times, inclusive.
     Uniform(Nanos, Nanos),
-    /// With this mean; a single delay is at most 100 times as long.
+    /// Exponential with this mean; a single delay is at most 100 times the mean.
     Exponential(Nanos),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Constant(u32),
-    /// Uniform, inclusive; drawn from the seed and the flow.
+    /// Uniform, inclusive; derived from the seed and the flow.
     Random(u32, u32),
     /// The current time in milliseconds, for [`Condition::elapsed`].
     Clock,
@@ -191,17 +192,17 @@ pub enum Amount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Times {
     Count(u32),
-    /// Checked before each pass.
+    /// Until the condition holds, which is checked before each pass.
     Until(Condition),
     Forever,
 }
 
-/// `x < 5`, `elapsed x < 2 s`
+/// A condition, such as `x < 5` or `elapsed x < 2 s`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub variable: String,
-    /// Compares the milliseconds since the variable was set to the clock; 0 if its time is in the
-    /// future.
+    /// Whether to compare the milliseconds since the variable was set to the clock; 0 if its time
+    /// is in the future.
     pub elapsed: bool,
     pub compare: Compare,
     pub value: u32,
@@ -242,7 +243,7 @@ pub enum TakeForm {
 #[error("program {program:?}{}: {mistake}", place(*.instruction))]
 pub struct ProgramError {
     pub program: String,
-    /// The number of the instruction, from 1; 0 for the program as a whole.
+    /// The number of the instruction (1-based), or 0 for the program as a whole.
     pub instruction: usize,
     pub mistake: Mistake,
 }
@@ -350,10 +351,10 @@ impl Program {
     }
 
     /// Parses the text form of instructions, one per item. `messages` are the messages that
-    /// instructions may name.
+    /// instructions may refer to by name.
     ///
     /// # Errors
-    /// The first invalid instruction, with its number; or an error of [`check`](Self::check).
+    /// The first invalid instruction, with its number; or an error from [`check`](Self::check).
     pub fn parse<'a>(
         name: impl Into<String>,
         role: Role,
@@ -364,8 +365,8 @@ impl Program {
         Self::parse_with_data(name, role, transport, instructions, messages, None)
     }
 
-    /// [`parse`](Self::parse) with columns of `data` in quoted messages; named `messages` have
-    /// their own ([`Message::with_data`]).
+    /// As [`parse`](Self::parse), with columns of `data` in quoted messages; named `messages` have
+    /// their own data ([`Message::with_data`]).
     ///
     /// # Errors
     /// As [`parse`](Self::parse), or if there is no such column.
@@ -397,7 +398,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Whether the program sends a column of data.
+    /// Whether the program sends a column of its data.
     #[must_use]
     pub fn uses_data(&self) -> bool {
         self.instructions.iter().any(|instruction| match instruction {
@@ -422,7 +423,7 @@ impl Program {
         })
     }
 
-    /// The instructions as lines of text; [`parse`](Self::parse) reverses it.
+    /// The instructions as lines of text, which [`parse`](Self::parse) accepts.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.instructions.iter().map(ToString::to_string).collect()

@@ -5,7 +5,7 @@ use squall_tcp::{Event, Piece};
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, TlsSettings, TlsSettingsError};
 
-/// Has no values.
+/// A type without values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tls {}
 
@@ -19,7 +19,7 @@ impl Tls {
     }
 }
 
-/// No piece has this bit, because there are fewer messages.
+/// A bit that no piece has, because there are fewer messages.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 #[derive(Clone, Debug, Default)]

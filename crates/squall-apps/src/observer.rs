@@ -1,4 +1,4 @@
-//! Reports of running programs.
+//! Receives reports from running programs.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use crate::ProgramId;
 ///
 /// Durations have steps of 256 ns and wrap after 18.3 minutes.
 pub trait Observer {
-    /// The handshake is complete, `setup` after the time given to [`crate::Apps::client`]; servers:
-    /// 0.
+    /// The handshake is complete, `setup` after the `due` time of [`crate::Apps::client`]; 0 for
+    /// servers.
     #[inline]
     fn established(&mut self, _program: ProgramId, _setup: Nanos) {}
 
@@ -26,11 +26,11 @@ pub trait Observer {
     #[inline]
     fn transaction(&mut self, _program: ProgramId, _took: Nanos) {}
 
-    /// `requests` requests whose answers are awaited were passed to the stack completely (clients).
+    /// `requests` requests with awaited answers were passed to the stack completely (clients).
     #[inline]
     fn requested(&mut self, _program: ProgramId, _requests: u32) {}
 
-    /// An answer redirects, and a further request follows, which [`crate::Apps::requests`] does not
+    /// An answer redirects, and another request follows, which [`crate::Apps::requests`] does not
     /// count.
     #[inline]
     fn redirected(&mut self, _program: ProgramId) {}
@@ -43,13 +43,13 @@ pub trait Observer {
     #[inline]
     fn received(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// A complete HTTP response (client), or a sent answer (server): the class of its status, 1 to
-    /// 5; 6 and 7 for numbers that HTTP does not define.
+    /// A complete HTTP response arrived (client) or was sent (server); the class of its status, 1
+    /// to 5; 6 and 7 for numbers that HTTP does not define.
     #[inline]
     fn status(&mut self, _program: ProgramId, _class: u8) {}
 
-    /// The TLS handshake is complete, `took` after TCP's; `resumed`: an earlier session was
-    /// resumed; with this cipher suite (`TLS13_AES_128_GCM_SHA256`).
+    /// The TLS handshake is complete, `took` after TCP's. `resumed`: whether an earlier session was
+    /// resumed. The last argument is the cipher suite (`TLS13_AES_128_GCM_SHA256`).
     #[inline]
     fn secured(
         &mut self,
@@ -68,7 +68,7 @@ pub trait Observer {
     #[inline]
     fn encrypted(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// The peer closed the flow without closing its TLS session, so that data may be missing.
+    /// The peer closed the flow without closing its TLS session: data may be missing.
     #[inline]
     fn truncated(&mut self, _program: ProgramId) {}
 
@@ -84,7 +84,7 @@ pub trait Observer {
     #[inline]
     fn protocol_error(&mut self, _program: ProgramId, _error: ProtocolError) {}
 
-    /// The flow has ended; `finished`: the program had reached its end.
+    /// The flow has ended; `finished`: whether the program had reached its end.
     #[inline]
     fn gone(&mut self, _program: ProgramId, _reason: Reason, _finished: bool) {}
 }
@@ -95,16 +95,16 @@ impl Observer for () {}
 /// How a peer deviated from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProtocolError {
-    /// Octets that no instruction waits for.
+    /// Octets arrived that no instruction waits for.
     UnexpectedData,
-    /// The peer closed before all expected octets arrived; or a datagram is too short for an
+    /// The peer closed before all expected octets had arrived; or a datagram is too short for an
     /// extraction.
     TooShort,
     /// Nothing arrived `within` the instruction's time.
     NoAnswer,
     /// The peer's octets are not HTTP, or have contradictory lengths.
     BadHttp,
-    /// This side's error: a datagram exceeds a packet.
+    /// An error of this side: a datagram does not fit a packet.
     LongDatagram,
     /// An answer has an unexpected status.
     CheckStatus,
@@ -114,21 +114,22 @@ pub enum ProtocolError {
     CheckHash,
     /// A regular expression does not match an answer's body.
     CheckRegex,
-    /// An answer still redirects: to another host, or after all redirections that are followed.
+    /// An answer still redirects: to another host, or beyond the number of redirects that are
+    /// followed.
     CheckRedirect,
-    /// An answer lacks a value to be extracted.
+    /// An answer lacks a value that the program extracts.
     NoValue,
-    /// An answer that is to be evaluated exceeds 16 MiB.
+    /// An answer that the program evaluates exceeds 16 MiB.
     LongAnswer,
-    /// The server closes after this answer, while the program has further requests (RFC 9112 §9.6).
+    /// The server closes after this answer, but the program has further requests (RFC 9112 §9.6).
     ClosedEarly,
-    /// This side's error: a flow requested by the program could not begin.
+    /// An error of this side: a flow requested by the program could not begin.
     NotBegun,
-    /// The peer refused the TLS session by an alert.
+    /// The peer refused the TLS session with an alert.
     TlsAlert,
     /// The peer's certificate was not accepted.
     TlsCertificate,
-    /// The peers have no common version, cipher suite or protocol.
+    /// The sides have no common version, cipher suite or protocol.
     TlsIncompatible,
     /// The peer's octets are not TLS, or are damaged.
     TlsBroken,
@@ -196,7 +197,7 @@ impl ProtocolError {
     }
 }
 
-/// An observer that counts, for tests and small tools.
+/// An observer that only counts, for tests and small tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub established: u64,
@@ -206,10 +207,10 @@ pub struct Counts {
     pub redirected: u64,
     pub sent: u64,
     pub received: u64,
-    /// Answers by the hundreds of their status: `statuses[2]` are 2xx.
+    /// Answers by the first digit of their status: `statuses[2]` counts 2xx.
     pub statuses: [u64; 10],
     pub finished: u64,
-    /// Sums by counter number, over all programs.
+    /// Sums per counter number, over all programs.
     pub counted: Vec<u64>,
     /// In the order of [`ProtocolError::ALL`].
     pub protocol_errors: [u64; ProtocolError::COUNT],

@@ -1,22 +1,23 @@
-//! Counts the requests of a client's program. The number is known before it runs unless chance or
-//! the peer decides it; a flow that ends early has made fewer.
+//! Counts the requests of a client's program. The number is known in advance unless it depends on
+//! chance or on the peer; a flow that ends early has made fewer.
 
 use crate::code::Op;
 
-/// Requests and answers from an operation to the end of the region.
+/// Number of requests and answers from an operation to the end of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     requests: u64,
     answers: u64,
-    /// A request still waits for its answer at the end.
+    /// Whether a request still waits for its answer at the end.
     asked: bool,
 }
 
-/// The sums by whether a request waits for its answer at the start; `None`: the number varies.
+/// The sums, indexed by whether a request waits for its answer at the start; `None`: the number
+/// varies.
 type Sums = [Option<Sum>; 2];
 
-/// Writes into each send how many requests it completes. Returns the requests of the whole program;
-/// `None`: there are none, or the number is unknown. Redirections do not count.
+/// Writes into each send how many requests it completes. Returns the number of requests of the
+/// whole program, or `None` if there are none or the number is unknown. Redirects do not count.
 pub fn count(ops: &mut [Op]) -> Option<u64> {
     for at in 0..ops.len() {
         let answers = answers_of(ops, at);
@@ -43,7 +44,7 @@ pub fn count(ops: &mut [Op]) -> Option<u64> {
 }
 
 /// Whether a program with a known number of requests has more to send or to wait for from operation
-/// `at` on. `passes`: the passes that a counted loop has left, the current one included.
+/// `at` on. `passes`: the number of passes that a counted loop has left, including the current one.
 pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
     let asks = |op: &Op| {
         matches!(op, Op::Send { .. } | Op::SendSlice { .. } | Op::HttpResponse { .. })
@@ -61,7 +62,7 @@ pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
                 at += 1;
             }
             op if asks(&op) => return true,
-            // Both branches have the same number.
+            // Both branches have the same number of requests.
             _ => at += 1,
         }
     }
@@ -79,7 +80,8 @@ fn is_answer(op: &Op) -> Option<bool> {
     }
 }
 
-/// The answer that an operation completes while a request waits, and whether one waits after it.
+/// The answers that an operation completes while a request waits, and whether a request waits after
+/// it.
 fn answer(op: &Op) -> Option<(u64, bool)> {
     let last = is_answer(op)?;
     // One read may complete the answers of several requests.
@@ -87,7 +89,7 @@ fn answer(op: &Op) -> Option<(u64, bool)> {
     Some((u64::from(complete), !last))
 }
 
-/// Answers awaited between the send at `at` and the next send.
+/// Number of answers awaited between the send at `at` and the next send.
 fn answers_of(ops: &[Op], at: usize) -> u32 {
     if !matches!(ops[at], Op::Send { .. }) {
         return 0;
@@ -119,8 +121,8 @@ fn answers_of(ops: &[Op], at: usize) -> u32 {
     answers
 }
 
-/// Sums from the first operation of a region to its end; `loops`: the loops inside, by the
-/// operation that ends them, with their passes and the sums of one pass.
+/// Sums from each operation of a region to the region's end; `loops`: the loops inside, by the
+/// operation that ends them, with the number of passes and the sums of one pass.
 fn sums(ops: &[Op], (from, end): (usize, usize), loops: &[(usize, u64, Sums)]) -> Sums {
     let nothing = |asked| Some(Sum { requests: 0, answers: 0, asked });
     let mut rest: Vec<Sums> = vec![[nothing(false), nothing(true)]; end - from + 1];
@@ -185,7 +187,7 @@ mod tests {
     fn the_requests_of_a_program_are_known_before_it_runs() {
         for (lines, expected) in [
             (&["send \"a\"", "recv 1", "close"][..], Some(1)),
-            // Several parts of one answer.
+            // One answer in several parts.
             (&["send \"a\"", "recv 1", "recv 2"], Some(1)),
             // The server sends first.
             (&["recv 3", "send \"a\"", "recv 1"], Some(1)),
@@ -199,7 +201,7 @@ mod tests {
             (&["send \"a\"", "close"], None),
             (&["loop forever", "send \"a\"", "recv 1", "end"], None),
             (&["set x 0", "loop until x > 3", "send \"a\"", "recv 1", "add x 1", "end"], None),
-            // Chance decides.
+            // Depends on chance.
             (&["set x random 1 2", "jump out if x < 2", "send \"a\"", "recv 1", "label out"], None),
             (
                 &[
@@ -214,9 +216,9 @@ mod tests {
                 ],
                 Some(1),
             ),
-            // Answers that belong to no single send.
+            // Answers that do not belong to a single send.
             (&["loop 3", "send \"a\"", "end", "recv 3"], None),
-            // In parts, because of a rate.
+            // A request sent in parts, because of a rate.
             (&["rate 10 B every 100 ms", "send \"0123456789\"", "recv 1"], Some(1)),
         ] {
             assert_eq!(of(lines), expected, "{lines:?}");

@@ -1,4 +1,4 @@
-//! Text form of instructions, as profiles contain it.
+//! The text form of instructions, which profiles use.
 
 use std::{fmt, str::FromStr};
 
@@ -17,7 +17,7 @@ macro_rules! instructions {
         $(, $variant:ident $word:literal $example:literal)* $(,)?
     ) => {
         impl Instruction {
-            /// Each word, and examples separated by commas.
+            /// Each word, and its examples, separated by commas.
             pub const WORDS: &[(&str, &str)] =
                 &[($first_word, $first_example) $(, ($word, $example))*];
 
@@ -118,7 +118,7 @@ impl FromStr for Instruction {
     }
 }
 
-/// Instructions of several words; `rest` is the text after the first.
+/// Parses instructions with several words; `rest` is the text after the first word.
 impl<'a> Line<'a> {
     fn recv_until(self, rest: &'a str) -> Result<Instruction, Mistake> {
         let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
@@ -292,13 +292,13 @@ const DEFAULT_TICK: Nanos = Nanos(10_000_000);
 #[derive(Clone, Copy)]
 struct Line<'a> {
     text: &'a str,
-    /// A suggestion for the error.
+    /// A suggestion that completes the error message.
     hint: &'static str,
 }
 
 impl<'a> Line<'a> {
     fn wrong(self, expected: &'static str) -> Mistake {
-        // Messages may be long.
+        // Cut, because messages may be long.
         let mut found: String = self.text.chars().take(80).collect();
         if found.len() < self.text.len() {
             found.push_str("...");
@@ -353,7 +353,7 @@ impl<'a> Line<'a> {
         text.trim().parse().map_err(|_| self.wrong("a duration"))
     }
 
-    /// Splits off `within` and its time.
+    /// Splits off `within` and the time after it.
     fn within(self, text: &'a str) -> Result<(&'a str, Option<Nanos>), Mistake> {
         let text = text.trim();
         let at = if text.starts_with("within ") {
@@ -436,8 +436,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(letter)
 }
 
-/// Half of the range of the millisecond clock: a longer time could not be distinguished from one in
-/// the future.
+/// Half of the range of the millisecond clock: a longer time would look like a time in the future.
 const MAX_ELAPSED_MS: u32 = i32::MAX as u32;
 
 const COMPARES: &[(Compare, &str)] = &[

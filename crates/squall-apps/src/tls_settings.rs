@@ -1,23 +1,24 @@
 //! Settings of TLS sessions, as values.
 
-/// Settings of a template's TLS sessions. Default: TLS 1.3, a new handshake for each flow, a
-/// certificate generated for the run, and no verification of the peer's.
+/// Settings of a template's TLS sessions. By default TLS 1.3, a new handshake for each flow, a
+/// certificate generated for the run, and no verification of the peer's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The name that clients ask for (SNI), and that the generated certificate contains; an address
+    /// The name that clients request (SNI) and that the generated certificate contains; an address
     /// is not sent. `None`: the server's address.
     pub server_name: Option<String>,
     /// Protocols that are offered or accepted, in order of preference (ALPN).
     pub alpn: Vec<String>,
-    /// PEM: authorities with which clients verify the server.
+    /// PEM: certificate authorities with which clients verify the server.
     pub ca: Option<Vec<u8>>,
     /// PEM: the server's chain and key.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// PEM: the chain and key of clients, for servers that request a certificate.
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
-    /// PEM: authorities with which servers verify clients, whose certificate they then request.
+    /// PEM: certificate authorities with which servers verify clients, whose certificate they then
+    /// request.
     pub client_ca: Option<Vec<u8>>,
-    /// Servers issue tickets, and clients use them.
+    /// Whether servers issue tickets and clients use them.
     pub resumption: bool,
     /// The highest common version is used. Empty: TLS 1.3.
     pub versions: Vec<TlsVersion>,

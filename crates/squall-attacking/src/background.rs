@@ -1,4 +1,4 @@
-//! A capture of benign traffic, mixed with the attacks.
+//! A capture of benign traffic that is mixed with the attacks.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use squall_wire::link::to_ethernet;
 
 use crate::{CLIENT_MAC, Line, SERVER_MAC, Timed};
 
-/// A survey of a capture: its flows, with the client and the time of each.
+/// The result of reading a capture once: its flows, with client and time of each.
 pub struct Survey {
     path: PathBuf,
-    /// Flows by the key that both directions share.
+    /// Flows, by a key that is the same for both directions.
     flows: HashMap<FlowKey, Seen>,
     first: u64,
     last: u64,
@@ -35,7 +35,7 @@ struct Seen {
     frames: u32,
 }
 
-/// `None` if the capture is unusable, with the reason in `mistakes`.
+/// Surveys the capture. Returns `None` if it cannot be used, and adds the reason to `mistakes`.
 pub fn survey(file: &Located, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
     let reason = match Survey::of(Path::new(&file.text)) {
         Ok(survey) if survey.frames > 0 => return Some(survey),
@@ -79,8 +79,8 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Repeats the whole capture until `end`, at least once. The flows get labels with numbers from
-    /// `number` on.
+    /// Repeats the whole capture until `end`, but at least once. The labels of its flows have
+    /// numbers from `number` on.
     pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
         let period = self.period();
         let loops = end.0.div_ceil(period).max(1);
@@ -131,13 +131,13 @@ impl Survey {
         (Arc::new(line), labels)
     }
 
-    /// Mean rate, with frames counted without FCS.
+    /// Mean rate in octets per second, without FCS.
     pub fn octets_per_second(&self) -> f64 {
         self.octets as f64 * 1e9 / self.period() as f64
     }
 
-    /// Time from the start of one loop to the next: the span plus one mean gap after the last
-    /// frame.
+    /// Time from the start of one loop to the start of the next: the span of the capture, plus one
+    /// mean gap after the last frame.
     fn period(&self) -> u64 {
         let span = self.last - self.first;
         (span + span / self.frames.saturating_sub(1).max(1)).max(1_000_000)
@@ -150,10 +150,10 @@ fn flow(frame: &[u8]) -> Option<FlowKey> {
     key.is_ip().then_some(key)
 }
 
-/// Reads the capture repeatedly.
+/// Reads the capture again and again.
 struct Loops {
     path: PathBuf,
-    /// Key of the first frame of each flow, by the key that both directions share.
+    /// Key of the first frame of each flow, by the key that is the same for both directions.
     first_keys: Arc<HashMap<FlowKey, FlowKey>>,
     reader: Option<CaptureReader<File>>,
     nth: u64,
@@ -174,8 +174,8 @@ impl Iterator for Loops {
             if self.reader.is_none() {
                 self.reader = Some(CaptureReader::open(&self.path).ok()?);
             }
-            // The survey has read it to its end. If it has become unreadable since, the loop ends
-            // here.
+            // The survey has read the capture to its end. If it has become unreadable since then,
+            // the loop ends here.
             let Some(packet) = self.reader.as_mut()?.next().ok().flatten() else {
                 self.reader = None;
                 self.nth += 1;

@@ -1,5 +1,5 @@
-//! Attacks and background as a single capture, generated while it is read: frames in order of
-//! time. The memory used does not grow with their number.
+//! Attacks and background as a single capture with frames in order of time. It is generated while
+//! it is read, so the memory used does not grow with the number of frames.
 
 use std::{
     cmp::Reverse,
@@ -18,12 +18,12 @@ use squall_units::Nanos;
 pub struct Timed {
     pub at: Nanos,
     pub from: End,
-    /// Without FCS.
+    /// Octets without FCS.
     pub octets: Vec<u8>,
 }
 
 impl Timed {
-    /// `begin` is the start of the attack that the frame belongs to.
+    /// `begin` is the start of the attack to which the frame belongs.
     pub fn of(frame: wire::Frame, begin: Nanos) -> Self {
         Timed {
             at: Nanos(begin.0.saturating_add(frame.at.0)),
@@ -36,13 +36,13 @@ impl Timed {
 /// Frames in order of time, generated while they are read.
 pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
 
-/// A sequence of items that each have a duration and may overlap: attacks in quick succession,
+/// A sequence of items that have a duration and may overlap: attacks in quick succession, or
 /// conversations of a template.
 pub trait Overlapping {
-    /// Lower bound for the start of the `nth` and all later items. `None` after the last.
+    /// Lower bound for the start of item `nth` and of all later items. `None` after the last item.
     fn earliest(&self, nth: usize) -> Option<Nanos>;
 
-    /// The frames of the `nth` item in order of time. `None` after the last.
+    /// The frames of item `nth` in order of time. `None` after the last item.
     fn frames(&self, nth: usize) -> Option<Vec<Timed>>;
 }
 
@@ -50,7 +50,8 @@ pub trait Overlapping {
 pub struct Frames<O> {
     made: O,
     next: usize,
-    /// Frames of items that have started, by time, index of the item, and index within it.
+    /// Frames of items that have started, ordered by time, index of the item, and index within the
+    /// item.
     pending: BinaryHeap<Reverse<(Nanos, usize, usize, Timed)>>,
 }
 
@@ -79,13 +80,13 @@ impl<O: Overlapping> Iterator for Frames<O> {
     }
 }
 
-/// The inputs for the attacks of one section.
+/// Everything that is needed to make the attacks of one section.
 #[derive(Clone)]
 pub struct Made {
     pub rules: Arc<RuleSet>,
     pub suite: Arc<Suite>,
     pub wire: wire::Settings,
-    /// Selects the attacks to be sent as frames.
+    /// Selects the attacks that are sent as frames.
     pub which: fn(&squall_attacks::suite::Attack) -> bool,
 }
 
@@ -99,13 +100,13 @@ impl Overlapping for Made {
         if !(self.which)(attack) {
             return Some(Vec::new());
         }
-        // Attacks that cannot be written were counted when labels were made.
+        // Attacks that cannot be written were already counted when the labels were made.
         let (frames, _) = attack.frames(&self.rules, &self.wire).unwrap_or_default();
         Some(frames.into_iter().map(|frame| Timed::of(frame, attack.begin)).collect())
     }
 }
 
-/// Several timelines merged into one.
+/// Several timelines, merged into one.
 pub struct Merged {
     lines: Vec<std::iter::Peekable<Timeline>>,
 }
@@ -130,7 +131,7 @@ impl Iterator for Merged {
     }
 }
 
-/// A timeline as a pcap file with nanosecond timestamps.
+/// A timeline, read as a pcap file with nanosecond timestamps.
 pub struct Capture<I> {
     frames: I,
     buffer: Vec<u8>,

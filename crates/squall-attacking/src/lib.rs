@@ -1,6 +1,6 @@
-//! The attacks of a profile. Rules are read and solved ([`squall_attacks`]); attacks are placed in
-//! time and on hosts ([`prepare`]). They become a capture that is generated while it is sent
-//! ([`Prepared::replaying`]) or, in a live run, conversations for Squall's own TCP and UDP
+//! The attacks of a profile. Rules are read and solved ([`squall_attacks`]), and attacks get times
+//! and hosts ([`prepare`]). They become a capture that is generated while it is sent
+//! ([`Prepared::replaying`]) or, in a live run, conversations on Squall's own TCP and UDP
 //! ([`Live`]). Frames that arrive at a second port are compared with those sent
 //! ([`PassageChecker`]).
 //!
@@ -53,16 +53,16 @@ pub use live::Live;
 pub use passage::PassageChecker;
 pub use templates::list_templates;
 
-/// Errors, by their cause: the user or the machine.
+/// Errors, divided by cause: the user or the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user: errors in the profile, each with its position.
+    /// Errors in the profile, each with its position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// An error of the user without a position in the profile.
+    /// An error of the user that has no position in the profile.
     #[error("{0}")]
     Usage(String),
-    /// The machine: a file that cannot be read or written.
+    /// An error of the machine, such as a file that cannot be read or written.
     #[error("{0}")]
     Environment(String),
 }
@@ -76,7 +76,7 @@ impl From<Cannot> for Error {
     }
 }
 
-/// MAC addresses of clients and servers. By these a replay decides whether a frame leaves on the
+/// MAC addresses of clients and servers. A replay uses them to decide whether a frame leaves on the
 /// first or the second port.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -84,22 +84,23 @@ const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// Attacks that are ready to be sent.
 #[derive(Clone)]
 pub struct Prepared {
-    /// The port of the clients, and of the servers unless they have `port2`, as an index in
+    /// The port of the clients, and also of the servers unless they have `port2`. An index in
     /// [`Profile::ports`].
     pub port: usize,
     pub port2: Option<usize>,
-    /// In the order of the profile, then by start; times count from the start of the run.
+    /// Labels in the order of the profile, and then of start times. Times count from the start of
+    /// the run.
     pub labels: Arc<Vec<Label>>,
     pub reports: Vec<AttackReport>,
-    /// The rules of each attack section and their outcomes.
+    /// For each attack section, its rules and their outcomes.
     solved: Vec<Option<SolvedRules>>,
-    /// Attacks sent as frames: one replay for each attack section of the profile.
+    /// Attacks sent as frames, with one replay per attack section of the profile.
     replays: Vec<AttackReplay>,
-    /// Ports that send frames: the port of the clients, then that of the servers.
+    /// Ports on which frames are sent: the port of the clients, then that of the servers.
     pub ways: Vec<usize>,
     /// Attacks played by Squall's own TCP and UDP.
     pub live: Option<Live>,
-    /// The frames expected at both ports. Used only with two ports.
+    /// The frames expected at both ports. Used only if there are two ports.
     sent: Arc<passage::Sent>,
 }
 
@@ -118,17 +119,17 @@ struct AttackReplay {
     name: String,
     waits: bool,
     lines: Vec<Line>,
-    /// Range of indices of its labels, including those of attacks played live.
+    /// Range of the indices of its labels, including those of attacks that are played live.
     labels: Range<usize>,
 }
 
-/// Rules, the outcomes of the chosen ones, and the engine that they are solved for.
+/// The rules, the outcomes of the chosen ones, and the engine for which they are solved.
 type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, EngineVersion);
 
-/// Starts a timeline from its beginning at each call.
+/// Creates a timeline that starts from its beginning, at each call.
 pub type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
 
-/// Called with the number of rules done and the total. Returns whether to continue.
+/// Called with the number of rules that are done, and the total. Returns whether to continue.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 
 /// The result of one `[[attack]]`.
@@ -137,21 +138,21 @@ struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
-    /// How many attack numbers the section uses, including the attacks of other parts.
+    /// Number of attack numbers that the section uses, including those of attacks in other parts.
     numbers: u64,
     lines: Vec<Line>,
     /// In a live run, the attacks that are played as conversations.
     live: Vec<Line>,
 }
 
-/// Reads, solves and places the attacks of `profile`, and keeps those of `part`. `None` if it has
-/// no attacks. A live attack belongs to the part that owns its client's address, all others to a
-/// part by their number; a background belongs to the first part.
+/// Reads, solves and schedules the attacks of `profile`, and keeps those that belong to `part`.
+/// Returns `None` if there are no attacks. A live attack belongs to the part that owns its client's
+/// address, any other attack to a part by its number, and a background to the first part.
 ///
 /// # Errors
 ///
-/// [`Error::Input`] with all errors in the profile; [`Error::Environment`] for unreadable
-/// files; [`Error::Usage`] if `progress` asked to stop.
+/// [`Error::Input`] with all errors in the profile; [`Error::Environment`] if a file cannot be
+/// read; [`Error::Usage`] if `progress` returned false.
 pub fn prepare(
     profile: &Profile,
     part: Division,
@@ -216,7 +217,7 @@ pub fn prepare(
             section.lines.push(line);
             section.labels.extend(benign);
         }
-        // Attack numbers are unique within a run.
+        // Attack numbers must be unique within a run.
         let before = numbers;
         numbers += section.numbers;
         let first_label = labels.len();
@@ -228,8 +229,8 @@ pub fn prepare(
         );
         section.lines.retain(|line| line().next().is_some());
         let awaited = spec.after.is_some() || is_awaited(profile, &spec.name);
-        // A section without frames becomes a replay that ends at once, so that streams that wait
-        // for it can start.
+        // A section without frames becomes a replay that ends at once, so that the streams that
+        // wait for it can start.
         if !section.lines.is_empty() || awaited {
             prepared.replays.push(AttackReplay {
                 name: spec.name.clone(),
@@ -335,8 +336,8 @@ fn from_rules(
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
         let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
-        // The evaluator examines the frames as sent, since evasions change the frames that the
-        // solver had examined.
+        // The evaluator must examine the frames as sent, because evasions change the frames that
+        // the solver examined.
         let made = in_parallel(&some, |attack| {
             let (frames, mut labels) = attack.frames(&rules, &wire)?;
             let holds = examiner.correct(attack, &frames, &mut labels);
@@ -388,8 +389,8 @@ fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
     );
 }
 
-/// The order of the attacks, with all settings but the pace: a pace by share depends on the size of
-/// the attacks found.
+/// The order of the attacks, with all settings except the pace, because a pace by share depends on
+/// the size of the attacks that are found.
 fn order(profile: &Profile, spec: &Attack, hosts: solve::Hosts) -> Order {
     Order {
         samples: spec.samples,
@@ -409,7 +410,7 @@ fn order(profile: &Profile, spec: &Attack, hosts: solve::Hosts) -> Order {
     }
 }
 
-/// Mean octets of the attacks that can be written as frames.
+/// Mean size in octets of those attacks that can be written as frames.
 fn mean_octets(suite: &suite::Suite, rules: &RuleSet, wire: &wire::Settings) -> f64 {
     let all: usize = suite
         .attacks
@@ -427,7 +428,8 @@ struct Examined {
     kept: Vec<suite::Attack>,
 }
 
-/// Frames, labels, and whether the rule matches, or for a near miss does not match.
+/// Frames, labels, and whether the attack is as intended: the rule matches or, for a near miss,
+/// does not.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
 
 impl Examined {
@@ -466,11 +468,11 @@ impl Examined {
     }
 }
 
-/// Attacks examined at once, which bounds the memory for their frames.
+/// Number of attacks to examine at once. Bounds the memory for their frames.
 const EXAMINED_AT_ONCE: usize = 1024;
 
-/// Applies `of` to all elements on all CPUs and keeps their order. `None` for an element whose call
-/// panicked.
+/// Applies `of` to all elements, using all CPUs, and keeps their order. An element is `None` if its
+/// call panicked.
 fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = all.len().div_ceil(threads).max(1);
@@ -504,7 +506,8 @@ fn solve_all(
                     let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
-                    // A panic is a defect in the solver. The other rules must still be played.
+                    // A panic is a defect in the solver. The other rules must be played
+                    // nevertheless.
                     let solved = catch_unwind(AssertUnwindSafe(|| {
                         suite::solve(rules, &solver, rule, order)
                     }));
@@ -570,10 +573,10 @@ fn attack_report(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Attack
     report
 }
 
-/// Maximum number of problems listed.
+/// Maximum number of problems to list.
 const MAX_NAMED: usize = 20;
 
-/// Converts `NoSetter` to `no_setter`, the form used in reports.
+/// Converts `NoSetter` to `no_setter`, as in reports.
 fn snake(name: impl std::fmt::Debug) -> String {
     let name = format!("{name:?}");
     let mut text = String::with_capacity(name.len() + 4);
@@ -586,7 +589,7 @@ fn snake(name: impl std::fmt::Debug) -> String {
     text
 }
 
-/// The text of `--evasions`.
+/// The output of `--evasions`.
 pub fn list_evasions() -> String {
     let mut text = String::new();
     for help in EVASIONS {
@@ -609,10 +612,11 @@ pub fn list_evasions() -> String {
 }
 
 impl Prepared {
-    /// Determines the ports that send frames, and the start time of captures written there.
+    /// Sets the ports on which frames are sent, and the start time of captures that are written
+    /// there.
     pub fn settle(&mut self, ports: &mut [squall_profile::Port]) {
         self.ways = [self.port].into_iter().chain(self.port2).collect();
-        // Readers of a capture would take times near 1970 for an error.
+        // Programs that read a capture would take times near 1970 for an error.
         for &port in &self.ways {
             let address = &mut ports[port].address;
             if address.starts_with("pcap:")
@@ -624,7 +628,7 @@ impl Prepared {
         }
     }
 
-    /// All attacks sent as frames, as replays named after their attacks.
+    /// All attacks that are sent as frames, as replays with the names of the attacks.
     pub fn replaying(&self) -> Vec<PlanReplay> {
         let of = |attack: &AttackReplay| PlanReplay {
             waits: attack.waits,
@@ -650,13 +654,13 @@ impl Prepared {
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// Replaces the planned times in labels by departure times. `at` maps an attack's name and a
-    /// planned time to the departure time; it returns `None` if the frame was not sent.
+    /// Replaces planned times in the labels by departure times. `at` maps the name of an attack and
+    /// a planned time to the departure time, or returns `None` if the frame was not sent.
     #[must_use]
     pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
         let mut left = self.clone();
         let labels = Arc::make_mut(&mut left.labels);
-        // Live conversations have their own schedule.
+        // Live conversations have a schedule of their own.
         let live = self.live.as_ref().map(Live::labeled).unwrap_or_default();
         for attack in &self.replays {
             for i in attack.labels.clone().filter(|i| !live.contains(i)) {
@@ -668,12 +672,12 @@ impl Prepared {
         left
     }
 
-    /// The live attack section of `profile`, which has the networks of the conversations.
+    /// The live attack section in `profile`. It contains the networks of the conversations.
     pub fn speaker<'a>(&self, profile: &'a Profile) -> Option<&'a Attack> {
         profile.attacks.iter().find(|attack| self.live.is_some() && attack.live)
     }
 
-    /// The live attack section, like [`Prepared::speaker`], with its conversations.
+    /// As [`Prepared::speaker`], but with the conversations.
     pub fn live_flows<'a>(&self, profile: &'a Profile) -> Option<LiveFlows<'a>> {
         let (attack, live) = self.speaker(profile).zip(self.live.as_ref())?;
         Some(LiveFlows { flows: Live::flows(attack), attack, import: (*live.import).clone() })
@@ -684,7 +688,7 @@ impl Prepared {
         self.reports.iter().map(squall_report::render::one_attack).collect()
     }
 
-    /// One line for each rule with its outcome, then one for each line that is not a rule.
+    /// One line per rule with its outcome, followed by one line per line that is not a rule.
     pub fn list(&self) -> String {
         let sections = self.solved.iter().zip(&self.reports);
         let lists = sections.filter_map(|(solved, report)| {
@@ -732,20 +736,20 @@ impl Prepared {
         text
     }
 
-    /// All frames in order of time.
+    /// All frames in order of departure.
     pub fn timeline(&self) -> impl Iterator<Item = Timed> + use<> {
         Merged::new(self.replays.iter().flat_map(|of| &of.lines).map(|line| line()).collect())
     }
 
-    /// Attaches taps to both ports. `None` if there is only one port or one of them does not
-    /// receive.
+    /// Attaches taps to both ports. Returns `None` if there is only one port, or if one of them
+    /// does not receive.
     pub fn listen(
         &self,
         take: &mut [Take],
         receives: impl Fn(usize) -> bool,
     ) -> Option<PassageChecker> {
         let [clients, servers] = self.ways[..] else { return None };
-        // A run may omit the prepared frames.
+        // The run may have omitted the prepared frames.
         if self.replays.is_empty()
             || self.sent.is_empty()
             || !receives(clients)
@@ -760,9 +764,9 @@ impl Prepared {
         Some(received)
     }
 
-    /// The reports, with the effect of a device between the ports. It follows from the
-    /// conversations `played` until `end` that `failed` or were `served`, and from the prepared
-    /// frames that were `received`.
+    /// The reports, with the effect of a device between the ports. It is determined from the
+    /// conversations that were `played` until `end`, those of them that `failed` or were `served`,
+    /// and the prepared frames that were `received`.
     pub fn reports(
         &self,
         played: Option<&PlanFlows>,
@@ -780,7 +784,7 @@ impl Prepared {
         if let Some(received) = received {
             passages.add_frames(received, &self.labels, end);
         }
-        // The passages of all attack sections are counted together.
+        // Passages are counted for all attack sections together.
         if let Some(report) = reports.first_mut().filter(|_| whole) {
             report.passage = passages.report();
         }
@@ -789,7 +793,7 @@ impl Prepared {
 
     /// Labels of attacks that started before `end`. An attack cut short need not raise an alert.
     pub fn sent_until(&self, end: Nanos) -> Vec<Label> {
-        // Without frames, only live attacks count.
+        // If the run sent no frames, only live attacks count.
         let live = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labeled);
         let leaves = |i: &usize| live.as_ref().is_none_or(|live| live.contains(i));
         let started = (0..self.labels.len())
@@ -797,7 +801,7 @@ impl Prepared {
             .map(|i| &self.labels[i])
             .filter(|label| label.begin <= end);
         let mut labels: Vec<Label> = started.cloned().collect();
-        // A live answer may come later than planned.
+        // In a live run, an answer may arrive later than planned.
         let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
         for label in labels.iter_mut().filter(|label| label.end > late) {
             label.alerts = 0;
@@ -868,12 +872,12 @@ fn protocol_name(protocol: Protocol) -> String {
     }
 }
 
-/// Later than the end of any run.
+/// A time after the end of any run.
 const NEVER: Nanos = Nanos(u64::MAX);
 /// Start time of captures with attacks: 2023-11-14.
 const EPOCH_S: u64 = 1_700_000_000;
 
-/// A file for labels. Created before the run, so that an unwritable path fails early.
+/// A file for labels. Created before the run, so that a path that cannot be written fails early.
 pub struct LabelFile {
     name: String,
     file: File,

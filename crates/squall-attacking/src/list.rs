@@ -6,7 +6,7 @@ use squall_attacks::suite::Outcome;
 use squall_report::report::attack::AttackReport;
 use squall_rules::RuleSet;
 
-/// One line with the outcome for each rule.
+/// One line per rule, with its outcome.
 pub fn attack_list(rules: &RuleSet, outcomes: &[Outcome], report: &AttackReport) -> String {
     let mut text = String::new();
     let mut unsolved = report.unsolved_rules.iter();

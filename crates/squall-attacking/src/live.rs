@@ -22,16 +22,16 @@ use crate::{
     passage::{Passage, PassageChecker},
 };
 
-/// The conversations and the label of each.
+/// The conversations, and the label for each.
 #[derive(Clone, Debug)]
 pub struct Live {
     pub(crate) import: Arc<Import>,
-    /// Index of the label, by the conversation's number in `import`.
+    /// Index of the label for each conversation, by its number in `import`.
     labels: Arc<Vec<Option<usize>>>,
 }
 
-/// Whether TCP or UDP sockets can play the attack as well as prepared frames can: the rule tests no
-/// headers, and the client starts.
+/// Whether TCP or UDP sockets can play the attack as well as prepared frames can. They can if the
+/// rule tests no headers, and the client starts.
 pub(crate) fn is_conversation(attack: &Attack) -> bool {
     is_unicast(attack.ends.client)
         && is_unicast(attack.ends.server)
@@ -43,7 +43,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
             });
             let transport_fits = match exchange.transport {
                 AttackTransport::Tcp => true,
-                // Longer datagrams would be fragmented, and the stack does not reassemble
+                // Longer datagrams would be fragmented, but the stack does not reassemble
                 // fragments.
                 AttackTransport::Udp => {
                     exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
@@ -55,7 +55,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
         })
 }
 
-/// Longest UDP payload in an IPv6 packet of 1500 octets: 1500 - 40 - 8.
+/// Maximum UDP payload in an IPv6 packet of 1500 octets: 1500 - 40 - 8.
 const MAX_DATAGRAM: usize = 1452;
 
 /// Whether the address is that of a single host.
@@ -100,7 +100,7 @@ impl Live {
         self.labels.iter().flatten().copied().collect()
     }
 
-    /// The flows section that would play the conversations if they came from a capture.
+    /// The flows section that would play the conversations if they were those of a capture.
     pub(crate) fn flows(spec: &AttackSpec) -> Flows {
         Flows {
             replay: Some(Conversations {
@@ -117,8 +117,8 @@ impl Live {
         }
     }
 
-    /// The passage of each conversation that started by `end`. Numbers in `script` are those of
-    /// the import, from 1.
+    /// The effect of the device on each conversation that started by `end`. Numbers in `script` are
+    /// those in the import, from 1.
     pub(crate) fn passage(
         &self,
         labels: &[Label],
@@ -151,7 +151,7 @@ impl Live {
                 continue;
             }
             // A client that sends datagrams without waiting for an answer cannot know whether they
-            // arrived; the server does.
+            // arrived, but the server can.
             let is_lost = || label.protocol == UDP && !served.has(played);
             let blocked = match first.get(&played) {
                 Some(failed) => Some(failed.failure.name()),
@@ -165,11 +165,11 @@ impl Live {
 
 const UDP: u8 = 17;
 
-/// Why an attack counts as blocked when octets are missing: none, or not all, arrived.
+/// Reasons why an attack counts as blocked if octets are missing: none arrived, or not all did.
 const NOT_RECEIVED: &str = "not_received";
 const PARTLY_RECEIVED: &str = "partly_received";
 
-/// The passages of all attacks.
+/// The effects of a device on all attacks.
 #[derive(Default)]
 pub(crate) struct Passages {
     report: PassageReport,
@@ -177,7 +177,7 @@ pub(crate) struct Passages {
 }
 
 impl Passages {
-    /// Counts an attack. `blocked` is the reason if the attack did not pass.
+    /// Counts an attack. If it did not pass, `blocked` has the reason.
     fn add(&mut self, label: &Label, blocked: Option<&str>) {
         let report = &mut self.report;
         let rule = self.rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {

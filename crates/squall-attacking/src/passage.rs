@@ -2,8 +2,8 @@
 //! two ports.
 //!
 //! Receive queues count frames and payload octets for each direction of each attack. A device may
-//! reassemble fragments, fragment packets, or translate the sender's address (NAT). So an attack is
-//! also found by its pair of addresses or by its receiver, if no other attack shares them.
+//! reassemble fragments, fragment packets, or translate the sender's address (NAT), so an attack is
+//! also identified by its pair of addresses or by its receiver, if no other attack shares them.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -13,7 +13,8 @@ use squall_measure::flow::{Fragment, Headers, Link, protocol};
 use squall_port::RxBatch;
 use squall_units::Nanos;
 
-/// Protocol and endpoints of a direction. Ports are 0 in fragments, since only the first has them.
+/// Protocol and endpoints of one direction. Ports are 0 for fragments, because only the first
+/// fragment has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flow {
     protocol: u8,
@@ -21,13 +22,13 @@ struct Flow {
     destination: (IpAddr, u16),
 }
 
-/// Frames and payloads sent or received.
+/// Counts of frames and payload, sent or received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub frames: u64,
     /// Octets of payload.
     pub octets: u64,
-    /// Sum of the payloads' hashes, which does not depend on the order of frames.
+    /// Sum of the payloads' hashes, which is independent of the order of frames.
     digest: u64,
 }
 
@@ -39,7 +40,7 @@ impl Tally {
     }
 }
 
-/// Parses a frame into its flow and a tally for this frame alone. `None` if it is not IP.
+/// Parses a frame. Returns its flow, and a tally for this frame alone. `None` if it is not IP.
 fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     let mut headers = Headers::parse(octets, Link::Ethernet);
     let mut octets = octets;
@@ -57,7 +58,7 @@ fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
         destination: (key.dst_ip()?, port(key.dst_port)),
     };
     let (transport, end) = (headers.transport as usize, headers.end as usize);
-    // Skip the transport header, even if a fragment boundary cuts it.
+    // Skip the transport header, even if a fragment boundary is within it.
     let from = match (key.protocol, whole) {
         (protocol::TCP | protocol::UDP, true) => headers.payload as usize,
         (protocol::ICMP | protocol::ICMPV6, true) => transport + 8,
@@ -72,7 +73,7 @@ fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
     Some((flow, Tally { frames: 1, octets: payload.len() as u64, digest }))
 }
 
-/// Offset of a fragment in its packet. For IPv6, only whether the fragment is the first is known.
+/// Offset of a fragment in its packet. For IPv6, it is only known whether it is the first fragment.
 fn offset(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize + 6;
     match (headers.key.version, octets.get(at..at + 2)) {
@@ -93,8 +94,8 @@ fn hash(octets: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     places: HashMap<Flow, u32>,
-    /// The only attack's flow with this protocol and address pair, or with this protocol and
-    /// receiver. `None` if several attacks share them.
+    /// The flow with this protocol and pair of addresses, or with this protocol and receiver, if it
+    /// belongs to a single attack. `None` if several attacks share them.
     pairs: HashMap<(u8, IpAddr, IpAddr), Option<u32>>,
     receivers: HashMap<(u8, IpAddr), Option<u32>>,
     flows: Vec<SentFlow>,
@@ -113,7 +114,7 @@ struct SentFlow {
 /// An attack that was sent as frames.
 #[derive(Clone, Debug)]
 struct Framed {
-    /// Index of its last label, which names the rule.
+    /// Index of its last label, which has the rule.
     label: usize,
     flows: Vec<u32>,
 }
@@ -196,7 +197,7 @@ impl PassageChecker {
         PassageChecker { sent, tallies: Tallies::default() }
     }
 
-    /// Makes sinks for the port opposite to `from`.
+    /// Makes sinks for the port opposite to that of `from`.
     pub(crate) fn sinks(&self, from: End) -> MakeSink {
         let sent = self.sent.clone();
         Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
@@ -217,7 +218,7 @@ impl PassageChecker {
         self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
-    /// The attacks that ended by `end`, each with its passage.
+    /// The attacks that ended by `end`, each with the effect of the device on it.
     pub(crate) fn attacks<'a>(
         &'a self,
         labels: &'a [Label],
@@ -232,7 +233,7 @@ impl PassageChecker {
             .map(|framed| (&labels[framed.label], self.passage(&framed.flows)))
     }
 
-    /// Compares octets of payload, or frames if no payload was sent. Each direction is judged
+    /// Compares the octets of payload or, if no payload was sent, the frames. Judges each direction
     /// separately.
     fn passage(&self, flows: &[u32]) -> Passage {
         let mut both =
@@ -337,7 +338,7 @@ mod tests {
         PassageChecker::of(Arc::new(all))
     }
 
-    /// Delivers `frames` as a device would: each at the port opposite to its sender.
+    /// Delivers `frames` like a device: each at the port opposite to its sender's.
     fn arrive(received: &mut PassageChecker, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
             let mut listener = Listener::new(received.sent.clone(), from);
@@ -364,7 +365,7 @@ mod tests {
         let mut other = sent.clone();
         *other[0].octets.last_mut().unwrap() ^= 1;
         assert_eq!(passage(&other), Passage::Altered);
-        // Frames that return to the sending port have not passed.
+        // Frames that return to the port on which they were sent have not passed.
         let back: Vec<_> =
             sent.iter().map(|f| wire::Frame { from: f.from.other(), ..f.clone() }).collect();
         assert_eq!(passage(&back), Passage::Nothing);

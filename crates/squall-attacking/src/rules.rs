@@ -1,4 +1,4 @@
-//! Compiles the rule settings of a profile: files, variables, selection, hosts.
+//! Compiles the rule settings in a profile: files, variables, selection, hosts.
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -11,12 +11,12 @@ use squall_units::Cannot;
 
 use crate::Error;
 
-/// Reads the rules of all files. With `engine`, only those that it loads. `None` if there are
-/// errors, which are in `mistakes`.
+/// Reads the rules in all files. If `engine` is given, only those that it loads. Returns `None` if
+/// there are errors, which are added to `mistakes`.
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] for a missing file, [`Error::Environment`] for an unreadable one.
+/// [`Error::Usage`] if a file is missing, [`Error::Environment`] if it cannot be read.
 pub fn read(
     of: &AttackRules,
     engine: Option<EngineVersion>,
@@ -55,7 +55,7 @@ pub fn problem_line(rules: &RuleSet, problem: &Problem) -> String {
     format!("{}:{}{column}{sid}  {}", file.unwrap_or_default(), problem.place.line, problem.text)
 }
 
-/// The selection of rules. `None` if there are errors, which are in `mistakes`.
+/// The selection of rules. Returns `None` if there are errors, which are added to `mistakes`.
 pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
     let mut sids = (!of.sids.is_empty()).then(Numbers::none);
     let mut understood = true;
@@ -100,7 +100,8 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
     understood.then(|| Choice { sids, classtypes: classtypes.collect(), msg })
 }
 
-/// The hosts for attackers and targets. `None` if there are errors, which are in `mistakes`.
+/// The hosts for attackers and targets. Returns `None` if there are errors, which are added to
+/// `mistakes`.
 pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
     let mut of = |texts: &[Located]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
@@ -111,8 +112,8 @@ pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
     Some(Hosts { inside: of(&spec.inside)?, outside: of(&spec.outside)?, family: spec.family })
 }
 
-/// Parses lists of addresses, networks and ranges. Each range keeps its source text. `None` if
-/// there are errors, which are in `mistakes`.
+/// Parses lists of addresses, networks and ranges. Each range keeps its source text. Returns `None`
+/// if there are errors, which are added to `mistakes`.
 pub fn ranges<'a>(
     values: &'a [Located],
     mistakes: &mut Mistakes<'_>,
@@ -132,12 +133,13 @@ pub fn ranges<'a>(
     Some(all)
 }
 
-/// The evasions that vary messages, as opposed to packets.
+/// The evasions that change messages, as opposed to those that change packets.
 pub fn variants(spec: &Attack) -> Vec<Variant> {
     spec.evasion.iter().filter_map(variant).collect()
 }
 
-/// All variants. `MixedCase` is not in [`Variant::ALL`], since it can lose the match.
+/// All variants. `MixedCase` is not in [`Variant::ALL`], because the rule may no longer match with
+/// it.
 pub fn all_variants() -> impl Iterator<Item = Variant> {
     Variant::ALL.iter().copied().chain([Variant::MixedCase])
 }
@@ -146,7 +148,8 @@ fn variant(spec: &Located) -> Option<Variant> {
     all_variants().find(|variant| variant.name() == spec.text.trim())
 }
 
-/// Settings for making frames. `None` if there are errors, which are in `mistakes`.
+/// The settings with which frames are made. Returns `None` if there are errors, which are added to
+/// `mistakes`.
 pub fn wire(
     profile: &Profile,
     spec: &Attack,
@@ -159,7 +162,7 @@ pub fn wire(
     }
     for evasion in &spec.evasion {
         match evasion.text.parse::<Evasion>() {
-            // Variants are applied to messages, before there are packets.
+            // Variants are applied to messages, before packets are made.
             _ if variant(evasion).is_some() => {}
             Ok(evasion) => settings.evasions.push(evasion),
             Err(error) => mistakes.note(

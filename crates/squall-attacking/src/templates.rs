@@ -13,8 +13,8 @@ use crate::{
     CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, SentRecorder, Timed, Timeline, rules,
 };
 
-/// Bound on the addresses of all ranges. Each conversation has a label, so a scan of more than a
-/// /16 would fill memory and reports.
+/// Maximum number of addresses in all ranges. Each conversation has a label, so a scan of more than
+/// a /16 would fill memory and reports.
 const MAX_HOSTS: usize = 65_536;
 
 pub(crate) fn section(
@@ -109,7 +109,8 @@ fn parameters(
     let inside = hosts(&spec.inside, mistakes)?
         .unwrap_or_else(|| usual("10.129.0.1", "fd51:7561:6c6c:1::1"));
     // Clients are outside hosts, with two exceptions: a beacon reports from inside to an outside
-    // server, and the clients of an amplification are the victims, which outside servers flood.
+    // server, and the clients in an amplification attack are the victims, which outside servers
+    // flood.
     let from_inside = template.class == Class::Beacon || template.name == "dns-amplification";
     (parameters.clients, parameters.servers) =
         if from_inside { (inside, outside) } else { (outside, inside) };
@@ -167,7 +168,7 @@ const OPTIONS: [(&str, &str); 7] = [
     ("payload", "octets of payload of a flood"),
 ];
 
-/// The text of `--templates`.
+/// The output of `--templates`.
 pub fn list_templates() -> String {
     let mut text = String::new();
     for template in templates() {
@@ -180,7 +181,7 @@ pub fn list_templates() -> String {
     text
 }
 
-/// All addresses in the ranges of `value`. The inner `None` means that no hosts are given.
+/// All addresses in the ranges of `value`. The inner option is `None` if no hosts are given.
 fn hosts(value: &[Located], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
     let mut all = Vec::new();
     for (value, range) in rules::ranges(value, mistakes)? {
@@ -230,7 +231,7 @@ struct EventFrames {
     start: Nanos,
     /// No event starts at or after this time.
     end: Nanos,
-    /// There are two ports, distinguished by MAC address.
+    /// Whether there are two ports, between which the MAC addresses decide.
     by_port: bool,
     part: Division,
 }
@@ -252,7 +253,7 @@ impl Overlapping for EventFrames {
         if self.by_port {
             (event.ends.client_mac, event.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
         }
-        // All events were written once for their labels, so errors have been reported.
+        // All events were written once already, to make their labels, so errors have been reported.
         let begin = Nanos(self.start.0.saturating_add(event.at.0));
         if begin >= self.end {
             return Some(Vec::new());

@@ -2,16 +2,16 @@
 
 use std::io::{self, BufRead, Write};
 
-/// Longest record in octets. Anything longer is not a record.
+/// Maximum length of a record in octets. Longer text is an error.
 pub(crate) const MAX_LEN: usize = 1 << 20;
 
-/// Bound on the search for a line end: `/dev/zero` has none.
+/// Maximum number of octets to search for a line end, because `/dev/zero` has none.
 const NO_TEXT: usize = 64 << 20;
 
 /// A syntax error in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
-    /// In characters of the record, from 1.
+    /// Position in the record, in characters from 1.
     pub column: usize,
     pub text: String,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Broken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub text: String,
-    /// In characters, from 1.
+    /// Position in the record, in characters from 1.
     pub column: usize,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken
 
 /// Quotes a field if necessary.
 pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
-    // Blanks at an end too, since some readers trim them.
+    // Also quote blanks at either end, because some readers trim them.
     if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ') {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {
@@ -74,9 +74,9 @@ pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes a record. A field that a spreadsheet would compute gets an apostrophe in front, and so
-/// does a field of apostrophes before such text, so that [`plain`] can remove one. Messages of
-/// rules are untrusted, and a formula can read files and send data.
+/// Writes a record. Puts an apostrophe before a field that a spreadsheet would take for a formula,
+/// because messages of rules are untrusted, and a formula can read files and send data. Also puts
+/// one before apostrophes that precede such text, so that [`plain`] can remove exactly one.
 pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     for (i, field) in fields.iter().enumerate() {
         let guard = if is_computed(field.trim_start_matches('\'')) { "'" } else { "" };
@@ -93,7 +93,7 @@ pub(crate) fn plain(field: &str) -> &str {
     }
 }
 
-/// Whether a spreadsheet would take the field for a formula. Numbers are safe.
+/// Whether a spreadsheet would take the field for a formula. Numbers are harmless.
 fn is_computed(field: &str) -> bool {
     field.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
         && field.parse::<f64>().is_err()
@@ -107,7 +107,7 @@ pub(crate) struct Lines<R> {
     octets: Vec<u8>,
 }
 
-/// Why a line could not be read.
+/// The reason why a line could not be read.
 #[derive(Debug)]
 pub(crate) enum NoLine {
     Input(io::Error),
@@ -120,7 +120,7 @@ impl<R: BufRead> Lines<R> {
         Lines { input, line: 0, octets: vec![] }
     }
 
-    /// The next line. `None` at the end.
+    /// The next line. `None` at the end of the input.
     pub fn next(&mut self) -> Option<Result<&str, NoLine>> {
         self.octets.clear();
         match self.append() {
@@ -130,8 +130,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next record, which may contain line ends within quotes. `None` at the end. Sets `line`
-    /// to the record's last line.
+    /// The next record, which may contain line ends within quotes. `None` at the end of the input.
+    /// Sets `line` to the last line of the record.
     pub fn record(&mut self) -> Option<Result<&str, NoLine>> {
         self.octets.clear();
         let (mut seen, mut open) = (0, false);
@@ -151,7 +151,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Removes a carriage return at the end. Within quotes it belongs to the field.
+    /// Removes a carriage return at the end of the line. Within quotes, it belongs to the field.
     fn text(&mut self) -> Result<&str, NoLine> {
         if self.octets.last() == Some(&b'\r') {
             self.octets.pop();
@@ -160,7 +160,7 @@ impl<R: BufRead> Lines<R> {
             .map_err(|_| NoLine::Unreadable("found octets that are not UTF-8"))
     }
 
-    /// Appends the next line. Returns false at the end.
+    /// Appends the next line. Returns false at the end of the input.
     fn append(&mut self) -> Result<bool, NoLine> {
         let mut any = false;
         let mut too_long = false;

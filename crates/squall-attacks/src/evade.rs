@@ -1,9 +1,9 @@
-//! Evasions: ways to send the same octets so that a detector on the path may see others.
+//! Evasions: ways to send the same octets such that a detector on the path may see different ones.
 //!
 //! They transform segments and packets of a finished conversation and never change its data. Each
-//! documents its assumption about the receiver; if that holds, sender and receiver agree on the
-//! stream. They can be combined, except those that depend on the order of segments. They apply in
-//! the given order, fragmentation last.
+//! documents its assumption about the receiver. If the assumption holds, sender and receiver agree
+//! on the stream. Evasions can be combined, except those that depend on the order of segments. They
+//! apply in the given order, fragmentation last.
 
 use std::{fmt, str::FromStr};
 
@@ -44,7 +44,7 @@ pub struct Help {
     pub description: &'static str,
     /// The assumption about the receiver or the path.
     pub assumes: &'static str,
-    /// The evasion with its default number.
+    /// The evasion with the default value of its number.
     pub usual: Evasion,
 }
 
@@ -243,7 +243,7 @@ impl Evasion {
         }
     }
 
-    /// Whether the number is within its bounds, for values that were not parsed.
+    /// Whether the number is within its bounds. Values that were not parsed may be out of bounds.
     pub(crate) fn is_possible(self) -> bool {
         let Some((argument, n)) = self.help().argument.zip(self.number()) else { return true };
         (argument.least..=argument.most).contains(&n) && n.is_multiple_of(argument.step)
@@ -292,7 +292,8 @@ impl fmt::Display for Evasion {
     }
 }
 
-/// Two evasions that exclude each other, since reordering undoes data sent early.
+/// Two evasions that exclude each other, because reordering undoes the effect of sending data
+/// early.
 pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
     use Evasion::*;
     let ordered =
@@ -307,13 +308,13 @@ pub(crate) fn conflict(evasions: &[Evasion]) -> Option<(Evasion, Evasion)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pieces {
     pub step: usize,
-    /// Octets at the start of the next fragment that a fragment also carries.
+    /// Number of octets from the start of the next fragment that each fragment repeats.
     pub overlap: usize,
     pub reversed: bool,
     pub twice: bool,
 }
 
-/// The settings from the last evasion that concerns fragments.
+/// The settings of the last evasion that concerns fragments.
 pub(crate) fn pieces(evasions: &[Evasion]) -> Option<Pieces> {
     let usual = |n: u16| Pieces { step: n.into(), overlap: 0, reversed: false, twice: false };
     evasions.iter().rev().find_map(|evasion| match *evasion {
@@ -350,7 +351,7 @@ fn is_data(packet: &Packet) -> bool {
         && !packet.payload.is_empty()
 }
 
-/// Sends the segments that one end sends between two acknowledgments from the other.
+/// Sends the segments that one end sends between two acknowledgments by the other.
 fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     if burst.is_empty() {
         return;
@@ -420,7 +421,7 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
     sent[from].pause = pause;
 }
 
-/// A distance outside of any window: windows are at most 2^30 (RFC 7323 §2.3).
+/// A distance beyond any window, because windows are at most 2^30 octets (RFC 7323 §2.3).
 const FAR: u32 = 0x6000_0000;
 
 /// Sends a changed copy before each packet.
@@ -467,7 +468,7 @@ fn halves(packet: &Packet) -> Option<(Packet, Packet)> {
 }
 
 /// `packet` with the last `n` octets of the previous segment in front, if that segment directly
-/// precedes it and may be extended.
+/// precedes it and `packet` may be extended.
 fn with_overlap(before: &Packet, packet: &Packet, n: usize) -> Packet {
     let mut longer = packet.clone();
     if let (Head::Tcp(first), Head::Tcp(segment)) = (&before.head, &mut longer.head)
@@ -481,9 +482,9 @@ fn with_overlap(before: &Packet, packet: &Packet, n: usize) -> Packet {
     longer
 }
 
-/// Makes the timestamp old (RFC 7323 §5: PAWS drops the segment).
+/// Sets the timestamp to an old value (RFC 7323 §5: PAWS drops the segment).
 fn age(options: &mut [u8]) {
-    // The layout of Linux for data segments: NOP, NOP, kind 8, length 10.
+    // Linux's layout in data segments: NOP, NOP, kind 8, length 10.
     if let [1, 1, 8, 10, stamp @ ..] = options
         && let Some(stamp) = stamp.first_chunk_mut::<4>()
     {

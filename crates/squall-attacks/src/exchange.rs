@@ -1,19 +1,19 @@
-//! Conversations before they have addresses, times and frames.
+//! Conversations before addresses, times and frames are assigned.
 
 use std::{fmt, net::IpAddr};
 
 use squall_rules::End;
 
-/// The source of an octet.
+/// The reason why an octet has its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// Arbitrary: another octet would do.
+    /// Arbitrary: another octet would work as well.
     Free,
     /// Required by the protocol.
     Framing,
-    /// Required by an option of the rule: index in [`squall_rules::Rule::options`].
+    /// Required by an option of the rule, an index in [`squall_rules::Rule::options`].
     Option(u16),
-    /// Required by a rule that is played before: index in [`squall_rules::RuleSet::rules`].
+    /// Required by a rule that is played earlier, an index in [`squall_rules::RuleSet::rules`].
     Setter(u32),
 }
 
@@ -21,7 +21,7 @@ pub enum Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Octets {
     bytes: Vec<u8>,
-    /// One for each octet.
+    /// One origin for each octet.
     origins: Vec<Origin>,
 }
 
@@ -93,14 +93,14 @@ impl Octets {
 }
 
 impl<const N: usize> From<&[u8; N]> for Octets {
-    /// The octets are [`Origin::Framing`].
+    /// Creates octets with origin [`Origin::Framing`].
     fn from(bytes: &[u8; N]) -> Self {
         Self::framing(bytes.as_slice())
     }
 }
 
 impl From<&str> for Octets {
-    /// The octets are [`Origin::Framing`].
+    /// Creates octets with origin [`Origin::Framing`].
     fn from(text: &str) -> Self {
         Self::framing(text.as_bytes())
     }
@@ -110,18 +110,19 @@ impl From<&str> for Octets {
 pub enum Transport {
     /// A connection with handshake and close.
     Tcp,
-    /// Segments outside of a connection, with the headers of their [`Shape`]: for rules on flags.
+    /// Segments outside a connection, with the headers in their [`Shape`]. For rules that test
+    /// flags.
     Segments,
     Udp,
-    /// ICMP or ICMPv6, by the IP version.
+    /// ICMP or ICMPv6, depending on the IP version.
     Icmp,
     /// Any IP protocol.
     Ip(u8),
 }
 
 impl Transport {
-    /// The protocol number in an IP header with `address`, whose version decides between ICMP and
-    /// ICMPv6.
+    /// The protocol number in an IP header with `address`, whose IP version decides between ICMP
+    /// and ICMPv6.
     pub fn ip_protocol(self, address: IpAddr) -> u8 {
         match self {
             Transport::Tcp | Transport::Segments => 6,
@@ -151,10 +152,10 @@ pub struct Exchange {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// In order. A TCP turn is sent and acknowledged before the next; other turns are single
-    /// packets.
+    /// Turns in order. A TCP turn is sent and acknowledged before the next one starts; other turns
+    /// are single packets.
     pub turns: Vec<Turn>,
-    /// Client and server have the same address (`sameip`).
+    /// Whether client and server have the same address (`sameip`).
     pub same_address: bool,
     /// The IP version (4 or 6) if the rule requires one.
     pub ip_version: Option<u8>,
@@ -164,7 +165,7 @@ pub struct Exchange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub from: End,
-    /// The payload of TCP and UDP; for ICMP the data after the first eight octets; otherwise the
+    /// The payload for TCP and UDP; for ICMP, the data after the first eight octets; otherwise the
     /// data after the IP header.
     pub octets: Octets,
     pub shape: Shape,
@@ -176,24 +177,24 @@ impl Turn {
     }
 }
 
-/// Header fields of the packets of a turn. `None`: the default.
+/// Header fields for the packets of a turn. `None` means the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     pub ttl: Option<u8>,
     pub tos: Option<u8>,
     /// Identification field of the IP header.
     pub id: Option<u16>,
-    /// Options of the IP header; a multiple of four octets.
+    /// Options of the IP header, a multiple of four octets.
     pub ip_options: Vec<u8>,
     /// More fragments 1, don't fragment 2, reserved 4.
     pub fragment_bits: Option<u8>,
-    /// In units of eight octets.
+    /// Fragment offset in units of eight octets.
     pub fragment_offset: Option<u16>,
     pub flags: Option<u8>,
     pub sequence: Option<u32>,
     pub acknowledgment: Option<u32>,
     pub window: Option<u16>,
-    /// Options of a SYN.
+    /// Options in a SYN.
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
     pub icmp_type: Option<u8>,
@@ -201,7 +202,7 @@ pub struct Shape {
     /// The second and third 16-bit words of the ICMP header.
     pub icmp_id: Option<u16>,
     pub icmp_sequence: Option<u16>,
-    /// The payload is a single segment (`dsize`).
+    /// Whether the payload must be a single segment (`dsize`).
     pub whole: bool,
     /// Idle time before the turn.
     pub pause_ns: u64,

@@ -20,10 +20,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Label {
-    /// Number of the attack in its run, from 0.
+    /// Number of the attack within its run, from 0.
     pub attack: u64,
-    /// Times of the first and last frame, from the start of the run or since 1970, like the
-    /// capture's.
+    /// Times of the first and the last frame. Like the times of the capture, they count from the
+    /// start of the run or from 1970.
     #[serde(rename = "begin_ns", with = "nanoseconds")]
     pub begin: Nanos,
     #[serde(rename = "end_ns", with = "nanoseconds")]
@@ -36,15 +36,16 @@ pub struct Label {
     pub destination: IpAddr,
     pub destination_port: u16,
     pub kind: Kind,
-    /// Generator ID of the rule. 0 with sid 0: not from a rule, such as scans and floods.
+    /// Generator ID of the rule. 0 (together with sid 0) for traffic that has no rule, such as
+    /// scans and floods.
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
     pub msg: String,
-    /// Other rules that must match, such as setters of flowbits that raise alerts.
+    /// Other rules that must match, such as setters of flowbits that raise alerts themselves.
     #[serde(default)]
     pub also: Vec<u32>,
-    /// Number of alerts owed: 0 for near misses and benign traffic.
+    /// Number of alerts owed. 0 for near misses and benign traffic.
     pub alerts: u32,
     pub frames: u32,
     /// Name of the scenario. Empty for an attack from a rule.
@@ -59,7 +60,7 @@ pub struct Label {
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Attack,
-    /// Differs in one octet: its rule must not alert.
+    /// It differs from an attack in one octet, so its rule must not raise an alert.
     NearMiss,
     Benign,
 }
@@ -85,7 +86,7 @@ pub enum Format {
 }
 
 /// Name and content of each CSV column. JSONL has the same names, except that `begin_ns` and
-/// `end_ns` are integers in nanoseconds; `also` is a list.
+/// `end_ns` are integers in nanoseconds, and `also` is a list.
 pub const COLUMNS: [(&str, &str); 18] = [
     ("attack", "Number of the attack in its run, from 0"),
     (
@@ -165,20 +166,20 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Why a line is not a label.
+/// The reason why a line is not a label.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}:{column}: {text}")]
 pub struct Error {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// The text found and the expectation.
+    /// The text that was found, and the expected text.
     pub text: String,
 }
 
-/// Reads labels. Detects the format by the first line. Continues after an error in a line, but not
-/// after an error in the header or in the input.
+/// Reads labels. Detects the format from the first line. Continues after an error in a line, but
+/// not after an error in the header or of the underlying reader.
 pub struct Reader<R> {
     lines: Lines<R>,
     state: State,
@@ -187,7 +188,7 @@ pub struct Reader<R> {
 enum State {
     Begin,
     Jsonl,
-    /// Index in [`COLUMNS`] of each column in the file.
+    /// For each column of the file, its index in [`COLUMNS`].
     Csv(Vec<usize>),
     End,
 }
@@ -203,7 +204,8 @@ impl<R: BufRead> Iterator for Reader<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            // JSON escapes line ends in strings, and the CSV header contains none.
+            // JSON escapes line ends in strings, and a CSV header contains none, so one line is
+            // enough.
             let text = match self.state {
                 State::End => return None,
                 State::Begin | State::Jsonl => self.lines.next(),
@@ -264,7 +266,7 @@ fn json(text: &str) -> Result<Label, (usize, String)> {
     })
 }
 
-/// Columns may be in any order. Columns derived from others may be missing.
+/// Parses the header. Columns may be in any order. Columns that derive from others may be missing.
 fn header(text: &str) -> Result<Vec<usize>, (usize, String)> {
     let fields = csv::fields(text, ',').map_err(|e| (e.column, e.text))?;
     let mut columns = vec![];
@@ -366,7 +368,7 @@ fn number<T: std::str::FromStr + Bounded>(field: &Field) -> Result<T, (usize, St
         .map_err(|_| expected(field, &format!("a number from 0 to {}", T::MOST)))
 }
 
-/// The maximum of an integer type, for messages.
+/// The maximum value of an integer type, for messages.
 trait Bounded {
     const MOST: u64;
 }

@@ -1,12 +1,13 @@
-//! Traffic from rules. The input is a [`squall_rules::RuleSet`]; the output is attacks:
-//! conversations that make an intrusion detection system raise one rule's alert, each with a label.
+//! Traffic from rules. The input is a [`squall_rules::RuleSet`]. The output is attacks:
+//! conversations that make an intrusion detection system raise the alert of one rule, each with a
+//! label.
 //!
 //! ```text
 //! rule -> solve (octets of each buffer; regex) -> assemble (messages of a protocol) -> Exchange -> wire (frames)
 //!                                    `---------- examined by squall-ids; retried if the rule does not match
 //! ```
 //!
-//! Payloads are octets that match patterns, not exploits. This crate knows no ports, clocks and
+//! Payloads are octets that match patterns, not exploits. This crate knows no ports, clocks or
 //! files: callers pass the time.
 #![forbid(unsafe_code)]
 

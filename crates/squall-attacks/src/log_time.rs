@@ -40,7 +40,7 @@ pub(crate) fn instant(text: &str, year: Option<i64>) -> Option<Nanos> {
     Some(Nanos(whole.checked_mul(Nanos::SECOND.0)?.checked_add(second.0)?))
 }
 
-/// Parses seconds with a fraction of any length. Digits after the ninth are ignored.
+/// Parses seconds with a fraction of any length. Ignores digits after the ninth.
 pub(crate) fn seconds(text: &str) -> Option<Nanos> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
@@ -77,7 +77,7 @@ fn iso_date(text: &str) -> Option<Date> {
 }
 
 /// Parses `MM/DD`, `MM/DD/YYYY`, `MM/DD/YY` (Snort 2) or `YY/MM/DD` (Snort 3). If both of the
-/// latter are possible, prefers agreement with `year`, else Snort 2's.
+/// latter two are possible, prefers the order that agrees with `year`, otherwise Snort 2's.
 fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     let parts: Vec<u64> = text.split('/').map(|part| small(part, 9999)).collect::<Option<_>>()?;
     match *parts.as_slice() {
@@ -100,7 +100,7 @@ fn american_date(text: &str, year: Option<i64>) -> Option<Date> {
     }
 }
 
-/// Splits off the UTC offset, in seconds.
+/// Splits off the UTC offset, and returns it in seconds.
 fn zone(clock: &str) -> Option<(&str, i64)> {
     if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
         return Some((clock, 0));

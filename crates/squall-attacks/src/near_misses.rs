@@ -1,10 +1,10 @@
 //! Near misses: traffic that differs from a match in one octet or one field.
 //!
-//! An engine that alerts on one has a false positive. Near misses derive from a [`Solution`] by a
-//! change of data that an option of the rule requires, a letter by a letter, so that the message
-//! stays valid. The examiner must confirm that the rule matches nowhere in the conversation. If the
-//! required data also occurs in other parts of the dialog (such as MAIL FROM), all occurrences are
-//! changed.
+//! An engine that raises an alert for one has a false positive. Near misses derive from a
+//! [`Solution`] by changing data that an option of the rule requires. A letter is replaced by a
+//! letter, so the message stays valid. The examiner must confirm that the rule matches nowhere in
+//! the conversation. If the required data also occurs in other parts of the dialog (such as MAIL
+//! FROM), all occurrences are changed.
 
 use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
 
@@ -14,7 +14,8 @@ use crate::{Exchange, Octets, Origin, Shape, Solution, Solver, Transport};
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearMiss {
     pub exchanges: Vec<Exchange>,
-    /// Index in [`Rule::options`] of the violated option. `None`: the header's ports.
+    /// Index in [`Rule::options`] of the violated option. `None` if the ports in the rule's header
+    /// are violated.
     pub option: Option<u16>,
     /// The option's text and the change.
     pub note: String,
@@ -22,14 +23,14 @@ pub struct NearMiss {
     pub attempts: u32,
 }
 
-/// Bound on the changes tried for one rule.
+/// Maximum number of changes to try for one rule.
 const MOST: u32 = 160;
 
-/// Number of octets per option to try in a round.
+/// Number of octets to try per option in each round.
 const EACH: usize = 4;
 
-/// Finds a change after which the examiner sees no match of the rule. `None` if no change was
-/// found.
+/// Finds a change after which the examiner no longer sees the rule match. `None` if there is none
+/// among those tried.
 pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> Option<NearMiss> {
     let rule = &rules.rules[solution.rule];
     let mut exchanges = solution.exchanges.clone();
@@ -42,7 +43,7 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
         let before = change.apply(&mut exchanges);
         if solver.misses(solution, &exchanges) == Ok(true) {
             let (option, note) = (change.option, change.note(rule));
-            // Keep a malformed near miss of a well-formed attack only as a last resort.
+            // If the attack is well-formed, use a malformed near miss only as a last resort.
             let whole = solver.stays_well_formed(solution, &exchanges);
             let miss = NearMiss { exchanges: exchanges.clone(), option, note, attempts };
             if whole {
@@ -66,7 +67,7 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
 }
 
 /// For each content of the rule, a version of the exchanges with one octet changed in all
-/// occurrences: the option, the exchanges, and the change.
+/// occurrences. Returns the option, the exchanges, and a description of the change.
 fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, String)> {
     let mut steps: Vec<_> = rule
         .inspections
@@ -110,7 +111,7 @@ fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, S
     changes
 }
 
-/// Positions in `octets` where the content occurs.
+/// Offsets in `octets` at which the content occurs.
 fn places_of(content: &Content, octets: &[u8]) -> Vec<usize> {
     let is_here = |window: &[u8]| match content.nocase {
         true => window.eq_ignore_ascii_case(&content.pattern),
@@ -203,13 +204,13 @@ impl Change {
     }
 }
 
-/// Changes to octets that an option requires: first a few per option, by their relevance to the
-/// rule, then more.
+/// Changes to octets that an option requires: first a few per option, ordered by their relevance to
+/// the rule, then more.
 fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     let mut options: Vec<(u16, &Operation)> =
         rule.inspections.iter().flat_map(|i| &i.steps).map(|s| (s.option, &s.operation)).collect();
     options.sort_by_key(|(option, operation)| (importance(operation), *option));
-    // Packet tests can require octets too (`rpc`).
+    // Packet tests can also require octets (`rpc`).
     let known: Vec<u16> = options.iter().map(|(option, _)| *option).collect();
     let mut order = known;
     for option in 0..u16::try_from(rule.options.len()).unwrap_or(u16::MAX) {
@@ -217,8 +218,8 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
             order.push(option);
         }
     }
-    // Positions of each option's octets, from the last back: if a rule counts events, the last one
-    // must not happen.
+    // Positions of each option's octets, from the last conversation back, because if a rule counts
+    // events, the last one must not happen.
     let mut places: Vec<Vec<(usize, usize, usize)>> = vec![vec![]; rule.options.len()];
     for (e, exchange) in exchanges.iter().enumerate().rev().take(2) {
         for (t, turn) in exchange.turns.iter().enumerate().rev() {
@@ -257,7 +258,7 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
     rounds.into_iter().flatten().collect()
 }
 
-/// Rank of an operation: lower is more specific to the rule.
+/// Rank of an operation. Lower means more specific to the rule.
 fn importance(operation: &Operation) -> usize {
     match operation {
         Operation::Content(Content { negated: true, .. }) => 2000,
@@ -272,7 +273,7 @@ fn importance(operation: &Operation) -> usize {
     }
 }
 
-/// Rank of a position: lower is less likely to make the message invalid.
+/// Rank of a position. Lower means that a change is less likely to make the message invalid.
 fn awkwardness(octets: &Octets, at: usize) -> u8 {
     let bytes = octets.bytes();
     match bytes[at] {
@@ -290,10 +291,10 @@ fn awkwardness(octets: &Octets, at: usize) -> u8 {
 
 /// Whether the octet determines a length, an encoding or the protocol.
 fn is_framing(bytes: &[u8], at: usize) -> bool {
-    // The headers that decide how the body is parsed.
+    // Headers that determine how the body is parsed.
     const NAMES: [&[u8]; 4] =
         [b"content-length", b"transfer-encoding", b"content-encoding", b"content-type: multipart"];
-    // Header lines are short, so a limited search suffices.
+    // Header lines are short, so it suffices to search this far.
     let from =
         bytes[..at].iter().rev().take(128).position(|&o| o == b'\n').map_or(0, |back| at - back);
     let line = &bytes[from.min(at)..bytes.len().min(from + 512)];
@@ -308,7 +309,7 @@ fn is_framing(bytes: &[u8], at: usize) -> bool {
         || bytes[at.saturating_sub(2)..=at].contains(&b'%')
 }
 
-/// Distance from the middle of the surrounding octets with the same origin.
+/// Distance from the middle of the run of octets with the same origin.
 fn from_the_middle(octets: &Octets, at: usize) -> usize {
     let origins = octets.origins();
     let same = |o: &&Origin| **o == origins[at];
@@ -317,8 +318,7 @@ fn from_the_middle(octets: &Octets, at: usize) -> usize {
     before.abs_diff(after)
 }
 
-/// Candidates to replace an octet, the most suitable first: a letter for a letter, a digit for a
-/// digit.
+/// Candidates to replace an octet, most suitable first: letters for a letter, digits for a digit.
 fn instead(octet: u8) -> Vec<u8> {
     let next = |first: u8, last: u8| if octet == last { first } else { octet + 1 };
     match octet {
@@ -327,7 +327,7 @@ fn instead(octet: u8) -> Vec<u8> {
         b'g'..=b'z' => vec![next(b'g', b'z'), b'a', b'7'],
         b'G'..=b'Z' => vec![next(b'G', b'Z'), b'A', b'7'],
         b'0'..=b'9' => vec![next(b'0', b'9'), if octet < b'5' { b'9' } else { b'0' }, b'q'],
-        // Separators keep messages valid.
+        // Keep separators, so that messages stay valid.
         b'\r' | b'\n' | b' ' | b':' | b'%' => vec![],
         b'!'..=b'~' => vec![b'x', b'7'],
         octet => vec![octet.wrapping_add(1), octet.wrapping_sub(1), octet ^ 0x80, 0xff - octet],
@@ -382,7 +382,7 @@ fn add_shorter(exchange: &Exchange, turn: usize, add: &mut impl FnMut(What)) {
     }
 }
 
-/// Remaining changes: octets of rules played before, octets that no option requires, and ports.
+/// All other changes: octets of rules played earlier, octets that no option requires, and ports.
 fn others(exchanges: &[Exchange]) -> Vec<Change> {
     let mut changes = vec![];
     let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
@@ -423,7 +423,7 @@ fn others(exchanges: &[Exchange]) -> Vec<Change> {
     changes
 }
 
-/// Shapes with another value in the field that the test inspects.
+/// Shapes that have another value in the field that the test inspects.
 fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> {
     let s = || shape.clone();
     let eight = |is: Option<u8>, usual: u8| {
@@ -452,7 +452,7 @@ fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> 
         PacketTest::Id(_) => {
             sixteen(shape.id, 0).map(|id| ("IP identifier", Shape { id, ..s() })).to_vec()
         }
-        // NOPs instead of the option, no option, or another option.
+        // NOPs in place of the option, no option at all, or another option.
         PacketTest::IpOption { .. } => {
             let options = [vec![1; shape.ip_options.len().max(4)], vec![], vec![148, 4, 0, 0]];
             options.map(|ip_options| ("IP option", Shape { ip_options, ..s() })).to_vec()

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use squall_units::{be16, be32};
 
-/// The data that a standard receiver takes from frames.
+/// The data that a standard receiver accepts from frames.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Received {
     /// Streams, or payloads of datagrams, by the last octet of the sender's MAC address.
     pub data: BTreeMap<u8, Vec<Vec<u8>>>,
     /// Ends that have sent a FIN.
     pub closed: Vec<u8>,
-    /// The reason for each packet dropped.
+    /// The reason for each dropped packet.
     pub dropped: Vec<&'static str>,
 }
 
@@ -32,8 +32,8 @@ type Fragment = (usize, Vec<u8>, bool);
 struct Stream {
     next: u32,
     octets: Vec<u8>,
-    /// Octets received out of order, by distance from the first octet; each with the start of its
-    /// segment.
+    /// Octets received out of order, by their distance from the first octet. Each has the start of
+    /// its segment.
     early: BTreeMap<u64, (u8, u64)>,
     stamp: Option<u32>,
     fin: Option<u64>,
@@ -48,7 +48,7 @@ fn is_right(parts: &[&[u8]]) -> bool {
 }
 
 impl Receiver {
-    /// A receiver `routers` hops away, which packets with a smaller TTL do not reach.
+    /// A receiver `routers` hops away. Packets with a smaller TTL do not reach it.
     pub fn beyond(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }
@@ -186,8 +186,8 @@ impl Receiver {
         let end = start + payload.len() as u64;
         for (i, &octet) in payload.iter().enumerate() {
             let at = start + i as u64;
-            // Existing data stays unless its segment began later (BSD; Linux agrees where it is
-            // covered).
+            // Existing data stays unless its segment began later. BSD does so, and Linux agrees for
+            // data that is covered completely.
             if at >= done && stream.early.get(&at).is_none_or(|&(_, began)| start < began) {
                 stream.early.insert(at, (octet, start));
             }

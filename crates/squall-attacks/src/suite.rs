@@ -15,11 +15,11 @@ use crate::{
     wire::{self, Endpoints, Frame},
 };
 
-/// Selects rules. By default all.
+/// Selects rules. The default selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     pub sids: Option<Numbers>,
-    /// A rule with any of these matches. Empty: every rule matches.
+    /// Matches rules with any of these classtypes. If empty, every rule matches.
     pub classtypes: Vec<String>,
     /// Matches the rule's message.
     pub msg: Option<Regex>,
@@ -42,7 +42,7 @@ impl Choice {
 pub enum NearMisses {
     #[default]
     No,
-    /// After each attack.
+    /// One after each attack.
     Also,
     /// Instead of attacks.
     Only,
@@ -53,23 +53,23 @@ pub enum NearMisses {
 pub struct Order {
     /// Number of distinct samples per rule.
     pub samples: u32,
-    /// At least one sample for each branch of the rule's expressions.
+    /// Whether to make at least one sample for each branch of the rule's expressions.
     pub every_branch: bool,
     pub near_misses: NearMisses,
-    /// Shuffle the attacks. By default they are in the order of the rules.
+    /// Whether to shuffle the attacks. By default they are in the order of the rules.
     pub shuffle: bool,
     pub seed: u64,
-    /// Number of rounds through all attacks, each with other addresses.
+    /// Number of times to play all attacks, with new addresses each time.
     pub repeat: u64,
     /// Start time of the first attack.
     pub begin: Nanos,
     pub pace: Pace,
     pub hosts: Hosts,
-    /// Alternative forms of HTTP messages, each applied if the rule still matches.
+    /// Alternative forms of HTTP messages. Each is applied if the rule still matches.
     pub variants: Vec<Variant>,
 }
 
-/// Starts `attacks` attacks in every `seconds` seconds, evenly.
+/// Starts `attacks` attacks per `seconds` seconds, evenly spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     pub attacks: u64,
@@ -77,7 +77,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Start of the `n`th attack, from 0.
+    /// Start of attack `n`, from 0.
     pub fn begin(self, n: u64) -> Nanos {
         let nanos = u128::from(n) * u128::from(self.seconds) * 1_000_000_000
             / u128::from(self.attacks.max(1));
@@ -86,7 +86,7 @@ impl Pace {
 }
 
 impl Pace {
-    /// A rate per second, to a millionth.
+    /// A rate per second, rounded to a millionth.
     pub fn of(per_second: f64) -> Self {
         match per_second {
             whole if whole.fract() == 0.0 && whole < 1e15 => {
@@ -130,15 +130,15 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct Solved {
     pub solution: Arc<Solution>,
-    /// The near miss, if it was requested and found.
+    /// The near miss, if one was requested and found.
     pub twin: Option<Arc<NearMiss>>,
-    /// At least one variant of [`Order::variants`] was applied.
+    /// Whether at least one variant in [`Order::variants`] was applied.
     pub varied: bool,
 }
 
-/// Solves a rule in all samples that `order` asks for.
+/// Solves a rule for all samples that `order` asks for.
 ///
-/// Samples equal to an earlier one are dropped, since some rules leave no choice.
+/// Drops samples that equal an earlier one, because some rules leave no choice.
 pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -> Outcome {
     let branches = if order.every_branch { solver.branches(rule) } else { 1 };
     let samples = order.samples.max(branches);
@@ -163,7 +163,7 @@ pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -
             }
             Err(unsolved) => {
                 outcome.unsolved.get_or_insert(unsolved);
-                // A rule whose first sample fails will fail again.
+                // If the first sample fails, all others would fail, too.
                 if outcome.solved.is_empty() {
                     break;
                 }
@@ -189,8 +189,8 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
     varied
 }
 
-/// Examines frames as sent. Evasions, tunnels, fragments and other addresses may change the result
-/// of the examination that the solver made.
+/// Examines frames in the form in which they are sent. Evasions, tunnels, fragments and other
+/// addresses may change the solver's result.
 pub struct Examiner<'a> {
     compiled: squall_ids::Compiled<'a>,
     engine: EngineVersion,
@@ -201,10 +201,11 @@ impl<'a> Examiner<'a> {
         Examiner { compiled: squall_ids::Compiled::new(rules), engine }
     }
 
-    /// Corrects `labels` to promise only the alerts seen in `frames`, which belong to `attack`.
+    /// Corrects `labels`, so that they promise only the alerts seen in `frames`, which belong to
+    /// `attack`.
     ///
     /// An attack that does not match owes no alert, and rules played before it are expected only if
-    /// they match. Returns false for a near miss that matches as sent.
+    /// they match. Returns false for a near miss that matches in the form in which it is sent.
     pub fn correct(&self, attack: &Attack, frames: &[Frame], labels: &mut [Label]) -> bool {
         let seen = self.seen(attack, frames);
         let rules = &self.compiled.rules().rules;
@@ -246,7 +247,7 @@ pub const NOT_SEEN: &str = "not matched by the evaluator in this form";
 /// An attack or near miss with addresses and a start time.
 #[derive(Clone, Debug)]
 pub struct Attack {
-    /// From 0, in order of start.
+    /// Number of the attack, from 0, in order of start.
     pub number: u64,
     pub begin: Nanos,
     /// Index in [`RuleSet::rules`].
@@ -255,7 +256,7 @@ pub struct Attack {
     /// Its conversations, in order.
     pub exchanges: Arc<Vec<Exchange>>,
     pub ends: Endpoints,
-    /// Rules played before this one in the same flow.
+    /// Rules played earlier in the same flow.
     pub setters: Arc<Vec<usize>>,
     /// For a near miss, its difference from the attack.
     pub note: String,
@@ -265,7 +266,7 @@ pub struct Attack {
 #[derive(Clone, Debug, Default)]
 pub struct Suite {
     pub attacks: Vec<Attack>,
-    /// Number of attacks for which the rule allows no addresses.
+    /// Number of attacks that are omitted because the rule allows no addresses for them.
     pub without_address: u64,
 }
 
@@ -340,7 +341,7 @@ impl Attack {
     ///
     /// # Errors
     ///
-    /// If it cannot be written as packets.
+    /// If the attack cannot be written as packets.
     pub fn frames(
         &self,
         rules: &RuleSet,
@@ -358,7 +359,8 @@ impl Attack {
         Ok((all, labels))
     }
 
-    /// Only the last conversation of an attack raises the alert. Earlier ones count or set bits.
+    /// Only the last conversation of an attack raises the alert. Earlier ones only count or set
+    /// bits.
     fn label(&self, rules: &RuleSet, exchange: &Exchange, frames: &[Frame], last: bool) -> Label {
         let rule = &rules.rules[self.rule];
         let alerting =

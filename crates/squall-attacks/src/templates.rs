@@ -1,8 +1,8 @@
-//! Scans, floods, brute force and beacons: parameters in, conversations with times out.
+//! Scans, floods, brute force and beacons: turns parameters into conversations with times.
 //!
-//! They do not stem from rules: their labels have sid 0 and the template's name. A flood is also
+//! They do not stem from rules, so their labels have sid 0 and the template's name. A flood is also
 //! available as the text of one packet, for streams at rates that separate conversations cannot
-//! reach; both forms stem from one exchange.
+//! reach. Both forms stem from one exchange.
 //!
 //! ```
 //! use squall_attacks::templates::{Parameters, named};
@@ -51,7 +51,7 @@ pub struct Template {
     pub name: &'static str,
     pub class: Class,
     pub description: &'static str,
-    /// Default ports. Empty if the protocol has none.
+    /// Default TCP or UDP ports. Empty if the protocol has none.
     pub ports: &'static [u16],
     /// Default time from one conversation to the next.
     pub gap: Nanos,
@@ -62,20 +62,20 @@ pub struct Template {
 /// Hosts, number and times of conversations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// The senders, in turn. For `dns-amplification` the victims.
+    /// Hosts that send, used in turn. For `dns-amplification`, the victims.
     pub clients: Vec<IpAddr>,
-    /// The targets, in turn. For `dns-amplification` the servers that answer.
+    /// Hosts that are attacked, used in turn. For `dns-amplification`, the servers that answer.
     pub servers: Vec<IpAddr>,
     pub ports: Vec<u16>,
     /// Time from one conversation to the next.
     pub gap: Nanos,
-    /// Random deviation of each conversation, in percent of the gap.
+    /// Maximum random deviation of each conversation's start, in percent of the gap.
     pub jitter: u8,
-    /// Number of conversations. `None`: for scans each port of each server once, otherwise 100.
+    /// Number of conversations. `None`: for scans, each port of each server once; for others, 100.
     pub count: Option<u64>,
     /// Octets of a flood's payload, at most 1400.
     pub payload: u16,
-    /// Seed of client ports, names, payloads and jitter.
+    /// Seed for client ports, names, payloads and jitter.
     pub seed: u64,
 }
 
@@ -89,14 +89,14 @@ pub struct Event {
     pub name: &'static str,
 }
 
-/// Invalid parameters.
+/// The reason why parameters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
 const MS: u64 = 1_000_000;
 
-/// All templates but beacons, in the order of the documentation.
+/// All templates except beacons, in the order of the documentation.
 pub static TEMPLATES: [Template; 15] = [
     scan("syn-scan", "a SYN to each port of each server; answered by a RST", syn_scan),
     scan("fin-scan", "a FIN to each port of each server; answered by a RST", |_, _| probe(FIN)),
@@ -252,7 +252,7 @@ pub static TEMPLATES: [Template; 15] = [
     },
 ];
 
-/// Templates that contact the attacker's server. Separate, since their gaps are long.
+/// Templates that contact the attacker's server. They are separate because their gaps are long.
 pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
@@ -261,7 +261,7 @@ pub static BEACONS: [Template; 2] = [
         ports: &[80],
         gap: Nanos(60_000 * MS),
         make: |p, n| {
-            // The same client calls each time; its counter increases.
+            // The same client calls each time, and its counter increases.
             let id = mix(p.seed, 1) as u32;
             dialogue(&[
                 (
@@ -335,7 +335,8 @@ impl Template {
         }
     }
 
-    /// The conversations in order of creation. With jitter, two may be due in reverse order.
+    /// The conversations in order of creation. With jitter, two of them may be due in reverse
+    /// order.
     ///
     /// # Errors
     ///
@@ -444,7 +445,7 @@ impl Iterator for Events<'_> {
         Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
     }
 
-    /// Skips events without generating them, since an event depends only on its number.
+    /// Skips events without generating them, because an event depends only on its number.
     fn nth(&mut self, n: usize) -> Option<Event> {
         self.next = self.next.saturating_add(n as u64).min(self.count);
         self.next()
@@ -481,7 +482,7 @@ impl Event {
         wire::frames(&self.exchange, &self.ends, &Settings { seed, ..settings.clone() })
     }
 
-    /// The label of the event: an attack without a rule, which owes no alert.
+    /// The label of the event: an attack without a rule, so no alert is expected for it.
     pub fn label(&self, attack: u64, begin: Nanos, frames: &[wire::Frame]) -> Label {
         let at = |frame: Option<&wire::Frame>| {
             Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)))
@@ -509,7 +510,7 @@ impl Event {
     }
 }
 
-/// A payload of this length fits an Ethernet frame with all headers.
+/// Maximum payload that fits into an Ethernet frame with all headers.
 const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
@@ -602,7 +603,7 @@ fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
         "changeme",
     ];
     let password = PASSWORDS[(n % 10) as usize];
-    // After the end of the list, append numbers.
+    // After the end of the list, append numbers to its passwords.
     let password = if n < 10 { password.to_string() } else { format!("{password}{}", n / 10) };
     (USERS[(mix(p.seed, 6).wrapping_add(n / 10) % 5) as usize], password)
 }
@@ -629,8 +630,8 @@ fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
             message.extend(list.as_bytes());
         }
         message.extend([0; 5]);
-        // Length and padding length come first. The total is a multiple of eight with at least four
-        // octets of padding (RFC 4253 §6).
+        // Length and padding length come first. The total is a multiple of eight octets, with at
+        // least four octets of padding (RFC 4253 §6).
         let padding = 8 - (message.len() + 5) % 8;
         let padding = if padding < 4 { padding + 8 } else { padding };
         let mut packet = ((message.len() + 1 + padding) as u32).to_be_bytes().to_vec();
@@ -670,7 +671,7 @@ fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8
     message
 }
 
-/// The longest answer that fits, to a question of type ANY.
+/// The longest answer that fits to a question with type ANY.
 fn dns_answer(seed: u64) -> Vec<u8> {
     let texts: Vec<String> = (0..5).map(|i| word(mix(seed, i), 250)).collect();
     let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
@@ -709,8 +710,8 @@ mod tests {
                 let frames = event.frames(&Settings::default()).unwrap();
                 for frame in &frames {
                     let frame = squall_wire::Frame::dissect(frame.octets.clone());
-                    // IPv4 header and transport have checksums; for IPv6 only the latter. DNS and
-                    // other protocols are payload.
+                    // IPv4 has checksums in the IP header and in the transport header, IPv6 only in
+                    // the latter. DNS and other protocols are payload.
                     let right = if version == 4 { 2 } else { 1 };
                     assert_eq!(
                         frame.checksums.len(),

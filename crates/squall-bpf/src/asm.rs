@@ -22,7 +22,7 @@ const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_FUNCTION: u8 = 4;
 const PSEUDO_CALL: u8 = 1;
 
-/// A target of jumps or calls.
+/// A target of jumps and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
@@ -49,17 +49,16 @@ pub struct MapId(usize);
 pub struct Asm {
     name: String,
     insns: Vec<Insn>,
-    /// Index of the instruction to which each label is bound.
+    /// Index of the instruction that each label is bound to.
     labels: Vec<Option<usize>>,
-    /// Indices of instructions whose offset or immediate is the distance to a label, with that
-    /// label.
+    /// Instructions whose offset or immediate is the distance to a label: index, label, field.
     jumps: Vec<(usize, Label, JumpField)>,
     maps: Vec<MapSpec>,
     relocations: Vec<Relocation>,
     functions: Vec<Function>,
 }
 
-/// Field that holds the distance to a label.
+/// The field that holds the distance to a label.
 #[derive(Clone, Copy, Debug)]
 enum JumpField {
     Offset,
@@ -93,7 +92,7 @@ impl Asm {
     /// Binds `label` to the next instruction.
     ///
     /// # Panics
-    /// If it is bound already.
+    /// If it is already bound.
     pub fn bind(&mut self, label: Label) -> &mut Self {
         let place = &mut self.labels[label.0];
         assert!(place.is_none(), "a label is bound once");
@@ -101,7 +100,7 @@ impl Asm {
         self
     }
 
-    /// Starts a function; the previous one must have ended. A function may be called, or be a
+    /// Starts a function; the previous one must have ended. A function can be called, or be a
     /// callback of `bpf_loop`.
     pub fn function(&mut self, name: &str, label: Label) -> &mut Self {
         self.functions.push(Function { name: name.to_owned(), at: self.insns.len() });
@@ -189,7 +188,7 @@ impl Asm {
         self.put(JMP, 0, 0, 0, 0)
     }
 
-    /// A jump after a comparison of 64 bits.
+    /// Jumps after a comparison of 64 bits.
     pub fn jump_if(
         &mut self,
         cond: Cond,
@@ -200,7 +199,7 @@ impl Asm {
         self.branch(JMP | cond as u8, dst, src.into(), to)
     }
 
-    /// A jump after a comparison of the low 32 bits.
+    /// Jumps after a comparison of the low 32 bits.
     pub fn jump_if32(
         &mut self,
         cond: Cond,
@@ -216,7 +215,7 @@ impl Asm {
         self.arithmetic(code, dst, src)
     }
 
-    /// Calls a kernel helper of [`crate::helper`]: arguments in R1 to R5, result in R0.
+    /// Calls a kernel helper (see [`crate::helper`]): arguments in R1 to R5, result in R0.
     pub fn call(&mut self, helper: i32) -> &mut Self {
         self.put(CALL, 0, 0, 0, helper)
     }
@@ -238,7 +237,7 @@ impl Asm {
     }
 
     /// Loads the address of octet `offset` in the value of an array with one entry, which needs
-    /// neither a look-up nor a test for null.
+    /// neither a lookup nor a test for null.
     pub fn load_map_value(&mut self, dst: Reg, map: MapId, offset: u32) -> &mut Self {
         self.relocations.push(Relocation {
             insn: self.insns.len(),

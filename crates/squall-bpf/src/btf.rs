@@ -1,5 +1,5 @@
-//! The type information (BTF) without which the kernel accepts no callback: it declares each
-//! function as static.
+//! Type information (BTF) that declares each function as static: without it, the kernel accepts no
+//! callback.
 
 use crate::Function;
 
@@ -11,7 +11,7 @@ const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const SIGNED: u32 = 1 << 24;
 
-// Types are numbered from 1 in the order in which they are written.
+// Types are numbered in the order in which they are written, from 1.
 const INT: u32 = 1;
 const POINTER: u32 = 2;
 const MAIN: u32 = 3;

@@ -1,5 +1,5 @@
 //! Classic BPF (McCanne and Jacobson, 1993), into which capture filters are compiled. A [`Filter`]
-//! is checked once, as by the kernel's `bpf_check_classic`, and then runs on any octets without
+//! is checked once, like in the kernel's `bpf_check_classic`, and then runs on any octets without
 //! failing. Programs longer than the kernel's limit, and programs with loops, run only here.
 
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct Instruction {
 }
 
 /// A checked program: every jump has a target, and every path ends in a return, or in a loop that
-/// the limit of jumps back ends.
+/// the limit on backward jumps ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
@@ -35,15 +35,15 @@ impl fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// The kernel's limit of instructions: BPF_MAXINSNS.
+/// The kernel's limit on instructions, BPF_MAXINSNS.
 pub const KERNEL_INSTRUCTIONS: usize = 4096;
-/// More than libpcap makes from an expression of the longest length.
+/// More than libpcap generates from the longest expression.
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 /// BPF_MEMWORDS.
 pub(crate) const WORDS: usize = 16;
-/// Most jumps back in one run; with more, the frame does not match. libpcap writes loops for
-/// `protochain` only: one turn per header of a chain, each of at least 8 octets, in at most 256 KiB
-/// of a packet.
+/// Most backward jumps in one run; with more, the frame does not match. libpcap writes loops only
+/// for `protochain`: one iteration per header of a chain, each of at least 8 octets, in at most 256
+/// KiB of a packet.
 const MAX_TURNS: u32 = 1 << 15;
 
 pub(crate) const LD: u16 = 0x00;
@@ -58,8 +58,8 @@ impl Filter {
     /// Checks `program`.
     ///
     /// # Errors
-    /// A program that the kernel refuses for another reason than its number of instructions or
-    /// jumps back.
+    /// The kernel would refuse the program, for another reason than its number of instructions or
+    /// its backward jumps.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
         let bad = |instruction, problem| Err(BadFilter { instruction, problem });
         if program.is_empty() || program.len() > MAX_INSTRUCTIONS {
@@ -129,21 +129,21 @@ impl Filter {
         &self.0
     }
 
-    /// Whether the kernel can run it, too: it accepts no loops.
+    /// Whether the kernel can run it too: the kernel accepts no loops.
     pub fn is_for_kernel(&self) -> bool {
         let loops = |insn: &Instruction| insn.code == JMP && insn.k > i32::MAX as u32;
         self.0.len() <= KERNEL_INSTRUCTIONS && !self.0.iter().any(loops)
     }
 
     /// A program with the same result for every frame, without tests whose outcome follows from
-    /// earlier tests; usually a fraction as long. Unchanged if it has loops.
+    /// earlier tests; it is usually a fraction as long. Unchanged if it has loops.
     pub fn reduced(self) -> Self {
-        // `self` was checked, so it is kept if the result fails the check.
+        // Since `self` was checked, it replaces a result that fails the check.
         reduce(&self.0).and_then(|program| Self::new(program).ok()).unwrap_or(self)
     }
 
-    /// Whether no return keeps a frame. For a [reduced](Filter::reduced) program, all of whose
-    /// returns can be reached, no frame matches then.
+    /// Whether no return keeps a frame. In a [reduced](Filter::reduced) program all returns can be
+    /// reached, so no frame matches then.
     pub fn takes_nothing(&self) -> bool {
         self.0.iter().all(|insn| insn.code & 7 != RET || insn.code & 0x18 == 0 && insn.k == 0)
     }
@@ -155,7 +155,7 @@ impl Filter {
         self.step_through(octets, wire_len).unwrap_or(0)
     }
 
-    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: without its
+    /// As [`Filter::run`], for an Ethernet frame as Linux shows it to packet sockets: without its
     /// outer VLAN tag.
     #[inline]
     pub fn run_untagged(&self, octets: &[u8], wire_len: u32) -> u32 {
@@ -172,7 +172,7 @@ impl Filter {
         let mut memory = [0u32; WORDS];
         let (mut at, mut turns) = (0usize, 0);
         loop {
-            // In bounds: jumps were checked, and the last instruction returns.
+            // In bounds, because jumps were checked and the last instruction returns.
             let Instruction { code, jt, jf, k } = self.0[at];
             at += 1;
             match code & 7 {
@@ -224,7 +224,7 @@ impl Filter {
     }
 }
 
-/// Index of the target of the jump at `at`, whose offset is signed; `None` if that is before the
+/// The index that the jump at `at` leads to; its offset is signed. `None` if that is before the
 /// program.
 fn target(at: usize, k: u32) -> Option<usize> {
     (at + 1).checked_add_signed(k as i32 as isize)
@@ -249,7 +249,7 @@ pub(crate) fn alu(op: u16, a: u32, by: u32) -> Option<u32> {
     })
 }
 
-/// Whether the condition of the jump `op` holds.
+/// Whether the condition of jump `op` holds.
 #[inline]
 pub(crate) fn holds(op: u16, a: u32, by: u32) -> bool {
     match op {
@@ -260,11 +260,11 @@ pub(crate) fn holds(op: u16, a: u32, by: u32) -> bool {
     }
 }
 
-/// Offset and length of an Ethernet frame's VLAN tag.
+/// Offset and length of the VLAN tag in an Ethernet frame.
 const TAG_AT: usize = 12;
 const TAG: usize = 4;
 
-/// Octets that a program reads.
+/// The octets that a program reads.
 trait Octets {
     fn chunk<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
 }
@@ -342,7 +342,7 @@ mod tests {
         plain.drain(12..16);
         for at in 0..64 {
             for size in [0x00, 0x08, 0x10] {
-                // A read of the octets themselves, whose result is the length to keep.
+                // Reads the octets themselves; the result is the length to keep.
                 let read =
                     Filter::new(vec![insn(0x20 | size, 0, 0, at), insn(0x16, 0, 0, 0)]).unwrap();
                 assert_eq!(read.run_untagged(&tagged, 64), read.run(&plain, 60), "{at}");
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends_and_is_not_for_the_kernel() {
-        // Adds the octet at index A until the sum is 40; a 0 makes it loop forever.
+        // Adds the octet at index A until the sum is 40; a 0 makes it loop without end.
         let chain = Filter::new(vec![
             insn(0x00, 0, 0, 0),
             insn(0x07, 0, 0, 0),

@@ -69,7 +69,7 @@ pub enum Alu {
     Arsh = 0xc0,
 }
 
-/// Comparisons; unsigned unless named otherwise.
+/// Comparisons, unsigned unless the name says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cond {

@@ -1,8 +1,8 @@
-//! Runs programs in user space, so that they can be tested without a kernel's permission.
+//! Runs programs in user space: tests then need neither a kernel nor a permission.
 //!
-//! Addresses are those of a small machine: context, packet, stack and map values lie in regions
-//! below 2^32, because `xdp_md` holds 32 bits of an address. Accesses outside of them, which the
-//! verifier would refuse, are errors here too.
+//! Addresses are those of a small machine: context, packet, stack and map values are in regions
+//! below 2^32, because `xdp_md` holds 32 bits of an address. Accesses outside of these regions,
+//! which the verifier would refuse, are errors here too.
 
 use crate::{Insn, Object, helper, xdp_md};
 
@@ -18,13 +18,13 @@ const MAX_STEPS: u64 = 10_000_000;
 #[derive(Debug)]
 pub struct Machine<'a> {
     object: &'a Object,
-    /// The values of all entries of each map; unused for device maps.
+    /// Per map, the values of all entries; unused for device maps.
     pub maps: Vec<Vec<u8>>,
     /// Result of the last `bpf_ktime_get_ns`; each call first advances it by `tick`.
     pub now: u64,
     pub tick: u64,
     pub cpu: u64,
-    /// Result of a redirect to a device map: `XDP_REDIRECT`, or the action in the flags if the
+    /// Result of a redirect to a device map: `XDP_REDIRECT`; or the action in the flags, if the
     /// entry is empty.
     pub redirect: i32,
     context: Vec<u8>,
@@ -105,7 +105,7 @@ impl<'a> Machine<'a> {
             let operand = if code & 8 != 0 { r[s] } else { i64::from(imm) as u64 };
             at += 1;
             match code & 7 {
-                // ALU, 32 and 64 bits
+                // ALU instructions, 32 and 64 bits.
                 4 if code & 0xf0 == 0xd0 => {
                     r[d] = match (imm, code & 8 != 0) {
                         (16, true) => u64::from((r[d] as u16).to_be()),
@@ -131,7 +131,7 @@ impl<'a> Machine<'a> {
                         Some(x) => {
                             MAPS + x.map as u64 * MAP_STRIDE + u64::from(x.offset.unwrap_or(0))
                         }
-                        // The address of a function: the index of its first instruction.
+                        // The address of a function is the index of its first instruction.
                         None if src == 4 => (at as i64 - 1 + i64::from(imm)) as u64,
                         None => u64::from(imm as u32) | (high as u64) << 32,
                     };
@@ -243,8 +243,7 @@ fn arithmetic(code: u8, a: u64, b: u64, shift: u64) -> Option<u64> {
         0x00 => a.wrapping_add(b),
         0x10 => a.wrapping_sub(b),
         0x20 => a.wrapping_mul(b),
-        // The result of a division by 0 is 0, and of a modulo by 0 the number itself (RFC 9669
-        // §4.1).
+        // A division by 0 results in 0, and a modulo by 0 in the dividend (RFC 9669 §4.1).
         0x30 => a.checked_div(b).unwrap_or(0),
         0x40 => a | b,
         0x50 => a & b,

@@ -1,9 +1,9 @@
 //! eBPF programs as values. Input: instructions, one by one ([`Asm`]). Output: an [`Object`] for
 //! the kernel to load: instructions, the maps they name, and their functions.
 //!
-//! Knows the instruction set (RFC 9669) and nothing else: no system call, no packets, no clock.
-//! Squall's programs are short and differ from run to run, so an assembler suits them better than a
-//! compiler in the build.
+//! Knows only the instruction set (RFC 9669): no system calls, no packets, no clock. Squall's
+//! programs are short and differ from run to run, so an assembler suits them better than a compiler
+//! in the build.
 #![forbid(unsafe_code)]
 
 mod asm;
@@ -26,13 +26,13 @@ pub struct Object {
     pub name: String,
     pub insns: Vec<Insn>,
     pub maps: Vec<MapSpec>,
-    /// Instructions that need a map's descriptor.
+    /// Instructions that refer to a map.
     pub relocations: Vec<Relocation>,
-    /// In ascending order of their instructions, the program itself first.
+    /// In ascending order of their instructions; the first is the program itself.
     pub functions: Vec<Function>,
 }
 
-/// A map to make before the program is loaded.
+/// A map to create before the program is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSpec {
     /// At most 15 octets.
@@ -41,7 +41,7 @@ pub struct MapSpec {
     pub key_octets: u32,
     pub value_octets: u32,
     pub entries: u32,
-    /// Whether memory can be mapped to its values; for arrays only.
+    /// Whether its values can be mapped into memory; for arrays only.
     pub mmap: bool,
 }
 
@@ -52,7 +52,7 @@ pub enum MapKind {
     Hash = 1,
     Array = 2,
     PerCpuArray = 6,
-    /// Values are interface indices.
+    /// Values are interface indexes.
     DevMap = 14,
     /// Values are descriptors of AF_XDP sockets.
     XskMap = 17,

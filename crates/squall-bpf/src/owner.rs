@@ -1,17 +1,17 @@
-//! The worker to which a flow belongs: a function of its two ends, the same for sent and received
-//! packets ([`of_ends`]), and a program for the kernel ([`program`]).
+//! The worker that a flow belongs to: a function of the flow's two ends, the same for sent and
+//! received packets ([`of_ends`]), and a program for the kernel ([`program`]).
 
 use std::net::IpAddr;
 
 use crate::classic::Instruction;
 
-/// Multipliers: odd, so that no bit is lost; the golden ratio, and primes of the kind that xxHash
-/// uses.
+/// Multipliers. They are odd, so that no bit is lost: the golden ratio, and primes of the kind that
+/// xxHash uses.
 const ADDRESS_FACTOR: u32 = 0x9e37_79b1;
 const PORT_FACTOR: u32 = 0x85eb_ca77;
 const FINAL_FACTOR: u32 = 0xc2b2_ae3d;
 
-/// The worker, below `workers`, of the flow between two ends (address and port), in either order.
+/// The worker (below `workers`) of the flow between two ends (address and port), in either order.
 #[inline]
 pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     if workers < 2 {
@@ -21,7 +21,7 @@ pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     from_sums(words, u32::from(one.1) + u32::from(other.1), workers)
 }
 
-/// As [`of_ends`], from the sum of the 32-bit words of both addresses and the sum of both ports.
+/// As [`of_ends`], given the sum of the 32-bit words of both addresses and the sum of both ports.
 #[inline]
 pub fn from_sums(addresses: u32, ports: u32, workers: u32) -> u32 {
     let mixed =
@@ -41,9 +41,9 @@ fn words(address: IpAddr) -> u32 {
     }
 }
 
-/// The form of the packet that a program reads.
+/// The form in which a program sees the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum PacketView {
     /// The octets of an Ethernet frame.
     Frame,
     /// A received packet as Linux shows it to the fanout group of a packet socket: without its VLAN
@@ -75,14 +75,14 @@ const RETURN_A: u16 = 0x16;
 
 /// A program that returns the worker of a TCP segment or UDP datagram, and 0 for everything else.
 /// Skips up to one VLAN tag in the octets.
-pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
+pub fn program(workers: u32, sight: PacketView) -> Vec<Instruction> {
     let (kind, size, network) = match sight {
-        Sight::Frame => (12, LOAD_HALF, 14),
-        Sight::Socket => (SOCKET_PROTOCOL, LOAD_WORD, SOCKET_NETWORK),
+        PacketView::Frame => (12, LOAD_HALF, 14),
+        PacketView::Socket => (SOCKET_PROTOCOL, LOAD_WORD, SOCKET_NETWORK),
     };
     let mut all = vec![plain(size, kind)];
     all.extend(of_packet(network, workers));
-    // Reads the protocol after a VLAN tag.
+    // After a VLAN tag, reads the protocol.
     let mut tagged = vec![plain(LOAD_HALF, network.wrapping_add(2))];
     tagged.extend(of_packet(network.wrapping_add(4), workers));
     tagged.push(plain(RETURN, 0));
@@ -93,8 +93,8 @@ pub fn program(workers: u32, sight: Sight) -> Vec<Instruction> {
     all
 }
 
-/// Returns the worker if the accumulator holds the protocol number of IPv4 or IPv6; otherwise the
-/// program continues after it.
+/// Returns the worker if the accumulator holds the EtherType of IPv4 or IPv6; otherwise the program
+/// continues.
 fn of_packet(at: u32, workers: u32) -> Vec<Instruction> {
     let mut all = Vec::new();
     let ways = [
@@ -159,7 +159,7 @@ fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, jt: 0, jf: 0, k }
 }
 
-/// Jumps over `then` instructions if the accumulator is `k`, else over `otherwise`.
+/// Jumps over `then` instructions if the accumulator is `k`, otherwise over `otherwise`.
 fn equal(k: u32, then: usize, otherwise: usize) -> Instruction {
     let over = |n: usize| u8::try_from(n).expect("blocks are short");
     Instruction { code: IF_EQUAL, jt: over(then), jf: over(otherwise), k }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn program_and_function_agree_in_both_directions() {
         for workers in [1, 2, 3, 7, 64] {
-            let filter = Filter::new(program(workers, Sight::Frame)).unwrap();
+            let filter = Filter::new(program(workers, PacketView::Frame)).unwrap();
             for (one, other) in (0..500).flat_map(ends) {
                 let owner = of_ends(one, other, workers);
                 assert_eq!(owner, of_ends(other, one, workers));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn frames_without_a_flow_go_to_the_first_worker() {
-        let filter = Filter::new(program(8, Sight::Frame)).unwrap();
+        let filter = Filter::new(program(8, PacketView::Frame)).unwrap();
         let [(one, other), _] = ends(3);
         assert_eq!(filter.run(&frame(one, other, 1, 0), 60), 0);
         let mut arp = vec![0; 60];

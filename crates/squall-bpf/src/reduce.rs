@@ -1,24 +1,26 @@
-//! Shorter programs that match the same frames: a jump to a test whose outcome is already known
-//! goes to where that test would go.
+//! Shortens programs without changing which frames they match: a jump to a test whose outcome is
+//! already known goes to where that test would go.
 //!
 //! libpcap writes each primitive of an expression separately: `port 80 or port 443` reads the
 //! EtherType and the protocol once for each port. Its own optimizer removes that, but changes the
 //! frames that some programs match, so Squall does not use it and has this one, with a single rule.
-//! Instructions are never changed or moved within a block, only left out with their block.
+//! Instructions are never changed, or moved within a block, only left out together with their
+//! block.
 //!
-//! Sound because a frame does not change while a program reads it: a value that depends only on the
-//! frame ("closed") compares the same way each time, and a load that succeeded once succeeds again.
+//! This is sound because a frame does not change while a program reads it: a value that depends
+//! only on the frame ("closed") compares the same way each time, and a load that succeeded once
+//! succeeds again.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::classic::{ALU, Instruction, JMP, LD, LDX, RET, ST, STX, WORDS, alu, holds};
 
-/// The most states per block; with more, the program is left as it is. Chains of hundreds of ports,
-/// addresses and protocols need at most 20.
+/// Most states per block; if there are more, the program is left unchanged. Chains of hundreds of
+/// ports, addresses and protocols need at most 20.
 const MAX_STATES: usize = 64;
 
-/// The program that [`crate::classic::Filter::reduced`] describes; `None` if it has loops, or too
-/// many states.
+/// The program that [`crate::classic::Filter::reduced`] describes; `None` if the program has loops,
+/// or too many states.
 pub fn reduce(program: &[Instruction]) -> Option<Vec<Instruction>> {
     let blocks = Blocks::new(program)?;
     let mut walk = Walk {
@@ -41,12 +43,13 @@ struct Block {
     start: usize,
     end: usize,
     next: Next<usize>,
-    /// The branch's comparison; `None` if it depends on registers from earlier blocks.
+    /// The branch's comparison; `None` if it depends on registers of earlier blocks.
     test: Option<Test>,
-    /// Values whose computation rejects the frame if it fails, all of them closed; `None` if some
-    /// are not.
+    /// Values whose computation rejects the frame if it fails, if all of them are closed; otherwise
+    /// `None`.
     fallible: Option<Vec<Id>>,
-    /// Registers that the block writes, and those that it or a later one reads before writing them.
+    /// Registers that the block writes, and registers that it or a later block reads before writing
+    /// them.
     writes: u32,
     live: u32,
 }
@@ -54,7 +57,7 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next<T> {
     Goto(T),
-    /// Index of the jump instruction; its targets if the condition holds, and if not.
+    /// Index of the jump instruction; its target if the condition holds, and its target if not.
     Branch(usize, T, T),
     /// Code and operand of the instruction.
     Return(u16, u32),
@@ -62,21 +65,21 @@ enum Next<T> {
 
 type Id = u32;
 
-/// Content of a register, as a function of the frame.
+/// Content of a register as a function of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Value {
-    /// Content of this register at the block's start: not closed.
+    /// Content of this register at the block's start; not closed.
     Before(u8),
     Const(u32),
     WireLen,
-    /// Code of the instruction without its class, offset, and the value added to it.
+    /// Code of the instruction without its class; offset; the value added to the offset.
     Load(u16, u32, Option<Id>),
-    /// `4 * ([k] & 15)`.
+    /// The header length `4 * ([k] & 15)`.
     HeaderLen(u32),
     Op(u16, Id, Id),
 }
 
-/// A comparison: operation, accumulator and operand.
+/// A comparison: operation, accumulator, operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Test {
     op: u16,
@@ -87,8 +90,8 @@ struct Test {
 struct Blocks {
     blocks: Vec<Block>,
     values: Vec<Value>,
-    /// Number of the last block with this test; below, of the last with any test of this value, and
-    /// with this load. Knowledge about them is not needed after it.
+    /// Number of the last block with this test; then of the last with any test of this value, and
+    /// of the last with this load. After that block, knowledge about them is not needed.
     last_test: HashMap<Test, usize>,
     last_tested: HashMap<Id, usize>,
     last_load: HashMap<Id, usize>,
@@ -152,7 +155,7 @@ impl Blocks {
         Some(all)
     }
 
-    /// Goes from the last block to the first, because jumps only go forward.
+    /// Works from the last block to the first, because jumps only go forward.
     fn compute_liveness(&mut self) {
         for number in (0..self.blocks.len()).rev() {
             let after = match self.blocks[number].next {
@@ -161,7 +164,7 @@ impl Blocks {
                 Next::Return(..) => 0,
             };
             let block = &mut self.blocks[number];
-            // Until now `live` had the block's own reads only.
+            // So far, `live` has only the block's own reads.
             block.live |= after & !block.writes;
             if let Some(test) = block.test {
                 self.last_test.entry(test).or_insert(number);
@@ -267,12 +270,12 @@ impl Interned {
                             (Value::Const(a), Value::Const(by)) => alu(op, a, by),
                             _ => None,
                         };
-                    // Divisions by X reject the frame if X is 0.
+                    // A division by X rejects the frame if X is 0.
                     let divides = matches!(op, 0x30 | 0x90);
                     may_fail = divides && !matches!(self.values[by as usize], Value::Const(1..));
                     (A, constants.map_or(Value::Op(op, registers[A], by), Value::Const))
                 }
-                // TAX, TXA.
+                // TAX and TXA.
                 _ => {
                     let (from, to) = if code & 0x80 == 0 { (A, X) } else { (X, A) };
                     read(from, writes);
@@ -314,8 +317,8 @@ impl Interned {
 
 // --- states
 
-/// Knowledge about the frame on the way to a block, in the order of numbers, so that equal
-/// knowledge compares equal.
+/// Knowledge about the frame on the way to a block, ordered by number, so that equal knowledge
+/// compares equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     tests: BTreeSet<(Test, bool)>,
@@ -340,7 +343,7 @@ impl Known {
             if known.op == EQUAL && outcome {
                 return Some(holds(test.op, known_by, by));
             }
-            // If the value were `by`, the known test would have had the other outcome.
+            // If the value were `by`, the known test would have had a different outcome.
             if test.op == EQUAL && holds(known.op, by, known_by) != outcome {
                 return Some(false);
             }
@@ -349,7 +352,7 @@ impl Known {
     }
 
     fn of(&self, a: Id) -> impl Iterator<Item = (Test, bool)> {
-        // Filters all tests: they are ordered by their operation first, so a value's tests are not
+        // Filters all tests: they are ordered by operation first, so a value's tests are not
         // adjacent.
         self.tests.iter().copied().filter(move |(test, _)| test.a == a)
     }
@@ -376,8 +379,8 @@ impl Known {
 const EQUAL: u16 = 0x10;
 
 /// A block of the new program: an old block, and the next nodes. Nodes with equal instructions and
-/// equal next nodes become one, at the position of the last of their blocks, so that all jumps go
-/// forward.
+/// equal next nodes become one node, at the position of the last of their blocks, which keeps all
+/// jumps forward.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     block: usize,
@@ -389,20 +392,20 @@ struct Walk<'a> {
     blocks: &'a Blocks,
     /// The node of each state.
     states: HashMap<(usize, Known), usize>,
-    /// For each state whose block is left out, the state where the walk continues: chains of such
-    /// states are as long as the program.
+    /// For each state whose block is left out, the state where the walk continues. The map is
+    /// needed because chains of such states can be as long as the program.
     settled: HashMap<(usize, Known), (usize, Known)>,
     nodes: Vec<Node>,
 }
 
-/// A state whose node does not exist yet.
+/// A state that has no node yet.
 struct PendingState {
     state: (usize, Known),
     next: Next<(usize, Known)>,
 }
 
 impl Walk<'_> {
-    /// Makes the nodes of all reachable states, later ones first. Returns the index of the first
+    /// Makes the nodes of all reachable states, later states first. Returns the index of the first
     /// block's node.
     fn explore(&mut self) -> Option<usize> {
         let max_states = MAX_STATES * self.blocks.blocks.len();
@@ -434,7 +437,7 @@ impl Walk<'_> {
                 Next::Return(code, k) => Next::Return(code, k),
             };
             let block = &self.blocks.blocks[state.0];
-            // Splits a branch into the index of its instruction, and its targets.
+            // Splits a branch into the index of its instruction and its targets.
             let (at, next_key) = match next {
                 Next::Branch(at, yes, no) => (Some(at), Next::Branch(0, yes, no)),
                 other => (None, other),
@@ -496,7 +499,7 @@ impl Walk<'_> {
         end
     }
 
-    /// The block after one that can be left out.
+    /// The next state after one whose block can be left out.
     fn after(&self, (number, known): &(usize, Known)) -> Option<usize> {
         let block = &self.blocks.blocks[*number];
         let to = match (block.next, block.test) {
@@ -517,7 +520,7 @@ impl Walk<'_> {
 
 // --- instructions
 
-/// Writes the nodes in the order of their blocks, so that all jumps go forward.
+/// Writes the nodes in the order of their blocks, which keeps all jumps forward.
 fn write(
     program: &[Instruction],
     blocks: &Blocks,
@@ -528,7 +531,7 @@ fn write(
     order.sort_by_key(|&node| (nodes[node].block, node));
     let mut place = vec![0; nodes.len()];
     order.iter().enumerate().for_each(|(i, &node)| place[node] = i);
-    // Branches reach 255 instructions; a jump is inserted for farther targets.
+    // Branches reach 255 instructions; farther targets need an inserted jump.
     let mut far = vec![[false; 2]; order.len()];
     loop {
         let mut starts = Vec::with_capacity(order.len() + 1);
@@ -621,7 +624,7 @@ mod tests {
         }
     }
 
-    /// Blocks like libpcap's, which test the same few fields and values repeatedly; some use
+    /// Blocks like those of libpcap, which test the same few fields and values repeatedly; some use
     /// registers of earlier blocks.
     fn random_program(random: &mut impl FnMut(u32) -> u32) -> Vec<Instruction> {
         let insn = |code, k| Instruction { code, jt: 0, jf: 0, k };
@@ -632,7 +635,7 @@ mod tests {
                 4 => program.extend([insn(0xb1, random(2)), insn(0x50, random(4))]),
                 5 => program.extend([insn(0x00, random(3)), insn(0x02, random(2))]),
                 6 => program.extend([insn(0x60, random(2)), insn(0x07, 0), insn(0x30, random(4))]),
-                // A quotient of two words of memory, as in `1/2 = 1/3`.
+                // A quotient of two words of scratch memory, as in `1/2 = 1/3`.
                 7 => program.extend([insn(0x61, random(2)), insn(0x00, random(3)), insn(0x3c, 0)]),
                 8 => program.push(insn(0x80, 0)),
                 _ => {}
@@ -649,7 +652,7 @@ mod tests {
         }
         let body = program.len();
         program.extend([insn(0x06, 7), insn(0x16, 0), insn(0x06, 0)]);
-        // Jumps past the end go to one of the returns.
+        // Jumps past the end are redirected to one of the returns.
         for (at, insn) in program.iter_mut().enumerate().take(body) {
             let most = (body + 1 - at) as u32;
             if insn.code == 0x05 {
@@ -723,7 +726,7 @@ mod tests {
         let plain = Filter::new(ports(1..=600)).unwrap();
         let reduced = plain.clone().reduced();
         assert!(!plain.is_for_kernel() && reduced.is_for_kernel());
-        // Per port: header length, port, test, jump over the return, return; the other fields are
+        // Per port: header length, port, test, jump over the return, return. The other fields are
         // read only once.
         assert!(reduced.instructions().len() < 5 * 600, "{}", reduced.instructions().len());
         let mut frame = [0; 60];

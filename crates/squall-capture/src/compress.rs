@@ -1,5 +1,5 @@
 //! Compression in blocks: each becomes a separate frame (zstd, lz4) or member (gzip). Readers of
-//! these formats treat consecutive ones as one file, so that a file that ends after any of them is
+//! these formats treat consecutive ones as one file, so a file that ends after any of them is
 //! complete.
 
 use std::{fmt, io, io::Write, str::FromStr};
@@ -10,7 +10,7 @@ use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     pub method: Method,
-    /// `None`: the fastest.
+    /// `None`: the fastest level.
     pub level: Option<i32>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// `zstd`, `gz:6`
+/// Parses `zstd`, `gz:6` and so on.
 impl FromStr for Compression {
     type Err = String;
 
@@ -90,7 +90,7 @@ impl FromStr for Compression {
     }
 }
 
-/// Compresses one block after the other.
+/// Compresses block after block.
 pub(crate) struct Compressor {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -121,7 +121,7 @@ impl Compressor {
                 encoder.finish()?;
             }
             (Method::Lz4, _) => {
-                // The same size in all frames, because some readers expect that.
+                // All frames use the same block size, because some readers expect that.
                 let info = FrameInfo::new().block_size(BlockSize::Max256KB);
                 let mut encoder = FrameEncoder::with_frame_info(info, &mut self.out);
                 encoder.write_all(octets)?;

@@ -1,5 +1,5 @@
-//! Output files: opens, fills, rotates and removes them. Each is a complete capture, with its
-//! header, and with the interfaces' counters at its end.
+//! Output files: opens, fills, rotates and removes them. Each file is a complete capture, with its
+//! own header, and with the interfaces' counters at its end.
 
 use std::{
     collections::VecDeque,
@@ -22,18 +22,18 @@ use crate::{
     time::Civil,
 };
 
-/// Runs of this length or more are written directly; shorter ones are staged, because a system call
-/// costs more than the copy.
+/// Runs of at least this length are written directly; shorter ones are staged, because a system
+/// call costs more than the copy.
 const DIRECT: usize = 32 << 10;
-/// Staged octets that trigger a write.
+/// Number of staged octets that triggers a write.
 const STAGE: usize = 256 << 10;
-/// Most files remembered by name.
+/// Most files whose names are stored.
 const REMEMBERED: usize = 1_000;
 
 pub(crate) struct Files {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// Finds the records in a partial write; the record format of any interface serves.
+    /// Finds the records in a partial write; the record format of any interface will do.
     record: Record,
     compressor: Option<Compressor>,
     head: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct Files {
     open: Option<Open>,
     /// Number of files begun.
     number: u64,
-    /// When the first one began: rotation intervals count from here.
+    /// Start of the first file, from which rotation intervals count.
     start: Option<u64>,
     pub list: VecDeque<WrittenFile>,
     /// Octets of closed files.
@@ -55,7 +55,7 @@ struct Open {
     /// Staged records.
     stage: Vec<u8>,
     staged: Run,
-    /// Octets before compression and packets, both including staged ones.
+    /// Octets before compression, and packets; both include staged ones.
     octets: u64,
     packets: u64,
     /// Packets from this time on belong in the next file.
@@ -64,7 +64,7 @@ struct Open {
 
 enum Sink {
     File(File, Room),
-    /// Standard output may be a pipe, from which nothing can be taken back.
+    /// Standard output may be a pipe, which cannot be truncated.
     Stdout(io::Stdout),
 }
 
@@ -98,7 +98,7 @@ impl Files {
             closed_octets: 0,
             shared: shared.clone(),
         };
-        // On virtual time the start of the first file, which is part of its name, is still unknown.
+        // On virtual time, the start of the first file is not known yet, but is part of its name.
         if options.virtual_time && options.rotate.is_asked_for() {
             return Ok(files);
         }
@@ -118,7 +118,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Adds records, which must fit ([`Files::room`]).
+    /// Adds records, for which there must be room ([`Files::room`]).
     pub fn add(&mut self, records: &[u8], run: Run) -> Result<(), Failure> {
         let Run { packets, data, first, last } = run;
         if self.open.is_none() {
@@ -149,8 +149,8 @@ impl Files {
         if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
     }
 
-    /// Whether `octets` octets of records fit into the open file, or into the next one if none is
-    /// open.
+    /// Whether `octets` octets of records fit into the open file; if no file is open, into the next
+    /// one.
     pub fn room(&self, octets: u64, run: &Run) -> bool {
         let rotate = &self.shared.options.rotate;
         let (before, packets) =
@@ -169,23 +169,24 @@ impl Files {
             && run.last < until
     }
 
-    /// Whether the open file has no packet: one packet then fits in any case.
+    /// Whether the open file has no packet: then one packet fits in any case.
     pub fn is_fresh(&self, time: u64) -> bool {
         self.open.as_ref().is_none_or(|open| open.packets == 0 && time < open.until)
     }
 
-    /// Closes the open file; the next begins with its first packet.
+    /// Closes the open file; the next file begins with its first packet.
     pub fn change(&mut self) -> Result<(), Failure> {
         self.flush()?;
         self.end()
     }
 
-    /// Number of files begun.
+    /// Number of files begun so far.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Octets of all files: with compression, those written; otherwise staged ones are included.
+    /// Octets of all files. With compression, only those written; otherwise staged octets are
+    /// included.
     pub fn octets(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, |open| match self.compressor {
             Some(_) => open.written.octets,
@@ -246,7 +247,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `octets`, which contain the records of `run` or no records, and counts the result.
+    /// Writes `octets`, which contain the records of `run` or no records, and counts the written
+    /// part.
     fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let counters = &self.shared.written;
@@ -269,7 +271,7 @@ impl Files {
             count(run, compressed.len() as u64);
             return Ok(());
         };
-        // Truncates a partial record, so that the file stays readable.
+        // Truncates a partly written record, so that the file stays readable.
         let (kept, whole) = match run.packets == 0 || is_compressed {
             true => (Run::default(), 0),
             false => whole_records(&self.record, octets, done),
@@ -286,7 +288,7 @@ impl Files {
         if gone { Err(Failure::ReaderGone) } else { Err(failure(&name, &error)) }
     }
 
-    /// Writes the statistics and remembers the file.
+    /// Writes the statistics, and records the file in the list.
     fn end(&mut self) -> Result<(), Failure> {
         if self.open.is_none() {
             return Ok(());
@@ -301,7 +303,7 @@ impl Files {
         written
     }
 
-    /// Closes the open file without statistics, and remembers it.
+    /// Closes the open file without statistics, and records it in the list.
     pub fn remember(&mut self) {
         let Some(open) = self.open.take() else { return };
         self.closed_octets += open.written.octets;
@@ -326,7 +328,7 @@ impl Files {
         }
     }
 
-    /// The end of the rotation interval that contains `time`, if there are intervals.
+    /// The end of the rotation interval that contains `time`, if files rotate by time.
     fn period_end(&self, time: u64) -> u64 {
         self.start.map_or(u64::MAX, |start| self.step_end(start, time))
     }
@@ -387,7 +389,8 @@ fn head(options: &Options) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The interfaces' counters now; on virtual time, when the `last` packet arrived.
+/// Writes the interfaces' current counters; on virtual time, their time is the arrival of the
+/// `last` packet.
 fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
     let virtual_time = shared.options.virtual_time;
     let now = if virtual_time { last } else { shared.now() };
@@ -411,7 +414,7 @@ fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The records that lie completely within the first `done` octets, and the end of the last.
+/// The records that are completely within the first `done` octets, and the end of the last of them.
 fn whole_records(record: &Record, octets: &[u8], done: usize) -> (Run, usize) {
     let (mut run, mut at) = (Run::default(), 0);
     while let Some(placed) = record.read(&octets[at..]).filter(|placed| at + placed.len <= done) {
@@ -456,7 +459,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
     let cannot = Cannot::write(path, error);
-    // An error without an error number of the system comes from Squall and has a hint already.
+    // An error without a system error number comes from Squall, and already has a hint.
     if error.kind() == io::ErrorKind::StorageFull && error.raw_os_error().is_some() {
         let hint = "another disk, --rotate-count with --ring-files, --compress zstd or --snaplen";
         return cannot.with_hint(hint).to_string();

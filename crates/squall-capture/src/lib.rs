@@ -1,7 +1,7 @@
-//! Captures frames of receiving queues ([`Capture::taps`]) into files; every frame that is not in
-//! them is counted with its reason.
+//! Captures frames of receive queues ([`Capture::taps`]) into files; every frame that is not in a
+//! file is counted with the reason.
 //!
-//! Each tap writes frames as records into chunks of memory, without a further copy; one thread
+//! Each tap writes frames as records into chunks of memory, without a further copy. One thread
 //! sorts the chunks of all taps, compresses them, rotates files and writes
 //! ([docs/adr/0017-capture.md](../../../docs/adr/0017-capture.md)). This crate knows ports and the
 //! capture formats, but neither the origin of frames nor the readers of its counters.
@@ -41,30 +41,30 @@ use tap::TapCounters;
 /// Options of a capture.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `-`: standard output. `None`: no file is written.
+    /// `-` is standard output. `None`: no file is written.
     pub file: Option<PathBuf>,
     /// Permission to overwrite files and fill disks.
     pub permit: Permit,
     pub format: Format,
-    /// Most octets kept of a packet.
+    /// Most octets kept per packet.
     pub snaplen: u32,
-    /// Formats of the interfaces, indexed by the number passed to [`Capture::taps`]. A pcap has one
-    /// link type for all.
+    /// Formats of the interfaces, indexed by the number passed to [`Capture::taps`]. A pcap file
+    /// has a single link type.
     pub interfaces: Vec<InterfaceFormat>,
-    /// Whether each packet of a pcapng has its direction.
+    /// Whether each packet in a pcapng file has its direction.
     pub directed: bool,
     pub rotate: Rotate,
     pub compress: Option<Compression>,
-    /// Octets of memory between the wire and the file.
+    /// Size in octets of the buffer between the wire and the file.
     pub buffer: usize,
     pub on_full: OnFull,
     pub gso_frames: GsoFrames,
     pub pre_trigger: Option<PreTrigger>,
     pub stop: Stop,
     pub print: Option<Print>,
-    /// Whether packets go to the file as soon as the writer is free, instead of by chunk.
+    /// Whether packets go to the file as soon as the writer is free, rather than chunk by chunk.
     pub flush: bool,
-    /// Whether times of frames are on virtual time, which begins at 1970.
+    /// Whether frames have virtual times, which begin at 1970.
     pub virtual_time: bool,
 }
 
@@ -91,7 +91,7 @@ impl Default for Options {
     }
 }
 
-/// The default of tcpdump and Wireshark.
+/// The default in tcpdump and Wireshark.
 pub const SNAPLEN: u32 = 262_144;
 /// 50 ms at 10 Gb/s.
 pub const BUFFER: usize = 64 << 20;
@@ -99,29 +99,29 @@ pub const BUFFER: usize = 64 << 20;
 const CHUNK: usize = 256 << 10;
 /// The smallest chunk: holds a GSO frame of 64 KiB with the overhead of its record.
 const LEAST_CHUNK: usize = 80 << 10;
-/// One being filled, one being written, and some in between.
+/// One that is being filled, one that is being written, and a few in between.
 const LEAST_CHUNKS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Pcapng,
-    /// In microseconds, unless `nanoseconds` is set.
+    /// Times are in microseconds, unless `nanoseconds` is set.
     Pcap {
         nanoseconds: bool,
     },
 }
 
-/// When the next file begins: at the first of these limits.
+/// When the next file begins: when the first of these limits is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// Most octets of a file (with at least one packet); a compressed file is checked once per
+    /// Most octets in a file (which has at least one packet); a compressed file is checked once per
     /// chunk.
     pub octets: Option<u64>,
-    /// Longest time of a file, by packet time; the intervals count from the start of the first
+    /// Longest duration of a file, in packet time; intervals count from the start of the first
     /// file.
     pub time: Option<Nanos>,
     pub packets: Option<u64>,
-    /// Number of files kept: older ones are removed.
+    /// Number of files to keep: older ones are removed.
     pub ring: Option<u32>,
 }
 
@@ -134,19 +134,19 @@ impl Rotate {
 /// The policy for frames that arrive when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// Drops new frames.
+    /// New frames are dropped.
     #[default]
     DropNewest,
-    /// Drops the oldest frames, a chunk at a time.
+    /// The oldest frames are dropped, a chunk at a time.
     DropOldest,
-    /// Keeps at most this number of octets of a packet from half full on; if the buffer still fills
-    /// up, drops new frames.
+    /// Once the buffer is half full, packets are cut to this number of octets; if it still fills
+    /// up, new frames are dropped.
     Truncate(u32),
-    /// Makes the receiver wait: for sources that can wait too (files).
+    /// The receiver waits; for sources that can wait too (files).
     Wait,
 }
 
-/// `drop-newest`, `drop-oldest`, `truncate` or `truncate:96`.
+/// Parses `drop-newest`, `drop-oldest`, `truncate` or `truncate:96`.
 impl FromStr for OnFull {
     type Err = String;
 
@@ -171,10 +171,10 @@ impl FromStr for OnFull {
     }
 }
 
-/// The treatment of frames that the kernel or the NIC has joined.
+/// The treatment of frames that were joined by the kernel or the NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GsoFrames {
-    /// Written as the segments that are on the wire.
+    /// They are written as the segments on the wire.
     #[default]
     Cut,
     Keep,
@@ -183,11 +183,11 @@ pub enum GsoFrames {
 /// A capture that begins before an event.
 #[derive(Clone, Debug)]
 pub struct PreTrigger {
-    /// Packets up to this time before the event are written, as far as the buffer holds them.
+    /// Packets from this time before the event on are written, as far as the buffer holds them.
     pub keep: Nanos,
     /// Packets up to this time after it are written; then the capture ends.
     pub after: Option<Nanos>,
-    /// The filter for the event, for each interface as in [`Options::interfaces`], because link
+    /// The filter that detects the event, one for each of [`Options::interfaces`], because link
     /// types differ. Without filters, only [`Capture::trigger`] is the event.
     pub filters: Vec<Arc<Filter>>,
 }
@@ -196,7 +196,7 @@ pub struct PreTrigger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     pub packets: Option<u64>,
-    /// Total of all files.
+    /// Total octets of all files.
     pub octets: Option<u64>,
     pub files: Option<u64>,
 }
@@ -208,7 +208,7 @@ pub struct WrittenFile {
     pub packets: u64,
     /// Its size.
     pub octets: u64,
-    /// Times of the first and the last packet in nanoseconds since 1970; 0: no packet.
+    /// Times of the first and the last packet, in nanoseconds since 1970; 0: no packet.
     pub first_ns: u64,
     pub last_ns: u64,
 }
@@ -218,21 +218,21 @@ pub struct WrittenFile {
 pub struct InterfaceCounts {
     /// Frames that reached the interface, before filters; `None`: unknown.
     pub received: Option<u64>,
-    /// Frames that passed the filter and were dropped in the kernel.
+    /// Frames that passed the filter but were dropped in the kernel.
     pub dropped_by_system: u64,
     pub dropped_by_interface: Option<u64>,
 }
 
 /// Packets that reached the capture, by outcome: `received` is the sum of `written`, `dropped`,
-/// `unwanted` and packets still in the buffer.
+/// `unwanted` and the packets still in the buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub received: u64,
-    /// Packets in files, or printed without a file.
+    /// Packets in files, or packets printed if there is no file.
     pub written: u64,
     /// Captured octets of those packets.
     pub written_octets: u64,
-    /// Octets of all files.
+    /// Total octets of all files.
     pub file_octets: u64,
     /// Packets dropped, by reason.
     pub dropped: Vec<(&'static str, u64)>,
@@ -240,18 +240,18 @@ pub struct Counters {
     pub unwanted: Vec<(&'static str, u64)>,
     /// Packets truncated because the buffer was filling up.
     pub truncated: u64,
-    /// Received GSO frames, and their segments.
+    /// Received GSO frames, and the number of their segments.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Segments of truncated GSO frames in the files: their checksums do not match.
+    /// Segments from truncated GSO frames in the files: their checksums do not match.
     pub unsummed: u64,
-    /// Packets written after a later one.
+    /// Packets written after a packet with a later time.
     pub out_of_order: u64,
-    /// Octets of memory, and the largest amount in use.
+    /// Size of the buffer in octets, and the most that was in use.
     pub buffer: u64,
     pub buffer_peak: u64,
     pub files: u64,
-    /// Packets in files removed by the ring; included in `written`.
+    /// Packets in files that the ring has removed; `written` includes them.
     pub removed_files: u64,
     pub removed_packets: u64,
     pub removed_octets: u64,
@@ -261,7 +261,7 @@ pub struct Counters {
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub counters: Counters,
-    /// The newest files, at most 1000.
+    /// The most recent files, at most 1000.
     pub files: Vec<WrittenFile>,
     /// Why writing failed.
     pub error: Option<String>,
@@ -269,8 +269,8 @@ pub struct Outcome {
     pub ended_by: Option<&'static str>,
     /// When the trigger occurred, in nanoseconds since 1970.
     pub triggered_ns: Option<u64>,
-    /// Set if the buffer was too small for the requested time before the trigger: packets from this
-    /// time on were kept.
+    /// Set if the buffer was too small for the requested time before the trigger: only packets from
+    /// this time on were kept.
     pub kept_from_ns: Option<u64>,
 }
 
@@ -284,8 +284,8 @@ pub struct Capture {
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
-    /// Offset from the frames' clock to Unix time, in nanoseconds. Measured once, so that time stamps
-    /// in a file never step.
+    /// Offset from the frames' clock to Unix time, in nanoseconds. Measured only once: time stamps
+    /// in a file must not step.
     offset: u64,
     /// When the capture began, in nanoseconds since 1970.
     start: u64,
@@ -301,7 +301,7 @@ pub(crate) struct Shared {
     counts: Mutex<Vec<InterfaceCounts>>,
 }
 
-/// Updated by the writer.
+/// Counters of the written packets, updated by the writer.
 #[derive(Debug, Default)]
 struct Written {
     packets: AtomicU64,
@@ -319,7 +319,7 @@ struct Written {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change of a counter is complete even after a panic.
+    // Uses the data even after a panic: each change of a counter is complete.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -332,7 +332,7 @@ impl Shared {
         self.armed.load(Relaxed)
     }
 
-    /// Records the trigger at `time`, nanoseconds since 1970; only the first counts.
+    /// Records the trigger at `time`, in nanoseconds since 1970; only the first one counts.
     fn trigger(&self, time: u64) {
         if self.triggered.compare_exchange(0, time.max(1), Relaxed, Relaxed).is_ok() {
             self.armed.store(false, Relaxed);
@@ -348,7 +348,7 @@ impl Shared {
         lock(&self.taps)[number].clone()
     }
 
-    /// The current truncation length, if it is below the snaplen.
+    /// The current truncation length, if it is less than the snaplen.
     fn truncate_to(&self) -> Option<usize> {
         match self.options.on_full {
             OnFull::Truncate(octets) if self.pool.waiting() * 2 >= self.pool.chunks() => {
@@ -399,7 +399,7 @@ impl Shared {
         }
     }
 
-    /// The format of packets of `interface`.
+    /// The record format for packets of `interface`.
     fn record(&self, interface: usize) -> Record {
         let snaplen = self.options.snaplen;
         match self.options.format {
@@ -437,8 +437,8 @@ impl Capture {
                 "a pcap file has one link type, and these interfaces have several\n  try pcapng";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // Checked first, because a failed allocation aborts the process, and overcommitted memory
-        // gets it killed later.
+        // Checked in advance, because a failed allocation aborts the process, and the kernel may
+        // kill a process with overcommitted memory later.
         if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
             let text = format!(
                 "a buffer of {} bytes is more than the memory of this machine, {memory} bytes\n  \
@@ -471,8 +471,8 @@ impl Capture {
         Ok(Self { shared, thread })
     }
 
-    /// A function that makes taps for the queues of `interface` (an index in
-    /// [`Options::interfaces`]), on the threads that have the queues.
+    /// A function that makes taps for the queues of `interface` (an index into
+    /// [`Options::interfaces`]); it must run on the threads that own the queues.
     pub fn taps(&self, interface: usize) -> impl Fn() -> Tap + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {
@@ -504,12 +504,12 @@ impl Capture {
         self.shared.trigger(self.shared.now());
     }
 
-    /// Sets an interface's counters for the statistics of files that end from now on.
+    /// Sets an interface's counters, for the statistics in files that end from now on.
     pub fn tell(&self, interface: usize, counts: InterfaceCounts) {
         lock(&self.shared.counts)[interface] = counts;
     }
 
-    /// Waits until everything is written. All taps must be finished or dropped.
+    /// Waits until everything is written. All taps must have been finished or dropped.
     pub fn finish(self) -> Outcome {
         self.shared.pool.close();
         let done = self.thread.join().unwrap_or_else(|_| writer::Done {
@@ -532,7 +532,7 @@ impl Capture {
     }
 }
 
-/// The requested method, otherwise that of the file name.
+/// The requested method, or the method for the file name.
 fn compression(options: &Options) -> io::Result<Option<Compression>> {
     let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     let name = options.file.as_deref().map(|file| file.to_string_lossy().into_owned());
@@ -554,7 +554,7 @@ fn compression(options: &Options) -> io::Result<Option<Compression>> {
     }
 }
 
-/// This machine's memory in octets; `None`: /proc does not have it.
+/// This machine's memory in octets; `None` if /proc does not show it.
 pub fn machine_memory() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = facts

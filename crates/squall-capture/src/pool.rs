@@ -1,9 +1,9 @@
 //! Chunks that circulate between the receiving threads and the writer: a fixed number, allocated
 //! before the capture begins and reused.
 //!
-//! The lock is taken once per chunk, which is once in hundreds to thousands of frames. The chunk
-//! returned last is lent next, so that a few chunks circulate and stay in the cache while the
-//! writer keeps up, however large the buffer is.
+//! The lock is taken once per chunk, which is once in hundreds to thousands of frames. The most
+//! recently returned chunk is lent next: while the writer keeps up, only a few chunks circulate and
+//! stay in the cache, however large the buffer is.
 
 use std::{
     collections::VecDeque,
@@ -61,10 +61,10 @@ impl Chunk {
     }
 }
 
-/// Chunks in use while the writer keeps up, with a reserve.
+/// Number of chunks in use while the writer keeps up, with a reserve.
 const WARM: usize = 16;
 
-/// Waiting chunks at which a sleeping writer is woken, because on a shared CPU each wake-up costs
+/// Number of waiting chunks at which a sleeping writer is woken: on a shared CPU each wake-up costs
 /// two context switches, as much as a dozen frames.
 const TOGETHER: usize = 8;
 
@@ -81,12 +81,12 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     work: Condvar,
     room: Condvar,
-    /// Number of chunks to write, readable without the lock.
+    /// Number of chunks waiting to be written, readable without the lock.
     full: AtomicUsize,
     /// The largest value of `full` so far.
     peak: AtomicUsize,
-    /// Packets before this time that belong in the file were dropped, because the buffer was too
-    /// small.
+    /// Packets before this time were dropped although they belong in the file, because the buffer
+    /// was too small.
     pub keeps_from: AtomicU64,
     chunks: usize,
     chunk_octets: usize,
@@ -96,7 +96,7 @@ pub(crate) struct Pool {
 struct State {
     free: Vec<Chunk>,
     full: VecDeque<Chunk>,
-    /// Whether chunks are kept for a trigger instead of written.
+    /// Whether chunks are kept for a trigger instead of being written.
     holding: bool,
     /// Whether the writer sleeps.
     writer_sleeps: bool,
@@ -106,9 +106,9 @@ struct State {
 }
 
 impl Pool {
-    /// Allocates `chunks` of `chunk_octets` each. Touches the pages of the first ones to be lent,
-    /// because a page fault during the capture costs as much as a dozen frames; touching all pages
-    /// would delay the start by more time than many captures take.
+    /// Allocates `chunks` chunks of `chunk_octets` octets each. Touches the pages of the first
+    /// chunks that will be lent, because a page fault during the capture costs as much as a dozen
+    /// frames. Touching all pages would delay the start by more time than many captures take.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
         let chunk = |i| {
             let mut octets = vec![0; chunk_octets];
@@ -131,7 +131,8 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that holds the lock can panic halfway through a change.
+        // Uses the state even after a panic: no code that holds the lock can panic halfway through
+        // a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +176,7 @@ impl Pool {
         self.lock().free.pop()
     }
 
-    /// As [`Pool::lend`], but waits for one.
+    /// As [`Pool::lend`], but waits for a free chunk.
     pub fn lend_or_wait(&self) -> Chunk {
         let mut state = self.lock();
         loop {
@@ -191,7 +192,7 @@ impl Pool {
         }
     }
 
-    /// Takes the oldest chunk that is not being written; its content is lost.
+    /// Takes the oldest chunk that is not being written; its content is discarded.
     pub fn take_oldest(&self) -> Option<Chunk> {
         let mut state = self.lock();
         let oldest = state.full.pop_front();
@@ -202,14 +203,14 @@ impl Pool {
         oldest
     }
 
-    /// Whether full chunks are kept for a trigger, and the only free ones are the reserve for the
-    /// time when it comes.
+    /// Whether full chunks are kept for a trigger, and the only free chunks are the reserve for the
+    /// time after it.
     pub fn is_ring(&self) -> bool {
         let state = self.lock();
         state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
-    /// Passes a filled chunk to the writer. The writer is woken when several wait, by
+    /// Passes a filled chunk to the writer. The writer is woken when several chunks wait, by
     /// [`Pool::wake`], or by its timeout.
     pub fn hand_over(&self, chunk: Chunk) {
         let mut state = self.lock();
@@ -240,14 +241,14 @@ impl Pool {
         }
     }
 
-    /// Releases the kept chunks for writing after the trigger.
+    /// Releases the kept chunks for writing, after the trigger.
     pub fn release(&self) {
         self.lock().holding = false;
         self.work.notify_one();
     }
 
-    /// The oldest chunk to write; waits at most `timeout`. Before the trigger, frees chunks that
-    /// end before `keep_from`, and passes each to `past`.
+    /// The oldest chunk to write; waits for one at most `timeout`. Before the trigger, passes
+    /// chunks that end before `keep_from` to `past`, and frees them.
     pub fn next(&self, timeout: Duration, keep_from: u64, mut past: impl FnMut(&Chunk)) -> Next {
         let mut state = self.lock();
         for waited in [false, true] {

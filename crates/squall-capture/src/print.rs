@@ -15,19 +15,19 @@ pub struct Print {
     pub stamp: Stamp,
 }
 
-/// The time at the start of a line.
+/// The time at the start of each line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
     /// `20:55:00.000000001`, UTC.
     #[default]
     Clock,
-    /// With the date.
+    /// As `Clock`, with the date.
     Date,
     /// Seconds since 1970.
     Epoch,
     /// Seconds since the first packet.
     Relative,
-    /// Seconds since the packet before.
+    /// Seconds since the previous packet.
     Delta,
     None,
 }
@@ -67,7 +67,7 @@ impl FromStr for Stamp {
 pub(crate) struct Printer {
     out: BufWriter<io::Stdout>,
     stamp: Stamp,
-    /// Names by interface number; printed if there are several.
+    /// Names by interface number, which are printed if there are several.
     names: Vec<String>,
     links: Vec<LinkType>,
     first: Option<u64>,

@@ -1,4 +1,4 @@
-//! A packet in a chunk: already in the format of the file, so that it is copied only once.
+//! A packet in a chunk, already in the format of the file, so it is copied only once.
 
 use squall_pcap::{Direction, InterfaceFormat, PacketNotes, PcapFormat};
 
@@ -18,11 +18,11 @@ pub(crate) enum Record {
 /// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed<'a> {
-    /// Octets of the record.
+    /// Length of the record, octets.
     pub len: usize,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Octets on the wire, without FCS.
+    /// Length on the wire in octets, without FCS.
     pub wire_len: u32,
     pub data: &'a [u8],
 }
@@ -31,7 +31,7 @@ pub(crate) struct Placed<'a> {
 pub(crate) const MOST_OVERHEAD: usize = 32 + 3 + 12;
 
 impl Record {
-    /// Octets of a record with `captured` octets of a packet.
+    /// Length of a record with `captured` octets of a packet.
     #[inline]
     pub fn len_of(&self, captured: usize) -> usize {
         match self {
@@ -41,8 +41,8 @@ impl Record {
         }
     }
 
-    /// Writes a packet of `wire_len` octets at `time_ns` into all of `out`, whose length must be
-    /// that of [`Record::len_of`].
+    /// Writes a packet of `wire_len` octets at `time_ns` into `out`, whose length must equal
+    /// [`Record::len_of`] the packet.
     #[inline]
     pub fn put(
         &self,
@@ -54,7 +54,7 @@ impl Record {
     ) {
         let wire_len = wire_len.max(data.len() as u32);
         let written = match self {
-            // A pcap counts seconds in 32 bits, until 2106.
+            // A pcap file counts seconds in 32 bits, which wrap in 2106.
             Self::Pcap(format) => format.write_packet(&mut out, time_ns % PCAP_NS, wire_len, data),
             Self::Pcapng { interface, index, directed } => {
                 let direction = directed.then_some(if outgoing {
@@ -69,8 +69,7 @@ impl Record {
         written.expect("the record was measured");
     }
 
-    /// Reads the record at the start of `octets`, as written by [`Record::put`]; `None`: at the
-    /// end.
+    /// Reads the record at the start of `octets`, as written by [`Record::put`]; `None` at the end.
     #[inline]
     pub fn read<'a>(&self, octets: &'a [u8]) -> Option<Placed<'a>> {
         if octets.is_empty() {
@@ -103,7 +102,7 @@ impl Record {
     }
 }
 
-/// Time at which the seconds of a pcap wrap, nanoseconds.
+/// Time at which the seconds of a pcap file wrap, nanoseconds.
 const PCAP_NS: u64 = (1 << 32) * 1_000_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The sink for the frames of one receiving queue: writes them as records into chunks, without a
+//! The sink for the frames of one receive queue: writes them as records into chunks, without a
 //! further copy, and passes the chunks to the writer.
 
 use std::sync::{
@@ -15,14 +15,14 @@ use squall_wire::Segments;
 
 use crate::{GsoFrames, OnFull, Shared, pool::Chunk, record::Record};
 
-/// The counters of one tap. Each has a single writer.
+/// The counters of one tap. Each of them has a single writer.
 #[derive(Debug, Default)]
 pub(crate) struct TapCounters {
-    /// The index in the options.
+    /// The interface's index in the options.
     pub interface: usize,
-    /// Received packets: frames, or GSO frames if those are kept whole.
+    /// Received packets: frames; or GSO frames, if these are kept whole.
     pub packets: AtomicU64,
-    /// Packets dropped because the buffer was full: the new one, or the oldest in its place.
+    /// Packets dropped because the buffer was full: the new packet, or instead the oldest.
     pub newest: AtomicU64,
     pub oldest: AtomicU64,
     /// Packets truncated because the buffer was filling up.
@@ -33,35 +33,35 @@ pub(crate) struct TapCounters {
     /// Packets received after the writer had failed.
     pub failed: AtomicU64,
     pub gso_frames: AtomicU64,
-    /// Segments of the GSO frames.
+    /// Segments of the received GSO frames.
     pub segments: AtomicU64,
-    /// Segments of truncated GSO frames: their checksums are unknown.
+    /// Segments of truncated GSO frames, whose checksums are unknown.
     pub unsummed: AtomicU64,
-    /// Segments, beyond the first of each, of GSO frames truncated within the headers: they are not
+    /// GSO frames truncated within the headers: segments beyond the first of each, which are not
     /// written.
     pub headless: AtomicU64,
-    /// All frames up to this time have been passed to the writer; nanoseconds since 1970.
+    /// All frames up to this time were passed to the writer; nanoseconds since 1970.
     pub until: AtomicU64,
 }
 
-/// Age at which a partly filled chunk is passed to the writer if the writer is idle.
+/// Age at which a partly filled chunk is passed to the writer, if the writer is idle.
 const AGE_NS: u64 = 100_000_000;
-/// The same age with several taps, because the writer must wait for all of them to sort by time.
+/// The same age with several taps: the writer must wait for all of them to sort by time.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
-/// Largest delay of a frame between its kernel time stamp and the receiving queue.
+/// Largest delay between a frame's kernel time stamp and its arrival in the receive queue.
 const SLACK_NS: u64 = 20_000_000;
 
-/// The part of a capture that runs on the thread of a receiving queue.
+/// The part of a capture that runs on the thread of a receive queue.
 pub struct Tap {
     shared: Arc<Shared>,
     counters: Arc<TapCounters>,
     number: usize,
     record: Record,
     chunk: Option<Chunk>,
-    /// Buffers to assemble a GSO frame and to cut it.
+    /// Buffers for assembling a GSO frame and for cutting it.
     whole: Vec<u8>,
     cut: Vec<u8>,
-    /// The filter of the trigger, until a frame has matched.
+    /// The filter for the trigger, until a frame has matched.
     trigger: Option<Arc<Filter>>,
     finished: bool,
 }
@@ -124,14 +124,15 @@ impl Tap {
         chunk.run.add(time, octets.len());
     }
 
-    /// Passes the chunk to the writer and takes another. Returns how many octets of the next packet
-    /// to keep, at most `captured`. `None`: no chunk is free.
+    /// Passes the chunk to the writer and takes another one. Returns how many octets of the next
+    /// packet to keep, at most `captured`; `None` if no chunk is free.
     #[cold]
     fn renew(&mut self, captured: usize) -> Option<usize> {
         self.hand_over();
         let pool = &self.shared.pool;
         let policy = self.shared.options.on_full;
-        // Before the trigger the buffer is a ring, and overwritten packets were not requested.
+        // Before the trigger the buffer is a ring, and overwritten packets are not counted as
+        // dropped, because they were not requested.
         let mut chunk = match pool.is_ring() {
             true => self.take_oldest(|owner| &owner.before).or_else(|| pool.lend()),
             false => pool.lend(),
@@ -147,7 +148,8 @@ impl Tap {
         Some(captured)
     }
 
-    /// Takes the chunk that has waited longest and empties it; `gone` counts its packets.
+    /// Takes the chunk that has waited longest, and empties it; its packets are counted in the
+    /// counter `gone`.
     fn take_oldest(&self, gone: fn(&TapCounters) -> &AtomicU64) -> Option<Chunk> {
         let mut chunk = self.shared.pool.take_oldest()?;
         let owner = self.shared.tap(chunk.source);
@@ -205,7 +207,7 @@ impl Tap {
         };
         let headers = usize::from(cut.payload);
         if present < headers {
-            // The segments cannot be separated without all headers.
+            // Without all headers the segments cannot be separated.
             self.write(&octets[..present], frame.wire_len, frame.time, frame.outgoing);
             add(&self.counters.headless, segments - 1);
         } else {
@@ -243,15 +245,15 @@ impl Tap {
     }
 }
 
-/// Adds without a locked instruction, because there is a single writer.
+/// Adds without an atomic read-modify-write, because there is a single writer.
 #[inline]
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
 impl Tap {
-    /// Captures the frames, which are borrowed for the call. Blocks only with [`OnFull::Wait`];
-    /// otherwise frames without room are counted.
+    /// Captures the frames, which are borrowed during the call. Blocks only with [`OnFull::Wait`];
+    /// otherwise frames for which there is no room are counted.
     pub fn take(&mut self, frames: &RxBatch<'_>) {
         let Some(last) = frames.frames.last() else { return };
         if self.shared.is_over() {
@@ -307,7 +309,7 @@ impl Tap {
 }
 
 impl Drop for Tap {
-    /// Runs after a panic of the worker, too, because the writer waits for all taps.
+    /// Also runs after a panic of the worker, because the writer waits for all taps.
     fn drop(&mut self) {
         self.finish();
     }

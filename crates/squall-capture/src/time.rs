@@ -4,8 +4,8 @@ use squall_port::monotonic;
 use time::UtcDateTime;
 
 /// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970. Reads one clock between two
-/// readings of the other, several times, and uses the reading with the shortest interval, because
-/// the thread may be preempted in between.
+/// readings of the other, several times, and uses the reading with the shortest interval: the
+/// thread may be preempted in between.
 pub(crate) fn offset() -> u64 {
     let reading = || {
         let before = monotonic().0;

@@ -1,5 +1,5 @@
-//! The writing thread: takes chunks, sorts those of several taps by time, and splits them at the
-//! end of a file or of the capture.
+//! The writer thread: takes chunks, sorts those of several taps by time, and splits them at the end
+//! of a file or of the capture.
 
 use std::{
     collections::VecDeque,
@@ -19,10 +19,10 @@ use crate::{
     record::Record,
 };
 
-/// The writer's timeout while no chunk arrives: bounds the delay of sorting, and of files and
+/// How long the writer waits for a chunk: bounds the delay of sorting, and of the end of files and
 /// captures that end at a given time.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// The same timeout with a single tap, which wakes the writer for everything it must do.
+/// The same with a single tap, which wakes the writer whenever there is something to do.
 const TIMEOUT_OF_ONE: Duration = Duration::from_millis(100);
 /// How long a packet waits for earlier packets of other taps.
 const ORDER_NS: u64 = 150_000_000;
@@ -37,15 +37,15 @@ pub(crate) struct Done {
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    /// Reads records; reading is the same for all interfaces.
+    /// Reads records, which works the same way for all interfaces.
     record: Record,
     files: Option<Files>,
     printer: Option<Printer>,
     /// Chunks to write, by tap.
     sources: Vec<VecDeque<Part>>,
-    /// By tap: all its frames up to this time are in `sources` or written.
+    /// Per tap: all its frames up to this time are in `sources` or already written.
     marks: Vec<u64>,
-    /// Packets from `from` on and before `until` are wanted.
+    /// Packets at `from` or later, but before `until`, are wanted.
     from: u64,
     until: u64,
     /// Number of packets that may still be written.
@@ -55,7 +55,7 @@ pub(crate) struct Writer {
     ended_by: Option<&'static str>,
 }
 
-/// A chunk whose records from `at` on are not written.
+/// A chunk whose records from `at` on were not written yet.
 struct Part {
     chunk: Chunk,
     at: usize,
@@ -166,13 +166,12 @@ impl Writer {
     }
 
     /// Writes the records of all taps in order of time, up to the time before which no tap can
-    /// deliver a record any more; `all`: every record in any case.
+    /// deliver further records; `all`: writes every record in any case.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
             return;
         }
-        // Without a free chunk the taps cannot deliver more, so that waiting for them would never
-        // end.
+        // Without a free chunk the taps cannot deliver more, so waiting for them would never end.
         let all = all || self.shared.pool.is_short();
         let long_ago = match self.shared.options.virtual_time {
             _ if all => u64::MAX,
@@ -186,8 +185,8 @@ impl Writer {
                 .enumerate()
                 .filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
             let Some((time, first)) = heads.min() else { break };
-            // The earliest record that the other taps can still deliver: their next queued one, or
-            // one that they have not passed on yet.
+            // The earliest record that the other taps can still deliver: their next queued record,
+            // or a record that they have not passed on yet.
             let others = (0..self.shared.taps()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
                 let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
@@ -241,7 +240,7 @@ impl Writer {
         if plain && self.files.as_ref().is_none_or(fits) {
             return self.put(records, run, source);
         }
-        // A file or the capture ends within these records.
+        // The file or the capture ends within these records.
         let (mut at, mut start, mut run) = (0, 0, Run::default());
         let record = self.record.clone();
         while let Some(placed) = record.read(&records[at..]) {
@@ -290,8 +289,8 @@ impl Writer {
         self.put(&records[start..at], run, source);
     }
 
-    /// Whether the record at `time` exceeds a limit. `count` records before it are not added yet;
-    /// together with it they have `octets`.
+    /// Whether the record at `time` exceeds a limit. The `count` records before it are not added
+    /// yet; together with it they have `octets` octets.
     fn is_beyond(&mut self, time: u64, count: u64, octets: u64) -> bool {
         let most = self.shared.options.stop.octets;
         let full = |files: &Files| most.is_some_and(|most| files.octets() + octets > most);
@@ -339,7 +338,8 @@ impl Writer {
         }
     }
 
-    /// Handles a failed write: nothing more is written, and all further packets are counted.
+    /// Handles the result of a write. After a failure nothing more is written, and all further
+    /// packets are counted.
     fn settle(&mut self, result: Result<(), Failure>) {
         match result {
             Ok(()) => {}

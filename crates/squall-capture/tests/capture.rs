@@ -18,7 +18,7 @@ use squall_pcap::{CaptureReader, InterfaceFormat};
 use squall_port::{Cut, Filter, RxBatch, RxFrame};
 use squall_units::Nanos;
 
-/// A temporary directory of the test.
+/// A temporary directory for the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -48,7 +48,7 @@ fn options(file: &Path) -> Options {
             ..InterfaceFormat::default()
         }],
         virtual_time: true,
-        // Several captures of a test write to one file.
+        // A test may write several captures to one file.
         permit: squall_port::output::Permit::FORCE,
         ..Options::default()
     }
@@ -56,7 +56,7 @@ fn options(file: &Path) -> Options {
 
 const MS: u64 = 1_000_000;
 
-/// Frame `k`: its octets begin with its number, and its length varies.
+/// Frame `k`: its octets begin with its number, and its length varies with it.
 fn octets(k: u64) -> Vec<u8> {
     let mut octets = vec![k as u8; 60 + (k % 7) as usize * 100];
     octets[..8].copy_from_slice(&k.to_be_bytes());
@@ -85,7 +85,7 @@ fn give(tap: &mut Tap, from: u64, to: u64) {
     }
 }
 
-/// Numbers of the frames in a file, with (captured octets, octets on the wire, time).
+/// The numbers of the frames in a file, each with captured octets, octets on the wire, and time.
 fn read(path: impl AsRef<Path>) -> Vec<(u64, usize, u32, u64)> {
     let mut reader = CaptureReader::open(path).unwrap();
     let mut found = Vec::new();
@@ -218,7 +218,7 @@ fn a_capture_ends_at_its_count_its_size_or_its_files() {
 }
 
 /// The pipe is not read until everything is sent. By then the buffer and the pipe are full, and
-/// each further packet has a reason.
+/// each further packet is counted with a reason.
 #[test]
 fn a_slow_file_drops_packets_by_policy() {
     const SENT: u64 = 20_000;
@@ -238,7 +238,7 @@ fn a_slow_file_drops_packets_by_policy() {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let reader = thread::spawn(move || {
             let mut file = fs::File::open(fifo).unwrap();
-            // A reader that waits for the end would block the capture.
+            // With this policy, a reader that waits for the end would block the capture.
             if on_full != OnFull::Wait {
                 wait.recv().unwrap();
             }
@@ -314,7 +314,7 @@ fn several_queues_are_one_file_in_order_of_time() {
         let capture =
             Capture::start(Options { interfaces: names.collect(), ..options(&file) }).unwrap();
         let mut all: Vec<_> = (0..taps).map(|i| capture.taps(i)()).collect();
-        // Each tap gets a share that depends on its number and the round.
+        // Each tap gets a share that depends on the tap's number and on the round.
         let mut from = 0;
         for round in 0..2000 {
             let to = from + 1 + (round * 7) % 40;
@@ -331,7 +331,7 @@ fn several_queues_are_one_file_in_order_of_time() {
     }
 }
 
-/// Times 0 to 20 s, a frame per ms; frame 10,000 is the trigger.
+/// Times 0 to 20 s, one frame per ms; frame 10,000 is the trigger.
 #[test]
 fn packets_before_the_trigger_are_kept_exactly() {
     let folder = Folder::new("trigger");
@@ -368,8 +368,8 @@ fn packets_before_the_trigger_are_kept_exactly() {
         );
         assert!(found.into_iter().eq(from..to), "{from} {to}");
     }
-    // Memory for some seconds only: the report shows that, and the kept packets have no gap until
-    // the end.
+    // The buffer holds only some seconds: the report shows that, and the kept packets have no gap
+    // until the end.
     let outcome = run(
         Options { pre_trigger: trigger(60_000 * MS, None), buffer: 1 << 20, ..options(&file) },
         all,
@@ -377,11 +377,11 @@ fn packets_before_the_trigger_are_kept_exactly() {
     let found: Vec<_> = read(&file).into_iter().map(|p| p.0).collect();
     let first = found[0];
     assert!(first > 1_000 && first < 10_000, "{first}");
-    // After the trigger the writer may be slower than this test; the drops are then counted.
+    // After the trigger the writer may be slower than this test; then drops are counted.
     adds_up(&outcome.counters, all, "small");
     assert_eq!(outcome.kept_from_ns.map(|ns| ns <= first * MS), Some(true));
     assert!(found.iter().copied().take((10_000 - first) as usize).eq(first..10_000));
-    // Without a trigger no packet is wanted.
+    // Without a trigger, no packet is wanted.
     let outcome = run(Options { pre_trigger: trigger(2_000 * MS, None), ..options(&file) }, 5_000);
     adds_up(&outcome.counters, 5_000, "none");
     assert_eq!((outcome.counters.written, read(&file).len()), (0, 0));

@@ -14,7 +14,7 @@ use squall_options::RunOptions;
 use squall_profile::short::Argument;
 use squall_units::{Cannot, Nanos, parse_count};
 
-/// Parsed arguments, with those given on the command line as keys of the profile.
+/// Parsed arguments, and those given on the command line as keys of the profile.
 #[derive(Clone, Debug)]
 pub struct Given<A> {
     pub args: A,
@@ -64,7 +64,7 @@ impl<A: Args> FromArgMatches for Given<A> {
     }
 }
 
-/// Addresses of port A, and of port B if there is one.
+/// The address of port A, and that of port B if there is one.
 pub fn two<'a>(port: &'a str, port2: Option<&'a String>) -> Vec<&'a str> {
     [port].into_iter().chain(port2.map(String::as_str)).collect()
 }
@@ -89,27 +89,27 @@ pub struct Output {
     /// Show no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
-    /// The summary goes to standard error because packets are on standard output.
+    /// Whether the summary goes to standard error, because packets are on standard output.
     #[arg(skip)]
     pub to_stderr: bool,
-    /// Whether the report is from an earlier run, so that its interruption does not set the exit
-    /// status.
+    /// Whether the report is from an earlier run. If so, an interruption of that run does not set
+    /// the exit status.
     #[arg(skip)]
     pub saved: bool,
 }
 
-/// The run options of a command. [`RunOptions`] declares each of them.
+/// The run options of a command. [`RunOptions`] declares all of them.
 #[derive(Clone, Debug)]
 pub struct Options<C> {
     pub run: RunOptions,
     of: PhantomData<C>,
 }
 
-/// Selects the options of a command.
+/// Selects which options a command has.
 pub trait Choice {
     fn has(name: &str) -> bool;
 
-    /// Adapts an option to the names of the command.
+    /// Adapts an option to the names that the command uses.
     fn adapt(arg: Arg) -> Arg {
         arg
     }
@@ -150,7 +150,7 @@ impl<C: Choice> Args for Options<C> {
 
 impl<C: Choice> FromArgMatches for Options<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        // Parse the given options again with a command that has all of them.
+        // Parse the given options again, with a command that has all of them.
         let mut words = Vec::new();
         for arg in Self::args() {
             let id = arg.get_id().as_str();
@@ -177,7 +177,7 @@ impl<C: Choice> FromArgMatches for Options<C> {
     }
 }
 
-/// Checks that the text parses as a `T`, and returns it unchanged.
+/// Checks that the text can be parsed as a `T`, and returns it unchanged.
 pub fn checked<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -198,7 +198,7 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// The addresses of `ports` whose interfaces stay out of promiscuous mode, if `asked`.
+/// The addresses of `ports`. If `asked`, their interfaces stay out of promiscuous mode.
 pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
     ports
         .iter()
@@ -250,7 +250,7 @@ pub struct TrexLoading {
 }
 
 impl TrexLoading {
-    /// Loads `path` for ports at these addresses.
+    /// Loads `path` for ports with these addresses.
     pub fn of<T>(
         &self,
         path: &Path,
@@ -329,7 +329,7 @@ pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
         )));
     };
     port.address = address.to_owned();
-    // The address no longer comes from the file.
+    // The address is no longer the one in the file, so it has no position there.
     port.at = Default::default();
     Ok(())
 }

@@ -110,7 +110,7 @@ impl Choice for OfCaptures {
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
     let ports: Vec<_> = ports.iter().map(|address| address_with(address, args.direction)).collect();
-    // `drive` applies the duration, because nothing inside a run ends one that only receives.
+    // `drive` applies the duration, because a run that only receives has nothing that ends it.
     let mut run = args.options.run.clone();
     let after = run.duration.take();
     run.capture = Some(options(args)?);
@@ -188,7 +188,7 @@ fn options(args: &Args) -> Result<CaptureOptions, Error> {
     Ok(options)
 }
 
-/// The address of a port that delivers packets of `direction`.
+/// The address with which a port delivers packets in `direction`.
 fn address_with(address: &str, direction: Option<Direction>) -> String {
     match direction {
         None | Some(Direction::In) => address.to_owned(),
@@ -197,7 +197,7 @@ fn address_with(address: &str, direction: Option<Direction>) -> String {
     }
 }
 
-/// The capture in the summary: packets received, written and lost, with reasons.
+/// The capture's part of the summary: packets received, written and lost, with the reasons.
 fn summary(capture: &CaptureReport) -> String {
     let count = human::count;
     let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by)

@@ -1,6 +1,6 @@
 //! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines.
-//! The controller is part of the Python package (`squall.cluster`, with Ray); this module has its
-//! arguments and finds it.
+//! The controller is part of the Python package (`squall.cluster`, with Ray). This module has its
+//! arguments and starts it.
 
 use std::{
     env,
@@ -132,8 +132,8 @@ pub fn run(
     become_controller(words)
 }
 
-/// The nodes of `inventory` for the trials of a test on the ports of `profile`; without a profile,
-/// on all ports. With `dry_run`, uses the inventory alone and asks no node.
+/// The nodes of `inventory` for the trials of a test, on the ports of `profile` or, if there is no
+/// profile, on all ports. With `dry_run`, only reads the inventory and does not connect to nodes.
 pub fn nodes(
     inventory: &Path,
     profile: Option<&Profile>,
@@ -149,8 +149,8 @@ pub fn nodes(
     squall_trials::Nodes::start(controller(words), &|| signals.came())
 }
 
-/// The output options as arguments of `squall report`, which the controller runs on the nodes'
-/// reports.
+/// The output options as arguments of `squall report`, which the controller runs on the reports of
+/// the nodes.
 fn of_report(output: &Output) -> Vec<OsString> {
     let mut words = Vec::new();
     for fail_if in &output.fail_if {
@@ -167,7 +167,7 @@ fn of_report(output: &Output) -> Vec<OsString> {
     words
 }
 
-/// Runs the controller, or prints the packages to install.
+/// Runs the controller, or prints which packages to install.
 const START: &str = r#"
 import sys
 if sys.path[:1] == [""]:
@@ -184,7 +184,8 @@ except ImportError as error:
 sys.exit(main())
 "#;
 
-/// Replaces this process with the controller, which then gets its signals. Returns only on failure.
+/// Replaces this process by the controller, which then receives its signals. Returns only on
+/// failure.
 fn become_controller(words: Vec<OsString>) -> Error {
     let mut command = controller(words);
     let error = command.exec();
@@ -199,13 +200,14 @@ fn controller(words: Vec<OsString>) -> Command {
     let mut command = Command::new(python());
     command.arg("-c").arg(START).args(words);
     if let Ok(own) = env::current_exe() {
-        // The controller must run this binary, not another one of the search path.
+        // The controller must run this binary, and not another one on the search path.
         command.env("SQUALL", own);
     }
     command
 }
 
-/// The Python interpreter of this installation, of the environment, or of the search path.
+/// The Python interpreter of this installation, or else of the environment, or else of the search
+/// path.
 fn python() -> PathBuf {
     if let Some(named) = env::var_os("SQUALL_PYTHON") {
         return named.into();

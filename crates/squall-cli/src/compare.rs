@@ -1,4 +1,4 @@
-//! `squall compare`: benchmarks of programs in a lab, and TRex profiles against TRex.
+//! `squall compare`: benchmarks of programs in a lab, and comparisons of TRex profiles with TRex.
 
 mod trex;
 
@@ -39,7 +39,8 @@ Examples:
                         10kpps,100kpps,max
 
 Tools: squall, squall-af_xdp, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, rude, hping3, nping, \
-                        mausezahn, drone (Ostinato).
+                        mausezahn, drone (Ostinato); on request curl and squall-rules (attacks from \
+                        rules).
 Not started, but named with the reason: pktgen-dpdk and trex, which need ports of their own \
                         configuration.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
@@ -133,7 +134,7 @@ struct Captures {
     results: Results,
 }
 
-// No doc comment: clap would show it in the help of each comparison.
+// Not a doc comment, because clap would show it in the help of each comparison.
 #[derive(Debug, clap::Args)]
 struct Results {
     /// Write the result as JSON; - is standard output
@@ -299,9 +300,9 @@ impl Captures {
     }
 }
 
-/// Estimated time to start, settle and stop a tool, in addition to the sending time.
+/// Estimated time to start, settle and stop a tool, in addition to the time for sending.
 const OVERHEAD_S: f64 = 2.5;
-/// Typical number of trials of a bisection.
+/// Typical number of trials in a bisection.
 const TRIALS: usize = 6;
 
 fn estimate(settings: &Settings) -> String {

@@ -1,4 +1,4 @@
-//! `squall demo`: a first run without root, network or configuration.
+//! `squall demo`: a first run that needs no root, network or configuration.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -32,7 +32,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Run options of the demo, whose profile sends both ways and has no attacks.
+/// Run options of the demo. Its profile sends in both directions and has no attacks.
 #[derive(Clone, Debug)]
 pub struct OfDemos;
 
@@ -44,7 +44,7 @@ impl Choice for OfDemos {
 
 pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     let mut profile = Profile::parse(PROFILE, "<demo>", Format::Toml)?;
-    // Do this first: only a process with one thread can enter a user namespace.
+    // Do this first, because only a single-threaded process can enter a user namespace.
     let place = match lab::enter_private(&lab::LabOptions::default()) {
         Ok(interfaces) => {
             for (port, interface) in profile.ports.iter_mut().zip(&interfaces) {
@@ -59,7 +59,7 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     };
     let mut options = args.options.clone();
     options.run.duration.get_or_insert(Time::from_secs(10));
-    // The demo does not fail on a busy machine; the summary shows the reasons.
+    // The demo does not fail on a busy machine. The summary shows the reasons instead.
     let mut output = Output { allow_invalid: true, ..args.output.clone() };
     let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
     let title = format!("squall demo: {place}");

@@ -62,7 +62,7 @@ pub fn man(args: &ManArgs) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// File names and man pages: `squall.1`, `squall-run.1`, ...
+/// Man pages, each with its file name: `squall.1`, `squall-run.1`, ...
 pub fn man_pages() -> Vec<(String, Vec<u8>)> {
     let mut pages = Vec::new();
     each(&built(), "squall", &mut |name, command| {
@@ -116,7 +116,7 @@ mod tests {
         for name in ["## squall\n", "## squall send\n", "## squall lab up\n"] {
             assert!(reference.contains(name), "{name}");
         }
-        // The width of the current terminal must not affect a checked-in file.
+        // The width of the current terminal must not affect a file that is checked in.
         assert!(
             reference.lines().all(|line| line.chars().count() <= 100 && !line.contains('\x1b'))
         );

@@ -29,7 +29,7 @@ pub struct Args {
     json: Option<String>,
 }
 
-/// Headings, in output order.
+/// Headings in the order of the output.
 const TOPICS: [(&str, &str); 5] = [
     ("cpu", "CPU and clock"),
     ("permissions", "Permissions"),
@@ -40,7 +40,8 @@ const TOPICS: [(&str, &str); 5] = [
 
 pub fn doctor(args: &Args) -> Result<ExitCode, Error> {
     let mut findings = examine();
-    // Do this while the process has one thread: only such a process can enter a user namespace.
+    // Do this while the process has a single thread, because only such a process can enter a user
+    // namespace.
     let lab = lab::enter_private(&lab::LabOptions::default()).map_err(|e| e.to_string());
     Trial { lab, folder: std::env::temp_dir() }.run(|finding| findings.push(finding.clone()));
     if args.json.as_deref() != Some("-") {

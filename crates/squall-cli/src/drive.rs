@@ -1,4 +1,4 @@
-//! Runs a session from start to exit status, with signals and the live view.
+//! Runs a session from start to exit status. Handles signals and the live view.
 
 use std::{
     io,
@@ -22,9 +22,9 @@ use squall_report::render::{Live, LiveMode};
 
 use crate::{args::Output, progress::ProgressLine};
 
-/// Interval at which signals are polled.
+/// Interval between checks for signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of the live table and of the live lines.
+/// Interval between updates of the live table or of the live lines.
 const FRAME_S: f64 = 0.25;
 const LINE_S: f64 = 1.0;
 
@@ -39,8 +39,8 @@ impl Signals {
         let flag = Arc::new(AtomicBool::new(false));
         let which = Arc::new(AtomicUsize::new(0));
         let register = |signal| -> io::Result<()> {
-            // Registration order matters: the conditional shutdown must see the flag before the
-            // first signal sets it.
+            // Registration order matters: the conditional shutdown must check the flag before the
+            // same signal sets it.
             flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())?;
             flag::register_usize(signal, which.clone(), signal as usize)?;
             flag::register(signal, flag.clone())?;
@@ -57,7 +57,7 @@ impl Signals {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// The signal that was received.
+    /// Which signal was received, as the cause of the run's end.
     fn ended_by(&self) -> Option<EndedBy> {
         match self.which.load(Ordering::Relaxed) as i32 {
             SIGINT => Some(EndedBy::Sigint),
@@ -68,14 +68,14 @@ impl Signals {
     }
 }
 
-/// When to end a run that has no stream to end it.
+/// When to end a run that has no stream that ends it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct End {
     pub after_s: Option<f64>,
     pub received: Option<u64>,
-    /// Whether SIGUSR1 triggers a capture.
+    /// Whether SIGUSR1 triggers the capture.
     pub triggered: bool,
-    /// Interval in seconds at which to print a line of figures instead of the table.
+    /// Interval in seconds for printing a line of figures in place of the table.
     pub each_s: Option<u32>,
 }
 
@@ -84,8 +84,8 @@ pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode,
     drive_until(session, output, title, End::default(), |_| {}, |_| String::new())
 }
 
-/// Like [`drive`], with `end` for sessions that only receive. `annotate` adds to the report,
-/// `extra` to the summary.
+/// Like [`drive`], with `end` for sessions that only receive. `annotate` changes the report, and
+/// `extra` is appended to the summary.
 pub fn drive_until(
     session: Session,
     output: &Output,
@@ -104,7 +104,7 @@ pub fn drive_until(
     output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
-    // No live view in virtual time, which runs as fast as the machine permits.
+    // No live view in virtual time, because the run is as fast as the machine permits.
     let mode = match end.each_s.filter(|_| !output.quiet && !virtual_time) {
         Some(_) => LiveMode::Lines,
         None => LiveMode::detect(output.quiet || virtual_time),
@@ -134,7 +134,7 @@ pub fn drive_until(
     output.publish(report, files, &extra, &shown)
 }
 
-/// Solves the attacks of a session, with progress on a terminal; Ctrl-C stops it.
+/// Solves the attacks of a session. Shows progress on a terminal, and stops on Ctrl-C.
 pub fn resolve(session: Session, quiet: bool, signals: &Signals) -> Result<Resolved, Error> {
     let line = Mutex::new(ProgressLine::new(quiet));
     let resolved = session.resolve(&|done, all| {
@@ -147,8 +147,8 @@ pub fn resolve(session: Session, quiet: bool, signals: &Signals) -> Result<Resol
     Ok(resolved)
 }
 
-/// Waits until everything is sent, `end` is reached, or a signal arrives; `None`: the run ended by
-/// itself.
+/// Waits until everything is sent, `end` is reached, or a signal arrives. Returns `None` if the run
+/// ended by itself.
 fn watch(
     run: &mut Run,
     live: &mut Live,
@@ -201,7 +201,7 @@ fn watch(
             due = (run.elapsed_s() / period).floor() * period + period;
         }
     };
-    // Sample the last partial period too, unless it is too short for a rate.
+    // Also sample the last, incomplete period, unless it is too short for a rate.
     if !virtual_time && run.elapsed_s() > due - period / 2.0 {
         sample(run, live);
     }

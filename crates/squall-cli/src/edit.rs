@@ -330,7 +330,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         ));
     }
     let signals = Signals::catch()?;
-    // Create the file before hours of work, not after.
+    // Create the file before the work, which may take hours.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let edited = edit_captures(inputs, out, &args.settings(), |progress| {
@@ -372,7 +372,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(3));
     }
     Ok(match (edited.stopped, faulty) {
-        // The exit status that a shell reports after Ctrl-C: the output is incomplete.
+        // The exit status that a shell reports after Ctrl-C, because the output is incomplete.
         (true, _) => ExitCode::from(130),
         (false, faulty) => ExitCode::from(if faulty { 2 } else { 0 }),
     })
@@ -411,7 +411,7 @@ fn summary(edited: &Edited) -> String {
     text
 }
 
-/// Progress `seconds` after the start.
+/// Describes the progress `seconds` after the start.
 fn so_far(progress: &Progress, seconds: f64) -> String {
     let rate = progress.octets as f64 / seconds;
     let mut text = format!(

@@ -9,11 +9,11 @@ const FEATURES: [(&str, bool); 4] = [
     ("tls", cfg!(feature = "tls")),
 ];
 
-/// The commit of the build, 12 digits; empty if unknown.
+/// The commit of the build, 12 digits. Empty if it is unknown.
 pub const COMMIT: &str = env!("SQUALL_COMMIT");
 
-/// Output of `--version`: version and commit, C library, and a line with the features present and
-/// absent.
+/// Output of `--version`: version and commit, C library, and a line that lists the features in this
+/// build and those left out.
 pub fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mark = |(name, there)| format!(" {}{name}", if there { '+' } else { '-' });

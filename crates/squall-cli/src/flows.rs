@@ -1,5 +1,5 @@
-//! `squall flows`: flows of one application. The arguments become a profile, which runs like one
-//! from a file.
+//! `squall flows`: flows of one application. The arguments become a profile, which runs like a
+//! profile from a file.
 
 use std::process::ExitCode;
 
@@ -334,7 +334,7 @@ impl Http {
 impl Serve {
     fn profile(&self) -> Result<Profile, Error> {
         let Servers { app, servers, .. } = &self.servers.args;
-        let known = squall_plan::flows::catalogue().into_iter().find(|known| known.name == app);
+        let known = squall_plan::flows::catalog().into_iter().find(|known| known.name == app);
         if let Some(known) = known.filter(|known| !known.of_servers.is_empty()) {
             let of_clients = known.options.iter().filter(|of| !known.of_servers.contains(of));
             self.common.refuse(
@@ -371,9 +371,9 @@ impl App {
     }
 }
 
-/// Options of an application that apply to servers only.
+/// Options of an application that apply only to servers.
 fn of_servers(app: &str) -> &'static [&'static str] {
-    squall_plan::flows::catalogue()
+    squall_plan::flows::catalog()
         .into_iter()
         .find(|of| of.name == app)
         .map_or(&[], |of| of.of_servers)
@@ -399,14 +399,14 @@ impl Common {
         })?)
     }
 
-    /// Whether option `name` is given: for the application, or for TLS, depending on `key`.
+    /// Whether option `name` is given. `key` selects options of the application or of TLS.
     fn has(&self, key: &str, name: &str) -> bool {
         let given = self.all.arguments.iter().filter(|one| one.key == key);
         let mut names = given.filter_map(|one| one.text.as_deref()?.split_once('='));
         names.any(|(given, _)| given == name)
     }
 
-    /// Rejects options of the application that are given as `arguments`, too.
+    /// Rejects options of the application that are also given as `arguments`.
     fn only_once(&self, arguments: &[Argument]) -> Result<(), Error> {
         for one in arguments {
             let file =
@@ -420,7 +420,7 @@ impl Common {
         Ok(())
     }
 
-    /// Rejects the options in `strays`.
+    /// Rejects the options in `strays`, with the reason `why`.
     fn refuse(&self, strays: &[&str], why: &str) -> Result<(), Error> {
         match strays.iter().find(|name| self.has("option", name)) {
             Some(name) => Err(no_effect(&format!("--option {name}"), why)),

@@ -1,4 +1,4 @@
-//! Parses arguments. Examples of the help can be pasted at any terminal width, and unknown
+//! Parses arguments. Examples in the help can be pasted at any terminal width, and unknown
 //! arguments get useful tips.
 
 use std::{
@@ -14,10 +14,10 @@ use clap::{
 };
 use squall_report::render;
 
-/// Longer lines are hard to read.
+/// Maximum width of help texts, because longer lines are hard to read.
 pub const WIDEST: usize = 100;
 
-/// Parses the process's arguments. Exits for help and on errors.
+/// Parses the arguments of the process. Exits for help and on errors.
 pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
     let width = terminal_size::terminal_size()
         .map_or(WIDEST, |(width, _)| usize::from(width.0).min(WIDEST));
@@ -30,9 +30,9 @@ pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
         .unwrap_or_else(|error| leave(&error.format(&mut command), &arguments))
 }
 
-/// Exits with help on standard output or an error on standard error. An error quotes arguments,
-/// which must not control the terminal. If one has control characters, colors are dropped, because
-/// color sequences could be part of that argument.
+/// Exits with help on standard output, or with an error on standard error. An error quotes
+/// arguments, which must not control the terminal. If an argument has control characters, all
+/// colors are dropped, because color sequences could be part of the argument.
 fn leave(error: &Error, arguments: &[OsString]) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -59,7 +59,7 @@ pub fn fitted(command: Command, width: usize) -> Command {
         .fold(command, |command, name| command.mut_subcommand(name, |one| fitted(one, width)))
 }
 
-/// Wraps the commands between `Examples:` and the next empty line; a command may have a comment.
+/// Wraps the commands between `Examples:` and the next empty line. A command may have a comment.
 fn examples_within(text: &str, width: usize) -> String {
     let mut inside = false;
     let mut lines = Vec::new();
@@ -73,7 +73,7 @@ fn examples_within(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Splits a command into lines that a shell joins, with its comment on separate lines before it.
+/// Splits a command into lines that a shell joins. Its comment goes on lines of its own before it.
 fn broken(line: &str, width: usize) -> Vec<String> {
     let (command, comment) = line.split_once("  # ").unwrap_or((line, ""));
     let mut lines: Vec<String> = Vec::new();
@@ -98,7 +98,7 @@ fn broken(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Splits a command into shell words, with their quotes.
+/// Splits a command into shell words, and keeps their quotes.
 fn words(command: &str) -> Vec<&str> {
     let mut quote = None;
     let at_space = move |c: char| {
@@ -112,8 +112,8 @@ fn words(command: &str) -> Vec<&str> {
     command.split(at_space).filter(|word| !word.is_empty()).collect()
 }
 
-/// Option names of other tools: those names, the option of Squall that replaces them if the command
-/// has it, and a tip.
+/// Names of options in other tools. Each entry has these names, the option of Squall that replaces
+/// them if the command has it, and a tip.
 const FOREIGN_NAMES: [(&[&str], &str, &str); 3] = [
     (
         &["pps", "bps", "kpps", "mbps", "gbps", "bandwidth", "throughput"],
@@ -132,7 +132,7 @@ const FOREIGN_NAMES: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
-/// Removes tips for options that are too different (`--vlan`: did you mean `--latency`?), and adds
+/// Removes tips for options that are too different (such as `--latency` for `--vlan`), and adds
 /// tips from the table.
 fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
     let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
@@ -148,7 +148,8 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         }
         _ => true,
     };
-    // A known name of another tool takes precedence over an option with similar spelling.
+    // If the name is known from another tool, that tip takes precedence over options with similar
+    // spelling.
     let known = FOREIGN_NAMES.iter().any(|(names, ..)| names.contains(&word.as_str()));
     if !far && !known {
         return error;
@@ -162,7 +163,7 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         };
         of = of.find_subcommand_mut(name).expect("it was there");
     }
-    // The usage line of clap contains its tip.
+    // clap's usage line contains its own tip, so replace it.
     error.insert(ContextKind::Usage, ContextValue::StyledStr(of.render_usage()));
     let has = |long: &str| of.get_arguments().any(|argument| argument.get_long() == Some(long));
     let here = FOREIGN_NAMES
@@ -183,7 +184,7 @@ mod tests {
         command.get_subcommands().for_each(|one| each(one, look));
     }
 
-    /// The words of pasted lines as a shell splits them, without comments.
+    /// The words of pasted lines, split like in a shell. Omits comments.
     fn pasted(text: &str) -> Vec<Vec<String>> {
         let examples = text
             .lines()

@@ -59,7 +59,8 @@ pub struct Args {
     quiet: bool,
 }
 
-/// Longer lists need `--verbose`, because thousands of lines would hide the summary.
+/// Maximum number of conversations to list without `--verbose`, because thousands of lines would
+/// hide the summary.
 const LISTED: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
@@ -159,7 +160,7 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Summary of all conversations, `tcp` of them over TCP.
+/// Summary of all conversations. `tcp` is the number of those over TCP.
 fn summary(tcp: usize, reports: &[&ConversationReport]) -> String {
     let udp = reports.len() - tcp;
     let of = |n: fn(&ConversationReport) -> u64| reports.iter().map(|report| n(report)).sum();

@@ -85,14 +85,14 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     };
     let signals = Signals::catch()?;
     let to_stdout = args.json.as_deref() == Some("-");
-    // Create the files before hours of work, not after.
+    // Create the file before the work, which may take hours.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let html =
         args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let mut file = (0, line.began());
     let read = read(&args.files, &settings, |progress| {
-        // Index of the current file, and its start time.
+        // `file` has the index of the current file, and its start time.
         if file.0 != progress.file {
             file = (progress.file, Instant::now());
         }
@@ -118,7 +118,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     if to_stdout {
         output::print_data(&(info.to_json() + "\n"));
     }
-    // The figures include errors of files: do not repeat these on the same terminal.
+    // The figures include errors of files, so do not repeat these on the same terminal.
     let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
     for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {
@@ -129,7 +129,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(if info.files.iter().any(|file| file.fault.is_some()) { 2 } else { 0 }))
 }
 
-/// Progress of a file, `seconds` after its start.
+/// Describes the progress of a file, `seconds` after its start.
 fn so_far(file: &Path, progress: &Progress, seconds: f64) -> String {
     let rate = progress.octets as f64 / seconds.max(0.001);
     let mut text = format!("{}: {}", file.display(), human::si(progress.octets as f64, "B"));

@@ -1,5 +1,5 @@
-//! `squall lab`: a network namespace with two interfaces that are peers or have a device between
-//! them.
+//! `squall lab`: a network namespace with two interfaces, which are peers of each other or have a
+//! device between them.
 
 use std::{
     path::{Path, PathBuf},
@@ -157,7 +157,7 @@ fn up(
         _ => None,
     };
     let lab = Lab::up(name, options, device).map_err(error)?;
-    // A lab with the default name needs no name in commands.
+    // Commands for the lab with the default name need no name.
     let (lab, named) = match lab.name.as_str() {
         "lab" => ("the lab".to_owned(), String::new()),
         name => (format!("lab {name:?}"), format!(" {name}")),
@@ -190,7 +190,7 @@ fn up(
     Ok(())
 }
 
-/// One line per side: interfaces, MAC addresses, IP addresses.
+/// One line per side, with interfaces, MAC addresses and IP addresses.
 fn addresses(kind: DeviceKind) -> String {
     let rows: Vec<Vec<String>> = SIDES.iter().map(|side| address_row(kind, side)).collect();
     let columns = ["INTERFACE", "MAC", "NETWORKS", "GATEWAYS", "GATEWAY MAC"]
@@ -235,14 +235,14 @@ struct Streams(Vec<Stream>);
 
 struct Stream {
     name: String,
-    /// Name of the sending port in the profile, its interface, and the interface of the other side.
+    /// Name of the sending port in the profile, its interface, and the interface on the other side.
     from: (&'static str, &'static str, &'static str),
     packet: String,
-    /// Whether to start after the other direction, which opens the path.
+    /// Whether to start after the other direction, which must open the path first.
     later: bool,
 }
 
-/// UDP ports of a client and of a server.
+/// UDP ports of client and server.
 const PORTS: [u16; 2] = [1024, 9];
 
 impl Streams {
@@ -277,7 +277,7 @@ impl Streams {
                 stream.from.0
             );
             if stream.later {
-                // A stateful device passes this direction once it has seen the other one.
+                // A stateful device passes this direction only after it has seen the other one.
                 text += "start_delay = \"200 ms\"\n";
             }
         }
@@ -301,7 +301,7 @@ fn packet(kind: DeviceKind, ip: &str, from: usize) -> String {
     let (near, far) = (SIDES[from], SIDES[1 - from]);
     let next_hop = if kind.has_addresses() { near.device_mac } else { far.tester_mac };
     let of = |side: Side| if ip == "ipv4" { side.ipv4 } else { side.ipv6 };
-    // Behind a NAT, side A has the device's address on side B.
+    // With a NAT, side B sees side A under the device's own address.
     let hidden = kind == DeviceKind::Nat && from == 1;
     let (src, dst) = (of(near)[2], if hidden { of(near)[1] } else { of(far)[2] });
     let (sport, dport) = (PORTS[from], PORTS[1 - from]);

@@ -1,14 +1,15 @@
-//! The `squall` command: arguments, signals, files and exit status. The facade (`squall`) does the
-//! work.
+//! The `squall` command: arguments, signals, files and exit status. The facade crate (`squall`)
+//! does the work.
 //!
-//! Exit status: 0 done, 1 the run failed its own criterion, 2 wrong usage or input, 3 environment,
-//! 4 not valid, 128 plus a signal's number: stopped by that signal before the requested end.
+//! Exit status: 0 success; 1 the run failed a criterion of the user; 2 wrong usage or input; 3
+//! error of the environment; 4 not valid; 128 plus the signal's number if a signal stopped the run
+//! before the requested end.
 #![forbid(unsafe_code)]
 // All output goes through `output`, which removes terminal control sequences.
 #![deny(clippy::print_stdout)]
 
-/// Replaces the macro of the standard library, because messages may contain file names, texts of
-/// rules and octets of captures.
+/// Replaces the standard library's macro, because messages may contain file names, texts of rules
+/// and octets of captures.
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
 }
@@ -122,7 +123,7 @@ pub fn command() -> clap::Command {
     help::fitted(Cli::command(), help::WIDEST)
 }
 
-/// Set by a panic on any thread, even if it was caught.
+/// Set by a panic on any thread, even if the panic is caught.
 static DEFECT: AtomicBool = AtomicBool::new(false);
 
 pub fn main() -> ExitCode {
@@ -163,8 +164,8 @@ pub fn main() -> ExitCode {
     };
     let status = done.unwrap_or_else(|error| {
         match &error {
-            // Input errors begin with file:line:column, which editors parse. A profile that cannot
-            // be read has no line or column.
+            // Input errors begin with file:line:column, a format that editors parse. If the profile
+            // cannot be read, there is no line and column.
             Error::Input(mistakes) if mistakes.0.iter().all(|of| !of.origin.is_empty()) => {
                 eprintln!("{mistakes}");
             }
@@ -175,7 +176,7 @@ pub fn main() -> ExitCode {
     ended(status, DEFECT.load(Ordering::Relaxed) && !lives_on)
 }
 
-/// After a defect, success is not credible.
+/// The exit status. A success is not credible if there was a defect.
 fn ended(status: ExitCode, defect: bool) -> ExitCode {
     match defect && status == ExitCode::SUCCESS {
         true => ExitCode::from(3),

@@ -1,4 +1,4 @@
-//! Replaces `attacks` in a build without that feature: it has no commands.
+//! Replaces `attacks` in builds without that feature. Has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Replaces `server` in a build without that feature: it has no commands.
+//! Replaces `server` in builds without that feature. Has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Output of the summary, the JSON and the HTML.
+//! Writes the summary, the JSON and the HTML.
 
 use std::{
     fs::File,
@@ -19,8 +19,8 @@ use squall_units::Cannot;
 
 use crate::args::Output;
 
-/// Files for the result. They are created before anything is sent, so that a wrong path does not
-/// cost ten minutes of traffic.
+/// Files for the result. Created before anything is sent, so that a wrong path does not cost ten
+/// minutes of traffic.
 pub struct Files {
     json: Option<(String, File)>,
     html: Option<(String, File)>,
@@ -33,9 +33,9 @@ impl Output {
         Ok(Files { json, html })
     }
 
-    /// Writes the report to its destinations; the exit status is its verdict under `--fail-if`.
-    /// `extra` follows the summary. Omits the notes in `shown`, which are on standard error
-    /// already, if both outputs are seen together.
+    /// Writes the report to its destinations. Returns the exit status, which depends on the verdict
+    /// and `--fail-if`. `extra` follows the summary. Omits the notes in `shown`, which standard
+    /// error has already, if the summary goes to the same terminal.
     pub fn publish(
         &self,
         mut report: Report,
@@ -67,9 +67,9 @@ impl Output {
         let mut violations = report.verdict.failed.clone();
         violations.extend(self.fail_if.iter().flat_map(|criterion| criterion.check(&report)));
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
-        // A run that lost its port failed, whatever its counters.
+        // A run that lost its port has failed, whatever its counters are.
         let lost = report.verdict.has(ReasonCode::PortLost);
-        // With `--quiet`, the reasons have no summary to appear in, so print them.
+        // With `--quiet`, there is no summary in which the reasons could appear, so print them.
         let why = report.verdict.reasons.iter().filter(|reason| match reason.code {
             ReasonCode::PortLost => self.quiet,
             _ => self.quiet && !self.allow_invalid,
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-/// Files for a result. A result that cannot be written (a full disk, a removed directory) is
+/// Files for a result. If one cannot be written (a full disk, a removed directory), the result is
 /// printed, so that it is not lost.
 #[derive(Default)]
 pub struct Results {
@@ -109,12 +109,12 @@ impl Results {
         }
     }
 
-    /// Whether the result must be printed as JSON.
+    /// Whether a file could not be written, so the result must be printed as JSON.
     pub fn are_lost(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Ends the output after the result is printed.
+    /// Ends the output after the result has been printed.
     ///
     /// # Errors
     /// If a file could not be written.
@@ -128,8 +128,8 @@ impl Results {
 /// Width of a summary if the output is not a terminal.
 pub const WIDTH: usize = 100;
 
-/// Width of the summary, and whether to color it, for standard error or standard output. The width
-/// is `otherwise` if that is not a terminal.
+/// Width of the summary on standard error or standard output, and whether to color it. If the
+/// output is not a terminal, the width is `otherwise`.
 pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
     let (size, terminal) = match to_stderr {
         true => (terminal_size::terminal_size_of(io::stderr()), io::stderr().is_terminal()),
@@ -154,17 +154,18 @@ fn lines(text: &str) -> String {
     format!("{}\n", text.trim_end_matches('\n'))
 }
 
-/// Prints text for people on standard output. A closed pipe (`| head`) is not an error.
+/// Prints readable text on standard output. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) {
     _ = print_on(text);
 }
 
-/// Like [`print`]; returns whether the pipe is still open, for commands that print repeatedly.
+/// Like [`print`]. Returns whether the pipe is still open, for commands that print repeatedly.
 pub fn print_on(text: &str) -> bool {
     write_on(&render::terminal(text))
 }
 
-/// Prints data for programs (JSON, TOML) on standard output, unchanged unless it is a terminal.
+/// Prints data for programs (JSON, TOML) on standard output. Changes nothing unless that is a
+/// terminal.
 pub fn print_data(text: &str) {
     match io::stdout().is_terminal() {
         true => print(text),
@@ -172,7 +173,7 @@ pub fn print_data(text: &str) {
     }
 }
 
-/// Writes to standard error. A closed standard error must not end the run.
+/// Writes to standard error. Ignores errors, because a closed standard error must not end the run.
 pub fn tell(text: &str) {
     let mut stderr = io::stderr().lock();
     _ = stderr.write_all(render::terminal(text).as_bytes()).and_then(|()| stderr.flush());

@@ -36,7 +36,7 @@ pub struct Args {
     options: Options<OfPlans>,
 }
 
-/// Run options that affect the plan.
+/// Run options that have an effect on the plan.
 #[derive(Debug)]
 pub struct OfPlans;
 
@@ -90,7 +90,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         .iter()
         .map(|w| json!({ "cpu": w.cpu, "tx": queues(&w.tx), "rx": queues(&w.rx) }))
         .collect();
-    // The stream as in the profile, together with its plan.
+    // Each stream as in the profile, together with its plan.
     let written = profile.to_value();
     let streams: Vec<Value> = plan
         .streams
@@ -110,7 +110,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             })
         })
         .collect();
-    // Attacks sent as frames are replays that the profile does not have.
+    // Attacks that are sent as frames appear as replays that are not in the profile.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let replays: Vec<Value> = of_profile
         .enumerate()

@@ -100,7 +100,7 @@ fn overview(listed: &[Listed]) -> String {
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
     let mut text = table(&columns, &rows);
-    // Print a reason that several interfaces share only once.
+    // Print a reason only once, because several interfaces may share it.
     let mut shown: Vec<String> = Vec::new();
     for Listed { interface, kinds } in listed {
         for (kind, why) in
@@ -126,13 +126,13 @@ fn overview(listed: &[Listed]) -> String {
     text
 }
 
-/// Prefixes a reason with the port's address, unless it begins with it already.
+/// Prefixes a reason with the port's address, unless it starts with that anyway.
 fn reason(kind: &Kind, interface: &str, why: &str) -> String {
     let address = format!("{}:{interface}", kind.name);
     if why.starts_with(&address) { why.to_owned() } else { format!("{address}: {why}") }
 }
 
-/// Permissions of this process, which explain ports that do not open.
+/// Permissions of this process, which explain why a port does not open.
 fn process(rights: &Permissions) -> String {
     let capabilities: Vec<_> = rights.names().collect();
     let where_from = if rights.user_namespace { " of its own namespace (a lab)" } else { "" };
@@ -258,7 +258,7 @@ fn dash(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// Numbers of send and receive queues; those in use if the driver reports them.
+/// Numbers of TX and RX queues. If the driver reports them, those in use.
 fn queues(i: &InterfaceInfo) -> (u32, u32) {
     match i.channels {
         Some(c) if c.tx + c.rx + c.combined > 0 => (c.tx + c.combined, c.rx + c.combined),
@@ -266,12 +266,12 @@ fn queues(i: &InterfaceInfo) -> (u32, u32) {
     }
 }
 
-/// The best available source of receive timestamps.
+/// The best source of receive timestamps that is available.
 fn timestamps(interface: &InterfaceInfo) -> &'static str {
     if interface.timestamping.hardware_rx { "hardware" } else { "kernel" }
 }
 
-/// The best available attach mode of XDP programs.
+/// The best attach mode for XDP programs that is available.
 fn xdp(interface: &InterfaceInfo) -> &'static str {
     match interface.xdp.features {
         None => "?",

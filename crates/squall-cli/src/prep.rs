@@ -1,4 +1,4 @@
-//! `squall prep`: the counterpart of tcpprep.
+//! `squall prep`: a counterpart of tcpprep.
 
 use std::{
     fmt::Write as _,
@@ -147,7 +147,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
         ));
     };
     let line = if args.no_arg_comment { None } else { Some(command_line()) };
-    // A comment starts on a new line, as in tcpprep's caches, even without a line before it.
+    // A comment starts on a new line, as in tcpprep's caches, even if there is no line before it.
     let own = args.comment.as_ref().map_or_else(String::new, |text| format!("\n{text}"));
     let Prepared { cache, fault } = prepare(input, &split, &(line.unwrap_or_default() + &own))?;
     if cache.is_empty() && fault.is_none() {
@@ -167,7 +167,7 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl Rules {
-    /// Returns `None` without a rule.
+    /// Returns `None` if there is no rule.
     pub fn split(&self) -> Result<Option<Split>, Error> {
         let by = if let Some(mode) = self.auto {
             let default = Auto::default();
@@ -205,7 +205,7 @@ fn services(path: &Path) -> Result<Services, Error> {
         .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }
 
-/// Prints sides in the format of tcpprep.
+/// Prints the sides in tcpprep's format.
 fn sides(cache: &Cache) -> String {
     let mut text = String::new();
     for (side, number) in cache.sides().zip(1u64..) {

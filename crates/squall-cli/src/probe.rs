@@ -1,10 +1,10 @@
-//! `squall ports --probe`: measures the speed of each kind of port.
+//! `squall ports --probe`: measures how fast each kind of port is.
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use squall::Error;
-use squall_doctor::probe::{Measured, open_ear, receive, send, sizes};
+use squall_doctor::probe::{Measured, attach_sink, receive, send, sizes};
 use squall_machine::kinds::{KINDS, Kind, OnInterface, Use, chosen};
 use squall_port_linux::{InterfaceInfo, Permissions, lab, list_interfaces};
 use squall_report::render::human;
@@ -16,7 +16,7 @@ use crate::{
     table::{Side, table},
 };
 
-/// Whether frames are sent or received.
+/// Whether to measure sending or receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Send,
@@ -25,14 +25,15 @@ enum Direction {
 
 type Row = (Direction, Measured);
 
-/// Measures on `interface` or in a private lab. Ctrl-C ends it with the measurements so far.
+/// Measures on `interface`, or in a private lab. Ctrl-C ends this with the measurements made so
+/// far.
 pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result<ExitCode, Error> {
-    // Do this first: only a process with one thread can enter a user namespace.
+    // Do this first, because only a single-threaded process can enter a user namespace.
     let (name, peer) = match interface {
         Some(name) => (name.to_owned(), None),
         None => {
-            // The usual MTU, so that XDP programs without multi-buffer support can be attached,
-            // too.
+            // Use the default MTU, so that XDP programs without multi-buffer support can be
+            // attached, too.
             let [a, b] =
                 lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
                     .map_err(|e| {
@@ -52,7 +53,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     let stop = || signals.came();
     for kind in KINDS {
         let Some(on) = kind.interface else { continue };
-        let _ear = open_ear(kind.name, peer.as_deref());
+        let _ear = attach_sink(kind.name, peer.as_deref());
         match (on.can)(&interface_now(&name)?, &rights) {
             Ok(_) => measure(kind, on, at, peer.as_deref(), time, &stop, &mut rows, &mut failed),
             Err(why) => failed.push((kind.name, why)),
@@ -75,7 +76,8 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
 }
 
-/// Reads the interface again, because its capabilities may depend on programs attached to its peer.
+/// Reads the interface again, because its capabilities may depend on the programs attached to its
+/// peer.
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
@@ -104,7 +106,8 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<S
     })
 }
 
-/// A direction, whether the kind supports it, and its measurement with frames of a size.
+/// A direction, whether the kind supports it, and a function that measures it with frames of a
+/// given size.
 type Way<'a> = (Direction, bool, &'a dyn Fn(u32) -> Result<Measured, Error>);
 
 #[allow(clippy::too_many_arguments)]
@@ -118,7 +121,7 @@ fn measure(
     rows: &mut Vec<Row>,
     failed: &mut Vec<(&'static str, String)>,
 ) {
-    // Use one sender for all receivers, so that their rates are comparable.
+    // Use the same sender for all receivers, so that their rates are comparable.
     let sender = format!("af_packet:{}", at.name);
     let ways: [Way<'_>; 2] = [
         (Direction::Send, on.send.is_some(), &|size| send(kind.name, at, peer, size, time, stop)),

@@ -1,11 +1,11 @@
-//! Progress of long work, in one line that is rewritten on a terminal.
+//! Shows the progress of long work in one line, which is rewritten in place on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
     time::{Duration, Instant},
 };
 
-/// A progress line. It shows nothing if standard error is not a terminal or the work ends quickly.
+/// A progress line. Shows nothing if standard error is not a terminal, or if the work ends quickly.
 pub struct ProgressLine {
     on: bool,
     shown: bool,
@@ -26,7 +26,7 @@ impl ProgressLine {
         self.began
     }
 
-    /// Shows `text` at intervals.
+    /// Shows `text` from time to time.
     pub fn update(&mut self, text: impl FnOnce() -> String) {
         if !self.on || self.last.elapsed() < EVERY || self.began.elapsed() < MOMENT {
             return;
@@ -47,7 +47,7 @@ impl ProgressLine {
     }
 }
 
-/// Ignores errors: a closed terminal needs no progress.
+/// Ignores errors, because a closed terminal shows no progress anyway.
 fn write(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

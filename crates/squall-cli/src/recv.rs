@@ -204,7 +204,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         return self_test(args);
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
-    // `drive` applies the duration, because nothing inside a run ends one that only receives.
+    // `drive` applies the duration, because a run that only receives has nothing that ends it.
     let mut options = RunOptions {
         filter: args.expression()?,
         received_flows: Some(ReceivedFlows::By(args.flow_options())),
@@ -248,13 +248,13 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-/// Seconds to measure at each rate.
+/// Time in seconds to measure at each rate.
 const SELF_TEST_S: u64 = 3;
 
 fn self_test(args: &Args) -> Result<ExitCode, Error> {
     let ports = match args.port.as_slice() {
         [] => {
-            // Do this first: only a process with one thread can enter a user namespace.
+            // Do this first, because only a single-threaded process can enter a user namespace.
             let lab = lab::enter_private(&lab::LabOptions::default());
             lab.map_err(|e| Error::Environment(e.to_string()))?
                 .map(|interface| format!("af_packet:{interface}"))
@@ -317,7 +317,7 @@ fn read_floor(name: &str) -> Result<Floor, Error> {
     })
 }
 
-/// Draws the bins that are not empty as bars.
+/// Draws the bins as bars. Omits empty bins.
 fn bars(port: &str, bins: &EqualBins) -> String {
     const WIDTH: u64 = 50;
     let most = bins.counts.iter().copied().max().unwrap_or(0).max(bins.beyond).max(1);

@@ -1,4 +1,4 @@
-//! `squall replay`: sends captures again, with the options of tcpreplay.
+//! `squall replay`: sends captures again, with tcpreplay's options.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 Examples:
   squall replay capture.pcap -i eth1                      # as it was captured
   squall replay capture.pcapng -i eth1 -x 2.5             # two and a half times as fast
-  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames a second, ten times, \
+  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames/s, ten times, \
                         from memory
   squall replay capture.pcap -i eth1 -t -K -l 0 --duration 60
   squall replay a.pcap b.pcap -i eth1 --merge             # interleaved by their timestamps
@@ -277,7 +277,7 @@ impl Choice for OfReplays {
     }
 
     fn adapt(arg: Arg) -> Arg {
-        // tcpreplay uses -d for its debug level.
+        // tcpreplay uses -d for its debug level, so it is not short for --duration here.
         if arg.get_id() == "duration" { arg.short(None) } else { arg }
     }
 }
@@ -323,7 +323,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     drive_until(session, &args.output, &title, end, |_| {}, squall_report::render::replay)
 }
 
-/// Sends `frames` frames each time Enter is pressed.
+/// Sends `frames` frames each time that Enter is pressed.
 fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, Error> {
     session.options.clock = Some(Clock::Real);
     let opened = session.open()?;
@@ -356,7 +356,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
             eprintln!("{} {line}", address.as_deref().unwrap_or_default());
         }
         run.step(wanted);
-        // Wait until the frames leave and the end is noticed.
+        // Wait until the frames have left, and the end of the replay is noticed.
         run.wait(Duration::from_millis(100));
     }
     run.stop();

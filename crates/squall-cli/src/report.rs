@@ -51,7 +51,7 @@ fn merged(parts: Vec<(String, Report)>) -> Result<Report, Error> {
     })
 }
 
-/// Reads a report; the file name identifies its part.
+/// Reads a report. Its file name becomes the name of the part.
 fn read(file: &Path) -> Result<(String, Report), Error> {
     let shown = file.display();
     let text = fs::read_to_string(file).map_err(|error| Cannot::read(file, &error))?;

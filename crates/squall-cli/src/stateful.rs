@@ -1,5 +1,5 @@
 //! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. The arguments
-//! become a profile, which runs like one from a file.
+//! become a profile, which runs like a profile from a file.
 
 use std::process::ExitCode;
 
@@ -59,8 +59,7 @@ pub struct Stateful {
     next_hop: Option<String>,
 }
 
-/// Options of frames, which conversations reject because their packets are made by the TCP/UDP
-/// stack.
+/// Options for frames. Conversations reject them, because the TCP/UDP stack makes their packets.
 const REFUSED: [&str; 30] = [
     "dualfile",
     "pktlen",

@@ -1,3 +1,3 @@
-//! Aligned columns for commands that print once.
+//! Aligned columns, for commands that print once.
 
 pub use squall_report::render::columns::{Side, table};

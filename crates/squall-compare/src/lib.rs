@@ -348,7 +348,7 @@ impl<'a> Bench<'a> {
         let tool = process::Running::start(
             run.tool,
             &arguments,
-            &|| child::is_listened_to(to),
+            &|| child::has_receiver(to),
             self.result.method.tool_cpu,
             &log,
             self.stop,

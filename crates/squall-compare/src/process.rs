@@ -86,7 +86,7 @@ impl Program {
     }
 
     /// The last lines of its output.
-    pub fn last_words(&self) -> String {
+    pub fn last_lines(&self) -> String {
         let text = self.output();
         let lines: Vec<&str> =
             text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -160,7 +160,7 @@ impl Running {
         loop {
             std::thread::sleep(LOOK);
             if child::has_ended(self.pid()) {
-                return Err(format!("it ended before it captured: {}", self.program.last_words()));
+                return Err(format!("it ended before it captured: {}", self.program.last_lines()));
             }
             if stop() {
                 return Err("interrupted".into());
@@ -175,7 +175,7 @@ impl Running {
                     return Err(format!(
                         "it did not capture within {} s: {}",
                         START.as_secs(),
-                        self.program.last_words()
+                        self.program.last_lines()
                     ));
                 }
                 _ => {}
@@ -205,7 +205,7 @@ impl Running {
             child::run_time(pid).saturating_sub(self.before.1),
         );
         child::interrupt(pid);
-        let mut wrong = early.then(|| format!("it ended early: {}", self.program.last_words()));
+        let mut wrong = early.then(|| format!("it ended early: {}", self.program.last_lines()));
         if !self.program.ends_within(END[0]) {
             wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
             child::terminate(pid);
@@ -226,7 +226,7 @@ impl Running {
             && status.code() != Some(130)
             && status.signal() != Some(SIGINT)
         {
-            wrong = Some(format!("it ended with {status}: {}", self.program.last_words()));
+            wrong = Some(format!("it ended with {status}: {}", self.program.last_lines()));
         }
         Finished { cpu, peak_memory, output: self.program.output(), wrong }
     }

@@ -1,14 +1,15 @@
-//! Streams that continue in another run at their position in the previous one.
+//! Streams that continue in a new run at their position in the previous one.
 
 use std::collections::HashMap;
 
 use squall_profile::{Mode, Stream};
 use squall_units::Nanos;
 
-/// Maximum number of steps along a chain of streams, so that a long history cannot block a restart.
+/// Maximum number of steps along a chain of streams, because a long history must not block a
+/// restart.
 const FOLLOWED: usize = 1_000_000;
 
-/// Frames that a stream sends until its end; `None`: endless.
+/// Number of frames that a stream sends in all; `None` if it is endless.
 pub fn frames(mode: Mode) -> Option<u64> {
     match mode {
         Mode::Continuous => None,
@@ -18,18 +19,19 @@ pub fn frames(mode: Mode) -> Option<u64> {
     }
 }
 
-/// Position in a chain of streams: index of the current stream, and its frames sent so far.
+/// Position in a chain of streams: the index of the current stream, and the number of its frames
+/// sent so far.
 enum At {
     Stream(usize, u64),
     End,
 }
 
-/// Makes streams that have sent frames in former runs (`sent`, by name) continue from there. An
-/// ended stream does not start, a burst has its remaining frames, and in a chain the stream that
-/// was active starts.
+/// Makes streams continue from the frames that they sent in former runs (`sent`, by name). A stream
+/// that has ended does not start, a burst sends its remaining frames, and in a chain, the stream
+/// that was active starts.
 ///
-/// The current burst of a series, or of a chain that returns to it, is sent again in full, because
-/// a burst has one length for all its repetitions.
+/// If a series of bursts repeats, or a chain returns to a burst, the current burst is sent again
+/// from its start, because a burst has the same length in all its repetitions.
 pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
     let mut left: Vec<u64> =
         streams.iter().map(|stream| sent.get(&stream.name).copied().unwrap_or(0)).collect();
@@ -50,7 +52,7 @@ pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
     }
 }
 
-/// Follows the `next` links that were taken, and subtracts the frames of their streams from `left`.
+/// Follows the `next` links that were taken, and subtracts the frames of these streams from `left`.
 fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
     let mut at = first;
     for _ in 0..FOLLOWED {
@@ -70,7 +72,7 @@ fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
     At::Stream(at, 0)
 }
 
-/// Whether a chain returns to the stream `at`.
+/// Whether the chain returns to the stream `at`.
 fn returns(streams: &[Stream], at: usize) -> bool {
     let mut next = streams[at].next;
     for _ in 0..=streams.len() {
@@ -84,7 +86,7 @@ fn returns(streams: &[Stream], at: usize) -> bool {
     false
 }
 
-/// The rest of a mode after its first `done` frames; `done` is less than its total.
+/// The rest of a mode after its first `done` frames, where `done` is less than the total.
 fn rest(mode: Mode, done: u64) -> Mode {
     match mode {
         Mode::Continuous => Mode::Continuous,
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
     use squall_profile::{Format, Profile};
 
-    /// Makes streams with these modes and links (from, to, repetitions).
+    /// Streams with these modes, and with these links (from, to, repetitions).
     fn streams(modes: &[Mode], arrows: &[(usize, usize, Option<u64>)]) -> Vec<Stream> {
         let mut text = String::from("[ports]\nA = \"null:\"\n");
         for i in 0..modes.len() {

@@ -1,5 +1,5 @@
-//! Runs on their own thread, for callers that cannot block. All such runs above the facade are
-//! driven here: runs of a [`Control`](crate::Control), of the daemon, and recordings.
+//! Runs that have a thread of their own, for callers that cannot block. All such runs above the
+//! facade are driven here: runs of a [`Control`](crate::Control), of the daemon, and recordings.
 
 use std::{
     any::Any,
@@ -24,38 +24,38 @@ use squall::{
 
 /// Interval for checking whether the run is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Reports without a new frame after which a file counts as read to its end.
+/// Number of consecutive reports without a new frame after which a file counts as read to its end.
 const QUIET: u32 = 3;
 
-/// Starts runs where another component grants permission to hold ports and to read files.
+/// Starts runs. Used where another component gives permission to hold ports and to read files.
 pub trait Start: Send {
     /// Starts a run.
     ///
     /// # Errors
     ///
-    /// Errors of the session, and a lack of permission.
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
+    /// If the session has an error, or permission is denied.
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Error>;
 
-    /// Reserves the ports at these addresses for later runs, in place of those reserved before. An
+    /// Reserves the ports at these addresses for later runs, in place of those reserved so far. An
     /// empty list frees all.
     ///
     /// # Errors
-    /// Another owner holds a port, or an address is not allowed. The previous reservation then
-    /// stays.
+    /// If another owner holds a port, or an address is not allowed. The previous reservation is
+    /// then kept.
     fn take(&mut self, _addresses: &[String]) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The path of the file that runs read by this name.
+    /// The path of the file that runs read under this name.
     ///
     /// # Errors
-    /// A file that runs may not read.
+    /// If runs may not read the file.
     fn file(&self, name: &str) -> Result<PathBuf, Error> {
         Ok(name.into())
     }
 }
 
-/// Starts runs at once, on any port, with a report at this interval.
+/// Starts runs without asking, on any port. Reports are made at this interval.
 pub struct InProcess(pub Duration);
 
 impl Default for InProcess {
@@ -65,12 +65,12 @@ impl Default for InProcess {
 }
 
 impl Start for InProcess {
-    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<Driven>, Error> {
-        Driven::start(session, self.0, |_| {})
+    fn start(&mut self, _name: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
+        DrivenRun::start(session, self.0, |_| {})
     }
 }
 
-/// The report of a live run, with the sample taken for it.
+/// The report of a live run, and the sample taken together with it.
 #[derive(Clone, Debug)]
 pub struct LiveReport {
     /// Rates since the previous sample.
@@ -80,22 +80,22 @@ pub struct LiveReport {
     pub taken: Instant,
 }
 
-/// Why a run did not start.
+/// The reason why a run did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBegun {
+pub enum NotStarted {
     /// The run was not held.
     NotReady,
-    /// The start time has passed, by this much.
+    /// The start time passed this long ago.
     TooLate(Nanos),
 }
 
-/// A run that drives itself. Dropping it does not end it: call [`Driven::stop`].
-pub struct Driven {
-    /// The run until it starts.
+/// A run that drives itself. Dropping this does not end the run: call [`DrivenRun::stop`].
+pub struct DrivenRun {
+    /// The opened run; `None` once it has started.
     held: Mutex<Option<Held>>,
-    /// `None` before the start, while the run is being finished, and after its end.
+    /// `None` before the start, while the run is being finished, and after it has ended.
     run: Mutex<Option<Run>>,
-    /// Whether all frames have been sent. Other nodes may still send frames that arrive here.
+    /// Whether all frames have been sent. Frames from other nodes may still arrive here.
     sent_all: AtomicBool,
     latest: Mutex<Option<Arc<LiveReport>>>,
     recent: Mutex<Recent>,
@@ -103,14 +103,14 @@ pub struct Driven {
     outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
     over: Condvar,
     stopped: AtomicBool,
-    /// Unparked on a stop, so that the end does not wait for the next check.
+    /// Unparked on a stop, so that the run ends without waiting for the next check.
     thread: OnceLock<Thread>,
     started: Instant,
 }
 
-impl Driven {
-    /// Opens the session's ports and starts. Calls `on_report` with a live report every `every`,
-    /// and with `None` once the outcome is available.
+impl DrivenRun {
+    /// Opens the session's ports and starts the run. Calls `on_report` with a live report at each
+    /// interval `every`, and with `None` once the outcome is available.
     ///
     /// # Errors
     /// As [`Session::open`] and [`squall::Opened::start`].
@@ -124,10 +124,10 @@ impl Driven {
         Ok(driven)
     }
 
-    /// As [`Driven::start`], but does not send before [`Driven::go`].
+    /// As [`DrivenRun::start`], but sends nothing before [`DrivenRun::go`].
     ///
     /// # Errors
-    /// As [`Driven::start`].
+    /// As [`DrivenRun::start`].
     pub fn hold(
         session: Session,
         every: Duration,
@@ -155,8 +155,8 @@ impl Driven {
         Ok(driven)
     }
 
-    /// Starts a held run, at this instant of its session's clock or (`None`) at once. Returns
-    /// whether it was held.
+    /// Starts a held run at time `at` on its session's clock (`None`: at once). Returns whether it
+    /// was held.
     pub fn go(&self, at: Option<Nanos>) -> bool {
         self.begin(|held| held.go(at))
     }
@@ -170,27 +170,28 @@ impl Driven {
         true
     }
 
-    /// As [`Driven::go`], but fails if `at` has passed.
+    /// As [`DrivenRun::go`], but fails if `at` has passed already.
     ///
     /// # Errors
     /// The reason why the run does not start.
-    pub fn go_at(&self, at: Nanos) -> Result<(), NotBegun> {
+    pub fn go_at(&self, at: Nanos) -> Result<(), NotStarted> {
         let held = lock(&self.held);
-        let Some(waiting) = &*held else { return Err(NotBegun::NotReady) };
+        let Some(waiting) = &*held else { return Err(NotStarted::NotReady) };
         let (due, now) = (waiting.local(at), squall_port::monotonic());
         if due <= now {
-            return Err(NotBegun::TooLate(now - due));
+            return Err(NotStarted::TooLate(now - due));
         }
         drop(held);
-        if self.go(Some(at)) { Ok(()) } else { Err(NotBegun::NotReady) }
+        if self.go(Some(at)) { Ok(()) } else { Err(NotStarted::NotReady) }
     }
 
-    /// Whether the run waits for [`Driven::go`].
+    /// Whether the run waits for [`DrivenRun::go`].
     pub fn is_held(&self) -> bool {
         lock(&self.held).is_some()
     }
 
-    /// Whether all frames have been sent. A node may still receive frames from other nodes.
+    /// Whether all frames have been sent. A node may still receive frames from other nodes after
+    /// that.
     pub fn sent_all(&self) -> bool {
         self.sent_all.load(Ordering::Acquire)
     }
@@ -198,7 +199,7 @@ impl Driven {
     /// Sets the common clock of all nodes.
     ///
     /// # Errors
-    /// A run that is over.
+    /// If the run is over.
     pub fn set_clock(&self, clock: NodeClock) -> Result<(), Error> {
         if let Some(held) = lock(&self.held).as_mut() {
             held.set_clock(clock);
@@ -216,12 +217,12 @@ impl Driven {
         }
     }
 
-    /// A panic on this thread ends the run with an error, otherwise callers would wait for the
-    /// outcome forever.
+    /// A panic on this thread becomes an error that ends the run, because callers would otherwise
+    /// wait for the outcome forever.
     fn drive_to_end(&self, every: Duration, on_report: &dyn Fn(Option<&Arc<LiveReport>>)) {
         let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, on_report)));
         if let Err(panic) = driven {
-            // Close the ports before callers learn of the end.
+            // Close the ports before callers can learn that the run has ended.
             let run = lock(&self.run).take();
             _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
             let error = Error::Environment(format!(
@@ -245,8 +246,8 @@ impl Driven {
                 POLL_INTERVAL.min(due.saturating_duration_since(Instant::now())),
             );
             let mut run = lock(&self.run);
-            // The engine reports a run without sources as done at once, so a listening run has
-            // other criteria.
+            // The engine reports a run without sources as done at once, so use other criteria for a
+            // run that only receives.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
                 true => {
                     self.stopped.load(Ordering::Acquire) || is_complete(run) || reading.is_over(run)
@@ -265,15 +266,15 @@ impl Driven {
                 *lock(&self.latest) = latest.clone();
                 on_report(latest.as_ref());
                 if lock(&self.recent).newest.is_some() {
-                    // Rates are being read: take totals now, so that the next query gets the rates
-                    // since this report and not since its own last query.
+                    // A caller reads rates, so take totals now. Its next query then gets the rates
+                    // since this report, and not since its own last query.
                     self.totals(every / 2);
                 }
                 due = Instant::now() + every;
             }
         };
         if let Some(mut run) = run {
-            // The rest of the last period is a sample, too.
+            // The rest of the last period becomes a sample, too.
             *lock(&self.latest) = Some(live_report(&mut run));
             // Queries until the outcome is set return these totals.
             lock(&self.recent).put(Arc::new(run.totals()));
@@ -286,14 +287,14 @@ impl Driven {
         }
     }
 
-    /// The latest report; `None` before the first.
+    /// The latest report; `None` before the first one.
     pub fn latest(&self) -> Option<Arc<LiveReport>> {
         lock(&self.latest).clone()
     }
 
-    /// Totals at most `age` old while the run is live, and those of about a second earlier, for
-    /// rates. Callers within `age` of each other get the same totals, so that the workers are
-    /// interrupted once.
+    /// Totals that are at most `age` old while the run is live, and totals from about a second
+    /// earlier, for rates. Callers that query within `age` of each other get the same totals, so
+    /// that the workers are interrupted only once.
     pub fn totals(&self, age: Duration) -> (Arc<Totals>, Arc<Totals>) {
         let mut recent = lock(&self.recent);
         if recent.newest.as_ref().is_none_or(|totals| totals.taken.elapsed() >= age)
@@ -306,12 +307,12 @@ impl Driven {
         (newest, recent.earlier.front().cloned().unwrap_or_else(nothing))
     }
 
-    /// The outcome; `None` before the end.
+    /// The outcome; `None` before the run has ended.
     pub fn outcome(&self) -> Option<Result<Arc<Report>, Arc<Error>>> {
         lock(&self.outcome).clone()
     }
 
-    /// Waits for the outcome, at most `limit`.
+    /// Waits for the outcome for at most `limit`.
     pub fn wait(&self, limit: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
         let outcome = lock(&self.outcome);
         let waited = self.over.wait_timeout_while(outcome, limit, |outcome| outcome.is_none());
@@ -321,7 +322,7 @@ impl Driven {
     /// Stops sending. The outcome follows once frames in flight have been received.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // A run that has not started yields an empty report.
+        // A run that has not started gives an empty report.
         self.begin(Held::give_up);
         if let Some(run) = lock(&self.run).as_ref() {
             run.stop();
@@ -329,8 +330,8 @@ impl Driven {
         self.wake();
     }
 
-    /// Whether changes are no longer possible: all frames have been sent, and the outcome is
-    /// available or follows soon.
+    /// Whether the run no longer accepts changes: all frames have been sent, and the outcome is
+    /// available or will be soon.
     pub fn is_over(&self) -> bool {
         !self.is_held() && lock(&self.run).is_none()
     }
@@ -338,7 +339,7 @@ impl Driven {
     /// Calls `what` with the live run.
     ///
     /// # Errors
-    /// Errors of `what`; a run that is over.
+    /// If the run is over, or `what` fails.
     pub fn with<T>(&self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<T, Error> {
         match lock(&self.run).as_mut() {
             Some(run) => what(run),
@@ -350,7 +351,8 @@ impl Driven {
     }
 }
 
-/// Whether a run that only receives is complete: it has no last frame of its own to wait for.
+/// Whether a run that only receives is complete. Such a run has no last frame of its own to wait
+/// for.
 fn is_complete(run: &Run) -> bool {
     let lasts = run.profile().stop.duration;
     let over = lasts.is_some_and(|lasts| run.elapsed_s() >= lasts.as_secs_f64());
@@ -360,7 +362,7 @@ fn is_complete(run: &Run) -> bool {
     over || run.captured() || run.receives_nothing_more() || run.aborted()
 }
 
-/// Detects the end of files that a run only reads: no port receives any more.
+/// Detects the end of the files if a run only reads files: no port receives frames any longer.
 #[derive(Default)]
 struct Reading {
     received: u64,
@@ -391,8 +393,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Recent {
     newest: Option<Arc<Totals>>,
-    /// Oldest first. The first is at least [`WINDOW`] older than the newest, if one that old
-    /// exists.
+    /// Oldest first. The first one is at least [`WINDOW`] older than the newest, if there are any
+    /// that old.
     earlier: VecDeque<Arc<Totals>>,
 }
 
@@ -422,8 +424,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
 
-/// Ignores poisoning: each change under these locks is a single assignment, so a panic leaves no
-/// partial state.
+/// Locks, and ignores poisoning: each change under these locks is a single assignment, so a panic
+/// leaves no partial state.
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -448,7 +450,7 @@ mod tests {
             sender.send(latest.is_some()).expect("somebody listens")
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         assert!(receiver.recv().expect("a live report"));
         assert!(driven.latest().is_some() && driven.outcome().is_none());
         driven.with(|run| run.pause(Some("web"))).expect("it is there");
@@ -469,7 +471,8 @@ mod tests {
     #[test]
     fn a_run_that_comes_to_its_end_is_not_interrupted() {
         let limited = session("duration = \"50 ms\"\n");
-        let driven = Driven::start(limited, Duration::from_millis(20), |_| ()).expect("it starts");
+        let driven =
+            DrivenRun::start(limited, Duration::from_millis(20), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert!(!report.cut_short, "{:?}", report.verdict);
         assert_eq!(report.verdict.ended_by, EndedBy::Duration);
@@ -479,11 +482,12 @@ mod tests {
     fn a_run_that_only_listens_ends_with_its_duration_or_with_the_files_that_it_reads() {
         let mut session = Session::new(Profile::listening([("A", "loop:4712")]));
         session.profile.stop.duration = Some(Nanos(100_000_000));
-        let driven = Driven::start(session, Duration::from_secs(60), |_| ()).expect("it starts");
+        let driven = DrivenRun::start(session, Duration::from_secs(60), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!((report.verdict.ended_by, report.cut_short), (EndedBy::Duration, false));
         let session = Session::new(Profile::listening([("A", "loop:4713,virtual")]));
-        let driven = Driven::start(session, Duration::from_millis(20), |_| ()).expect("it starts");
+        let driven =
+            DrivenRun::start(session, Duration::from_millis(20), |_| ()).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.verdict.ended_by, EndedBy::Done);
     }
@@ -494,8 +498,8 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let on_report = move |latest: Option<&Arc<LiveReport>>| _ = sender.send(latest.is_some());
         let driven =
-            Driven::start(session, Duration::from_millis(20), on_report).expect("it starts");
-        // The thread checks several times for the end in this time.
+            DrivenRun::start(session, Duration::from_millis(20), on_report).expect("it starts");
+        // The thread checks several times for the end during this loop.
         for _ in 0..10 {
             assert!(receiver.recv().expect("a live report"));
         }
@@ -512,7 +516,7 @@ mod tests {
             None => sender.send(()).expect("somebody listens"),
         };
         let driven =
-            Driven::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_millis(20), on_report).expect("it starts");
         let error =
             driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
         assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
@@ -523,7 +527,7 @@ mod tests {
     #[test]
     fn rates_are_scaled_from_what_they_are() {
         let driven =
-            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let asked = || {
             driven
                 .with(|run| Ok(run.sample().1.streams[0].asked_pps))
@@ -548,7 +552,7 @@ mod tests {
     #[test]
     fn totals_have_what_was_counted_and_the_last_ones_have_all() {
         let driven =
-            Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+            DrivenRun::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let mut sent = 0;
         while sent < 20 {
             let (now, then) = driven.totals(Duration::ZERO);
@@ -574,7 +578,7 @@ mod tests {
     #[test]
     fn a_run_with_an_end_ends_by_itself() {
         let session = session("packets = 5");
-        let driven = Driven::start(session, Duration::from_secs(1), |_| {}).expect("it starts");
+        let driven = DrivenRun::start(session, Duration::from_secs(1), |_| {}).expect("it starts");
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.ports[0].tx.packets, 5);
     }

@@ -1,16 +1,16 @@
 //! A run whose members join and leave, and counters that survive its restarts.
 //!
-//! Takes profiles and the names under which streams are counted; gives counters of each member and
-//! each port since their first use, across any number of runs. A [`Control`] has at most one run.
-//! If the next profile permits, the run changes to it; otherwise, or if the run is over, another
-//! run takes over and its streams continue at their positions.
+//! The input is profiles, and names under which streams are counted. The output is counters of each
+//! member and each port since their first use, across any number of runs. A [`Control`] has at most
+//! one run. If the next profile permits, the run changes to it. If it does not, or if the run is
+//! over, a new run replaces it and its streams continue at their positions.
 //!
-//! Does not know the protocol: the caller's [`Counts`] define what a member is (a flow of OTG, a
-//! packet group of TRex) and which counters of its streams it has. Knows no messages and no leases,
-//! because runs are created by a [`Start`]; so are [`recordings`] of interfaces.
+//! This crate does not know the protocol: the caller's [`Counts`] define what a member is (a flow
+//! of OTG, a packet group of TRex) and which counters of its streams it has. It knows no messages
+//! and no leases, because a [`Start`] creates the runs and the [`recordings`] of interfaces.
 //!
-//! Each of these runs has its own thread: [`Driven`]. The daemon drives its other runs in the same
-//! way.
+//! Each of these runs has a thread of its own: [`DrivenRun`]. The daemon drives its other runs in
+//! the same way.
 #![forbid(unsafe_code)]
 
 mod carry;
@@ -30,12 +30,12 @@ use squall::{
     totals::{PortTotals, StreamTotals},
 };
 
-use driving::{Driven, Start};
+use driving::{DrivenRun, Start};
 
 pub use carry::frames;
 pub use seen::{Seen, Span};
 
-/// Time for a run to end: frames in flight are received, files are written.
+/// Time limit for the end of a run: frames in flight are received, and files are written.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counters that a member derives from its streams.
@@ -51,38 +51,38 @@ pub trait Counts: Clone + Default {
 
 /// Counters of one stream of a run.
 pub struct Counted<'a> {
-    /// The port that sends the stream.
+    /// The port on which the stream is sent.
     pub port: usize,
     pub stream: &'a StreamTotals,
-    /// `None`: rates are being computed, or no report exists yet.
+    /// `None` while rates are being computed, and before the first report.
     pub report: Option<&'a StreamReport>,
-    /// Add to arrival times to get nanoseconds since 1970.
+    /// Offset from arrival times to nanoseconds since 1970.
     pub wall_offset_ns: i64,
 }
 
 /// How a run ended.
 pub type Outcome = Result<Arc<Report>, Arc<Error>>;
 
-/// A run, and the counters of the runs before it. `K` identifies a member.
+/// A run, and the counters of the runs before it. `K` is the type that identifies a member.
 pub struct Control<K, C> {
     run: Option<Running>,
-    /// Members by the names of their streams, with the streams' ports.
+    /// Member and port of each stream, by the stream's name.
     streams: HashMap<String, Joined<K>>,
-    /// Counters of members in former runs.
+    /// Members' counters from former runs.
     before: BTreeMap<K, C>,
-    /// Counters of ports in former runs.
+    /// Ports' counters from former runs.
     ports: Vec<PortCounts>,
-    /// Frames that continuing streams have sent in former runs.
+    /// Frames that continued streams sent in former runs.
     carried: HashMap<String, u64>,
     /// Paused streams.
     paused: HashSet<String>,
-    /// Names of all streams that the run has had.
+    /// Names of all streams that the run has had so far.
     used: HashSet<String>,
 }
 
 struct Running {
-    driven: Arc<Driven>,
-    /// The profile as it runs now, without the carried positions.
+    driven: Arc<DrivenRun>,
+    /// The profile as it runs now, not counting positions carried over from former runs.
     profile: Profile,
 }
 
@@ -96,7 +96,7 @@ struct Joined<K> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounts {
     pub totals: PortTotals,
-    /// Frames that the interface received and the run did not get.
+    /// Frames that the interface received and the run did not.
     pub missed: u64,
     /// Frames that the port refused.
     pub tx_errors: u64,
@@ -117,8 +117,8 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         }
     }
 
-    /// Starts a new run. Its streams start from the beginning; former counters are kept. Streams
-    /// are counted once [`Control::count`] has named them.
+    /// Starts a new run. Its streams start from the beginning, and former counters are kept. A
+    /// stream is counted once [`Control::count`] has named it.
     ///
     /// # Errors
     /// Errors of the run. Nothing is sent then.
@@ -132,8 +132,8 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run(start, name, session)
     }
 
-    /// Replaces the run. Streams of the same name continue at their position and are counted as
-    /// before. An ended burst is not sent again.
+    /// Replaces the run. Streams with the same name continue at their position and are counted as
+    /// before. A burst that has ended is not sent again.
     ///
     /// # Errors
     /// Errors of the run. Nothing is sent then.
@@ -167,8 +167,8 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(())
     }
 
-    /// Changes the run to this profile: streams join, leave, or change their rate. Returns false
-    /// without a run, or if it has ended by itself.
+    /// Changes the run to this profile: streams join, leave, or change their rates. Returns false
+    /// if there is no run, or if it has ended by itself.
     ///
     /// # Errors
     /// Errors of the run, which then continues unchanged.
@@ -183,7 +183,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         Ok(changed)
     }
 
-    /// Calls `what` with the run. `None`: no run, or it has ended by itself.
+    /// Calls `what` with the run. Returns `None` if there is no run, or if it has ended by itself.
     ///
     /// # Errors
     /// Errors of the run.
@@ -201,11 +201,11 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         }
     }
 
-    /// Pauses these streams, in this run and in those that replace it. Returns false without a run,
-    /// or if it has ended by itself.
+    /// Pauses these streams in this run and in the runs that replace it. Returns false if there is
+    /// no run, or if it has ended by itself.
     ///
     /// # Errors
-    /// Unknown names.
+    /// If a name is unknown.
     pub fn pause(&mut self, names: &[String]) -> Result<bool, Error> {
         let done = self.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?;
         self.paused.extend(names.iter().cloned());
@@ -215,22 +215,22 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
     /// Resumes these streams at their position. Returns false as [`Control::pause`] does.
     ///
     /// # Errors
-    /// Unknown names.
+    /// If a name is unknown.
     pub fn resume(&mut self, names: &[String]) -> Result<bool, Error> {
         let done = self.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?;
         names.iter().for_each(|name| _ = self.paused.remove(name));
         Ok(done.is_some())
     }
 
-    /// Stops sending. The outcome follows once work in progress has ended.
+    /// Stops sending. The outcome follows once the work in progress has ended.
     pub fn stop(&self) {
         if let Some(run) = &self.run {
             run.driven.stop();
         }
     }
 
-    /// Ends the run and closes the ports. Streams of a later run start from the beginning, whatever
-    /// their names.
+    /// Ends the run and closes the ports. Streams of a later run start from the beginning, even if
+    /// they have the same names.
     pub fn end(&mut self) -> Option<Outcome> {
         let outcome = self.finish();
         self.streams.clear();
@@ -246,7 +246,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         outcome
     }
 
-    /// Returns the run's outcome once, and adds its counters to those of former runs.
+    /// Returns the outcome of the run once, and adds the run's counters to those of former runs.
     pub fn ended(&mut self) -> Option<Outcome> {
         let outcome = self.outcome()?;
         self.fold();
@@ -267,18 +267,18 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     // Members
 
-    /// Counts the stream of this name for the member.
+    /// Counts the stream with this name for the member.
     pub fn count(&mut self, stream: &str, port: usize, member: K) {
         self.streams.insert(stream.to_owned(), Joined { member, port });
     }
 
-    /// Resets members: removes their counters and streams.
+    /// Resets members: removes their counters and their streams.
     pub fn forget(&mut self, which: impl Fn(K) -> bool) {
         self.before.retain(|member, _| !which(*member));
         self.streams.retain(|_, joined| !which(joined.member));
     }
 
-    /// Counters of a member in former runs.
+    /// Counters of a member from former runs.
     pub fn before(&mut self, member: K) -> &mut C {
         self.before.entry(member).or_default()
     }
@@ -288,7 +288,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.ports.fill(PortCounts::default());
     }
 
-    /// Returns `plain (N)` with the lowest N from 2 on that no stream of the run has used.
+    /// Returns `plain (N)`, with the lowest N (2 or more) that no stream of the run has used.
     pub fn fresh_name(&mut self, plain: &str) -> String {
         let mut numbered = (2..).map(|n| format!("{plain} ({n})"));
         let fresh = numbered.find(|name| !self.used.contains(name));
@@ -299,17 +299,17 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     // The run
 
-    /// The profile as it runs now.
+    /// The profile that runs now.
     pub fn profile(&self) -> Option<&Profile> {
         self.run.as_ref().map(|run| &run.profile)
     }
 
-    /// Whether a run has ports open.
+    /// Whether there is a run with open ports.
     pub fn is_on(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.driven.outcome().is_none())
     }
 
-    /// Whether the run no longer accepts changes. False without a run.
+    /// Whether the run no longer accepts changes. False if there is no run.
     pub fn is_over(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.driven.is_over())
     }
@@ -319,7 +319,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run.as_ref()?.driven.outcome()
     }
 
-    /// The report of the run: so far, or the final one.
+    /// The report of the run: the report so far, or the final one.
     pub fn report(&self) -> Option<Arc<Report>> {
         let run = self.run.as_ref()?;
         match run.driven.outcome() {
@@ -328,12 +328,12 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         }
     }
 
-    /// When the latest report was taken.
+    /// The time at which the latest report was made.
     pub fn reported(&self) -> Option<Instant> {
         self.run.as_ref()?.driven.latest().map(|latest| latest.taken)
     }
 
-    /// Frames that streams have sent, in this run and in those that they continue from.
+    /// Number of frames that the streams have sent, in this run and in those that they continue.
     pub fn sent<'a>(&self, age: Duration, names: impl Iterator<Item = &'a str>) -> u64 {
         let names: HashSet<&str> = names.collect();
         let before = names.iter().filter_map(|name| self.carried.get(*name)).sum::<u64>();
@@ -345,7 +345,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
 
     // Counters
 
-    /// Counters of the run, at most `age` old; `None` without a run.
+    /// Counters of the run, at most `age` old; `None` if there is no run.
     pub fn see(&self, age: Duration) -> Option<Seen<K>> {
         self.seen(age, None)
     }
@@ -380,7 +380,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         all
     }
 
-    /// The run's counters for a member at the end and at the start of `span`.
+    /// The member's counters from this run, at the end and at the start of `span`.
     pub fn between(&self, member: K, seen: &Seen<K>, span: &Span<'_>) -> (C, C) {
         let zero = || self.before.get(&member).map(C::zero).unwrap_or_default();
         (seen.at(zero(), member, seen.now()), seen.at(zero(), member, span.then))
@@ -391,7 +391,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         (0..self.ports.len()).map(move |port| self.port(port, seen))
     }
 
-    /// Counters of a port. Errors are known only with a report.
+    /// Counters of a port. Errors are known only if there is a report.
     pub fn port(&self, port: usize, seen: Option<&Seen<K>>) -> PortCounts {
         let mut counts = self.ports.get(port).copied().unwrap_or_default();
         let Some(seen) = seen else { return counts };

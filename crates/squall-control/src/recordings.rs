@@ -1,4 +1,4 @@
-//! Recordings of interfaces in private files, independent of other runs on them.
+//! Recordings of interfaces into private files, independent of other runs on these interfaces.
 
 use std::{
     fs,
@@ -16,15 +16,15 @@ use squall_port_linux::shared;
 use squall::{Error, Profile, RunOptions, Session};
 use squall_options::{CaptureOptions, Time};
 
-use crate::driving::{Driven, Start};
+use crate::driving::{DrivenRun, Start};
 
-/// Time for a recording to end.
+/// Time limit for the end of a recording.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prefix of the directories' names.
 const NAMED: &str = "squall-recordings";
 const LOCK: &str = "lock";
 
-/// The files of recordings, removed when this is dropped.
+/// The files of recordings. They are removed when this is dropped.
 #[derive(Default)]
 pub struct Recordings {
     folder: Option<Folder>,
@@ -32,11 +32,11 @@ pub struct Recordings {
 
 /// A live or finished recording.
 pub struct Recording {
-    driven: Arc<Driven>,
+    driven: Arc<DrivenRun>,
     file: PathBuf,
 }
 
-/// A private directory of captures. The lock shows other processes that it is in use.
+/// A private directory for captures. The lock shows other processes that it is in use.
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 impl Recordings {
@@ -57,8 +57,8 @@ impl Recordings {
         let options = RunOptions {
             capture: Some(into(file.clone(), asked)),
             filter,
-            // No linger: the end drains the kernel's ring, and this session has sent no frames that
-            // could still arrive.
+            // No linger, because the kernel's ring is drained at the end, and this session has sent
+            // no frames that could still arrive.
             linger: Some(Time::default()),
             ..RunOptions::default()
         };
@@ -83,7 +83,7 @@ impl Recordings {
 }
 
 impl Recording {
-    /// Ends the recording. The frames received before are written when this returns.
+    /// Ends the recording. When this returns, the frames received so far are written.
     pub fn end(&self) {
         self.driven.stop();
         self.driven.wait(END_TIMEOUT);
@@ -108,7 +108,7 @@ pub fn each<E>(
 ) -> Result<(), E> {
     for file in files {
         let Ok(mut reader) = CaptureReader::open(file) else { continue };
-        // A file that is being written may end within a packet.
+        // The last packet of a file that is still being written may be incomplete.
         while let Ok(Some(packet)) = reader.next() {
             if !of(&packet)? {
                 return Ok(());
@@ -118,8 +118,8 @@ pub fn each<E>(
     Ok(())
 }
 
-/// Options for a capture into this file. Packets are flushed as they arrive, so that a concurrent
-/// reader sees them.
+/// Options for a capture into this file. Each packet is flushed when it arrives, so that a
+/// concurrent reader sees it.
 pub fn into(file: PathBuf, asked: CaptureOptions) -> CaptureOptions {
     CaptureOptions { file: Some(file), flush: Some(true), ..asked }
 }
@@ -142,12 +142,12 @@ impl Folder {
     }
 }
 
-/// Removes the directories of killed processes: the kernel has released their locks.
+/// Removes the directories of killed processes, whose locks the kernel has released.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
 
-/// Removes only directories of this user, because another user controls the lock in theirs.
+/// Removes only directories of this user, because other users control the locks in theirs.
 fn sweep_in(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
@@ -158,7 +158,7 @@ fn sweep_in(folder: &Path) {
         }
         let left = match shared::own_file_if_any(&path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
-            // A directory that is being created has no lock yet, so only old ones are removed.
+            // A directory that is being created has no lock yet, so remove only old ones.
             Err(_) => about
                 .modified()
                 .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
@@ -175,7 +175,7 @@ impl Drop for Folder {
     }
 }
 
-/// The files of a ring in order, or the file itself if there is no ring.
+/// The files of a ring in order. If there is no ring, the file itself.
 fn parts(file: &Path) -> Vec<PathBuf> {
     if file.exists() {
         return vec![file.to_owned()];
@@ -209,7 +209,7 @@ mod tests {
         let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
         drop(lock("left"));
         drop(lock("open"));
-        // Other users can write to the directory, so it may not belong to a recording.
+        // Other users can write to this directory, so it may not be that of a recording.
         fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
             .unwrap();
         let held = lock("held");

@@ -1,4 +1,4 @@
-//! Counters of a run now and about a second ago, by member.
+//! Counters of a run by member, as of now and as of about a second ago.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,14 +12,14 @@ use squall::{
 
 use crate::{Counted, Counts};
 
-/// Counters at one moment, and about a second earlier.
+/// Counters at one time, and those from about a second earlier.
 pub struct Seen<K> {
     now: Arc<Totals>,
     then: Arc<Totals>,
     report: Option<Arc<Report>>,
-    /// Indices of the report's streams by name.
+    /// Index in the report of each stream, by name.
     reports: HashMap<String, usize>,
-    /// Streams of members: (number, port), by ascending number.
+    /// Streams of each member: (number, port), in ascending order of number.
     numbers: BTreeMap<K, Vec<(usize, usize)>>,
 }
 
@@ -31,7 +31,7 @@ pub struct Span<'a> {
 }
 
 impl<K: Copy + Ord> Seen<K> {
-    /// `joined`: the member and the port of a stream by its name.
+    /// `joined` has the member and the port of each stream, by its name.
     pub(crate) fn new(
         now: Arc<Totals>,
         then: Arc<Totals>,
@@ -57,31 +57,32 @@ impl<K: Copy + Ord> Seen<K> {
         self.report.as_ref()
     }
 
-    /// The start of the period for rates: about a second ago, or `quiet` (the totals at the time
-    /// when sending stopped) if that is later.
+    /// The start of the period for rates: about a second ago, or `quiet` (the totals from when
+    /// sending stopped) if that is later.
     pub fn span<'a>(&'a self, quiet: Option<&'a Arc<Totals>>) -> Span<'a> {
         let quiet = quiet.filter(|quiet| quiet.taken > self.then.taken);
         let then = quiet.unwrap_or(&self.then);
-        // A longer minimum after the end, otherwise one late frame would appear as a high rate.
+        // Use a longer minimum after sending has stopped, otherwise a single late frame would give
+        // a high rate.
         let least = if quiet.is_some() { 0.1 } else { 1e-3 };
         let seconds = self.now.taken.saturating_duration_since(then.taken).as_secs_f64();
         Span { then, seconds: seconds.max(least) }
     }
 
-    /// Frames sent by the newest stream of a member, if it has this name. 0 in counters taken
-    /// before it joined.
+    /// Number of frames that the newest stream of a member has sent, if it has this name. 0 if the
+    /// counters were taken before it joined.
     pub fn sent_last(&self, member: K, name: &str) -> u64 {
         let newest = self.numbers.get(&member).and_then(|numbers| numbers.last());
         let newest = newest.and_then(|(number, _)| self.now.streams.get(*number));
         newest.filter(|stream| stream.name == name).map_or(0, |stream| stream.tx_packets)
     }
 
-    /// Members that have streams in the run.
+    /// Members with streams in the run.
     pub fn members(&self) -> impl Iterator<Item = K> + '_ {
         self.numbers.keys().copied()
     }
 
-    /// Adds the run's counters up to now, with its report.
+    /// Adds the run's counters up to now, including those in its report.
     pub(crate) fn add_to<C: Counts>(&self, counts: &mut C, member: K) {
         for (stream, port) in self.streams(member, &self.now) {
             counts.add(&Counted {

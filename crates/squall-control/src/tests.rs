@@ -6,7 +6,7 @@ fn here() -> InProcess {
     InProcess(Duration::from_millis(50))
 }
 
-/// Packets sent and received.
+/// Number of packets sent, and number received.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Packets(u64, u64);
 
@@ -17,7 +17,7 @@ impl Counts for Packets {
     }
 }
 
-/// One stream per name, with its number of packets; 0: endless.
+/// One stream per name, with its number of packets (0: endless).
 fn session(link: &str, streams: &[(&str, u64)]) -> Session {
     let mut text = format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n");
     for (name, packets) in streams {
@@ -46,7 +46,7 @@ fn counters_survive_and_a_burst_is_sent_once() {
     control.count("burst", 0, 1);
     control.count("endless", 0, 2);
     let first = session("control-survives", &[("burst", 50), ("endless", 0)]);
-    // A restart keeps counters by stream name.
+    // After a restart, counters continue for streams with the same names.
     control.restart(&mut here(), "test", first).expect("it starts");
     until(&control, |seen| control.member(1, Some(seen)) == Packets(50, 50));
     control.count("other", 0, 3);

@@ -1,9 +1,10 @@
-//! Checks of this machine: features that work or do not, with advice; also speed and accuracy.
+//! Checks this machine: which features work, how fast and how exactly, with advice on those that do
+//! not.
 //!
-//! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames by each kind of port,
-//! in memory, into a file and through a private lab, and counts the arrivals. [`probe`] sends at
-//! full rate by each kind on an interface, and [`selftest`] measures what receiving adds to the
-//! gaps of a steady stream. Each of them is an ordinary session.
+//! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames with each kind of
+//! port, in memory, into a file and through a private lab, and counts the frames that arrive.
+//! [`probe`] sends at full rate with each kind of port on an interface. [`selftest`] measures how
+//! much receiving adds to the gaps of a steady stream. Each of these is an ordinary session.
 #![forbid(unsafe_code)]
 
 pub mod probe;
@@ -26,24 +27,24 @@ use squall::{Error, Session, report::Report};
 use squall_machine::kinds::{KINDS, Kind};
 use squall_report::render::human;
 
-/// Frames that each kind of port sends in its trial.
+/// Number of frames that each kind of port sends in its trial.
 pub const FRAMES: u64 = 1_000;
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It works as well as it can.
+    /// The feature works as well as it can.
     Ok,
-    /// It works, but less exactly or less fast than possible.
+    /// The feature works, but less exactly or less fast than possible.
     Limited,
-    /// It does not work here.
+    /// The feature does not work here.
     Missing,
-    /// It should work here, but failed when tried.
+    /// The feature should work here, but failed in a trial.
     Failed,
 }
 
-/// One checked item.
+/// The result of checking one feature.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// Heading: `cpu`, `permissions`, `kernel`, `libraries`, `ports`.
@@ -52,7 +53,7 @@ pub struct Finding {
     pub state: State,
     /// The result, on one line.
     pub found: String,
-    /// A way to improve it, if there is one.
+    /// How to improve the result, if that is possible.
     pub advice: Option<String>,
 }
 
@@ -66,7 +67,7 @@ impl Finding {
         self
     }
 
-    /// Splits an `Err` at "try": the rest becomes the advice.
+    /// Splits an `Err` at "try": the text from there on becomes the advice.
     fn of(
         topic: &'static str,
         name: &'static str,
@@ -90,7 +91,7 @@ impl Finding {
     }
 }
 
-/// Checks everything but the ports: CPUs and clock, permissions, kernel, libraries. Changes
+/// Checks everything except the ports: CPUs and clock, permissions, kernel, libraries. Changes
 /// nothing.
 pub fn examine() -> Vec<Finding> {
     let permissions = Permissions::of_this_process();
@@ -131,7 +132,7 @@ pub fn examine() -> Vec<Finding> {
 
 fn cpus() -> Finding {
     let allowed = squall_machine::cpus::allowed().len();
-    // Without /sys, as in a bare chroot, only the allowed CPUs are known.
+    // If there is no /sys, as in a bare chroot, only the allowed CPUs are known.
     let all = online().max(allowed);
     let found = match allowed == all {
         true => format!("{all} CPUs, {}", squall_machine::host().cpu_model),
@@ -152,7 +153,7 @@ fn online() -> usize {
         .map_or(0, |list| list.len())
 }
 
-/// The CPU limit of the control groups (version 2) of this process.
+/// The CPU limit set by the control groups (version 2) of this process.
 fn quota() -> Finding {
     let groups = text("/proc/self/cgroup");
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -170,7 +171,7 @@ fn quota() -> Finding {
     }
 }
 
-/// `150000 100000` are 1.5 CPUs; `max 100000` is no limit.
+/// Converts a quota: `150000 100000` is 1.5 CPUs, and `max 100000` is no limit.
 fn cpus_of_quota(max: &str) -> Option<f64> {
     let mut words = max.split_whitespace().map(str::parse::<f64>);
     match (words.next()?, words.next()?) {
@@ -210,7 +211,8 @@ fn clock() -> Finding {
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let source = if source.trim().is_empty() { "source unknown" } else { source.trim() };
     let finding = Finding::ok("cpu", "clock", format!("{source}, {each:.0} ns to read"));
-    // Without vDSO support for the clock source, each reading is a system call of 200 ns or more.
+    // If the vDSO does not support the clock source, each reading is a system call of 200 ns or
+    // more.
     match each < 150.0 {
         true => finding,
         false => finding.advised(
@@ -224,14 +226,16 @@ fn governor() -> Finding {
     let governors = each_cpu("cpufreq/scaling_governor");
     let slow = governors.iter().filter(|g| *g != "performance").count();
     match (governors.is_empty(), slow) {
-        (true, _) => Finding::ok("cpu", "governor", "none: the frequency is not Linux's to set"),
+        (true, _) => {
+            Finding::ok("cpu", "governor", "none: the frequency is not controlled by Linux")
+        }
         (false, 0) => Finding::ok("cpu", "governor", "performance"),
         (false, n) => Finding::ok("cpu", "governor", format!("{} on {n} CPUs", governors[0]))
             .advised(State::Limited, "sudo cpupower frequency-set -g performance"),
     }
 }
 
-/// Content of `file` for each allowed CPU that has it.
+/// The content of `file` for each allowed CPU for which it exists.
 fn each_cpu(file: &str) -> Vec<String> {
     let all = squall_machine::cpus::allowed().into_iter();
     let read = |cpu| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));
@@ -311,17 +315,17 @@ fn line(path: &str) -> String {
     text(path).lines().next().unwrap_or_default().to_owned()
 }
 
-/// Resources for trying the kinds of ports.
+/// The resources needed to try the kinds of ports.
 #[derive(Debug)]
 pub struct Trial {
-    /// Two interfaces of a private lab, each other's peer; or why there is none.
+    /// Two interfaces of a private lab that are each other's peers; or why there is no lab.
     pub lab: Result<[String; 2], String>,
-    /// Directory for the file that the trial of `pcap:` writes and removes.
+    /// Directory for the file that the trial of `pcap:` ports writes and removes.
     pub folder: PathBuf,
 }
 
 impl Trial {
-    /// Sends [`FRAMES`] frames by each kind and reports each finding.
+    /// Sends [`FRAMES`] frames with each kind of port, and reports each finding.
     pub fn run(&self, mut report_finding: impl FnMut(&Finding)) {
         for kind in KINDS {
             report_finding(&self.kind(kind));
@@ -343,7 +347,7 @@ impl Trial {
             None => match kind.name {
                 "loop" => both("loop:squall-doctor", "loop:squall-doctor"),
                 "pcap" => self.file(),
-                // The virtual device that discards frames.
+                // DPDK's virtual device that discards frames.
                 "dpdk" => sent("dpdk:vdev=net_null0"),
                 squall_port::elsewhere::KIND => Ok("another node's: nothing to try here".into()),
                 name => sent(&format!("{name}:")),
@@ -361,9 +365,9 @@ impl Trial {
         };
         let permissions = Permissions::of_this_process();
         let tried = || -> Result<Result<String, String>, Error> {
-            // Opened before the check, because whether an interface accepts frames from XDP may
-            // depend on its peer.
-            let _sink = probe::open_ear(name, Some(b));
+            // Open it before the check: whether an interface accepts frames from XDP may depend on
+            // its peer.
+            let _sink = probe::attach_sink(name, Some(b));
             let [at, peer] = [interface(a)?, interface(b)?];
             if let Err(why) = (on.can)(&at, &permissions) {
                 return Ok(Err(why));
@@ -409,7 +413,7 @@ fn interface(name: &str) -> Result<InterfaceInfo, Error> {
     Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
-/// Whether a port of that kind opens on the interface with a receive queue.
+/// Whether a port of this kind can open a receive queue on the interface.
 fn receives(kind: &Kind, at: &InterfaceInfo) -> bool {
     let opened =
         squall_machine::ports::open(&format!("{}:{}", kind.name, at.name), Default::default());
@@ -437,7 +441,7 @@ fn counted(sent: u64, received: u64) -> Result<String, Error> {
     }
 }
 
-/// Sends [`FRAMES`] frames from the first port to the second, if there is one.
+/// Sends [`FRAMES`] frames from the first port, to the second if there is one.
 fn session(addresses: &[&str]) -> Result<Report, Error> {
     let ports: String = addresses
         .iter()

@@ -1,5 +1,5 @@
-//! Speed of each kind of port on an interface: a short run at full rate for each, counted by the
-//! interface itself.
+//! Measures how fast each kind of port sends on an interface: a short run at full rate for each,
+//! counted by the interface itself.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
 
 use squall::{Error, Session, report::Report};
 
-/// Requested frame sizes, octets with FCS: the smallest, and the largest that every Ethernet
-/// carries.
+/// Frame sizes to try, in octets with FCS: the smallest, and the largest that every Ethernet link
+/// can carry.
 pub const SIZES: [u32; 2] = [64, 1518];
 
-/// Result of one kind with frames of one size.
+/// Result for one kind of port and one frame size.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub kind: &'static str,
-    /// Octets with FCS.
+    /// Frame size in octets, with FCS.
     pub size: u32,
-    /// Time from the first departure on, s.
+    /// Time since the first departure, in seconds.
     pub seconds: f64,
     /// Frames counted by the sending interface.
     pub sent: u64,
-    /// Frames counted by the other end: the peer's interface, or the port that received.
+    /// Frames counted by the other end: the peer interface, or the port that received.
     pub received: Option<u64>,
-    /// User and system time of this process per million frames, s.
+    /// User and system time that this process used per million frames, in seconds.
     pub cpu_s_per_mpkt: Option<f64>,
 }
 
@@ -36,14 +36,15 @@ impl Measured {
         self.sent as f64 / self.seconds.max(1e-9)
     }
 
-    /// Bit rate of these frames on a wire, b/s.
+    /// Bit rate of these frames on the wire, in bits per second, counting preambles and gaps.
     pub fn bps_l1(&self) -> f64 {
         self.pps() * f64::from(self.size + L1_OVERHEAD) * 8.0
     }
 }
 
-/// Frames from the interface's own address to itself, of the EtherType for local experiments (IEEE
-/// 802 §9.2.4): a switch that knows the address forwards none, and no host accepts them.
+/// Frames from the interface's own address to itself, with the EtherType for local experiments
+/// (IEEE 802 §9.2.4). A switch that knows the address does not forward them, and no host accepts
+/// them.
 pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     let mac = interface.mac.ok_or_else(|| {
         Error::Environment(format!("{} has no Ethernet address to send to", interface.name))
@@ -51,24 +52,24 @@ pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     Ok(format!("eth(dst={mac},src={mac},type=0x88b5)"))
 }
 
-/// Makes `peer`, the other end of a lab, accept frames of `kind` until dropped: a veth accepts
-/// frames from XDP only while its peer uses NAPI, which an XDP program on the peer enables. That
-/// program counts and drops them.
-pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
+/// Makes `peer`, the other end of a lab link, accept frames of `kind` until the result is dropped.
+/// A veth accepts frames from XDP only while its peer uses NAPI, which an XDP program on the peer
+/// enables. The program counts the frames and drops them.
+pub fn attach_sink(kind: &str, peer: Option<&str>) -> Option<Sink> {
     let peer = peer.filter(|_| kind == "xdp_live")?;
     Sink::attach(peer, false).ok()
 }
 
-/// The sizes, limited to what fits the interface.
+/// The frame sizes to try on this interface, limited by its MTU.
 pub fn sizes(interface: &InterfaceInfo) -> [u32; 2] {
     SIZES.map(|size| size.min(interface.mtu + 14 + FCS_LEN))
 }
 
-/// Sends by `kind` from `interface` for `time` at full speed, or until `stop` returns true; `peer`
-/// is the interface at the other end of a lab.
+/// Sends with `kind` from `interface` at full speed for `time`, or until `stop` returns true.
+/// `peer`: the interface at the other end of a lab link.
 ///
 /// # Errors
-/// The port cannot be opened, or is lost.
+/// The port cannot be opened or is lost.
 pub fn send(
     kind: &'static str,
     interface: &InterfaceInfo,
@@ -93,11 +94,11 @@ pub fn send(
     })
 }
 
-/// Receives by `kind` at `peer` the frames that are sent at full speed by the port `sender`, a
-/// whole address on `interface`.
+/// Receives with `kind` at `peer` the frames that the port `sender`, a complete address on
+/// `interface`, sends at full speed.
 ///
 /// # Errors
-/// As [`send`].
+/// As for [`send`].
 pub fn receive(
     kind: &'static str,
     sender: &str,

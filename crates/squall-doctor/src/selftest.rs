@@ -1,11 +1,11 @@
-//! The noise floor of receiving on this machine: the deviation when Squall's own steady stream is
-//! received.
+//! Measures the noise floor of receiving on this machine: the deviation of the gaps when Squall
+//! receives its own steady stream.
 //!
-//! As in Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine: the
-//! squares of independent deviations add up, s_total² = s_sender² + s_receiver². Each frame carries
-//! the time at which the sender passed it to the port, so both terms are known: the differences of
-//! the delays of consecutive frames are what port, kernel, wire and timestamp add to the gaps, and
-//! the rest of the total is the sender's.
+//! Follows Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP traffic engine. The
+//! squares of independent deviations add up: s_total² = s_sender² + s_receiver². Each frame
+//! contains the time at which the sender passed it to the port, so both terms can be determined.
+//! The differences between the delays of consecutive frames are the part that port, kernel, wire
+//! and timestamp add to the gaps. The rest of the total is due to the sender.
 
 use std::time::Duration;
 
@@ -18,49 +18,49 @@ use squall::{
 use squall_options::ReceivedFlows;
 use squall_units::remaining_sd;
 
-/// The version of [`Floor`].
+/// Schema version of [`Floor`].
 pub const SCHEMA: &str = "squall-floor/1";
-/// Frames per second; enough to see how the floor depends on the rate.
+/// Rates in frames per second; enough to see how the floor depends on the rate.
 pub const RATES: [u32; 4] = [1_000, 10_000, 50_000, 100_000];
 
-/// Measurements, and conclusions.
+/// Measurements at several rates, with conclusions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     /// `squall-floor/1`.
     pub schema: String,
     pub squall_version: String,
-    /// RFC 3339, UTC.
+    /// Start time (RFC 3339, UTC).
     pub started: String,
     pub host: Host,
-    /// Sending and receiving address.
+    /// Addresses of the sending and the receiving port.
     pub ports: [String; 2],
     /// Source of receive timestamps: `process`, `kernel`, `hardware`, `virtual`.
     pub timestamps: String,
-    /// All timestamps are multiples of this.
+    /// Resolution of all timestamps.
     pub timestamp_resolution_ns: Option<u64>,
-    /// In ascending order of rates.
+    /// Measurements, sorted by ascending rate.
     pub rates: Vec<FloorAt>,
-    /// Whether every rate was kept and no frame was lost.
+    /// Whether the sender reached every rate and no frame was lost.
     pub valid: bool,
-    /// Conclusions, a sentence each.
+    /// Conclusions, one sentence each.
     pub verdict: Vec<String>,
 }
 
-/// Measurements at one rate.
+/// Measurement at one rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FloorAt {
     pub asked_pps: f64,
     pub pps: f64,
     pub packets: u64,
     pub lost: u64,
-    /// Standard deviation of the gaps as received: s_total.
+    /// Standard deviation of the gaps between received frames: s_total.
     pub gap_stddev_ns: f64,
-    /// Standard deviation of the receiver, including everything after the sender passed the frame
-    /// to the port: the root mean square of the differences of the delays.
+    /// Standard deviation due to the receiver, which includes everything after the sender passed
+    /// the frame to the port: the root mean square of the differences between delays.
     pub receiver_stddev_ns: f64,
-    /// Standard deviation of the sender: sqrt(s_total² - s_receiver²), never below 0.
+    /// Standard deviation due to the sender: sqrt(s_total² - s_receiver²), at least 0.
     pub sender_stddev_ns: f64,
-    /// Departure error, which the sender measures.
+    /// Departure error, as measured by the sender.
     pub departure_error_p99_ns: u64,
     pub gap_p99_ns: u64,
     pub latency_min_ns: u64,
@@ -69,7 +69,7 @@ pub struct FloorAt {
     pub latency_stddev_ns: f64,
 }
 
-/// Sends at each of `rates` for `time` from the first port to the second and measures the received
+/// Sends at each of `rates` for `time` from the first port to the second, and measures the received
 /// stream. Calls `report_rate` for each rate.
 ///
 /// # Errors
@@ -117,8 +117,8 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Includes the timestamp resolution and the other measurements of a listener, because their
-    // cost is part of the floor.
+    // Measure flows too, as `squall recv` does: the cost of its other measurements and the
+    // timestamp resolution are part of the floor.
     let mut session = Session::new(profile).command("squall recv --self-test");
     session.options.received_flows = Some(ReceivedFlows::Measured(true));
     session.open()?.start()?.finish()
@@ -133,8 +133,8 @@ impl FloorAt {
         let gap = of(rx.and_then(|rx| rx.arrival_gap_ns.as_ref()));
         let delay = of(rx.and_then(|rx| rx.latency_ns.as_ref()));
         let variation = of(rx.and_then(|rx| rx.ipdv_ns.as_ref()));
-        // Root mean square from mean and deviation of the magnitudes; with signs, the mean would be
-        // 0.
+        // Compute the root mean square from mean and deviation of the absolute values. The mean of
+        // the signed values would be 0.
         let receiver = variation.mean.hypot(variation.stddev);
         Self {
             asked_pps: f64::from(rate),
@@ -157,10 +157,10 @@ impl FloorAt {
 }
 
 impl Floor {
-    /// Reads a floor that [`Floor::to_json`] wrote.
+    /// Parses the output of [`Floor::to_json`].
     ///
     /// # Errors
-    /// The text is not a floor; the message has the reason.
+    /// The text is not a floor; the message gives the reason.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let floor: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match floor.schema.as_str() {
@@ -177,14 +177,14 @@ impl Floor {
             .expect("a floor has string keys and no custom serializers")
     }
 
-    /// The receiver's deviation at the nearest rate, by ratio.
+    /// The receiver's deviation at the nearest measured rate. Distance is the ratio of the rates.
     pub fn receiver_stddev_ns(&self, pps: f64) -> f64 {
         let distance = |at: &&FloorAt| (at.asked_pps.max(1.0) / pps.max(1.0)).ln().abs();
         let nearest = self.rates.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         nearest.map_or(0.0, |at| at.receiver_stddev_ns)
     }
 
-    /// Adds to every flow the part of its gaps' deviation that is not the receiver's.
+    /// Adds to each flow the deviation of its gaps without the receiver's part.
     pub fn annotate(&self, report: &mut ReceivedFlowsReport) {
         for flow in &mut report.flows {
             let Some(gap) = &flow.arrival_gap_ns else { continue };
@@ -286,7 +286,7 @@ mod tests {
             assert!(floor.rates.iter().all(|at| at.lost == 0), "{floor:?}");
             floor
         };
-        // A busy machine does not send all frames in time.
+        // A busy machine may fail to send all frames in time.
         let all =
             |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
         let floor = (0..5).map(measured).find(all).expect("all is sent, once at least");

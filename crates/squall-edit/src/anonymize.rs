@@ -1,4 +1,5 @@
-//! Replaces addresses consistently: prefix-preserving (Crypto-PAn), or by a seeded permutation.
+//! Replaces addresses consistently, by a prefix-preserving map (Crypto-PAn) or a seeded
+//! permutation.
 
 use aes::{
     Aes128, Block,
@@ -6,28 +7,30 @@ use aes::{
 };
 use squall_units::mix;
 
-/// The upper `len` of 128 bits.
+/// A mask for the upper `len` of 128 bits.
 #[inline]
 pub fn mask(len: u32) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
-/// A prefix-preserving map: two addresses with exactly n common leading bits still have exactly n
-/// afterward (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address Anonymization, ICNP 2002). The
-/// same key gives the same addresses as other implementations of Crypto-PAn.
+/// A prefix-preserving map: two addresses that have exactly n leading bits in common are mapped to
+/// two addresses of which that is true as well (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address
+/// Anonymization, ICNP 2002). With the same key, other implementations of Crypto-PAn give the same
+/// addresses.
 pub struct CryptoPan {
     cipher: Aes128,
     pad: u128,
-    /// Direct-mapped cache of replacements, because addresses recur.
+    /// Direct-mapped cache of replacements, because the same addresses occur again and again.
     known: Vec<Option<(u128, bool, u128)>>,
 }
 
 const PLACES: usize = 1 << 12;
-/// Blocks encrypted together: the CPU pipelines several at the cost of one.
+/// Number of blocks to encrypt together: the CPU pipelines several blocks at the cost of one.
 const AT_ONCE: usize = 32;
 
 impl CryptoPan {
-    /// The first half of the key encrypts, the second becomes the padding.
+    /// The first half of `key` is the encryption key; the second half is encrypted and becomes the
+    /// padding.
     pub fn new(key: &[u8; 32]) -> Self {
         let (key, pad) = key.split_at(16);
         let cipher = Aes128::new_from_slice(key).expect("half a key has 16 octets");
@@ -36,7 +39,7 @@ impl CryptoPan {
         Self { cipher, pad: u128::from_be_bytes(block.into()), known: vec![None; PLACES] }
     }
 
-    /// The address is in the upper bits: 32 of them unless `v6`.
+    /// Maps an address, which is in the upper bits: in the upper 32 unless `v6`.
     pub fn map(&mut self, address: u128, v6: bool) -> u128 {
         let place = mix(address as u64, (address >> 64) as u64) as usize % PLACES;
         if let Some((known, of_v6, mapped)) = self.known[place]
@@ -65,7 +68,7 @@ impl CryptoPan {
     }
 }
 
-/// A bijection of numbers of `bits` bits, an even number: a Feistel network, so that different
+/// A bijection on numbers of `bits` bits, which must be even. It is a Feistel network, so different
 /// numbers stay different.
 pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     let half = bits / 2;
@@ -77,9 +80,9 @@ pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     left << half | right
 }
 
-/// A random bijection that keeps the kind: multicast stays multicast, and well-known addresses
-/// (unspecified, loopback, link-local IPv4, broadcast) do not change. The address is in the upper
-/// bits.
+/// A random bijection on addresses that keeps their kind: multicast addresses stay multicast, and
+/// well-known addresses (unspecified, loopback, link-local IPv4, broadcast) do not change. The
+/// address is in the upper bits.
 pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
     if v6 {
         // The first 16 bits determine the kind.
@@ -103,8 +106,8 @@ pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
         }
         _ if !is_plain(number) => address,
         _ => loop {
-            // Repeated until the result is a host's address again: iterating a permutation returns
-            // to its start eventually.
+            // Permute until the result is again a host address. This ends, because an iterated
+            // permutation eventually returns to its start.
             number = permute(u128::from(number), 32, seed) as u32;
             if is_plain(number) {
                 return u128::from(number) << 96;
@@ -118,8 +121,8 @@ fn is_plain(address: u32) -> bool {
     matches!(address >> 24, 1..=126 | 128..=223) && address >> 16 != 0xa9fe
 }
 
-/// As [`random_address`] for MAC addresses; the first `keep` octets stay (0..=6), and the multicast
-/// and local bits of the first octet.
+/// Like [`random_address`], for MAC addresses. Keeps the first `keep` octets (0..=6), and the
+/// multicast and local bits in the first octet.
 pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     if mac == [0xff; 6] {
         return mac;
@@ -127,7 +130,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     let number =
         u128::from(u64::from_be_bytes([0, 0, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]));
     let mixed = if keep == 0 {
-        // Permutes the number without the two bits in the middle.
+        // Permute the number without the multicast and local bits, which are in its middle.
         let (high, flags, low) = (number >> 42, number >> 40 & 3, number & 0xff_ffff_ffff);
         let mixed = permute(high << 40 | low, 46, seed);
         (mixed >> 40) << 42 | flags << 40 | mixed & 0xff_ffff_ffff
@@ -139,7 +142,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     std::array::from_fn(|i| (mixed >> (40 - 8 * i)) as u8)
 }
 
-/// The key for a text: 64 hexadecimal digits are a key, any other text is hashed to one.
+/// The key for a text: 64 hexadecimal digits are the key itself, any other text is hashed.
 pub fn key_of(text: &str) -> [u8; 32] {
     let digits = text.as_bytes();
     if digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit) {
@@ -166,7 +169,8 @@ mod tests {
 
     #[test]
     fn crypto_pan_gives_the_addresses_of_its_authors_sample() {
-        // The key and the first lines of the sample trace of the authors' implementation.
+        // The key and the first lines of the sample trace that comes with the authors'
+        // implementation.
         let key = [
             21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143,
             131, 121, 121, 101, 39, 98, 87, 76, 45, 42, 132, 34, 2,
@@ -178,7 +182,7 @@ mod tests {
             assert_eq!(pan.map(v4(from), false), v4(to), "{from}");
             assert_eq!(pan.map(v4(from), false), v4(to), "{from} again");
         }
-        // The example in yacryptopan's documentation.
+        // The example in the documentation of yacryptopan.
         let mut pan = CryptoPan::new(b"32-char-str-for-AES-key-and-pad.");
         assert_eq!(pan.map(v4("192.0.2.1"), false), v4("192.0.125.244"));
     }

@@ -1,4 +1,4 @@
-//! Counters of edits, and of edits that were impossible.
+//! Counts edits, and edits that could not be applied.
 
 /// An operation of an editor, named by its option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,8 @@ impl Operation {
         Self::Snaplen,
     ];
 
-    /// `ttl`, `tcp-sequence`: the option; `macs` and `addresses` cover several.
+    /// The option's name, such as `ttl` or `tcp-sequence`. `macs` and `addresses` cover several
+    /// options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -89,22 +90,22 @@ impl Operation {
     }
 }
 
-/// Why an edit could not be applied to a packet.
+/// The reason why an edit could not be applied to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// The link carries no network packet: dropped if another link type is requested.
+    /// The frame has no network packet. It is dropped if another link type is requested.
     NoPacket,
     /// A header is truncated or contradictory.
     Headers,
-    /// The packet was not completely captured, or the rest of its datagram is in other fragments:
-    /// neither checksums nor fragments are possible.
+    /// Part of the packet was not captured, or the rest of its datagram is in other fragments. So
+    /// checksums cannot be computed, and the packet cannot be fragmented.
     Cut,
-    /// A source route determines the address under the checksum.
+    /// A source route determines which address the checksum covers.
     Routed,
-    /// The packet would exceed a header's length field, or [`MAX_LEN`](crate::MAX_LEN).
+    /// The packet would be too long for a length field, or longer than [`MAX_LEN`](crate::MAX_LEN).
     TooLong,
-    /// The MTU has no room for eight octets after the headers.
+    /// The MTU leaves less than eight octets after the headers.
     SmallMtu,
 }
 
@@ -124,19 +125,19 @@ impl Reason {
     }
 }
 
-/// Counters of an editor, in packets.
+/// Counters of an editor; all of them count packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets_in: u64,
     pub packets_out: u64,
-    /// Input packets without output.
+    /// Input packets that gave no output.
     pub dropped: u64,
     /// Input packets whose octets, length or time changed.
     pub changed: u64,
-    /// Packets that each [`Operation`] changed or dropped.
+    /// Packets changed or dropped by each [`Operation`].
     pub changed_by: [u64; Operation::ALL.len()],
     pub dropped_by: [u64; Operation::ALL.len()],
-    /// Packets per [`Reason`].
+    /// Packets with each [`Reason`].
     pub refused: [u64; Reason::ALL.len()],
 }
 
@@ -153,7 +154,7 @@ impl Counts {
         self.refused[reason as usize]
     }
 
-    /// Adds the counters of other packets.
+    /// Adds the counters of another editor.
     pub fn merge(&mut self, other: &Self) {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
@@ -186,7 +187,7 @@ fn bits(mut set: u32, counts: &mut [u64]) {
     }
 }
 
-/// Operations and reasons for one packet, one bit each.
+/// The operations and reasons that apply to a packet, one bit each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     operations: u32,

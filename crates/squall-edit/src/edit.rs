@@ -18,10 +18,10 @@ use crate::{
 
 /// The default MTU of tcprewrite.
 const MTU: u32 = 1500;
-/// Limit of host pairs whose client is remembered.
+/// Maximum number of host pairs whose client is remembered.
 const PAIRS: usize = 1 << 20;
 
-/// Edits packets of one link type, one after the other.
+/// Edits packets of one link type, one by one.
 pub struct Editor {
     edits: Edits,
     in_type: u16,
@@ -33,19 +33,19 @@ pub struct Editor {
     needs_side: bool,
     selection: Selection,
     network: Option<Network>,
-    /// By both addresses: whether the host with the lower one is the client.
+    /// For each pair of addresses: whether the host with the lower address is the client.
     pairs: FlowTable<Option<bool>>,
     counts: Counts,
-    /// Reused for each packet.
+    /// The packet being edited. The buffer is reused for all packets.
     frame: Frame,
     scratch: Vec<u8>,
 }
 
 impl Editor {
-    /// Creates an editor for packets of `link_type`, a number of the tcpdump.org list.
+    /// Creates an editor for packets of `link_type`, a number in the tcpdump.org list.
     ///
     /// # Errors
-    /// An option that contradicts another, or the link type.
+    /// An option contradicts another option or the link type.
     pub fn new(edits: &Edits, link_type: u16) -> Result<Self, EditError> {
         let out_type = edits.dlt.map_or(link_type, |dlt| dlt.link_type());
         check(edits, link_type, out_type)?;
@@ -72,8 +72,8 @@ impl Editor {
         self.out_type
     }
 
-    /// Sets the start of the capture, if that is not the first packet's time, because packets of
-    /// another link type came before.
+    /// Sets the start of the capture. Needed if packets of another link type precede those of this
+    /// editor.
     pub fn set_origin(&mut self, time_ns: u64) {
         self.origin_ns.get_or_insert(time_ns);
     }
@@ -82,8 +82,8 @@ impl Editor {
         &self.counts
     }
 
-    /// Calls `out` for each packet that replaces this one: none (dropped), one, or several
-    /// (fragments).
+    /// Calls `out` for each packet that replaces this one: never if it is dropped, once, or several
+    /// times for fragments.
     #[inline]
     pub fn edit(&mut self, octets: &[u8], meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
         self.counts.packets_in += 1;
@@ -113,7 +113,7 @@ impl Editor {
             self.counts.add(&done, None);
             return out(octets, meta);
         }
-        // Taken out of `self` and put back, because the steps below borrow the rest.
+        // Take the frame out of `self`, because the steps below borrow the rest of `self`.
         let mut frame = std::mem::take(&mut self.frame);
         frame.set(octets, meta.wire_len, Link::from(self.in_type));
         let dropped = self.rewrite(&mut frame, &meta, &mut done).err();
@@ -176,13 +176,13 @@ impl Editor {
             }
         }
         frame.parse();
-        // Raw IP has nothing after the packet: Ethernet's padding is removed.
+        // Raw IP ends with the packet, so remove Ethernet's padding.
         if edits.dlt.is_some() && self.out_type != link::ETHERNET && frame.is_ip() {
             let end = frame.ip_end();
             frame.cut(end);
             frame.parse();
         }
-        // As in tcprewrite: truncated or padded packets get new checksums.
+        // As in tcprewrite, truncated or padded packets get new checksums.
         let mut fix = edits.fixcsum;
         if edits.edits_lengths() {
             fix |= self.edit_lengths(frame, done)?;
@@ -219,7 +219,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Applies the edits of lengths. Returns whether the IP payload changed.
+    /// Applies the edits that change lengths. Returns whether the IP payload changed.
     ///
     /// # Errors
     /// The operation that drops the packet.
@@ -266,7 +266,7 @@ impl Editor {
         if let Some(len) = edits.pad.map(|len| len as usize)
             && (frame.wire_len() as usize) < len
         {
-            // Octets after missing ones would be missing, too.
+            // If octets are already missing, padding after them would be missing too.
             if frame.missing == 0 {
                 frame.fill(len);
             } else {
@@ -278,8 +278,8 @@ impl Editor {
         Ok(carried)
     }
 
-    /// Truncates the packet to `end` octets, also on the wire; IP's length follows if its header is
-    /// complete.
+    /// Truncates the packet to `end` octets, also on the wire. Adapts the length in the IP header
+    /// if the header is complete.
     fn cut_ip(&self, frame: &mut Frame, end: usize, done: &mut Done) -> bool {
         let network = frame.headers.network as usize;
         frame.cut(end);
@@ -293,8 +293,8 @@ impl Editor {
         true
     }
 
-    /// Sets the length in the IP header, and UDP's accordingly (tcprewrite keeps UDP's, and hosts
-    /// reject such a datagram).
+    /// Sets the length in the IP header, and in UDP's accordingly. (tcprewrite keeps UDP's length,
+    /// and hosts reject such a datagram.)
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
         let (network, transport) =
             (frame.headers.network as usize, frame.headers.transport as usize);
@@ -344,8 +344,8 @@ impl Editor {
     }
 }
 
-/// The sender of a SYN is the client, and that of a SYN-ACK the server; otherwise the host that
-/// sent first is the client.
+/// The side that sent the packet. The sender of a SYN is the client, and that of a SYN-ACK the
+/// server; otherwise the host that sent first is the client.
 fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) -> Side {
     let key = FlowKey {
         src: headers.key.src,
@@ -353,12 +353,12 @@ fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) 
         version: headers.key.version,
         ..FlowKey::default()
     };
-    // Hosts that send to themselves are clients, without an entry.
+    // A host that sends to itself is a client, and needs no entry.
     let (pair, swapped) = key.canonical();
     let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
     let opens = headers.key.protocol == protocol::TCP && headers.tcp_flags & SYN != 0;
     let answers = opens && headers.tcp_flags & ACK != 0;
-    // The side is fixed once known, since addresses must not change sides within a capture.
+    // Once known, the side is fixed, because an address must not change sides within a capture.
     let lower_is_client = *lower.get_or_insert(swapped == answers);
     if lower_is_client != swapped { Side::Client } else { Side::Server }
 }

@@ -5,19 +5,19 @@ use squall_units::be16;
 
 use crate::{Reason, frame::Frame, ip, sums::Delta};
 
-/// Where a packet is cut into fragments.
+/// How a packet is cut into fragments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cuts {
     link: Link,
     network: usize,
-    /// Octets of data in each fragment before the last: a multiple of 8.
+    /// Octets of data in each fragment except the last; a multiple of 8.
     step: usize,
-    /// Range of the data in the packet.
+    /// Start and end of the data in the packet.
     data: usize,
     end: usize,
-    /// Offset of the data in its datagram, in octets.
+    /// Offset of the data in the original datagram, in octets.
     offset: usize,
-    /// The packet itself is a fragment, and not the last.
+    /// Whether the packet itself is a fragment, and not the last one.
     more: bool,
     kind: Kind,
 }
@@ -28,8 +28,8 @@ enum Kind {
         identification: u16,
         header: usize,
     },
-    /// The fragment header is inserted between these octets and the data, and replaces everything
-    /// in between.
+    /// The fragment header goes between the first `before` octets and the data, replacing anything
+    /// between these.
     V6 {
         identification: u32,
         before: usize,
@@ -38,10 +38,10 @@ enum Kind {
     },
 }
 
-/// Computes the cuts; `None` if the packet fits.
+/// Computes how to cut the packet; `None` if it fits.
 ///
 /// # Errors
-/// The [`Reason`] why it cannot be fragmented.
+/// The [`Reason`] why the packet cannot be fragmented.
 pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cuts>, Reason> {
     let (network, end) = (frame.headers.network as usize, frame.ip_end());
     if end.max(network) - network <= mtu {
@@ -61,7 +61,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             return Err(Reason::Headers);
         }
         let word = be16(octets, network + 6);
-        // A packet with the don't-fragment flag may lack an identification (RFC 6864).
+        // A packet with the don't-fragment flag may have no useful identification (RFC 6864).
         let identification = match be16(octets, network + 4) {
             0 => (identification % 0xffff) as u16 + 1,
             own => own,
@@ -77,8 +77,8 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             kind: Kind::V4 { identification, header },
         }));
     }
-    // Hop-by-hop options, destination options before a routing header, and the routing header
-    // belong into each fragment.
+    // Each fragment needs hop-by-hop options, the routing header, and destination options before
+    // that.
     let headers: Vec<_> = ip::extensions(octets, &frame.headers).collect();
     if let Some(own) = headers.last().filter(|header| header.kind == 44) {
         if own.at + 8 > end {
@@ -131,7 +131,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
 }
 
 impl Cuts {
-    /// Writes each fragment with the link's header into `scratch`, and passes it to `show`.
+    /// Builds each fragment, including the link header, in `scratch` and passes it to `show`.
     pub fn each(&self, octets: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&[u8])) {
         let mut at = self.data;
         while at < self.end {
@@ -165,7 +165,7 @@ impl Cuts {
                 out[network + 4..network + 6].copy_from_slice(&identification.to_be_bytes());
                 let word = (offset / 8) as u16 & 0x1fff | u16::from(more) << 13;
                 out[network + 6..network + 8].copy_from_slice(&word.to_be_bytes());
-                // The checksum is as correct or wrong as that of the whole packet.
+                // The checksum of each header stays as correct or as wrong as in the whole packet.
                 let mut delta = Delta::default();
                 delta.replace(&old, &out[network..network + 8], false);
                 delta.replace(options, &out[network + 20..network + 4 * words], false);
@@ -187,7 +187,7 @@ impl Cuts {
     }
 }
 
-/// Appends the options with the copied flag (RFC 791 §3.1), padded to a multiple of 4.
+/// Appends the options that have the copied flag (RFC 791 §3.1), padded to a multiple of 4.
 fn copied_options(options: &[u8], out: &mut Vec<u8>) {
     let before = out.len();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! A packet during editing.
+//! A packet that is being edited.
 
 use squall_measure::flow::{Headers, Link};
 
@@ -7,10 +7,10 @@ use crate::{MAX_LEN, ip};
 #[derive(Debug, Default)]
 pub struct Frame {
     pub octets: Vec<u8>,
-    /// Octets on the wire after the captured ones.
+    /// Number of octets on the wire after the captured ones.
     pub missing: u32,
     pub link: Link,
-    /// Headers of `octets`, once parsed.
+    /// Headers of `octets`, after a call of `parse`.
     pub headers: Headers,
 }
 
@@ -34,7 +34,8 @@ impl Frame {
         self.headers.key.version != 0
     }
 
-    /// Removes everything on the wire after `len` octets. Returns whether there was anything.
+    /// Removes everything after `len` octets, also on the wire. Returns whether anything was
+    /// removed.
     pub fn cut(&mut self, len: usize) -> bool {
         if self.wire_len() as usize <= len {
             return false;
@@ -44,7 +45,7 @@ impl Frame {
         true
     }
 
-    /// Appends zeros up to `len` octets, also in place of missing ones.
+    /// Appends zeros up to `len` octets, which replace missing octets.
     pub fn fill(&mut self, len: usize) {
         debug_assert!(len <= MAX_LEN);
         let old = self.octets.len();

@@ -1,4 +1,4 @@
-//! Random changes of payloads, to test protocols above TCP and UDP.
+//! Changes payloads at random, to test protocols above TCP and UDP.
 
 use squall_units::mix;
 
@@ -11,24 +11,24 @@ pub enum Fuzzed {
     Drop,
     /// An octet of the payload was overwritten.
     Octets,
-    /// The payload was shortened: the remaining octets of the IP payload, with its header.
+    /// The payload was shortened: the new length of the IP payload, including the transport header.
     Shorter(usize),
 }
 
-/// Length of a payload's beginning and end, in octets, which are overwritten more often than the
-/// middle: parsers depend on them most.
+/// Octets at either end of a payload that are overwritten more often than those in the middle,
+/// because parsers depend on them most.
 const REACH: u64 = 64;
 
-/// Drops, truncates or overwrites one of `factor` packets: an octet 0, 255 or random at the
-/// beginning, in the middle or at the end of its payload. A function of the seed and the packet's
-/// number, so that results repeat.
+/// Drops, truncates or overwrites one in every `factor` packets. Overwriting sets an octet at the
+/// beginning, in the middle or at the end of the payload to 0, 255 or a random value. The result
+/// depends only on the seed and the packet's number, so a run is reproducible.
 pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let draw = |k: u64| mix(mix(seed, number), k);
     let below = |k: u64, n: u64| draw(k) % n;
     if below(0, u64::from(factor)) != 0 {
         return Fuzzed::No;
     }
-    // The payload follows the transport header; in non-IP packets, the link's header.
+    // The payload follows the transport header; in packets that are not IP, the link header.
     let (begin, end) = (frame.headers.payload as usize, frame.headers.end as usize);
     if begin >= end {
         return Fuzzed::No;
@@ -42,7 +42,7 @@ pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let reach = len.min(REACH);
     let at = match below(1, 5) {
         0 => return Fuzzed::Drop,
-        // A GSO frame's length does not fit into the header.
+        // Skip GSO frames, whose length does not fit into the header.
         1 if frame.is_ip()
             && frame.missing == 0
             && end - frame.headers.network as usize <= 0xffff =>

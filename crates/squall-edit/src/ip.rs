@@ -1,12 +1,12 @@
-//! Fields of IP headers that edits need and `Headers` lacks.
+//! Accesses fields of IP headers that edits need and `Headers` does not have.
 
 use squall_measure::flow::{Headers, Link};
 use squall_units::be16;
 
 use crate::sums::Delta;
 
-/// The end of the packet according to its header, which may exceed the captured octets. A length of
-/// 0 (a GSO frame, a jumbogram) is unknown; then it is the captured end.
+/// The end of the packet according to its header, which may be after the captured octets. If the
+/// length in the header is 0 (a GSO frame, a jumbogram), the end of the captured octets.
 pub fn end(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize;
     let (before, len) = match headers.key.version {
@@ -17,8 +17,8 @@ pub fn end(octets: &[u8], headers: &Headers) -> usize {
     if len == 0 { octets.len() } else { at + before + len }
 }
 
-/// Sets the packet's length to `len` octets in the header, and in preceding headers on `link`:
-/// PPPoE and 802.3 have lengths.
+/// Sets the packet's length in its header to `len` octets. Also adapts the lengths in headers
+/// before it on `link`, which PPPoE and 802.3 have.
 pub fn set_len(octets: &mut [u8], link: Link, headers: &Headers, len: usize) {
     let at = headers.network as usize;
     if headers.key.version == 4 {
@@ -33,14 +33,15 @@ pub fn set_len(octets: &mut [u8], link: Link, headers: &Headers, len: usize) {
     set_outer_len(octets, link, at, len);
 }
 
-/// LINKTYPE_PPP_ETHER: packets begin with PPPoE's header.
+/// LINKTYPE_PPP_ETHER: packets begin with a PPPoE header.
 const PPPOE: Link = Link::Rare(51);
 /// LINKTYPE_NFLOG.
 const NFLOG: Link = Link::Rare(239);
 
-/// Sets the lengths in the headers before a packet of `len` octets at `network`, if they have any.
+/// Sets the lengths in the headers before `network`, if they have any, for a packet of `len`
+/// octets.
 pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) {
-    // PPPoE: version and type, code 0, session, length, then PPP's protocol.
+    // A PPPoE header has version and type, code 0, session and length; the PPP protocol follows it.
     let in_pppoe = network >= 8
         && octets[network - 8..network - 6] == [0x11, 0]
         && matches!(octets[network - 2..network], [0, 0x21] | [0, 0x57])
@@ -66,18 +67,18 @@ pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) 
     }
 }
 
-/// An IPv6 extension header that may be in front of a fragment header, or that the destination
-/// processes (RFC 8200 §4).
+/// An IPv6 extension header that may be before a fragment header, or that the destination processes
+/// (RFC 8200 §4).
 pub struct Extension {
     pub kind: u8,
     pub at: usize,
     pub len: usize,
-    /// Offset of the next-header field that identifies it.
+    /// Offset of the next-header field that gives the type of this header.
     pub next_header_at: usize,
 }
 
-/// The completely captured extension headers of an IPv6 packet, in order; none after a fragment
-/// header.
+/// The extension headers of an IPv6 packet that were completely captured, in order; ends at a
+/// fragment header.
 pub fn extensions<'a>(
     octets: &'a [u8],
     headers: &Headers,
@@ -108,8 +109,8 @@ pub fn extensions<'a>(
     })
 }
 
-/// Whether the transport's checksum covers another destination than the header's (RFC 8200 §8.1):
-/// with a routing header that has segments left.
+/// Whether the transport checksum covers another destination than the one in the header (RFC 8200
+/// §8.1), because a routing header has segments left.
 pub fn is_routed(octets: &[u8], headers: &Headers) -> bool {
     extensions(octets, headers).any(|header| header.kind == 43 && octets[header.at + 3] > 0)
 }

@@ -1,12 +1,12 @@
-//! Replaces packets of a capture: rewritten, mapped, truncated, padded, or dropped.
+//! Edits the packets of a capture: rewrites, maps, truncates, pads or drops them.
 //!
-//! [`Edits`] configure an [`Editor`], which processes one packet after the other. The output is a
-//! function of the packets so far, the configuration, and seeds. Names and meanings are
-//! tcprewrite's where it has the operation.
+//! [`Edits`] configure an [`Editor`], which processes packets one by one. The output depends only
+//! on the packets so far, the configuration, and seeds. Names and meanings are those of tcprewrite
+//! if it has the operation.
 //!
-//! Only the outer headers are edited: packets quoted by ICMP errors and packets in tunnels do not
-//! change; MPLS, VLAN tags and PPPoE are skipped to find the packet. Checksums are updated
-//! incrementally (RFC 1624): a correct one stays correct and a wrong one wrong, unless
+//! Only the outer headers are edited: packets in ICMP errors and in tunnels do not change. MPLS
+//! labels, VLAN tags and PPPoE headers before the packet are skipped. Checksums are updated
+//! incrementally (RFC 1624), so a correct one stays correct and a wrong one stays wrong, unless
 //! [`Edits::fixcsum`] is set.
 //! ```
 //! use squall_edit::{Editor, Edits, Meta};
@@ -47,7 +47,7 @@ pub use ip::is_routed;
 pub use options::{parse_shift, parse_vlan_mode, parse_when, set};
 pub use sums::{Delta, TransportSum};
 
-/// Limit of an edited packet, in octets: libpcap's MAXIMUM_SNAPLEN.
+/// Maximum length of an edited packet, in octets: libpcap's MAXIMUM_SNAPLEN.
 pub const MAX_LEN: usize = 256 << 10;
 
 /// Configuration of an editor. Operations are applied in the order of these fields.
@@ -55,57 +55,58 @@ pub const MAX_LEN: usize = 256 << 10;
 pub struct Edits {
     /// Keep only these packets of the capture.
     pub packets: Option<Numbers>,
-    /// Keep only packets from `from` on, and until `to`.
+    /// Keep only packets captured between `from` and `to`, including both.
     pub from: Option<When>,
     pub to: Option<When>,
     /// Drop packets that equal one of the N - 1 packets before them.
     pub dedup: Option<u32>,
 
-    /// The factor for times since the first packet, and the shift of all times after that, in
-    /// nanoseconds.
+    /// Factor on the time since the first packet, and a shift in nanoseconds that is then added to
+    /// all times.
     pub time_scale: Option<Factor>,
     pub time_shift_ns: i64,
 
-    /// Remove four octets from the end: an FCS that the capture has.
+    /// Remove the last four octets, in captures that include the FCS.
     pub efcs: bool,
-    /// Append zeros for uncaptured octets, up to the length on the wire.
+    /// Append zeros in place of the uncaptured octets, up to the length on the wire.
     pub unfold: bool,
 
-    /// Link type of the output; packets that it cannot carry are dropped.
+    /// Link type of the output. Packets that such a link cannot carry are dropped.
     pub dlt: Option<Encapsulation>,
     pub enet_dmac: Option<MacPair>,
     pub enet_smac: Option<MacPair>,
     /// Replace source and destination addresses; for each, the first match applies.
     pub enet_subsmac: Vec<MacSwap>,
-    /// Seed of random addresses, and how many of the first octets stay: 0..=6.
+    /// Seed of random addresses, and how many of their first octets to keep: 0..=6.
     pub enet_mac_seed: Option<u64>,
     pub enet_mac_seed_keep_bytes: u8,
-    /// Multicast and broadcast addresses of the link do not change.
+    /// Keep multicast and broadcast MAC addresses.
     pub skip_l2_broadcast: bool,
     pub vlan: Option<Vlan>,
 
-    /// Limit of an IP packet with its header, octets, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by
-    /// default.
+    /// Maximum length of an IP packet including its header, in octets, for `mtu_trunc` and
+    /// [`FixLen::Pad`]; 1500 by default.
     pub mtu: Option<u32>,
     pub mtu_trunc: bool,
     pub fixlen: Option<FixLen>,
-    /// Truncate frames to this many octets (without FCS), and IP's lengths with them.
+    /// Truncate frames to this many octets (without FCS), and adapt the lengths in IP headers.
     pub truncate: Option<u32>,
-    /// Pad frames with zeros to this many octets (without FCS); IP's lengths do not change.
+    /// Pad frames with zeros to this many octets (without FCS). Lengths in IP headers do not
+    /// change.
     pub pad: Option<u32>,
 
     pub tos: Option<u8>,
     pub tclass: Option<u8>,
-    /// 20 bits.
+    /// IPv6 flow label, 20 bits.
     pub flowlabel: Option<u32>,
     pub ttl: Option<Ttl>,
-    /// Replace ports of TCP, UDP, UDP-Lite, DCCP and SCTP.
+    /// Replace ports in TCP, UDP, UDP-Lite, DCCP and SCTP.
     pub portmap: Option<PortMap>,
-    /// Shift TCP's sequence numbers, by a random amount for each direction of a connection.
+    /// Shift TCP sequence numbers by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,
 
-    /// One map for all packets, or one for each side: the first applies to the client's address as
-    /// source and as destination.
+    /// One map for all packets, or one per side. With two, the first applies to the client's
+    /// address, whether it is the source or the destination.
     pub pnat: Vec<AddressMap>,
     pub srcipmap: Option<AddressMap>,
     pub dstipmap: Option<AddressMap>,
@@ -114,22 +115,22 @@ pub struct Edits {
     pub seed: Option<u64>,
     /// Key of the prefix-preserving replacement of addresses.
     pub anonymize: Option<Key>,
-    /// Multicast and broadcast IP addresses do not change.
+    /// Keep multicast and broadcast IP addresses.
     pub skip_broadcast: bool,
 
-    /// Change one of N packets at random; 8 by default.
+    /// Seed and factor of random changes: one of `fuzz_factor` packets changes, 8 by default.
     pub fuzz_seed: Option<u64>,
     pub fuzz_factor: Option<u32>,
     pub fixcsum: bool,
 
     /// Fragment IP packets that exceed this many octets.
     pub fragment: Option<u32>,
-    /// Keep this many octets of each packet; its length on the wire does not change.
+    /// Keep this many octets of each packet. The length on the wire does not change.
     pub snaplen: Option<u32>,
 }
 
 impl Edits {
-    /// Whether nothing is configured.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         !self.selects() && !self.retimes() && !self.rewrites() && !self.needs_side()
     }
@@ -189,7 +190,7 @@ impl Edits {
             || self.tcp_sequence.is_some()
     }
 
-    /// Whether the edits depend on the sender of a packet.
+    /// Whether the edits depend on which side sent a packet.
     pub fn needs_side(&self) -> bool {
         let two = |pair: Option<MacPair>| pair.is_some_and(|pair| pair.server.is_some());
         two(self.enet_dmac)
@@ -199,21 +200,21 @@ impl Edits {
     }
 }
 
-/// Facts about a packet in addition to its octets.
+/// Facts about a packet that its octets do not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Octets on the wire, without FCS; at least the captured ones.
+    /// Octets on the wire, without FCS; at least the number of captured octets.
     pub wire_len: u32,
-    /// Number of the packet in the capture, from 1.
+    /// Number of the packet in the capture (1-based).
     pub number: u64,
-    /// `None`: determined if needed. A host that sends a SYN is the client, otherwise
-    /// the host that is seen to send first.
+    /// The sender's side; `None`: determined if needed. Then a host that sends a SYN is the client,
+    /// or else the host whose first packet comes first.
     pub side: Option<Side>,
 }
 
-/// The sender of a packet.
+/// The side that sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     Client,

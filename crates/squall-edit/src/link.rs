@@ -1,4 +1,4 @@
-//! Edits the headers before the network header: link types, addresses, tags.
+//! Edits the headers before the network header: link type, MAC addresses, VLAN tags.
 
 use squall_measure::flow::ethertype;
 use squall_units::be16;
@@ -11,26 +11,26 @@ use crate::{
 
 pub const ETHERNET: u16 = 1;
 
-/// MAC addresses for links without addresses: the defaults of `eth` in the packet syntax.
+/// MAC addresses for packets from links without addresses: the defaults of `eth` in packet text.
 const DST: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SRC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Whether a tag of four octets begins here.
+/// Whether this EtherType begins a tag of four octets.
 pub fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::VLAN | ethertype::QINQ | 0x9100 | 0x9200)
 }
 
-/// Converts the packet to another link type; Ethernet's tags are lost on other links.
+/// Converts the packet to another link type. VLAN tags are lost unless that is Ethernet.
 ///
 /// # Errors
-/// [`Reason::NoPacket`] if there is no network packet, or none that the link can carry.
+/// [`Reason::NoPacket`] if there is no network packet, or the link cannot carry it.
 pub fn convert(
     frame: &mut Frame,
     link_type: u16,
     to: Encapsulation,
     scratch: &mut Vec<u8>,
 ) -> Result<bool, Reason> {
-    // All numbers of raw IP have the same format.
+    // Several numbers mean raw IP; their packets have the same format.
     if to.link_type() == link_type
         || to == Encapsulation::Raw && matches!(link_type, 12 | 14 | 228 | 229)
     {
@@ -51,7 +51,8 @@ pub fn convert(
             scratch.extend_from_slice(&kind.to_be_bytes());
         }
         Encapsulation::CiscoHdlc if kind > 1500 => {
-            // Unicast, control 0 (RFC 1547 lacks them; Cisco and tcpdump use them).
+            // Address (unicast) and control (0). RFC 1547 does not have them, but Cisco and tcpdump
+            // use them.
             scratch.extend_from_slice(&[0x0f, 0]);
             scratch.extend_from_slice(&kind.to_be_bytes());
         }
@@ -62,7 +63,7 @@ pub fn convert(
                 ethertype::MPLS => 0x0281,
                 _ => return Err(Reason::NoPacket),
             };
-            // HDLC's address and control (RFC 1662).
+            // HDLC's address and control fields (RFC 1662).
             scratch.extend_from_slice(&[0xff, 3]);
             scratch.extend_from_slice(&protocol.to_be_bytes());
         }
@@ -70,14 +71,14 @@ pub fn convert(
         Encapsulation::Raw | Encapsulation::CiscoHdlc => return Err(Reason::NoPacket),
     }
     scratch.extend_from_slice(&frame.octets[at..found.octets.end]);
-    // An FCS of the old link is neither present nor missing.
+    // The trailer of the old link is gone, so its missing octets do not count.
     frame.missing = if found.octets.end < frame.octets.len() { 0 } else { frame.missing };
     std::mem::swap(&mut frame.octets, scratch);
     Ok(true)
 }
 
-/// The MAC address of a multicast group (RFC 1112 §6.4, RFC 2464 §7); `None` for other addresses.
-/// `address` is in the upper bits.
+/// The MAC address for a multicast group (RFC 1112 §6.4, RFC 2464 §7); `None` if `address`, which
+/// is in the upper bits, is not a group.
 pub fn group_mac(v6: bool, address: u128) -> Option<[u8; 6]> {
     let octets = address.to_be_bytes();
     if v6 {
@@ -124,7 +125,7 @@ pub fn edit_vlan(octets: &mut Vec<u8>, vlan: &Vlan) -> Result<bool, Reason> {
     let tagged = is_tag(be16(octets, 12));
     match vlan.mode {
         VlanMode::Add => {
-            // Missing fields come from the existing tag.
+            // Fields that are not given are those of the existing tag.
             let old = if tagged && octets.len() >= 16 { be16(octets, 14) } else { 0 };
             let len = octets.len();
             octets.resize(len + 4, 0);
@@ -149,7 +150,7 @@ pub fn edit_vlan(octets: &mut Vec<u8>, vlan: &Vlan) -> Result<bool, Reason> {
     Ok(true)
 }
 
-/// Tag control information: `old` with the given fields.
+/// Tag control information: `old`, with the given fields replaced.
 fn tci(vlan: &Vlan, old: u16) -> u16 {
     let tag = vlan.tag.unwrap_or(old & 0xfff);
     let cfi = vlan.cfi.map_or(old >> 12 & 1, u16::from);

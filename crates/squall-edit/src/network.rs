@@ -1,5 +1,5 @@
-//! Edits IP and its payload: addresses, ports, sequence numbers and small fields; checksums are
-//! updated.
+//! Edits IP and its payload (addresses, ports, sequence numbers, small header fields) and updates
+//! checksums.
 
 use squall_measure::flow::{Fragment, Headers, Link, ethertype, protocol};
 use squall_units::{be16, be32, mix};
@@ -29,7 +29,7 @@ pub struct Network {
     pan: Option<CryptoPan>,
     skip_broadcast: bool,
     addresses: bool,
-    /// Destinations are hosts of a real network: MAC addresses are not fixed or random, and IP
+    /// The edits move traffic to real hosts: MAC addresses are neither fixed nor random, and IP
     /// addresses are not pseudonyms.
     moves: bool,
     ports: Option<PortTable>,
@@ -83,8 +83,8 @@ impl Network {
             return;
         }
         let octets = &mut frame.octets[..];
-        // Changes of octets that the IPv4 header's checksum covers, and of those that the
-        // transport's covers.
+        // Changes to octets covered by the IPv4 header checksum, and to octets covered by the
+        // transport checksum.
         let (mut header, mut transport) = (Delta::default(), Delta::default());
         self.edit_small(octets, &headers, &mut header, done);
         if let Some(seed) = self.tcp_sequence {
@@ -125,7 +125,7 @@ impl Network {
             }
             return;
         }
-        // Version, traffic class, flow label: no checksum covers them.
+        // No checksum covers version, traffic class and flow label.
         let old = be32(octets, at);
         let new = tclass.map_or(old, |class| old & 0xf00f_ffff | u32::from(class) << 20);
         done.by(Operation::Tclass, new != old);
@@ -151,8 +151,8 @@ impl Network {
         let v6 = headers.key.version == 6;
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
-        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; with a source route
-        // they cover another destination.
+        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses. With a source route
+        // they cover another destination than the one in the header.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
         for (address, place, is_src) in
             [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
@@ -172,10 +172,10 @@ impl Network {
         }
     }
 
-    /// Multicast frames have their group's MAC address. A correct address follows the new
-    /// destination, and the address of a host becomes that of the group if the frame only carries
-    /// IP. If the destination is no longer a group, the MAC address stays, because that of the host
-    /// is unknown.
+    /// Adapts the destination MAC address if the new destination is a multicast group. If the MAC
+    /// address was the one for the old group, it becomes the one for the new group. If it was that
+    /// of a host, it becomes the group's only if the frame carries nothing but IP. If the new
+    /// destination is not a group, the MAC address stays, because that of the host is unknown.
     fn follow_group(&self, octets: &mut [u8], headers: &Headers) {
         let (v6, at) = (headers.key.version == 6, headers.network as usize);
         let len = if v6 { 16 } else { 4 };
@@ -189,7 +189,7 @@ impl Network {
         let of_old = group_mac(v6, u128::from_be_bytes(headers.key.dst));
         let (dst, rest) = octets.split_at_mut(6);
         let kind = if v6 { ethertype::IPV6 } else { ethertype::IPV4 };
-        // The address must not be that of an MPLS router, or of a PPPoE peer.
+        // Otherwise the MAC address may be that of an MPLS router or a PPPoE peer.
         let alone = headers.mpls_labels == 0 && be16(rest, at - 8) == kind;
         let becomes_group = of_old.is_none() && alone && dst[0] & 1 == 0 && self.moves;
         if becomes_group || of_old.is_some_and(|old| dst == old) {
@@ -197,7 +197,8 @@ impl Network {
         }
     }
 
-    /// Edits sender and target as source and destination (RFC 826: 4 octets each, Ethernet or not).
+    /// Edits sender and target like source and destination (RFC 826, for protocol addresses of 4
+    /// octets).
     fn edit_arp(&mut self, octets: &mut [u8], at: usize, side: Option<Side>, done: &mut Done) {
         let Some(fixed) = octets.get(at..at + 8) else { return };
         let (hardware, protocol_len) = (usize::from(fixed[4]), fixed[5]);
@@ -220,7 +221,8 @@ impl Network {
         if self.skip_broadcast && is_broadcast(v6, address) {
             return address;
         }
-        // The first of two maps is for the client's address, as source or destination.
+        // With two maps, the first is for the client's address, whether it is the source or the
+        // destination.
         let clients = is_src == (side != Some(Side::Server));
         let map = match &self.pnat[..] {
             [] if is_src => self.srcipmap.as_ref(),
@@ -249,7 +251,7 @@ fn is_broadcast(v6: bool, address: u128) -> bool {
     if v6 { first == 0xff } else { first >> 4 == 0xe || address == mask(32) }
 }
 
-/// Writes `new`. Returns whether that changed the octets.
+/// Writes `new`, and adds the change to `delta`. Returns whether the octets changed.
 fn put(octets: &mut [u8], at: usize, new: &[u8; 2], delta: &mut Delta) -> bool {
     let old = [octets[at], octets[at + 1]];
     if old == *new {
@@ -288,8 +290,8 @@ fn edit_ports(
     }
 }
 
-/// Shifts sequence numbers. Each direction of a connection has its own shift, a function of its
-/// addresses and ports, so that numbers, acknowledgments and SACK blocks (RFC 2018) stay
+/// Shifts sequence numbers. Each direction of a connection has its own shift, which depends only on
+/// addresses and ports. So sequence numbers, acknowledgments and SACK blocks (RFC 2018) stay
 /// consistent.
 fn shift_sequence(
     octets: &mut [u8],

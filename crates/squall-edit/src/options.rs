@@ -1,4 +1,4 @@
-//! Sets edits by the names and texts of command line options, for callers without a command line.
+//! Sets edits by the name and text of command line options, for callers that have no command line.
 
 use std::{fmt::Display, str::FromStr, time::UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use crate::{Edits, PortMap, Vlan, VlanMode, When};
 
-/// Names that [`set`] accepts.
+/// Option names that [`set`] accepts.
 const NAMES: [&str; 43] = [
     "enet-dmac",
     "enet-smac",
@@ -53,8 +53,9 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Sets in `edits` the effect of the option `name` of `squall edit` with `text`; `_` may replace
-/// `-`. Options without a value take `true` and `false`. Repeatable options accumulate.
+/// Changes `edits` as the option `name` of `squall edit` with the value `text` does. The name may
+/// have `_` instead of `-`. Options without a value take `true` and `false`. Repeatable options
+/// accumulate.
 ///
 /// ```
 /// let mut edits = squall_edit::Edits::default();
@@ -65,7 +66,7 @@ const NAMES: [&str; 43] = [
 /// ```
 ///
 /// # Errors
-/// Invalid text; the error has that text and the expected form.
+/// The text is invalid; the error contains it and the expected form.
 pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     let plain = name.replace('_', "-");
     let option = Asked { name: &plain, text };
@@ -124,11 +125,11 @@ pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A time: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970
+/// Parses a time: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970
 /// (`1700000000.25`).
 ///
 /// # Errors
-/// Invalid text; the error has the expected form.
+/// The text is invalid; the error contains the expected form.
 pub fn parse_when(text: &str) -> Result<When, String> {
     const EXPECTED: &str =
         "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
@@ -158,10 +159,10 @@ pub fn parse_when(text: &str) -> Result<When, String> {
         .ok_or("the time is after 2554".into())
 }
 
-/// A time with a sign, in nanoseconds: `1h`, `-30s`.
+/// Parses a time with an optional sign to nanoseconds: `1h`, `-30s`.
 ///
 /// # Errors
-/// Invalid text; the error has the expected form.
+/// The text is invalid; the error contains the expected form.
 pub fn parse_shift(text: &str) -> Result<i64, String> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -171,10 +172,10 @@ pub fn parse_shift(text: &str) -> Result<i64, String> {
     i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "the time is longer than 292 years".into())
 }
 
-/// `add`, `del` or `rewrite`.
+/// Parses `add`, `del` or `rewrite`.
 ///
 /// # Errors
-/// Invalid text; the error has the expected form.
+/// The text is invalid; the error contains the expected form.
 pub fn parse_vlan_mode(text: &str) -> Result<VlanMode, String> {
     match text {
         "add" => Ok(VlanMode::Add),
@@ -188,7 +189,7 @@ fn vlan(edits: &mut Edits) -> &mut Vlan {
     edits.vlan.get_or_insert_default()
 }
 
-/// An option and its text.
+/// An option name and its value.
 struct Asked<'a> {
     name: &'a str,
     text: &'a str,
@@ -242,7 +243,7 @@ mod tests {
         for name in NAMES {
             let error = set(&mut Edits::default(), name, "?!")
                 .map_or_else(|error| error.to_string(), |()| String::new());
-            // Any text can be made a key.
+            // For `anonymize`, any text is valid.
             assert!(name == "anonymize" || error.contains("\"?!\""), "{name}: {error}");
             assert!(!error.contains("is not an edit"), "{name}: {error}");
         }

@@ -1,4 +1,4 @@
-//! Selects packets, and changes their times.
+//! Selects packets, and shifts and scales their times.
 
 use squall_units::mix;
 
@@ -35,15 +35,15 @@ impl Selection {
     }
 }
 
-/// Previous packets, by length and 96 bits of a hash.
+/// Previous packets, identified by their length and a 128-bit hash.
 struct Recent {
     ring: Vec<(u32, u128)>,
     next: usize,
 }
 
 impl Recent {
-    /// The window includes the packet itself, as in editcap: a window of 5 compares with the 4
-    /// previous packets.
+    /// As in editcap, the window includes the packet itself: with a window of 5, a packet is
+    /// compared with the 4 before it.
     fn new(window: u32) -> Self {
         Self { ring: vec![(u32::MAX, 0); (window.max(2) - 1) as usize], next: 0 }
     }
@@ -51,14 +51,15 @@ impl Recent {
     fn seen(&mut self, octets: &[u8]) -> bool {
         let this = (octets.len() as u32, hash(octets));
         let seen = self.ring.contains(&this);
-        // Dropped packets are remembered, too: a burst of one packet leaves only one.
+        // Dropped packets are remembered as well, so only one packet of a burst of duplicates is
+        // left.
         self.ring[self.next] = this;
         self.next = (self.next + 1) % self.ring.len();
         seen
     }
 }
 
-/// Two chains of splitmix64's finalizer, so that different packets collide only by chance.
+/// Two chains of splitmix64's finalizer, so different packets have the same hash only by chance.
 fn hash(octets: &[u8]) -> u128 {
     let (mut a, mut b) = (0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344);
     let (words, rest) = octets.as_chunks::<8>();
@@ -72,7 +73,7 @@ fn hash(octets: &[u8]) -> u128 {
     u128::from(a) << 64 | u128::from(b)
 }
 
-/// `t' = t0 + (t - t0) * scale + shift`, exact, but never before 1970.
+/// Computes `t' = t0 + (t - t0) * scale + shift` exactly. The result is never before 1970.
 #[inline]
 pub fn retimed(time_ns: u64, origin_ns: u64, scale: Option<Factor>, shift_ns: i64) -> u64 {
     let since = i128::from(time_ns) - i128::from(origin_ns);
@@ -95,7 +96,7 @@ mod tests {
             .map(|octets| recent.seen(*octets))
             .collect();
         assert_eq!(seen, [false, false, true, false, false, false, true]);
-        // A packet with one more zero differs.
+        // A packet that only has one more zero octet is different.
         assert!(!recent.seen(b"a\0"));
     }
 

@@ -1,4 +1,4 @@
-//! Checksums: updated incrementally (RFC 1624), or recomputed.
+//! Updates checksums incrementally (RFC 1624), or recomputes them.
 
 use squall_measure::flow::{Fragment, Headers, protocol};
 use squall_units::be16;
@@ -6,12 +6,12 @@ use squall_wire::checksum::{fold, sctp, sctp_change, sum};
 
 use crate::{Reason, ip};
 
-/// A difference of checksummed octets, as an unfolded sum of 16-bit words; 0: none.
+/// A difference between checksummed octets, as an unfolded sum of 16-bit words; 0: no difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(u64);
 
 impl Delta {
-    /// The difference of replacing four words by four.
+    /// The difference when four words replace four others.
     #[inline]
     pub fn of_words(old: u64, new: u64) -> Self {
         let words = |four: u64| {
@@ -25,7 +25,8 @@ impl Delta {
         Self(self.0 + other.0)
     }
 
-    /// Adds octets that changed from `old` to `new`; `odd`: they begin in the lower half of a word.
+    /// Adds a change of octets from `old` to `new`. `odd`: the octets begin in the lower half of a
+    /// word.
     #[inline]
     pub fn replace(&mut self, old: &[u8], new: &[u8], odd: bool) {
         let [old, new] = [old, new].map(|octets| fold(sum(octets)));
@@ -33,7 +34,7 @@ impl Delta {
         self.0 += u64::from(if odd { change.swap_bytes() } else { change });
     }
 
-    /// Updates a checksum by equation 3 of RFC 1624: a wrong checksum stays wrong by the same
+    /// Updates a checksum by equation 3 of RFC 1624. A wrong checksum stays wrong by the same
     /// amount.
     #[inline]
     pub fn apply(self, octets: &mut [u8], at: usize) {
@@ -45,8 +46,8 @@ impl Delta {
         octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
     }
 
-    /// As [`apply`](Self::apply) for UDP, where 0 means "no checksum": 0 stays, and no other value
-    /// becomes 0.
+    /// Like [`apply`](Self::apply) for UDP, where 0 means "no checksum": 0 stays 0, and no other
+    /// value becomes 0.
     #[inline]
     fn apply_unless_none(self, octets: &mut [u8], at: usize) {
         if octets[at..at + 2] != [0, 0] {
@@ -58,17 +59,17 @@ impl Delta {
     }
 }
 
-/// A checksum that covers addresses and, if there are any, ports.
+/// A transport checksum that covers the addresses, and the ports if the protocol has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportSum {
     /// Offset in the packet.
     pub at: usize,
-    /// 0 means "no checksum".
+    /// Whether 0 means "no checksum".
     pub may_be_none: bool,
 }
 
 impl TransportSum {
-    /// The checksum of a packet, if it was captured.
+    /// The checksum of a packet, if its field was captured.
     #[inline]
     pub fn of(headers: &Headers) -> Option<Self> {
         if headers.fragment == Fragment::Later {
@@ -80,7 +81,7 @@ impl TransportSum {
             (protocol::DCCP, _) => (6, false),
             (protocol::ICMPV6, 6) => (2, false),
             (protocol::OSPF, 6) => (12, false),
-            // SCTP's CRC and ICMP's checksum do not cover addresses.
+            // ICMP's checksum and SCTP's CRC do not cover addresses.
             _ => return None,
         };
         let at = headers.transport as usize + offset;
@@ -96,11 +97,12 @@ impl TransportSum {
     }
 }
 
-/// Updates SCTP's CRC after a change of the ports, which were `old`: a correct one stays correct, a
-/// wrong one wrong by the same bits. No CRC (0, RFC 9653 or an offload) stays none.
+/// Updates SCTP's CRC after a change of the ports from `old`. A correct CRC stays correct, and a
+/// wrong one stays wrong by the same bits. A missing CRC (0, by RFC 9653 or because of offload)
+/// stays missing.
 ///
 /// # Errors
-/// The [`Reason`] if the packet's length is unknown, or its header was not captured.
+/// The packet's length is unknown, or its header was not captured.
 pub fn change_sctp_ports(
     octets: &mut [u8],
     headers: &Headers,
@@ -114,7 +116,7 @@ pub fn change_sctp_ports(
     if headers.fragment == Fragment::First {
         return Err(Reason::Cut);
     }
-    // Uncaptured octets count, too: the update only needs their number.
+    // Uncaptured octets count too, because the update only needs their number.
     let len = ip::end(octets, headers).saturating_sub(at);
     if at + 12 > headers.end as usize || len < 12 {
         return Err(Reason::Headers);
@@ -130,14 +132,14 @@ pub fn change_sctp_ports(
 /// Why checksums were not computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// Some covered octets were not captured, or are in other packets.
+    /// Some of the covered octets were not captured, or are in other packets.
     Cut,
     /// A source route determines the covered address.
     Routed,
 }
 
-/// Computes the checksums of IPv4, TCP, UDP, SCTP, ICMP, IGMP and ICMPv6. Returns true if one
-/// changed.
+/// Recomputes the checksums of IPv4, TCP, UDP, SCTP, ICMP, IGMP and ICMPv6. Returns true if one of
+/// them changed.
 pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     let mut changed = false;
     let network = headers.network as usize;
@@ -200,7 +202,8 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     (changed, None)
 }
 
-/// Writes the checksum of `range` at `at`, which is within `range`. Returns whether it changed.
+/// Writes the checksum of `range` at offset `at`, which is within `range`. Returns whether it
+/// changed.
 fn put(octets: &mut [u8], at: usize, range: std::ops::Range<usize>, begin: u64, udp: bool) -> bool {
     let before = [octets[at], octets[at + 1]];
     octets[at..at + 2].fill(0);

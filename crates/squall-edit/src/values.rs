@@ -1,4 +1,4 @@
-//! Values of edits, with the text forms of tcprewrite's options.
+//! Values of edits, in the text forms of tcprewrite's options.
 
 use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -6,7 +6,7 @@ use squall_units::MacAddr;
 
 use crate::anonymize::{key_of, mask};
 
-/// Text that is not a valid value, with the expected form.
+/// Text that is not a valid value, and the form that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a {what}; expected {expected}")]
 pub struct ValueError {
@@ -19,9 +19,9 @@ fn wrong(found: &str, what: &'static str, expected: &'static str) -> ValueError 
     ValueError { found: found.into(), what, expected }
 }
 
-/// One address for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for packets
-/// of the client and those of unknown direction; without a second, packets of the server keep
-/// theirs.
+/// An address for each direction: `00:12:13:14:15:16,00:22:33:44:55:66`. The first is for packets
+/// of the client and packets of unknown direction. If there is no second, packets of the server
+/// keep their address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPair {
     pub client: MacAddr,
@@ -62,32 +62,32 @@ impl FromStr for MacSwap {
     }
 }
 
-/// Changes of VLAN tags.
+/// How to change VLAN tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VlanMode {
-    /// Inserts a tag, in front of an existing one.
+    /// Insert a tag before any existing one.
     #[default]
     Add,
-    /// Removes the outer tag.
+    /// Remove the outermost tag.
     Del,
-    /// Overwrites the given fields of the outer tag; frames without one do not change.
+    /// Overwrite the given fields of the outermost tag. Frames without a tag do not change.
     Rewrite,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vlan {
     pub mode: VlanMode,
-    /// 0..=4095
+    /// VLAN identifier, 0..=4095.
     pub tag: Option<u16>,
-    /// 0..=1
+    /// CFI (DEI) bit, 0..=1.
     pub cfi: Option<u8>,
-    /// 0..=7
+    /// Priority, 0..=7.
     pub pri: Option<u8>,
-    /// EtherType of an inserted tag: 802.1Q, or 802.1ad if true.
+    /// EtherType of an inserted tag: 802.1ad if true, otherwise 802.1Q.
     pub service: bool,
 }
 
-/// The upper bits of addresses, in the upper bits of 128, so that both versions are alike.
+/// The upper bits of addresses. For both IP versions they are in the upper bits of a `u128`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub v6: bool,
@@ -102,7 +102,7 @@ impl Prefix {
     }
 }
 
-/// The address in the upper bits, and whether it is IPv6.
+/// The address in the upper bits of a `u128`, and whether it is IPv6.
 pub(crate) fn bits_of(address: IpAddr) -> (bool, u128) {
     match address {
         IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96),
@@ -124,7 +124,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// Netblocks and their replacements, of which the first match applies:
+/// Netblocks with their replacements, of which the first match applies:
 /// `192.168.0.0/16:10.77.0.0/16,[2001:db8::/32]:[fd00::/16]`. The length of the new prefix
 /// determines how many upper bits are overwritten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,13 +139,13 @@ impl AddressMap {
         }
     }
 
-    /// The map with old and new netblocks exchanged.
+    /// The map with old and new netblocks swapped.
     pub fn reversed(&self) -> Self {
         Self(self.0.iter().map(|&(from, to)| (to, from)).collect())
     }
 }
 
-/// Splits `10.0.0.1:10.0.0.2` or `[fd00::1]:[fd00::2]` at the colon in the middle.
+/// Splits `10.0.0.1:10.0.0.2` or `[fd00::1]:[fd00::2]` at the colon between the addresses.
 fn two(text: &str) -> Option<(&str, &str)> {
     let (left, right) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -175,8 +175,8 @@ impl FromStr for AddressMap {
     }
 }
 
-/// Moves all traffic between these two hosts: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`;
-/// packets of the other IP version do not change.
+/// Makes all traffic go between these two hosts: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`.
+/// Packets of the other IP version do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     pub client: IpAddr,
@@ -204,7 +204,7 @@ impl FromStr for Endpoints {
     }
 }
 
-/// Ports and their replacements, of which the first match applies: `80:8000,8080:80`,
+/// Ports with their replacements, of which the first match applies: `80:8000,8080:80`,
 /// `8000,8080:80` (several to one), `8000-8999:80`, `8000-8999:9000-9999`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMap(pub Vec<(RangeInclusive<u16>, RangeInclusive<u16>)>);
@@ -229,7 +229,7 @@ impl FromStr for PortMap {
             (first <= last).then_some(first..=last)
         };
         let mut pairs = Vec::new();
-        // Ports whose replacements follow later in the list.
+        // Ports whose replacement comes later in the list.
         let mut waiting = Vec::new();
         for part in text.split(',') {
             let wrong = || wrong(part, "mapping of ports", EXPECTED);
@@ -253,7 +253,7 @@ impl FromStr for PortMap {
     }
 }
 
-/// Time to live, hop limit: `10`, `+7`, `-64`; the result stays in 1 to 255.
+/// Time to live or hop limit: `10` sets it, `+7` and `-64` change it within 1 to 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
     Set(u8),
@@ -288,14 +288,14 @@ impl FromStr for Ttl {
     }
 }
 
-/// Treatment of packets that were captured with fewer octets than their IP header counts.
+/// How to handle packets with fewer captured octets than their IP header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixLen {
-    /// Zeros are appended.
+    /// Append zeros.
     Pad,
-    /// The header is reduced to the captured length.
+    /// Reduce the length in the header to the captured length.
     Trunc,
-    /// The packets are dropped.
+    /// Drop the packets.
     Del,
 }
 
@@ -345,7 +345,8 @@ impl FromStr for Encapsulation {
     }
 }
 
-/// Key of the prefix-preserving map: 64 hexadecimal digits, or any text, which is hashed to a key.
+/// Key for the prefix-preserving map: 64 hexadecimal digits, or any other text, which is hashed to
+/// a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u8; 32]);
 
@@ -360,7 +361,7 @@ impl FromStr for Key {
     }
 }
 
-/// Numbers of packets, from 1: `1-5,9,100-`.
+/// Packet numbers (1-based): `1-5,9,100-`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers(pub Vec<RangeInclusive<u64>>);
 
@@ -370,7 +371,7 @@ impl Numbers {
         self.0.iter().any(|range| range.contains(&number))
     }
 
-    /// The last number: no later packet matches.
+    /// The last number, after which no packet matches.
     pub fn last(&self) -> u64 {
         self.0.iter().map(|range| *range.end()).max().unwrap_or(0)
     }
@@ -414,7 +415,7 @@ impl When {
     }
 }
 
-/// An exact factor: `2`, `0.5`, `1.25`.
+/// An exact decimal factor: `2`, `0.5`, `1.25`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
     pub num: u64,

@@ -1,4 +1,4 @@
-//! Views of captures: pages of packets, and single packets field by field.
+//! Shows captures: pages of packets, and single packets field by field.
 
 use std::{
     collections::HashMap,
@@ -63,7 +63,7 @@ pub struct OnePacket {
     pub packet: Option<String>,
 }
 
-/// Indexed captures. Memory is bounded for files of any size.
+/// Captures with an index. Memory use is bounded for files of any size.
 #[derive(Debug, Default)]
 pub struct Captures {
     known: Mutex<HashMap<Key, Arc<Index>>>,
@@ -77,34 +77,37 @@ struct Key {
     filter: String,
 }
 
-/// Limit of indexed captures.
+/// Maximum number of captures with an index.
 const MAX_KNOWN: usize = 16;
-/// Limit of stored positions per capture: with more packets, they are farther apart.
+/// Maximum number of stored positions per capture. If there are more packets, the positions are
+/// farther apart.
 const MAX_PLACES: usize = 1 << 16;
-/// Initial number of packets between two positions.
+/// Initial number of packets between two stored positions.
 const STRIDE: u64 = 512;
-/// Limit of octets before the second packet, which are read again for each start in the middle.
+/// Maximum octets before the second packet. They are read again each time reading starts in the
+/// middle of the file.
 const MAX_HEAD: u64 = 1 << 20;
 
-/// Positions of packets in a capture.
+/// Stored positions in a capture.
 #[derive(Debug, Default)]
 struct Index {
     total: u64,
     packets: u64,
     first_ns: u64,
     fault: Option<String>,
-    /// Everything up to the end of the first packet; empty if reading cannot start in the middle.
+    /// Everything up to the end of the first packet; empty if reading must start at the beginning.
     head: Vec<u8>,
-    /// For each position, the number of matching packets before it, of all packets, and of octets.
+    /// For each stored position: the number of matching packets, of all packets and of octets
+    /// before it.
     places: Vec<(u64, u64, u64)>,
 }
 
 impl Captures {
-    /// At most `count` packets from index `from` (from 0) of those that match `filter`, in the
-    /// language of tcpdump.
+    /// At most `count` packets that match the tcpdump expression `filter`, starting with the one at
+    /// index `from` (0-based) among these.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a file that is not a capture, and for an invalid filter.
+    /// [`Error::Usage`]: the file is not a capture, or the filter is invalid.
     pub fn page(
         &self,
         path: &Path,
@@ -142,10 +145,10 @@ impl Captures {
         Ok(page)
     }
 
-    /// Packet `number`, from 1.
+    /// Packet `number` (1-based).
     ///
     /// # Errors
-    /// [`Error::Usage`] for a file that is not a capture, or lacks the packet.
+    /// [`Error::Usage`]: the file is not a capture, or has fewer packets.
     pub fn packet(&self, path: &Path, number: u64) -> Result<OnePacket, Error> {
         let index = self.index(path, "")?;
         let place = index
@@ -237,8 +240,8 @@ impl Index {
     }
 }
 
-/// Passes numbered packets to `each`, from the beginning or from a stored position, until it
-/// returns that it has enough.
+/// Passes numbered packets to `each`, from the beginning or from a stored position, until `each`
+/// returns `false`.
 fn walk(
     path: &Path,
     index: &Index,
@@ -250,7 +253,7 @@ fn walk(
     let input: Box<dyn Read> = match start {
         Some((number, at)) => {
             file.seek(SeekFrom::Start(at)).map_err(|error| open_error(path, &error))?;
-            // The head ends with the first packet.
+            // The head ends with the first packet, which must be skipped.
             (before, skip) = (number - 1, true);
             Box::new(io::Cursor::new(&index.head).chain(file))
         }
@@ -270,7 +273,7 @@ fn walk(
     Ok(())
 }
 
-/// A filter for each link type of the packets.
+/// A filter for each link type that packets have.
 struct Takes<'a> {
     expression: &'a str,
     by_link: HashMap<u16, Arc<Filter>>,
@@ -356,7 +359,7 @@ mod tests {
 
     const PACKETS: u64 = 3 * STRIDE + 100;
 
-    /// Packet n goes to port n, UDP and TCP by turns.
+    /// Packet n goes to port n; UDP and TCP alternate.
     fn octets(n: u64) -> Vec<u8> {
         let kind = if n.is_multiple_of(2) { "udp" } else { "tcp" };
         let text = format!("eth/ipv4(src=10.0.0.1,dst=10.0.0.2)/{kind}(dport={n})");

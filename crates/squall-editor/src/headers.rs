@@ -1,4 +1,4 @@
-//! The table of headers, for editors.
+//! The table of headers in the form that editors need.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub struct NameInfo {
     pub help: String,
 }
 
-/// All headers in the order of the reference, then the layers that make payload.
+/// All headers in the order of the reference, followed by the layers that are payload.
 ///
 /// ```
 /// let headers = squall_editor::headers();
@@ -113,7 +113,7 @@ fn layer(header: &HeaderDef) -> u8 {
         "arp" | "ipv4" | "ipv6" | "hopopts" | "dstopts" | "routing" | "fragment" | "icmp"
         | "icmpv6" | "igmp" => 3,
         "udp" | "tcp" => 4,
-        // Tunnels carry layers 2 and 3.
+        // Tunnels carry layers 2 and 3, so they are shown above these.
         "gre" | "vxlan" | "gtpu" => 5,
         _ => 7,
     }
@@ -155,7 +155,7 @@ pub(super) fn is_auto(field: &FieldDef) -> bool {
     matches!(field.kind, FieldKind::Length | FieldKind::Checksum | FieldKind::Next(_))
 }
 
-/// The beginning of the field's description.
+/// The first part of the field's description.
 pub(super) fn title(field: &FieldDef) -> &'static str {
     field.doc.split([',', ';', '(', ':']).next().unwrap_or_default().trim()
 }

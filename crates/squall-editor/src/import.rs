@@ -1,4 +1,4 @@
-//! Streams from other programs' formats: octets, scapy, captures, Open Traffic Generator.
+//! Imports streams from other formats: octets, scapy, captures, Open Traffic Generator.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use squall_wire::{Packet, parse_hex};
 
 use super::{Problem, packet::of_octets};
 
-/// The source of an import.
+/// The source of the imported streams.
 #[derive(Clone, Copy, Debug)]
 pub enum Import<'a> {
-    /// One stream per frame, for the first frames of a capture.
+    /// The first frames of a capture, each of which becomes a stream.
     Pcap(&'a Path),
-    /// Octets, with an empty line between frames.
+    /// Frames as octets, separated by empty lines.
     Hex(&'a str),
-    /// A packet, or one per line.
+    /// A packet, or one packet per line.
     Scapy(&'a str),
-    /// A configuration, as JSON.
+    /// An Open Traffic Generator configuration as JSON.
     Otg(&'a str),
 }
 
@@ -35,7 +35,7 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Makes at most `limit` streams, on the port at address `port`.
+/// Imports at most `limit` streams, on a port with the address `port`.
 ///
 /// ```
 /// use squall_editor::{Import, import};
@@ -127,7 +127,7 @@ fn of_hex(text: &str, limit: usize) -> Result<Found, Problem> {
     }
 }
 
-/// Blocks of lines between empty ones, and the number of lines before each.
+/// Blocks of lines separated by empty lines, each with the number of lines before it.
 fn blocks(text: &str) -> Vec<(u32, String)> {
     let mut blocks: Vec<(u32, String)> = Vec::new();
     let mut open = false;
@@ -144,7 +144,7 @@ fn blocks(text: &str) -> Vec<(u32, String)> {
 }
 
 fn of_scapy(text: &str, limit: usize) -> Result<Found, Problem> {
-    // A packet may span several lines.
+    // A packet may be written over several lines.
     if let Ok(read) = squall_wire::scapy::parse(text) {
         return Ok((vec![("packet 1".into(), read.packet)], read.notes));
     }

@@ -1,8 +1,8 @@
-//! Functions for editors of profiles: headers and their fields, packets decoded and built, profiles
-//! checked and converted, captures shown.
+//! Functions for profile editors: list headers and their fields, decode and build packets, check
+//! and convert profiles, show captures.
 //!
-//! Input and output are values with a schema; nothing here opens a port. Only functions that take a
-//! path or a reader read files. Pages and HTTP are up to the server that uses this crate.
+//! Input and output are values with a schema, and nothing here opens a port. Only functions that
+//! take a path or a reader read files. Pages and HTTP are left to the server that uses this crate.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -25,7 +25,7 @@ pub use headers::{FieldInfo, HeaderInfo, NameInfo, headers};
 pub use import::{Import, Imported, import};
 pub use packet::{FieldView, FrameView, LayerView, PacketText, PacketView, packet, show};
 pub use profile::{
-    Around, Checked, To, Written, check, convert, plan_text, planned, read, read_to_run,
+    Checked, FileAccess, To, Written, check, convert, plan_text, planned, read, read_to_run,
 };
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};
@@ -51,7 +51,7 @@ impl Problem {
         Self { message: message.into(), details: vec![detail.into()], ..Self::default() }
     }
 
-    /// The problem of an error in packet text, or in text that represents it.
+    /// Converts an error in packet text, or in text that represents a packet.
     fn of_syntax(error: &SyntaxError, text: &str) -> Self {
         let chars = |octets: usize| text.get(..octets).map_or(0, |before| before.chars().count());
         let line_start =

@@ -1,4 +1,4 @@
-//! Decodes a packet: bits, value and text of each field.
+//! Decodes a packet into the bits, value and text of each field.
 
 use std::io;
 
@@ -12,12 +12,12 @@ use super::{
     headers::{is_auto, kind, title},
 };
 
-/// A packet in one of its text forms.
+/// A packet in one of its text formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketText<'a> {
     /// `eth/ipv4/udp`
     Layers(&'a str),
-    /// The octets of a frame without FCS, see [`squall_wire::parse_hex`].
+    /// The octets of a frame without FCS; see [`squall_wire::parse_hex`].
     Hex(&'a str),
     /// `Ether()/IP()/UDP()`
     Scapy(&'a str),
@@ -86,8 +86,8 @@ pub struct FieldView {
     pub help: String,
 }
 
-/// Reads a packet and shows the frame that it makes, of `size` octets with FCS if that is given.
-/// `load` reads files that a payload names.
+/// Parses a packet and shows the frame that it makes, with `size` octets including the FCS if a
+/// size is given. `load` reads the files that payload layers name.
 ///
 /// ```
 /// use squall_editor::{PacketText, packet};
@@ -137,7 +137,7 @@ pub fn show(octets: &[u8]) -> FrameView {
     layers(&Frame::dissect(octets.to_vec()), None)
 }
 
-/// The packet that builds these octets, and notes for the user.
+/// The packet text that builds these octets, and notes for the user.
 pub(super) fn of_octets(octets: &[u8]) -> (Packet, Vec<String>) {
     match Packet::of_frame(octets) {
         Some(packet) => (packet, Vec::new()),
@@ -180,7 +180,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
     let payloads: Vec<_> = written.iter().filter(|layer| layer.header.is_payload()).collect();
     let mut at = frame.payload;
     for (i, layer) in payloads.iter().enumerate() {
-        // The last layer, and a layer of unknown length, extend to the end.
+        // The last layer, or one of unknown length, extends to the end.
         let rest = counted.saturating_sub(at);
         let last = payloads[i + 1..].iter().all(|layer| layer.header.name == "truncate");
         let length = if layer.header.name == "truncate" {
@@ -190,7 +190,7 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
         } else {
             layer.payload_len().unwrap_or(rest).min(rest)
         };
-        // A frame given as octets has already been dissected.
+        // A frame given as octets was dissected already, so its only layer here is the whole frame.
         let (offset, length) =
             if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
         let (name, title) = (layer.header.name.into(), layer.header.title.into());

@@ -1,4 +1,5 @@
-//! Checks profiles without opening a port, with the position of each error; and converts them.
+//! Checks profiles without opening a port, and reports each error with its position; converts
+//! profiles.
 
 use std::{io, path::Path};
 
@@ -11,35 +12,35 @@ use squall_units::L1_OVERHEAD;
 
 use super::Problem;
 
-/// A profile as its author wrote it.
+/// A profile as it was written.
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
     Text(&'a str, Format),
-    /// A profile that is not text: problems have no lines.
+    /// A profile that is not text, so problems have no line numbers.
     Value(&'a serde_json::Value),
 }
 
-/// The directory of a profile's files, and which of them may be read.
+/// The directory of a profile's files, and rules for reading them.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
-    /// Base of relative file names.
+pub struct FileAccess<'a> {
+    /// Directory for relative file names.
     pub folder: &'a Path,
-    /// Called before a list of values is read; the error is the reason for a refusal.
+    /// Called before a list of values is read. An error refuses the file, and gives the reason.
     pub may_read: &'a (dyn Fn(&Path) -> Result<(), String> + Sync),
-    /// Called before anything that the profile names is read.
+    /// Called before any file that the profile names is read.
     pub may_use: &'a (dyn Fn(&Profile) -> Result<(), Problem> + Sync),
-    /// Whether the result is no longer wanted: the work then stops soon, with a problem.
-    pub abandoned: &'a (dyn Fn() -> bool + Sync),
+    /// Whether the result is no longer needed. If so, the work soon stops with a problem.
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Around<'_> {
-    /// All files below the working directory.
+impl FileAccess<'_> {
+    /// Allows all files, relative to the working directory.
     pub fn here() -> Self {
         Self {
             folder: Path::new(""),
             may_read: &|_| Ok(()),
             may_use: &|_| Ok(()),
-            abandoned: &|| false,
+            is_cancelled: &|| false,
         }
     }
 }
@@ -70,8 +71,8 @@ pub enum To {
     Python,
 }
 
-/// Checks a profile. No port is opened: the limits of a port come from its interface. Attacks are
-/// parsed, but not solved.
+/// Checks a profile without opening a port: a port's limits are those of its interface. Attacks are
+/// parsed but not solved.
 ///
 /// ```
 /// use squall::Format;
@@ -82,7 +83,7 @@ pub enum To {
 /// assert_eq!((checked.problems[0].line, checked.problems[0].path.as_str()), (5, "stream[0].rate"));
 /// assert!(check(Written::Text(&text.replace("Mpp", "Mpps"), Format::Toml), Around::here()).ok);
 /// ```
-pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
+pub fn check(written: Written<'_>, around: FileAccess<'_>) -> Checked {
     let profile = match read(written, around) {
         Ok(profile) => profile,
         Err(problems) => return Checked { problems, ..Checked::default() },
@@ -98,43 +99,45 @@ pub fn check(written: Written<'_>, around: Around<'_>) -> Checked {
     checked
 }
 
-/// Parses a profile; names of files in it are not changed.
+/// Parses a profile. File names in it stay as written.
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn read(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
+pub fn read(written: Written<'_>, around: FileAccess<'_>) -> Result<Profile, Vec<Problem>> {
     parse(written, around, "")
 }
 
-/// [`read`] with file names relative to where Squall runs: to be planned, or run.
+/// Like [`read`], but converts file names to be relative to the working directory of Squall, so the
+/// profile can be planned or run.
 ///
 /// # Errors
-/// All errors, each with its position; a file that may not be read.
-pub fn read_to_run(written: Written<'_>, around: Around<'_>) -> Result<Profile, Vec<Problem>> {
+/// All errors, each with its position; a file that must not be read.
+pub fn read_to_run(written: Written<'_>, around: FileAccess<'_>) -> Result<Profile, Vec<Problem>> {
     let origin = around.folder.join("profile");
     let profile = parse(written, around, &origin.to_string_lossy())?;
     (around.may_use)(&profile).map_err(|problem| vec![problem])?;
     Ok(profile)
 }
 
-/// The plan of a profile, without opening a port.
+/// Plans a profile without opening a port.
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn planned(written: Written<'_>, around: Around<'_>) -> Result<Planned, Vec<Problem>> {
+pub fn planned(written: Written<'_>, around: FileAccess<'_>) -> Result<Planned, Vec<Problem>> {
     let profile = read_to_run(written, around)?;
     let places = places(&profile);
-    let planned = Session::new(profile).check_unless(around.abandoned);
+    let planned = Session::new(profile).check_unless(around.is_cancelled);
     planned.map_err(|error| without_lines(written, problems(error, &places)))
 }
 
-/// The plan as text, with the first `frames` frames decoded, and notes for the user; opens no port.
+/// Plans a profile and formats the plan as text, with the first `frames` frames decoded, and notes
+/// for the user. Opens no port.
 ///
 /// # Errors
 /// All errors, each with its position.
 pub fn plan_text(
     written: Written<'_>,
-    around: Around<'_>,
+    around: FileAccess<'_>,
     frames: usize,
 ) -> Result<(String, Vec<String>), Vec<Problem>> {
     let profile = read(written, around)?;
@@ -143,7 +146,7 @@ pub fn plan_text(
     Ok((planned.text(&profile, &frames, false), planned.plan.notes))
 }
 
-/// Writes a profile in another form.
+/// Converts a profile to another format.
 ///
 /// ```
 /// use squall::Format;
@@ -156,7 +159,11 @@ pub fn plan_text(
 ///
 /// # Errors
 /// All errors, each with its position.
-pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<String, Vec<Problem>> {
+pub fn convert(
+    written: Written<'_>,
+    around: FileAccess<'_>,
+    to: To,
+) -> Result<String, Vec<Problem>> {
     let profile = read(written, around)?;
     Ok(match to {
         To::Toml => profile.to_toml(),
@@ -166,11 +173,15 @@ pub fn convert(written: Written<'_>, around: Around<'_>, to: To) -> Result<Strin
     })
 }
 
-/// Limit of a list of values, in octets.
+/// Maximum size of a list of values, in octets.
 const MAX_OCTETS: u64 = 64 << 20;
 
-fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profile, Vec<Problem>> {
-    if (around.abandoned)() {
+fn parse(
+    written: Written<'_>,
+    around: FileAccess<'_>,
+    origin: &str,
+) -> Result<Profile, Vec<Problem>> {
+    if (around.is_cancelled)() {
         return Err(vec![Problem::new("nobody waits for the result any more", "")]);
     }
     let files = |path: &Path| {
@@ -184,7 +195,7 @@ fn parse(written: Written<'_>, around: Around<'_>, origin: &str) -> Result<Profi
     let origin = if origin.is_empty() { "profile" } else { origin };
     let parsed = match written {
         Written::Text(text, format) => Profile::parse_with(text, origin, format, &files),
-        // Converted to text, so that each of its values has a position.
+        // Converted to text, which gives each of its values a position.
         Written::Value(value) => {
             let text = serde_json::to_string_pretty(value).unwrap_or_default();
             Profile::parse_with(&text, origin, Format::Json, &files)
@@ -221,7 +232,7 @@ fn problems(error: Error, places: &[(At, String)]) -> Vec<Problem> {
     }
 }
 
-/// The problem with its position and path.
+/// Adds position and path to a problem.
 fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     if problem.path.is_empty()
         && let Some((_, path)) = places.iter().find(|(place, _)| *place == at && at.line > 0)
@@ -232,7 +243,7 @@ fn at(places: &[(At, String)], at: At, mut problem: Problem) -> Problem {
     problem
 }
 
-/// Positions of a profile's values: the most specific first.
+/// Positions of the profile's values, the most specific ones first.
 fn places(profile: &Profile) -> Vec<(At, String)> {
     let mut places = Vec::new();
     let mut put = |at: At, path: String| places.push((at, path));
@@ -278,7 +289,7 @@ fn places(profile: &Profile) -> Vec<(At, String)> {
     places
 }
 
-/// `2 streams on 1 port, 1.5 Mpps, 1.01 Gb/s on the wire, ends after 10 s`
+/// For example `2 streams on 1 port, 1.5 Mpps, 1.01 Gb/s on the wire, ends after 10 s`.
 fn summary(profile: &Profile, planned: &Planned) -> String {
     let some = |n: usize, what: &str| {
         (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }))
@@ -332,7 +343,7 @@ mod tests {
     use serde_json::json;
 
     fn of_text(text: &str) -> Checked {
-        check(Written::Text(text, Format::Toml), Around::here())
+        check(Written::Text(text, Format::Toml), FileAccess::here())
     }
 
     #[test]
@@ -356,7 +367,7 @@ mod tests {
     #[test]
     fn a_profile_without_text_has_paths_and_no_lines() {
         let value = json!({"ports": {"A": "loop:0"}, "stream": [{"packet": "eth/ipv4/udp", "rate": "1 kpps", "size": 9}]});
-        let checked = check(Written::Value(&value), Around::here());
+        let checked = check(Written::Value(&value), FileAccess::here());
         assert_eq!(checked.problems.len(), 1, "{checked:?}");
         assert_eq!(
             (checked.problems[0].line, checked.problems[0].path.as_str()),
@@ -381,11 +392,11 @@ mod tests {
     #[test]
     fn forbidden_files_are_not_read() {
         let problem = || Problem { message: "no".into(), ..Problem::default() };
-        let around = Around {
+        let around = FileAccess {
             folder: Path::new("/etc"),
             may_read: &|path| Err(format!("{}: no", path.display())),
             may_use: &|_| Err(problem()),
-            abandoned: &|| false,
+            is_cancelled: &|| false,
         };
         for stream in [
             "packet = 'eth/ipv4/udp/file(\"/etc/passwd\")'",

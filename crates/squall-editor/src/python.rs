@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use squall_profile::Profile;
 
-/// Code that makes `profile` with the package `squall`, one key per line.
+/// Python code that builds `profile` with the package `squall`, one key per line.
 pub fn python(profile: &Profile) -> String {
     let mut value = profile.to_value();
     let mut code = String::from("import squall\n\nprofile = squall.Profile(\n");
@@ -60,8 +60,8 @@ fn literal(value: &Value) -> String {
         Value::Bool(true) => "True".into(),
         Value::Bool(false) => "False".into(),
         Value::Number(number) => number.to_string(),
-        // Python's strings have JSON's escapes, except for characters above U+FFFF, which need no
-        // escapes.
+        // JSON's escapes are valid in Python strings, except those for characters above U+FFFF,
+        // which are not escaped here.
         Value::String(text) => Value::from(text.as_str()).to_string(),
         Value::Array(items) => {
             format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", "))

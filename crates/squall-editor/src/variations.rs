@@ -1,13 +1,13 @@
-//! The first frames of a stream with varied fields.
+//! Shows the first frames of a stream with varying fields.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use squall_plan::explain::preview;
 
-use super::{Around, Problem, Written, planned, to_hex};
+use super::{FileAccess, Problem, Written, planned, to_hex};
 
-/// Limit of octets over all frames.
+/// Maximum octets of all frames together.
 const MAX_OCTETS: usize = 4 << 20;
 
 /// Input of [`variations`].
@@ -15,9 +15,9 @@ const MAX_OCTETS: usize = 4 << 20;
 pub struct Varied<'a> {
     /// The packet as text.
     pub packet: &'a str,
-    /// Entries as in `vary` of a stream in a profile.
+    /// Entries, as for `vary` of a stream in a profile.
     pub vary: &'a [Value],
-    /// As `size` of a stream; `None`: the packet's natural length.
+    /// As for `size` of a stream; `None`: the natural length of the packet.
     pub size: Option<&'a Value>,
     pub seed: Option<u64>,
 }
@@ -47,12 +47,12 @@ pub struct VariationsView {
 /// ```
 ///
 /// # Errors
-/// Errors of the packet have `path` `packet`, errors of variations `vary[0].min`; also those of the
-/// size.
+/// Errors in the packet have the `path` `packet`, errors in variations `vary[0].min`, and errors in
+/// the size `size`.
 pub fn variations(
     varied: Varied<'_>,
     count: usize,
-    around: Around<'_>,
+    around: FileAccess<'_>,
 ) -> Result<VariationsView, Vec<Problem>> {
     let mut stream = json!({ "packet": varied.packet, "rate": "1 Mpps", "vary": varied.vary });
     if let Some(size) = varied.size {
@@ -66,7 +66,7 @@ pub fn variations(
     };
     let planned = planned(Written::Value(&profile), around)
         .map_err(|problems| problems.into_iter().map(within).collect::<Vec<_>>())?;
-    // The number of frames is limited so that the reply is, too, for any size.
+    // Bounds the length of the reply for any frame size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
     let count = count.min((MAX_OCTETS / longest as usize).max(2));
     let frames: Vec<Vec<u8>> =
@@ -87,7 +87,7 @@ pub fn variations(
     })
 }
 
-/// Runs of bits that are not the same in all frames; bits that only some frames have are not
+/// Runs of bits that are not the same in all frames. Bits that only some frames have are not
 /// compared.
 fn changed(frames: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let Some((first, others)) = frames.split_first() else { return Vec::new() };
@@ -113,10 +113,10 @@ mod tests {
     fn a_mistake_is_named_by_its_key() {
         let vary = [json!({"field": "ipv4.scr", "op": "increment", "min": 1, "max": 2})];
         let varied = Varied { packet: "eth/ipv4/udp", vary: &vary, size: None, seed: None };
-        let problems = variations(varied, 4, Around::here()).unwrap_err();
+        let problems = variations(varied, 4, FileAccess::here()).unwrap_err();
         assert_eq!(problems[0].path, "vary[0]", "{problems:?}");
         let problems =
-            variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, Around::here())
+            variations(Varied { packet: "eth/ipv5", vary: &[], ..varied }, 4, FileAccess::here())
                 .unwrap_err();
         assert_eq!((problems[0].path.as_str(), problems.len()), ("packet", 1), "{problems:?}");
     }
@@ -125,9 +125,10 @@ mod tests {
     fn frames_of_different_sizes_are_compared_as_far_as_all_go() {
         let size = json!([64, 128]);
         let varied = Varied { packet: "eth/raw", vary: &[], size: Some(&size), seed: None };
-        assert!(variations(varied, 2, Around::here()).is_err());
-        let view = variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, Around::here())
-            .unwrap();
+        assert!(variations(varied, 2, FileAccess::here()).is_err());
+        let view =
+            variations(Varied { packet: "eth/ipv4/udp/zeros", ..varied }, 2, FileAccess::here())
+                .unwrap();
         assert_eq!((view.frames[0].len(), view.frames[1].len()), (120, 248));
         assert!(!view.changed.is_empty());
     }

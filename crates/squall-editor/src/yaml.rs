@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Block style for tables and lists of tables, flow style for the rest. Text has JSON's quotes,
-/// which YAML accepts.
+/// Uses block style for tables and lists of tables, flow style for everything else. Quotes text as
+/// in JSON, which YAML accepts.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -28,7 +28,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
                     .into_iter()
                     .flatten()
                     .for_each(|(key, value)| entry(&mut block, &inner, key, value));
-                // The first key follows the dash.
+                // The first key is on the line of the dash.
                 *text += &format!("{indent}  - {}", block.strip_prefix(&inner).unwrap_or("{}\n"));
             }
         }
@@ -36,7 +36,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
     }
 }
 
-/// Whether a key needs no quotes, because YAML interprets it as text.
+/// Whether a key needs no quotes, because YAML reads it as a string anyway.
 fn plain(key: &str) -> bool {
     let word =
         key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');

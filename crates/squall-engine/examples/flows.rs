@@ -75,7 +75,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         "" => (client, server),
         life => (client.delay(life).close(), server.wait_peer_close()),
     };
-    // Without TIME-WAIT, because addresses and ports are plentiful here.
+    // Without TIME-WAIT, because there are enough addresses and ports here.
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
     let template = Template {
         name: "web".into(),

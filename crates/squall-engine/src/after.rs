@@ -1,5 +1,5 @@
-//! Parts that start when other parts have ended (`after` of a profile): sources report ends, and
-//! all workers learn of them.
+//! Parts that start when other parts have ended (`after` in a profile): sources report ends, and
+//! all workers see them.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,8 @@ pub(crate) struct Afters {
 
 struct Link {
     after: squall_plan::After,
-    /// Pieces that have not ended: a part counts once for each worker that has a share of it.
+    /// Shares of the predecessors that have not ended: a part counts once for each worker that has
+    /// a share of it.
     open: AtomicUsize,
     /// The latest end so far, in picoseconds.
     end: AtomicU64,
@@ -40,8 +41,8 @@ impl Afters {
         (!links.is_empty()).then(|| Arc::new(Self { links, ended, wakers: wakers.to_vec() }))
     }
 
-    /// When each dependent part could start; `None`: not before the run's `end`, which ends all
-    /// parts that are still active.
+    /// When each dependent part could start; `None` if that was not before the run's `end`, which
+    /// ends all active parts.
     pub fn began(&self, end: Picos) -> Vec<(Part, Option<Picos>)> {
         let of = |link: &Link| {
             let at = link.end().filter(|at| *at < end);
@@ -80,8 +81,8 @@ pub(crate) fn is_awaited(plan: &Plan, part: Part) -> bool {
 /// A worker's view of [`Afters`].
 pub(crate) struct Waiting {
     afters: Arc<Afters>,
-    /// For each link, whether its dependents have started on this worker; then the number of ended
-    /// links seen.
+    /// For each link, whether its dependents have started on this worker; and the number of ended
+    /// links seen so far.
     begun: Vec<bool>,
     seen: usize,
 }
@@ -96,8 +97,8 @@ impl Waiting {
     pub fn report(&self, ended: &mut Vec<(Part, Picos)>) {
         for (part, at) in ended.drain(..) {
             for link in self.afters.links.iter().filter(|link| link.after.of.contains(&part)) {
-                // `end` before `open`: the release of the decrement publishes it to workers that
-                // see 0.
+                // `end` before `open`: the decrement has release ordering, so workers that see 0
+                // also see `end`.
                 link.end.fetch_max(at.0, Ordering::Relaxed);
                 if link.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                     self.afters.ended.fetch_add(1, Ordering::Release);
@@ -117,7 +118,7 @@ impl Waiting {
     /// The parts that start now, each with the end of its predecessors.
     #[cold]
     pub fn take(&mut self) -> Vec<(Part, Picos)> {
-        // A link that ends from here on differs from this count, so that the next turn finds it.
+        // A link that ends after this load changes the count, so the next turn finds it.
         self.seen = self.afters.ended.load(Ordering::Acquire);
         let mut begin = Vec::new();
         for (link, begun) in self.afters.links.iter().zip(&mut self.begun) {

@@ -1,5 +1,4 @@
-//! The run's time: picoseconds since its start, from the system's clock or from the schedule
-//! itself.
+//! The run's time: picoseconds since its start, from the system clock or from the schedule itself.
 
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use squall_units::{Nanos, Picos};
 /// Time as a worker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`; the run starts at this instant.
+    /// `CLOCK_MONOTONIC`; the run starts at this time.
     Real(Nanos),
-    /// Time jumps to the next due instant: as fast as the machine allows, with the same result on
-    /// each run.
+    /// Time jumps to the next due time: as fast as the machine allows, with the same result on each
+    /// run.
     Virtual,
 }
 
@@ -30,7 +29,7 @@ impl Clock {
         }
     }
 
-    /// The instant on the engine's clock at which a frame is due.
+    /// Time on the engine's clock at which a frame is due.
     #[inline]
     pub fn instant(self, due: Picos) -> Nanos {
         match self {
@@ -40,9 +39,8 @@ impl Clock {
     }
 }
 
-/// A worker's reader of its clock. Workers read it each turn, so that a long time between two
-/// readings without a planned sleep is a stall: the thread was stopped, preempted or throttled by
-/// its CPU quota.
+/// Reads a worker's clock. Workers read it each turn, so a long time between two readings without a
+/// planned sleep is a stall: the thread was stopped, preempted or throttled by its CPU quota.
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Option<FastClock>,
@@ -64,13 +62,13 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The larger of each figure: the worker with the worst stalls decides.
+    /// The larger of each figure: the worker with the worst stalls counts.
     pub fn or(self, other: Self) -> Self {
         Self { total: self.total.max(other.total), longest: self.longest.max(other.longest) }
     }
 }
 
-/// Shorter times between two readings count as the worker's own work.
+/// A shorter time between two readings counts as the worker's own work.
 const STALL: Nanos = Nanos(1_000_000);
 
 impl Watch {
@@ -111,14 +109,14 @@ impl Watch {
         }
     }
 
-    /// Announces a sleep of at most `most`, so that it is not counted as a stall.
+    /// Announces a sleep of at most `most`, which then does not count as a stall.
     #[inline]
     pub fn plan_rest(&mut self, most: Nanos) {
         self.planned = self.planned + most;
     }
 
-    /// The stalls so far; call on the worker's thread. Long computations are not stalls, because
-    /// the thread had its CPU.
+    /// The stalls so far; call it on the worker's thread. A long computation is not a stall,
+    /// because the thread had its CPU.
     pub fn stalls(&self) -> Stalls {
         let wanted = self.last().saturating_sub(self.begun).saturating_sub(self.slept);
         let computed = thread_cpu_time().saturating_sub(self.cpu_before);
@@ -140,11 +138,11 @@ impl Watch {
 }
 
 /// A worker spins this long before a departure: a CPU that slept wakes up late and with cold
-/// caches, and gaps of 1 ms then spread three times as much (standard deviation 154 us against 47
-/// us for a peer that spins).
+/// caches. With sleeps, gaps of 1 ms spread three times as much (standard deviation 154 us, against
+/// 47 us with spinning).
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
-/// Sleeps until `margin` before `until`, at most `longest`; the caller spins the rest.
+/// Sleeps until `margin` before `until`, at most `longest`; the caller spins for the rest.
 pub(crate) fn rest(watch: &mut Watch, now: Nanos, until: Nanos, longest: Nanos, margin: Nanos) {
     let left = until.saturating_sub(now).saturating_sub(margin).min(longest);
     if left > Nanos::ZERO {

@@ -9,7 +9,7 @@ use squall_profile::Stop;
 use squall_program::Gap;
 
 /// An action on a part of the traffic. Each source applies the actions that it supports and ignores
-/// others.
+/// the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     /// `None`: all traffic.
@@ -42,7 +42,7 @@ pub(crate) enum Action {
 /// The new speed of a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rate {
-    /// A stream, from its next gap.
+    /// A stream's gap, from the next gap on.
     Gap(Gap),
     /// Speed factor of a replay's schedule: numerator and denominator.
     Speed((u64, u64)),

@@ -1,5 +1,5 @@
-//! Software segmentation (GSO): cuts large frames for ports that cannot, as the kernel or a NIC
-//! would, and sends the segments one by one.
+//! Software segmentation (GSO): cuts large frames for ports that cannot do it, as the kernel or a
+//! NIC would, and sends the segments one by one.
 
 use std::io;
 
@@ -14,9 +14,10 @@ pub(crate) struct Cutter {
     inner: Box<dyn TxQueue>,
     slots: Slots,
     lent: Lent,
-    /// Number of segments of the next frame that have left; after an error, of the dropped frame.
+    /// Number of segments of the next frame that have left; after an error, that of the dropped
+    /// frame.
     left: usize,
-    /// The frame before the next was dropped after some of its segments had left.
+    /// The frame before the next one was dropped after some of its segments had left.
     dropped: bool,
     /// An error of the next frame, kept until the frames before it are reported as sent.
     failure: Option<SendError>,
@@ -29,9 +30,9 @@ impl Cutter {
         Self { inner, slots, lent: Lent::default(), left: 0, dropped: false, failure: None }
     }
 
-    /// Sends the next frame as far as the port has room. Returns whether all of it left. When the
-    /// port refuses a segment, the segments after it are dropped too, so that one number counts the
-    /// segments that left.
+    /// Sends the segments of the next frame while the port has room. Returns whether all of them
+    /// left. If the port refuses a segment, the later ones are dropped too, so the count of
+    /// segments alone says which ones left.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.lent.range(1).start);
         let segments = segments(octets, meta.cut);
@@ -112,8 +113,8 @@ fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
         .then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// Number of segments of the next (or dropped) frame that have left although the frame as a whole
-/// has not, and their octets with FCS.
+/// Segments of the next (or dropped) frame that have left although the frame as a whole has not:
+/// their number, and their octets with FCS.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);
@@ -126,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    /// Injected errors by frame number: the queue is full before it, refuses it (each once), or
-    /// loses its link.
+    /// A queue with injected errors, by frame number: it is full before the frame or refuses it
+    /// (each once), or loses its link.
     #[derive(Default)]
     struct Fake {
         full: Option<usize>,

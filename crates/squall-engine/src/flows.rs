@@ -1,15 +1,15 @@
-//! Flows: a worker runs the sides of a load on its ports.
+//! Flows: a worker runs one or both sides of a load on its ports.
 //!
 //! A turn takes all received frames, runs the timers, begins due flows, and writes frames directly
 //! into the port's slots. Receiving comes first, because open flows must end before more begin: an
-//! excessive load then costs arrivals (counted as late), and no throughput.
+//! excessive load then delays arrivals (counted as late), but does not reduce throughput.
 
 use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    Came, FrameOutput, FrameOwner, Load, LoadError, Near, OpenFlow, Role, Side, SideSettings,
-    Statistics, Wrap,
+    FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
+    SideSettings, Statistics, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
@@ -32,7 +32,7 @@ pub struct FlowStats {
     pub statistics: Statistics,
 }
 
-/// The port whose side is invalid, and why.
+/// The first port whose side is invalid, and why.
 pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     for side in &flows.sides {
         let settings = SideSettings { role: side.role, flows: 1, ..SideSettings::default() };
@@ -41,7 +41,7 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     Ok(())
 }
 
-/// The packets that a side of the plan takes, for this load.
+/// The packets that a side of the plan takes under this load.
 pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
     let addresses_of = |(number, template): (usize, &squall_flows::Template)| {
@@ -56,7 +56,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
             .flat_map(|pool| &pool.ranges)
             .map(|range| range.first()..=range.last())
     };
-    // Packets of a tunnel are addressed to its local end.
+    // Tunneled packets are addressed to the tunnel's local end.
     let ends = side.network.wraps.iter().filter_map(|wrap| match *wrap {
         Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => {
             Some(local..=local)
@@ -80,14 +80,15 @@ pub(crate) struct Player {
     /// Whether any worker of the run begins flows.
     has_clients: bool,
     stopped: bool,
-    /// The end of the run at the last turn.
+    /// The end of the run, as of the last turn.
     end: Picos,
     pace: Pace,
-    /// How long servers may act after all clients have ended; until when; and whether they do.
+    /// How long servers may act after all clients have ended; the resulting deadline; and whether
+    /// servers are still acting.
     drain: Nanos,
     servers_until: Option<Nanos>,
     servers_act: bool,
-    /// Templates that others wait for and that have not ended.
+    /// Templates that others wait for and that have not ended yet.
     awaited: Vec<usize>,
 }
 
@@ -97,14 +98,14 @@ struct Pace {
     since: Nanos,
     wakes: u32,
     often: bool,
-    /// Whether anything moved since the last rest.
+    /// Whether anything moved since the last sleep.
     moved: bool,
 }
 
 impl Pace {
-    /// Whether a worker with `flows` open flows should let frames gather before the next wake-up:
+    /// Whether a worker with `flows` open flows should wait for several frames before it wakes up:
     /// interrupt moderation, because a wake-up costs as much as several frames. With few flows,
-    /// each would only wait for the other's answer; with little traffic, no second frame comes in
+    /// each would only wait for the other's answer; with little traffic, no second frame arrives in
     /// time.
     fn gathers(&mut self, now: Nanos, flows: impl FnOnce() -> usize) -> bool {
         if !std::mem::take(&mut self.moved) {
@@ -119,17 +120,17 @@ impl Pace {
     }
 }
 
-/// Wake-ups are counted over this time; `OFTEN` in it are one per 100 us, from which on gathering
+/// Wake-ups are counted over this time. `OFTEN` of them are one per 100 us, above which gathering
 /// costs less than waking for each frame (docs/adr/0031).
 const PACE: Nanos = Nanos(2_000_000);
 const OFTEN: u32 = 20;
-/// Open flows from which on several have frames within one wait (docs/adr/0031). With fewer, each
-/// would only wait for the other's answer.
+/// Number of open flows above which several have frames within one wait (docs/adr/0031). With
+/// fewer, each would only wait for the other's answer.
 const MANY: usize = 32;
 struct PlayerPort {
     port: usize,
     side: Side,
-    /// The lag of the port's traffic time in this turn, and the traffic time.
+    /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
     /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
@@ -137,18 +138,18 @@ struct PlayerPort {
     stamped: bool,
     polled: [Nanos; 2],
     clients: bool,
-    /// Set where other workers share the port's flows, so that a worker may receive frames that
+    /// Present if other workers share the port's flows: this worker may then receive frames that
     /// belong to another.
     relay: Option<Relay>,
     out: Out,
     /// On virtual time: the current time.
     virtual_now: Option<Nanos>,
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
-    held: VecDeque<(Nanos, Came, Vec<u8>)>,
+    held: VecDeque<(Nanos, ReceiveOffloads, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     /// Lookups for the current batch, kept to reuse the memory.
-    near: Vec<Near>,
-    /// Whether a frame arrived since the last turn.
+    near: Vec<FlowHint>,
+    /// Whether a frame has arrived since the last turn.
     came: bool,
 }
 
@@ -156,10 +157,10 @@ struct Out {
     member: Member,
     limit: usize,
     longest: usize,
-    /// On virtual time, until the end of the run.
+    /// On virtual time, until the run ends.
     wire: Option<Wire>,
-    /// Frames in lent slots: length, cut, and due instant in ticks of 2^16 ns. Those before `done`
-    /// are sent.
+    /// Frames in lent slots: length, cut, and due time in ticks of 2^16 ns. Those before `done` are
+    /// sent.
     hand: [(u32, Cut, u32); BATCH],
     filled: usize,
     done: usize,
@@ -167,25 +168,24 @@ struct Out {
     counters: PortTx,
     /// Received frames without a receive time stamp.
     uncertain: u64,
-    /// When the earliest frame that the side owed at the start of the turn was due; picoseconds,
+    /// Due time of the earliest frame that the side owed at the start of the turn; picoseconds,
     /// without lag.
     owed: Option<u64>,
 }
 
-/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so
-/// that a program that sends until a deadline would never end. Frames therefore take time as on a
-/// NIC: its queue holds frames that the wire has not taken, and a full queue leaves the port no
-/// room. A frame leaves when it is handed over, so that the wire delays nothing as long as the
-/// queue has room.
+/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so a
+/// program that sends until a deadline would never end. Frames therefore take time as on a NIC: its
+/// queue holds frames that the wire has not taken, and the port is full while the queue is. A frame
+/// counts as departed when it enters the queue, so the wire adds no delay while the queue has room.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     bits_per_second: u64,
-    /// When the wire has taken all frames so far.
+    /// When the wire will have taken all frames so far.
     free: Picos,
 }
 
-/// Length of the queue, as time of the wire: 1 ms, like a NIC's ring (docs/adr/0051). At 10 Gb/s,
-/// some 800 frames of 1500 octets.
+/// Length of the queue in wire time: 1 ms, like a NIC's ring (docs/adr/0051). At 10 Gb/s, some 800
+/// frames of 1500 octets.
 const QUEUE: Picos = Picos(1_000_000_000);
 
 impl Wire {
@@ -197,13 +197,13 @@ impl Wire {
         self.free.0 < Picos::from(now).0.saturating_add(QUEUE.0)
     }
 
-    /// When a sixteenth of a full queue is free: filling it frame by frame would cost a turn per
-    /// frame.
+    /// When a sixteenth of the full queue will be free: filling it frame by frame would cost a turn
+    /// per frame.
     fn room_at(&self) -> Nanos {
         Nanos(self.free.0.saturating_sub(QUEUE.0 / 16 * 15).div_ceil(1000))
     }
 
-    /// Adds `frames` frames of `octets` octets with FCS.
+    /// Adds `frames` frames with a total of `octets` octets with FCS.
     fn take(&mut self, now: Nanos, frames: u64, octets: u64) {
         let bits = 8 * u128::from(octets + frames * u64::from(L1_OVERHEAD));
         let time = bits * u128::from(Picos::SECOND.0) / u128::from(self.bits_per_second);
@@ -216,8 +216,8 @@ impl Wire {
 const HANDED_AT_ONCE: usize = 16;
 /// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
 const BEGIN: usize = 32;
-/// A frame whose time stamp is further ahead than this is held until its time. Clocks of two
-/// threads differ by less.
+/// A frame whose time stamp is further in the future than this is held until then. Clock readings
+/// of two threads differ by less.
 const LATER: Nanos = Nanos(100_000);
 /// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
 /// with others. Linux's default is 50 us.
@@ -343,8 +343,8 @@ impl Player {
         if self.clock == Clock::Virtual { self.virtual_now } else { watch.now() }
     }
 
-    /// Whether no flow may begin any more. A port that lags gets that much time after `end`,
-    /// because its flows were due before it.
+    /// Whether no further flow may begin. A port that lags may begin flows for that much time after
+    /// `end`, because they were due before it.
     fn is_over(&self, now: Nanos, end: Picos) -> bool {
         let lag = self.ports.iter().map(|port| port.lag).max().unwrap_or_default();
         let late = Picos::from(lag).0.min(OVERTIME);
@@ -352,7 +352,7 @@ impl Player {
     }
 
     /// Servers may send of their own accord after their clients have ended, as with voice. They get
-    /// the drain time for it, from the end of the clients or the stop.
+    /// the drain time for it, counted from the end of the clients or from the stop.
     fn check_servers(&mut self, watch: &mut Watch) {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
@@ -372,8 +372,8 @@ impl Player {
         let now = self.now(watch);
         self.servers_until.get_or_insert(now + self.drain);
         self.stopped = true;
-        // Servers alone stop at once, because their clients are on another node and might never
-        // end.
+        // A side with only servers stops at once, because their clients are on another node and
+        // might never end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
             port.side.stop(port.traffic(now));
         }
@@ -384,7 +384,7 @@ impl Player {
         let real = |port: &PlayerPort, due: Nanos| match outlets {
             Some(outlets) if self.clock != Clock::Virtual && port.lag > Nanos::ZERO => {
                 let due = self.clock.since_start(due).0;
-                // Rounded up, because an instant rounded down would be requested again and again.
+                // Rounded up: a time rounded down would be requested again and again.
                 self.clock.instant(Picos(outlets.of(port.out.member).real(due) + 999))
             }
             _ => due,
@@ -414,16 +414,16 @@ impl Player {
 /// Open TCP flows of the load.
 #[derive(Clone, Debug, Default)]
 struct OpenFlows {
-    /// The largest number of records of any side.
+    /// The largest number of records on any side.
     pub(crate) records: u32,
     /// Each flow with its port.
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Records per answer. It takes some 100 us, in which the worker does not receive.
+/// Most records per answer. An answer takes some 100 us, in which the worker does not receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
-/// The open TCP flows, each with its port. Stops after the part in which `most` is reached.
+/// The open TCP flows, each with its port. Stops after the answer in which `most` is reached.
 ///
 /// Asks in parts, as [`Running::received_flows`]: flows that begin or end meanwhile may be missing.
 pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
@@ -455,11 +455,11 @@ impl Source for Player {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
             self.pace.moved |= std::mem::take(&mut port.came);
-            // Flows that became due since the turn began wait for the next turn, because its owed
-            // instants do not include them.
+            // Flows that became due since the turn began wait for the next turn, because the
+            // overdue times of this one do not include them.
             let traffic = port.traffic(now).min(port.horizon);
             port.side.advance(traffic);
-            // Frames in slots go first.
+            // Frames in slots are sent first.
             let begun = match port.out.has_room() && port.out.wire_has_room(now) {
                 true => port.side.begin(traffic, BEGIN),
                 false => 0,
@@ -492,7 +492,7 @@ impl Source for Player {
             let traffic = outlets.of(port.out.member).traffic(at);
             port.lag = Picos(at - traffic.min(at)).as_nanos();
             port.horizon = port.traffic(now) + SLIP;
-            port.side.keep_lag(port.lag);
+            port.side.set_lag(port.lag);
         }
     }
 
@@ -500,11 +500,11 @@ impl Source for Player {
         self.next(Some(outlets), end).map(|next| self.clock.since_start(next))
     }
 
-    /// Nothing is left to begin; for servers alone: they were stopped.
+    /// Nothing is left to begin; servers without clients end when they are stopped.
     fn is_done(&self) -> bool {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         match self.has_clients {
-            // Servers run as long as clients exist on any worker.
+            // Servers run as long as any worker has clients.
             true => !self.servers_act && self.ports.iter().filter(|port| port.clients).all(over),
             false => self.ports.iter().all(over),
         }
@@ -583,7 +583,7 @@ impl Source for Player {
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
         // The end of the run takes no virtual time.
         self.ports.iter_mut().for_each(|port| port.out.wire = None);
-        // Without an end, because aborts must leave although the end of the run has passed.
+        // The end is lifted, because aborts must leave although it has passed.
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
         self.turn(turn);
         turn.budget.end = end;
@@ -630,22 +630,22 @@ impl Sink for PlayerPort {
         let now = self.virtual_now.unwrap_or(frames.now);
         let (batch, claims) = frames.claims();
         self.near.clear();
-        self.near.resize(batch.frames.len().min(BATCH), Near::default());
+        self.near.resize(batch.frames.len().min(BATCH), FlowHint::default());
         let mut near = std::mem::take(&mut self.near);
-        // For the whole batch first, so that the cache misses of its flows overlap.
-        self.side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
+        // For the whole batch first: the cache misses of its flows overlap.
+        self.side.prefetch(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
         }
         // A batch may be longer than the lookups.
-        let all = near.iter().copied().chain(std::iter::repeat(Near::default()));
+        let all = near.iter().copied().chain(std::iter::repeat(FlowHint::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.
             if frame.outgoing || *claim {
                 continue;
             }
             self.came = true;
-            let came = Came { cut: frame.cut, partial: frame.partial };
+            let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
             *claim = self.take_one(now, octets, (came, frame.time), near);
         }
         self.near = near;
@@ -656,7 +656,7 @@ impl Sink for PlayerPort {
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
         while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
-            self.receive(now, &octets, (came, time), Near::default());
+            self.receive(now, &octets, (came, time), FlowHint::default());
             self.spare.push(octets);
             any = true;
         }
@@ -664,10 +664,10 @@ impl Sink for PlayerPort {
             let Some(strays) = self.relay.as_mut().and_then(Relay::take) else { break };
             for (octets, stray) in strays.iter() {
                 match stray.is_copy {
-                    true => self.side.overhear(octets),
+                    true => self.side.learn_neighbor(octets),
                     false => {
                         let of = (stray.came, stray.time);
-                        self.take_one(now, octets, of, Near::default());
+                        self.take_one(now, octets, of, FlowHint::default());
                     }
                 }
             }
@@ -677,8 +677,8 @@ impl Sink for PlayerPort {
         any
     }
 
-    fn is_pressed(&self) -> bool {
-        self.side.is_pressed()
+    fn is_ack_overdue(&self) -> bool {
+        self.side.is_ack_overdue()
     }
 }
 
@@ -694,8 +694,8 @@ impl PlayerPort {
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (came, time): (Came, Nanos),
-        near: Near,
+        (came, time): (ReceiveOffloads, Nanos),
+        near: FlowHint,
     ) -> bool {
         if self.virtual_now.is_none() {
             self.side.arrived(if self.stamped { time.min(now) } else { self.polled[1] });
@@ -704,14 +704,15 @@ impl PlayerPort {
         self.side.receive(self.traffic(now), octets, came, near)
     }
 
-    /// Takes a frame, or holds it until its arrival time. Returns whether it was for the side.
+    /// Takes a frame, or holds it until its arrival time. Returns whether it was addressed to the
+    /// side.
     #[inline]
     fn take_one(
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (came, time): (Came, Nanos),
-        near: Near,
+        (came, time): (ReceiveOffloads, Nanos),
+        near: FlowHint,
     ) -> bool {
         if time <= now + LATER && self.held.is_empty() {
             return self.receive(now, octets, (came, time), near);
@@ -726,7 +727,7 @@ impl PlayerPort {
         true
     }
 
-    /// Hands frames of other workers' flows over and claims them.
+    /// Relays frames of other workers' flows to them, and claims these frames.
     fn hand_over(&mut self, batch: &RxBatch<'_>, claims: &mut [bool]) {
         let Some(relay) = &mut self.relay else { return };
         for ((octets, frame), claim) in batch.iter().zip(claims) {
@@ -748,7 +749,7 @@ impl PlayerPort {
 }
 
 impl Out {
-    /// Whether no frame waits for the port.
+    /// Whether no frame waits for room in the port.
     #[inline]
     fn has_room(&self) -> bool {
         self.done == self.filled && self.counters.error.is_none()
@@ -759,7 +760,7 @@ impl Out {
         self.wire.is_none_or(|wire| wire.has_room(now))
     }
 
-    /// Whether frames wait for the port.
+    /// Whether frames wait for room in the port.
     fn is_full(&self) -> bool {
         self.done < self.filled && self.counters.error.is_none()
     }
@@ -843,7 +844,7 @@ impl Out {
     fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
         let outlet = turn.outlets.of_mut(self.member);
         let before = (self.counters.packets, self.counters.octets);
-        // A new reading, because the thread may have been preempted since the turn began.
+        // A new clock reading, because the thread may have been preempted since the turn began.
         let at = turn.watch.now();
         let mut longest = 0;
         let audited = turn.clock != Clock::Virtual;
@@ -908,25 +909,25 @@ impl Out {
     }
 }
 
-/// Slots that a side fills.
+/// Slots for a side to fill.
 struct Room<'a> {
     batch: TxBatch<'a>,
     hand: &'a mut [(u32, Cut, u32); BATCH],
     filled: usize,
     now: Nanos,
-    /// When the next frames were due, in ticks of real time.
+    /// Due time of the next frames, in ticks of real time.
     due: u32,
     longest: usize,
 }
 
 /// A tick of the flows' stack is 2^16 ns.
 const TICK_BITS: u32 = 16;
-/// Timers and arrivals may be later than the start of the turn by this much, because the turn takes
-/// time.
+/// Timers and arrivals may be later than the start of the turn by this time, because the turn
+/// itself takes time.
 const SLIP: Nanos = Nanos(100_000);
 
-/// The instant since the start of the run, near `now` and not later, whose tick number has `tick`
-/// as its lower half.
+/// The latest time since the start of the run that is not after `now` and whose tick number has
+/// `tick` as its lower half.
 #[inline]
 fn due_of(clock: Clock, now: Nanos, tick: u32) -> u64 {
     let this = now.0 >> TICK_BITS;
@@ -951,7 +952,7 @@ impl FrameOutput for Room<'_> {
         self.hand[at] = (len as u32, cut, self.due);
         self.batch.frame(at, len, self.now);
         let meta = &mut self.batch.meta[at];
-        // A reused slot has the metadata of its last frame.
+        // A reused slot has the metadata of its previous frame.
         (meta.owner, meta.mark, meta.cut) = (0, 0, cut);
         let start = at * self.batch.stride;
         Some(&mut self.batch.base[start..][..len])

@@ -2,8 +2,8 @@
 //! their counters.
 //!
 //! The worker only supervises: it notices the end, applies commands, and reads the counters from
-//! memory that it shares with the program, because leaving the call into the kernel would cost some
-//! 25 ms (docs/adr/0012).
+//! memory that it shares with the program. Leaving the call into the kernel to read them would cost
+//! some 25 ms (docs/adr/0012).
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use squall_profile::{Late, Stop};
 use squall_program::{
     Gap,
     clock::Allowance,
-    kernel::{self, Layout, Memory, Stream, Unfit},
+    kernel::{self, Layout, Memory, Stream, UnsupportedStream},
     pace::{Excess, Pacing, allowed, window},
 };
 use squall_stats::Histogram;
@@ -36,24 +36,24 @@ use crate::{
     transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
 };
 
-/// Frames per hand-over without gaps: the kernel's batch in a live-frames run.
+/// Frames per driver call in streams without gaps: the kernel's default batch for live frames.
 const UNPACED_BATCH: u32 = 64;
 /// Up to this rate frames leave one by one; above it, in the smallest batches that keep up, because
-/// each hand-over has a fixed cost.
+/// each call of the driver has a fixed cost.
 const ONE_BY_ONE: f64 = 1e6;
 const MOST_PACED_BATCH: f64 = 16.0;
 
-/// Limit on waiting for a program to notice that it is held. A call to the kernel that is just
-/// beginning or ending takes some 30 ms.
+/// Limit on waiting for a program to notice that it is held. A system call that is just beginning
+/// or ending takes some 30 ms.
 const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
     port: usize,
     layout: Layout,
     remote: Arc<dyn Remote>,
-    /// By index in the program: number in the plan, the stream, and this worker's share.
+    /// By index in the program: number in the plan, stream, and this worker's share.
     streams: Vec<(u32, PlanStream, (u64, u64))>,
-    /// Until the thread takes it.
+    /// Present until the thread takes it.
     generator: Option<Box<dyn Generator>>,
     thread: Option<JoinHandle<Result<(), String>>>,
     begun: Option<Instant>,
@@ -71,22 +71,22 @@ pub(crate) struct Driver {
     pub done: bool,
 }
 
-/// The state of the streams while the link is down: they are held, and continue from the same frame
-/// when it is up.
+/// The streams while the link is down: they are held, and continue with the same frame when it is
+/// up.
 struct Down {
     link: Option<Arc<Link>>,
     since: Option<Picos>,
-    /// By stream: whether it is held because of the link.
+    /// Per stream: whether it is held because of the link.
     held: Vec<bool>,
-    /// By how much its schedule was moved, in picoseconds.
+    /// By how much each stream's schedule was moved, in picoseconds.
     moved: Vec<u64>,
     /// Frames that were due and not sent.
     frames: Vec<u64>,
-    /// Frames generated before the loss of the link was noticed, which the kernel refused; and all
-    /// refused frames at the last check.
+    /// Frames that the kernel refused before the loss of the link was noticed; and all refused
+    /// frames at the last check.
     refused: Vec<u64>,
     seen: Vec<u64>,
-    /// Number of link changes for which an error of the kernel was cleared.
+    /// Number of link changes as of the last kernel error that was cleared because of one.
     pardoned: usize,
 }
 
@@ -173,7 +173,7 @@ impl Driver {
         }))
     }
 
-    /// Starts the thread, which enters the program, which waits for the first instant.
+    /// Starts the thread. It enters the program, which waits until the first frame is due.
     pub fn begin(mut self, clock: Clock, stop: &Stop) -> Self {
         let Clock::Real(start) = clock else {
             self.fail("frames made inside the kernel need real time: try --clock real".into());
@@ -211,7 +211,7 @@ impl Driver {
         self
     }
 
-    /// Whether the program bounds bursts after a stall, as [`crate::transmit`] does; not where
+    /// Whether the program bounds bursts after a stall, as [`crate::transmit`] does; it does not if
     /// frames leave as soon as they can.
     fn is_smooth(&self) -> bool {
         let is_unsmoothed = |(_, s, _): &(u32, PlanStream, (u64, u64))| {
@@ -236,9 +236,9 @@ impl Driver {
         self.done = true;
     }
 
-    /// Supervises the program; `at` is the time since the start.
+    /// Supervises the program at `at` since the start.
     pub fn turn(&mut self, at: Picos) {
-        self.remote.attend();
+        self.remote.keep_alive();
         if let Some(error) = self.trouble() {
             self.fail(error);
             return self.settle(at.min(self.end));
@@ -256,8 +256,8 @@ impl Driver {
         }
     }
 
-    /// Holds the streams while the link is down, so that frames due meanwhile do not leave, not
-    /// even as a burst later.
+    /// Holds the streams while the link is down: frames due meanwhile must not leave, not even in a
+    /// burst later.
     fn follow_link(&mut self, at: Picos) {
         let refused = |layout: &Layout, m: &dyn Memory, i: usize| {
             let accounts = layout.accounts(m, i);
@@ -288,7 +288,7 @@ impl Driver {
                 let m = Shared(&*self.remote);
                 for i in 0..self.streams.len() {
                     if std::mem::take(&mut self.down.held[i]) {
-                        // Frames of a stream that ends by a count leave later instead.
+                        // A stream that ends by a count sends these frames later instead.
                         if self.streams[i].1.pattern.total().is_none() {
                             self.down.frames[i] += self.due_before(i, at, 0);
                         }
@@ -304,8 +304,8 @@ impl Driver {
         }
     }
 
-    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than the
-    /// current one.
+    /// Frames of stream `i` that are due before `until` if its schedule is moved forward by
+    /// `earlier`.
     fn due_before(&self, i: usize, until: Picos, earlier: u64) -> u64 {
         let m = Shared(&*self.remote);
         let (_, s, _) = &self.streams[i];
@@ -321,8 +321,7 @@ impl Driver {
         )
     }
 
-    /// Whether sending is over. Frames that were due before the returned instant are
-    /// late.
+    /// Whether sending is over. Frames that were due before the returned time are late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
         let next = self.layout.next_due(&m);
@@ -331,8 +330,7 @@ impl Driver {
         self.overdue = at.0 >= self.end.0.saturating_add(OVERTIME);
         let time_is_up = at >= self.end && next.is_none_or(|due| due >= self.end);
         let spent = self.layout.is_spent(&m);
-        // After the last frame of a run that ends by a count nothing is due, and so nothing is
-        // late.
+        // After the last frame of a run that ends by a count no frame is due, so none is late.
         let until = if spent && at < self.end { Picos(0) } else { at.min(self.end) };
         (spent || time_is_up || self.overdue || (next.is_none() && !held)).then_some(until)
     }
@@ -361,7 +359,7 @@ impl Driver {
             if changes == self.down.pardoned || self.down.state() == LinkState::Lost {
                 return fatal;
             }
-            // The error may date from when the link was down. If its cause persists, the kernel
+            // The error may date from when the link was down. If the cause persists, the kernel
             // reports it again.
             self.down.pardoned = changes;
             self.layout.forget_errors(&m);
@@ -389,8 +387,8 @@ impl Driver {
             }
             let late = if held { 0 } else { self.due_before(i, until, 0) };
             if self.down.moved[i] > 0 || held {
-                // The schedule lost the time by which it moved; frames due in that time at its end
-                // are missing. A run that ends by a count misses none.
+                // Moving the schedule cut that much time off its end, and the frames due in it are
+                // missing. A run that ends by a count misses none.
                 let missing =
                     if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
                 self.down.frames[i] = missing.saturating_sub(late);
@@ -409,7 +407,7 @@ impl Driver {
         self.hold();
         self.ending.store(true, Ordering::Release);
         self.done = true;
-        // Usually enough; `close` waits without limit.
+        // Usually enough; otherwise `close` waits without limit.
         for _ in 0..5 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 break;
@@ -419,7 +417,7 @@ impl Driver {
         }
     }
 
-    /// `number`: the stream; `None`: all.
+    /// `number`: the stream, or `None` for all.
     pub fn apply(&mut self, number: Option<u32>, action: &Action, at: Picos) {
         if self.done {
             return;
@@ -457,14 +455,14 @@ impl Driver {
             Action::Replace(Content::Nothing) => {
                 self.change(|layout, m| which.iter().for_each(|&i| layout.remove(m, i)));
             }
-            // The supervisor has refused new streams, limits, and streams that wait. Frames with
-            // time stamps are not generated here where nodes share a clock, because the program
-            // cannot change it.
+            // The supervisor has refused new streams, limits, and streams that wait. If nodes share
+            // a clock, it has also refused to generate time-stamped frames here, because the
+            // program cannot change its clock.
             _ => {}
         }
     }
 
-    /// Changes several words while the program rests, for the time of a few frames.
+    /// Changes several words while the program rests, which takes the time of a few frames.
     fn change(&mut self, f: impl FnOnce(&Layout, &dyn Memory)) {
         self.hold();
         let m = Shared(&*self.remote);
@@ -472,7 +470,7 @@ impl Driver {
         self.layout.let_go(&m);
     }
 
-    /// Waits until the program has noticed that it must rest, or does not run.
+    /// Waits until the program has noticed that it must rest, or is not running.
     fn hold(&mut self) {
         self.tickets += 1;
         let m = Shared(&*self.remote);
@@ -507,7 +505,7 @@ impl Driver {
         }
     }
 
-    /// While the thread runs. It never sleeps: it waits inside the kernel for due frames.
+    /// Reported while the thread runs. It never sleeps: it waits inside the kernel for due frames.
     pub fn busy(&self) -> Option<Busy> {
         let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
         let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -529,7 +527,7 @@ impl Driver {
         };
         sum.last = self.layout.last_left(&m);
         sum.pacing = self.pacing(&m);
-        // The thread never sleeps, so that any time without CPU is a stall.
+        // The thread never sleeps, so any time without CPU is a stall.
         let missing = self
             .wall_time
             .load(Ordering::Acquire)
@@ -553,8 +551,8 @@ impl Driver {
         )
     }
 
-    /// The program does not audit windows. Surplus is bounded by its own allowance and by the
-    /// largest delay of a frame.
+    /// The program does not audit windows. Its own allowance and the largest delay of a frame bound
+    /// the surplus.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();
@@ -570,7 +568,7 @@ impl Driver {
         let m = Shared(&*self.remote);
         let one = |(i, (number, ..)): (usize, &(u32, PlanStream, (u64, u64)))| {
             let a = self.layout.accounts(&m, i);
-            // A frame that left too late for the link may be in either counter; only the sum
+            // A frame that left too late for the link may be in either counter; only their sum
             // matters.
             let unlinked = self.down.refused[i];
             let (dropped, rest) =
@@ -641,7 +639,7 @@ pub(crate) fn one_kind(plan: &Plan, port: usize, address: &str) -> io::Result<()
 /// A worker's streams on a port, with their shares.
 type Shares = Vec<(u32, PlanStream, (u64, u64))>;
 
-/// The program for a worker's streams on a port; `None`: the worker has none there.
+/// The program for a worker's streams on a port; `None` if the worker has no streams there.
 fn image(
     plan: &Plan,
     index: usize,
@@ -655,20 +653,22 @@ fn image(
     if streams.is_empty() {
         return Ok(None);
     }
-    let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
+    let unfit = |e: UnsupportedStream| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"))
+    };
     streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
     let awaited = |(number, ..): &&(u32, PlanStream, (u64, u64))| {
         is_awaited(plan, Part::Stream(*number as usize))
     };
     if let Some((_, stream, _)) = streams.iter().find(awaited) {
         let why = "a stream whose end another source waits for (after)";
-        return Err(unfit(Unfit::new(&stream.name, why)));
+        return Err(unfit(UnsupportedStream::new(&stream.name, why)));
     }
     let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
     if counted && plan.workers[index].tx.len() > 1 {
         let why =
             "a run over several ports that ends after a number of frames or octets".to_owned();
-        return Err(unfit(Unfit { stream: None, why }));
+        return Err(unfit(UnsupportedStream { stream: None, why }));
     }
     let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
     let compiled: Vec<Stream<'_>> = streams
@@ -690,19 +690,22 @@ fn image(
 }
 
 /// Refuses stream options that the program does not know.
-fn fits(s: &PlanStream) -> Result<(), Unfit> {
+fn fits(s: &PlanStream) -> Result<(), UnsupportedStream> {
     if s.waits {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             &s.name,
             "a stream that waits for the end of another source (after)",
         ));
     }
     if s.lasts.is_some() {
-        return Err(Unfit::new(&s.name, "a stream with a duration: try mode = { burst = ... }"));
+        return Err(UnsupportedStream::new(
+            &s.name,
+            "a stream with a duration: try mode = { burst = ... }",
+        ));
     }
     match s.late {
         Late::Smooth | Late::CatchUp => Ok(()),
-        _ => Err(Unfit::new(
+        _ => Err(UnsupportedStream::new(
             &s.name,
             "a stream whose late frames are dropped or stretch the schedule",
         )),

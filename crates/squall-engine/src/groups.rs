@@ -8,7 +8,8 @@ const NONE: u8 = u8::MAX;
 /// The slots of each stream.
 #[derive(Debug)]
 pub struct Groups {
-    /// By the first slot of a run: its slots, and the first slot of the group's next run.
+    /// Indexed by the first slot of a run: its number of slots, and the first slot of the group's
+    /// next run.
     runs: [(u8, u8); BATCH],
     /// (stream, first slot, first slot of the last run, slots)
     groups: Vec<(u32, u8, u8, u8)>,
@@ -17,7 +18,8 @@ pub struct Groups {
 /// The group of a stream in the current batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
-    /// Batch number times 256, plus the group. One word, because each frame reads it: see `Sender`.
+    /// Batch number times 256, plus the group. One word, because it is read for every frame: see
+    /// `Sender`.
     batch_and_group: u64,
 }
 

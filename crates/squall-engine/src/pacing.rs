@@ -1,5 +1,5 @@
-//! A port's traffic clock and its audit: one of each, shared by all sources and workers of the
-//! port.
+//! A port's traffic clock and its audit: one of each per port, shared by all its sources and
+//! workers.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ pub struct PortPacing {
     pub worst: Option<Surplus>,
     /// The sum of all lag ever added to the traffic clock.
     pub moved: Nanos,
-    /// From this time on, the lag could not be regained in time, and frames left at up to twice the
+    /// From this time on the lag could not be recovered in time, and frames left at up to twice the
     /// rate.
     pub catching_up_since: Option<Picos>,
-    /// Frames that answered received ones without a receive time stamp.
+    /// Frames in answer to received frames without a receive time stamp.
     pub uncertain: u64,
 }
 
@@ -49,10 +49,10 @@ impl PortPace {
         traffic
     }
 
-    /// Checks frames that left at `at`, when the clock lagged by `lag` and the first of them was
-    /// due at `due`: lateness above the allowance becomes lag before more frames may follow. A
-    /// sender that was stopped between its decision and the departure sends late, and must not add
-    /// as much again at once.
+    /// Checks frames that left at `at`; the clock lagged by `lag`, and the first frame was due at
+    /// `due`. Lateness above the allowance becomes lag before more frames may follow. A sender that
+    /// was stopped between its decision and the departure sends late, and must not add as much
+    /// again at once.
     #[inline]
     pub fn left(&self, at: u64, lag: u64, due: u64, allowance: Allowance) {
         let late = at.saturating_sub(lag).saturating_sub(due);
@@ -61,7 +61,7 @@ impl PortPace {
         }
     }
 
-    /// The state at `now`; `over`: nothing more is sent.
+    /// The state at `now`; `over`: sending has ended.
     pub fn so_far(&self, clock: Clock, now: Nanos, over: bool) -> PortPacing {
         if clock == Clock::Virtual {
             return PortPacing::default();
@@ -83,8 +83,8 @@ mod tests {
 
     const MS: u64 = 1_000_000_000;
 
-    /// A sender of 100 frames a millisecond checks its schedule every 50 us. At times it is stopped
-    /// for 8 ms, decides to send the allowance at once, and is stopped again before it sends.
+    /// A sender of 100 frames/ms checks its schedule every 50 us. At times it is stopped for 8 ms,
+    /// decides to send the allowance at once, and is stopped again before it sends.
     #[test]
     fn a_stop_between_deciding_and_sending_adds_no_more_at_once() {
         for again in [0, 2 * MS, 8 * MS] {

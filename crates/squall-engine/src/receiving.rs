@@ -1,4 +1,4 @@
-//! A receiving queue: its frames and their counters.
+//! A receive queue: its frames and their counters.
 
 use std::ops::Range;
 
@@ -11,24 +11,24 @@ use crate::{
     source::Source,
 };
 
-/// Counters and measurements of one receiving queue.
+/// Counters and measurements of one receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
-    /// Frames that reached the queue, a GSO frame as one, if the port counts them
+    /// Frames that reached the queue (a GSO frame counts once), if the port counts them
     /// ([`RxQueue::received`]): `given`, `drops`, and frames still in the queue.
     pub received: Option<u64>,
     /// Frames taken from the queue.
     pub given: u64,
-    /// Frames among `given` that the engine's filter excluded.
+    /// Frames in `given` that the engine's filter excluded.
     pub filtered: u64,
     /// Frames lost between the interface and the worker, by cause.
     pub drops: Vec<(&'static str, u64)>,
     pub error: Option<String>,
 }
 
-/// Counters of one receiving queue.
+/// Counters of one receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueCounters {
     pub port: usize,
@@ -39,11 +39,11 @@ pub struct QueueCounters {
     pub unsigned: u64,
     /// Frames with signatures of other runs.
     pub foreign: u64,
-    /// By number.
+    /// By stream number.
     pub streams: Vec<(u16, StreamCounters)>,
     /// Counters by tracked value.
     pub tracked: Vec<(Key, StreamCounters)>,
-    /// Frames with a tracked value for which the table had no room.
+    /// Frames whose tracked value did not fit the table.
     pub beyond: u64,
 }
 
@@ -65,32 +65,33 @@ impl QueueCounters {
     }
 }
 
-/// A part of the flows that one receiving queue distinguished.
+/// Some of the flows that one receive queue distinguished.
 pub(crate) struct QueueFlows {
     pub port: usize,
     /// Number of flows of this queue so far.
     pub total: usize,
-    /// When the queue's first frame arrived; `None`: none has.
+    /// Arrival of the queue's first frame; `None` if there was none.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows for which the table had no room.
+    /// Frames and octets of flows that did not fit the table.
     pub rest: (u64, u64),
     pub flows: Vec<FlowCount>,
 }
 
-/// Flows of all receiving queues so far.
+/// Flows of all receive queues so far.
 #[derive(Clone, Debug, Default)]
 pub struct ReceivedFlows {
-    /// Number of flows known to the queues; more than `flows` has if the caller limited them.
+    /// Number of flows known to the queues; greater than the length of `flows` if the caller
+    /// limited them.
     pub total: usize,
-    /// When the first frame on any queue arrived.
+    /// Arrival of the first frame on any queue.
     pub begin: Option<Nanos>,
-    /// Frames and octets of flows for which the table had no room.
+    /// Frames and octets of flows that did not fit the table.
     pub rest: (u64, u64),
-    /// Each flow with its port, once for each queue that saw it.
+    /// Each flow with its port, once for each queue that received it.
     pub flows: Vec<(usize, FlowCount)>,
 }
 
-/// A receiving queue and the sinks of its frames.
+/// A receive queue and the sinks of its frames.
 pub(crate) struct Receiving {
     pub queue: Box<dyn RxQueue>,
     pub port: usize,
@@ -128,7 +129,7 @@ impl Receiving {
                 break;
             }
             any = true;
-            if hosts(sources, self.port).any(|host| host.is_pressed()) {
+            if hosts(sources, self.port).any(|host| host.is_ack_overdue()) {
                 break;
             }
         }
@@ -242,10 +243,10 @@ impl Inflow {
     }
 }
 
-/// Most batches per turn, where sources answer frames: sources need their turns in between, or
+/// Most batches per turn if sources answer frames: sources need their turns in between, otherwise
 /// answers would be late.
 const MOST_BATCHES: usize = 256;
-/// Frames per second from which on a sleep of some hundred microseconds gathers dozens.
+/// Frames/s above which a sleep of some hundred microseconds gathers dozens.
 const FAST: u64 = 50_000;
 /// Interval of the estimate.
 const INFLOW_EVERY: Nanos = Nanos(10_000_000);

@@ -1,13 +1,13 @@
-//! Hands frames over to the worker that has their flow.
+//! Relays frames to the worker that has their flow.
 //!
 //! Most ports steer frames to the right worker ([`squall_bpf::owner`]). A steering program or an
 //! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with a hash of their own:
-//! those frames are handed over here, in batches. Neighbor discovery (ARP, NDP) goes to all
-//! workers, because each keeps its own neighbor cache.
+//! those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all workers,
+//! because each keeps its own neighbor cache.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use squall_flows::Came;
+use squall_flows::ReceiveOffloads;
 use squall_port::RxFrame;
 use squall_units::Nanos;
 
@@ -19,28 +19,28 @@ const WAITING: usize = 128;
 
 /// One worker's end of the relay.
 pub(crate) struct Relay {
-    /// By the worker's number at the port.
+    /// Indexed by the worker's number at the port.
     others: Vec<Other>,
     here: usize,
-    came: Receiver<Strays>,
+    came: Receiver<UnmatchedCounters>,
 }
 
 struct Other {
-    sender: SyncSender<Strays>,
+    sender: SyncSender<UnmatchedCounters>,
     waker: Waker,
-    gathered: Strays,
+    gathered: UnmatchedCounters,
 }
 
-/// Frames, stored back to back.
+/// Frames for another worker, stored back to back.
 #[derive(Default)]
-pub(crate) struct Strays {
+pub(crate) struct UnmatchedCounters {
     octets: Vec<u8>,
     frames: Vec<Stray>,
 }
 
 pub(crate) struct Stray {
     len: usize,
-    pub came: Came,
+    pub came: ReceiveOffloads,
     pub time: Nanos,
     /// A copy for information only: another worker answers the frame.
     pub is_copy: bool,
@@ -53,7 +53,7 @@ pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
         let other = |(sender, waker): (&SyncSender<_>, &Waker)| Other {
             sender: sender.clone(),
             waker: waker.clone(),
-            gathered: Strays::default(),
+            gathered: UnmatchedCounters::default(),
         };
         Relay { others: senders.iter().zip(wakers).map(other).collect(), here, came }
     };
@@ -61,7 +61,7 @@ pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
 }
 
 impl Relay {
-    /// Adds a frame to the next [`Relay::hand_over`], for one worker.
+    /// Adds a frame for one worker to the next [`Relay::hand_over`].
     pub fn gather(&mut self, worker: u32, octets: &[u8], frame: &RxFrame) {
         self.others[worker as usize].gathered.push(octets, frame, false);
     }
@@ -75,8 +75,8 @@ impl Relay {
         }
     }
 
-    /// Hands over the gathered frames. Returns the number of frames handed to their owner, and the
-    /// number dropped, which includes copies for all workers.
+    /// Sends the gathered frames to the other workers. Returns the number of frames sent to their
+    /// owners, and the number dropped, including copies for all workers.
     pub fn hand_over(&mut self) -> (u64, u64) {
         let (mut handed, mut dropped) = (0, 0);
         for other in self.others.iter_mut().filter(|other| !other.gathered.frames.is_empty()) {
@@ -95,15 +95,15 @@ impl Relay {
     }
 
     /// The next batch from another worker.
-    pub fn take(&mut self) -> Option<Strays> {
+    pub fn take(&mut self) -> Option<UnmatchedCounters> {
         self.came.try_recv().ok()
     }
 }
 
-impl Strays {
+impl UnmatchedCounters {
     fn push(&mut self, octets: &[u8], frame: &RxFrame, is_copy: bool) {
         self.octets.extend_from_slice(octets);
-        let came = Came { cut: frame.cut, partial: frame.partial };
+        let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };
         self.frames.push(Stray { len: octets.len(), came, time: frame.time, is_copy });
     }
 

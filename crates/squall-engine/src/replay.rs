@@ -1,9 +1,8 @@
-//! Replays: a thread reads frames of captures ahead, and the worker sends each on its port when it
-//! is due.
+//! Replays: a thread reads frames from captures ahead of time, and the worker sends each on its
+//! port when it is due.
 //!
-//! One worker serves all ports of a replay, frame by frame in the order of the captures: frame n is
-//! handed to its port before frame n + 1, whichever ports these are, so that order holds across
-//! ports.
+//! One worker serves all ports of a replay, in the order of the captures: frame n is handed to its
+//! port before frame n + 1, even if the ports differ, so the order holds across ports.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +13,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_plan::{Part, PlanReplay, SourceId};
-use squall_port::{BATCH, Fate, SendError};
+use squall_port::{BATCH, SendError, TxOutcome};
 use squall_profile::Late;
 use squall_program::{
     audit::bin,
@@ -34,10 +33,10 @@ use crate::{
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
-/// Chunks read ahead at most: some megabytes.
+/// Most chunks read ahead: a few megabytes.
 const AHEAD: usize = 24;
 
-/// The connection to the reading thread.
+/// Channels to and from the reader thread.
 pub(crate) struct Feed {
     full: Receiver<Result<Chunk, ReplayError>>,
     empty: mpsc::Sender<Chunk>,
@@ -46,7 +45,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Starts to read ahead.
+    /// Starts the reader thread.
     pub fn start(mut source: Reader) -> io::Result<Self> {
         let held = source.is_held();
         let (full, filled) = mpsc::sync_channel(AHEAD);
@@ -54,7 +53,8 @@ impl Feed {
         let read = move || {
             read(&mut source, &full, &emptied);
             drop(full);
-            // Frames sent up to the end are reported as their chunks come back.
+            // The replay observes frames sent until the end of the run in the chunks that come
+            // back.
             emptied.iter().for_each(|chunk| source.observe(&chunk));
             source
         };
@@ -96,10 +96,10 @@ fn read(
     }
 }
 
-/// Maps the replay's schedule to the run's. Both advance evenly, at different speeds.
+/// Maps schedule time to run time, linearly: the ratio is the speed of the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Warp {
-    /// An instant of the schedule, and the matching instant of the run; picoseconds.
+    /// A schedule time and the run time that it maps to, in picoseconds.
     from: u64,
     at: u64,
     /// The schedule advances `num / den` times as fast as the run.
@@ -108,10 +108,10 @@ struct Warp {
 }
 
 impl Warp {
-    /// When a frame due at `due` of the schedule is due in the run.
+    /// Run time at which a frame due at schedule time `due` is due.
     #[inline]
     fn real(self, due: u64) -> u64 {
-        // An instant that did not fit into 64 bits stays out of range at any speed.
+        // A due time that did not fit into 64 bits stays out of range at any speed.
         if due >= Departure::NEVER.0 {
             return u64::MAX;
         }
@@ -123,13 +123,13 @@ impl Warp {
                 let ahead = u128::from(ahead) * u128::from(self.den) / u128::from(self.num);
                 u128::from(self.at) + ahead
             }
-            // A change of speed does not make frames that were already late later.
+            // A change of speed does not increase the lateness of frames that are already late.
             None => self.at.saturating_sub(self.from - due).into(),
         };
         u64::try_from(real).unwrap_or(u64::MAX)
     }
 
-    /// The last instant of the schedule that is due by `real`; `None`: none is.
+    /// The latest schedule time that is due by run time `real`, if there is one.
     #[inline]
     fn last_due(self, real: u64) -> Option<u64> {
         let last = match real.checked_sub(self.at) {
@@ -144,7 +144,7 @@ impl Warp {
         last.map(|last| last.min(Departure::NEVER.0 - 1))
     }
 
-    /// The instant of the schedule at `now`.
+    /// Schedule time at run time `now`.
     fn schedule(self, now: u64) -> u64 {
         let passed = u128::from(now.saturating_sub(self.at));
         let passed = passed * u128::from(self.num) / u128::from(self.den);
@@ -160,13 +160,13 @@ impl Warp {
     }
 }
 
-/// How a replay's schedule advanced in the run, with its pauses and changes of speed.
+/// How schedule time mapped to run time, with pauses and speed changes.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
-    /// The mappings, each with the instant of the schedule from which it applies.
+    /// The mappings, each with the schedule time from which it applies.
     moves: Vec<(u64, Warp)>,
-    /// From this instant of the schedule on nothing left: the replay was paused until the end, or
-    /// never began.
+    /// Nothing left from this schedule time on: the replay was paused until the end, or never
+    /// began.
     held: Option<u64>,
 }
 
@@ -175,7 +175,7 @@ impl Course {
         self.moves.push((from, warp));
     }
 
-    /// When a frame due at `due` of the schedule was due in the run; `None`: never.
+    /// Run time at which a frame due at schedule time `due` was due; `None`: never.
     pub fn instant(&self, due: Picos) -> Option<Picos> {
         let passed = self.moves.iter().rev().find(|(from, _)| *from <= due.0);
         let (_, warp) = passed.filter(|_| self.held.is_none_or(|held| due.0 < held))?;
@@ -183,23 +183,23 @@ impl Course {
     }
 }
 
-/// A port's sending queue.
+/// A port's send queue.
 struct Out {
     member: Member,
     limit: usize,
     ahead: Picos,
-    /// Frames that the port has and whose fates it has not reported; `oldest` is a lower bound of
+    /// Number of frames in flight (the port has not reported their fates), and a lower bound of
     /// their positions.
     under_way: usize,
     oldest: Place,
-    /// Whether the port had no room, even if nothing is due yet.
+    /// Whether the port was full at the last attempt, even if nothing is due yet.
     full: bool,
     blocked: Blocked,
     audit: Audit,
     counters: PortTx,
 }
 
-/// The position of a frame: the chunk's number, and the index in it.
+/// The position of a frame: chunk number, and index in the chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     chunk: u64,
@@ -212,11 +212,11 @@ pub(crate) struct Replayer {
     outs: Vec<Out>,
     clock: Clock,
     feed: Option<Feed>,
-    /// Chunks with frames that are not done, and the number of the first.
+    /// Unfinished chunks, and the number of the first.
     chunks: VecDeque<Chunk>,
     first: u64,
-    /// Frames before `next` were handed over; so may be some after it, if frames were taken back.
-    /// Frames from there to `filled`, in the same chunk, are in slots of port `out`.
+    /// Frames before `next` went to their ports. Some after it may have gone too, if frames were
+    /// taken back. Frames from there to `filled`, in the same chunk, are in slots of port `out`.
     next: Place,
     filled: usize,
     out: usize,
@@ -232,38 +232,39 @@ pub(crate) struct Replayer {
     /// By how much the schedule moved because frames were late.
     stretched: Picos,
     paused: Option<Picos>,
-    /// Whether it waits for the end of another part; and whether another waits for its end, which
-    /// is not yet reported.
+    /// Whether it waits for another part to end; and whether another part waits for its end, which
+    /// it has not reported yet.
     waits: bool,
     awaited: bool,
-    /// The end of its schedule as read so far.
+    /// End of the schedule, as far as it was read.
     schedule_end: Picos,
-    /// Nothing leaves before this time: the pause between two loops without a schedule.
+    /// No frame leaves before this time: the delay between two loops of a replay without a
+    /// schedule.
     rest: Option<Picos>,
-    /// On virtual time: time taken by delays between loops.
+    /// On virtual time: total of the delays between loops.
     lapsed: Picos,
-    /// Whether no chunks follow those in memory.
+    /// Whether the chunks in memory are the last.
     ended: bool,
-    /// Whether nothing more is handed over; frames that a port has may still leave.
+    /// Whether sending is over; frames that a port already has may still leave.
     over: bool,
     overdue: bool,
     error: Option<ReplayError>,
-    /// Set while a port that takes frames ahead has no room, or the next frame is too early even
-    /// for it: there is nothing to do until then.
+    /// Set while a port that takes frames ahead is full, or the next frame is too early even for
+    /// it: the time to try again.
     retry_at: Option<Picos>,
-    /// Since when the reader is late, and for how long in total.
+    /// Since when frames are due that the reader has not delivered, and the total of such times.
     starving_since: Option<Nanos>,
     starved: Nanos,
-    /// The part of the total at the end.
+    /// The part of `starved` at the end of the run.
     dry: Nanos,
     source: Option<Reader>,
     pub done: bool,
 }
 
-/// Rest while a port that takes frames ahead has no room: a fraction of the 100 ms that it holds,
-/// so that it cannot run empty.
+/// Sleep while a port that takes frames ahead is full: a fraction of the 100 ms of frames that it
+/// holds, so that it cannot run empty.
 const FULL_REST: Picos = Picos(100_000_000);
-/// Rest while the next frame is too early for such a port: longer, because fewer wake-ups cost
+/// Sleep while the next frame is too early for such a port: longer, because fewer wake-ups cost
 /// less.
 const EARLY_REST: Picos = Picos(1_000_000_000);
 
@@ -273,14 +274,14 @@ pub struct Replayed {
     pub number: u32,
     /// The reader, with its counters.
     pub source: Reader,
-    /// The error that ended it early.
+    /// The error that ended the replay early.
     pub error: Option<ReplayError>,
-    /// Time in which frames were due and the reader was late.
+    /// Time in which frames were due that the reader had not delivered.
     pub starved: Nanos,
-    /// The part of `starved` at the end, after which no frame came: which frames were due then is
-    /// unknown.
+    /// The part of `starved` at the end, after the last frame: it is unknown which frames were due
+    /// then.
     pub dry: Nanos,
-    /// When each instant of its schedule was due in the run.
+    /// Maps the times of its schedule to run time.
     pub course: Course,
     /// By how much the schedule moved because frames were late ([`Late::Stretch`]).
     pub stretched: Nanos,
@@ -370,7 +371,7 @@ impl Replayer {
         self.outs.iter().map(|out| &out.counters)
     }
 
-    /// Each port's counters, including how its schedule was kept.
+    /// Counters of each port, including how it kept the schedule.
     pub fn counters(&self) -> impl Iterator<Item = PortTx> + '_ {
         let of = |out: &Out| {
             let pacing = Pacing::new(&out.audit);
@@ -379,13 +380,13 @@ impl Replayer {
         self.outs.iter().map(of)
     }
 
-    /// Sets whether others wait for its end.
+    /// Sets whether other parts wait for its end.
     pub fn awaited(mut self, awaited: bool) -> Self {
         self.awaited = awaited;
         self
     }
 
-    /// Begins a replay whose predecessors ended at `at`.
+    /// Starts the replay; its predecessors ended at `at`.
     pub fn begin(&mut self, at: Picos) {
         if !std::mem::take(&mut self.waits) {
             return;
@@ -407,7 +408,8 @@ impl Replayer {
     }
 
     pub fn resume(&mut self, now: Picos, outlets: &mut Outlets) {
-        // First, because frames that have left were due by the mapping before the change.
+        // Before the change, because frames that have left were due by the mapping before the
+        // change.
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
@@ -420,16 +422,16 @@ impl Replayer {
         }
     }
 
-    /// The instant of the schedule, at its instant `now`, from which on nothing has left. Late
-    /// frames follow the mapping that comes next.
+    /// Schedule time from which on nothing has left, at schedule time `now`. Late frames follow the
+    /// next mapping.
     fn next_of_schedule(&self, now: u64) -> u64 {
         let next = self.chunk().departures.get(self.next.at);
         let due = next.map(|frame| frame.due).filter(|&due| due != Departure::AT_ONCE);
         due.map_or(now, |due| now.min(due.0))
     }
 
-    /// Limits the run's end to the replay's, where that is earlier. Returns the run's end, which
-    /// the caller must restore.
+    /// Shortens the run's end to the replay's, if that is earlier. Returns the run's end, which the
+    /// caller must restore.
     fn narrow(&self, turn: &mut Turn<'_>) -> Picos {
         let end = turn.budget.end;
         turn.budget.end = end.min(self.until);
@@ -438,10 +440,11 @@ impl Replayer {
 
     /// Changes the speed of the schedule from `now` on.
     pub fn set_speed(&mut self, now: Picos, speed: (u64, u64), turn: &mut Turn<'_>) {
-        // First, because frames that have left were due by the mapping before the change.
+        // Before the change, because frames that have left were due by the mapping before the
+        // change.
         self.ask(turn.outlets);
         if self.paused.is_none() {
-            // Frames that a port took ahead have departure times by the old mapping.
+            // Frames that a port took ahead carry departure times of the old mapping.
             self.take_back(turn.budget, turn.outlets);
         }
         self.warp.change(self.paused.unwrap_or(now).0, speed);
@@ -488,7 +491,7 @@ impl Replayer {
         self.shifted(frame.due)
     }
 
-    /// The chunk of the next frame.
+    /// The chunk with the next frame.
     #[inline]
     fn chunk(&self) -> &Chunk {
         &self.chunks[(self.next.chunk - self.first) as usize]
@@ -499,7 +502,7 @@ impl Replayer {
         &mut self.chunks[(self.next.chunk - self.first) as usize]
     }
 
-    /// Number of frames in slots that are not handed over.
+    /// Number of filled slots that were not sent.
     fn hand(&self) -> usize {
         self.filled.saturating_sub(self.next.at)
     }
@@ -559,7 +562,7 @@ impl Replayer {
         if real && at_once && at < self.begin {
             return moved;
         }
-        // The frames before the next must leave before it, on whichever port.
+        // All frames before the next must leave before it, whatever their port.
         if self.outs.iter().enumerate().any(|(i, out)| i != port && out.under_way > 0) {
             return moved;
         }
@@ -609,8 +612,8 @@ impl Replayer {
         true
     }
 
-    /// The instant of the schedule at `at`. With several ports it follows the port that lags most,
-    /// because the order across ports is part of the schedule.
+    /// Schedule time at `at`. With several ports it follows the port with the largest lag, because
+    /// the order across ports is part of the schedule.
     fn horizon(&self, at: Picos, outlets: &Outlets) -> u64 {
         if self.late == Late::CatchUp {
             return at.0;
@@ -631,8 +634,8 @@ impl Replayer {
         self.outs.iter().enumerate().map(horizon).min().unwrap_or(at.0)
     }
 
-    /// The next frame is later than the allowed burst: skips late frames, or moves the rest of the
-    /// schedule, by policy. Returns whether any frame was skipped.
+    /// The next frame is later than the allowed burst: skips late frames or moves the rest of the
+    /// schedule, depending on the policy. Returns whether any frame was skipped.
     #[cold]
     fn treat_late(&mut self, at: Picos, outlets: &Outlets) -> bool {
         let next = self.chunk().departures[self.next.at];
@@ -701,8 +704,8 @@ impl Replayer {
     }
 
     /// The next frame's port has no link: frames due before `at` are skipped, so that they do not
-    /// leave as a burst when it is up; frames without a due instant wait. Returns whether any was
-    /// skipped.
+    /// leave in a burst when the link is up; frames without a due time wait. Returns whether any
+    /// was skipped.
     #[cold]
     fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
@@ -725,8 +728,8 @@ impl Replayer {
         let given_up = due.map(|frame| frame.progress = Progress::Failed).count();
         if given_up > 0 {
             *self.outs[port].counters.not_sent.entry(LINK_DOWN).or_default() += given_up as u64;
-            // Frames in slots do not count toward the end of a run that ends by a count. Some may
-            // be filled in again.
+            // Frames in slots do not count toward the end of a run that ends by a count. Some of
+            // them may be scheduled again.
             let octets: u64 = self.chunk().departures[at_hand.clone()]
                 .iter()
                 .map(|frame| u64::from(frame.len + FCS_LEN))
@@ -748,14 +751,14 @@ impl Replayer {
         Picos(self.warp.real(due.0))
     }
 
-    /// Ends handing over. Returns whether the ports have just reported all fates.
+    /// Ends sending. Returns whether the ports have just reported all fates.
     fn end(&mut self) -> bool {
         self.done = self.outs.iter().all(|out| out.under_way == 0);
         self.done
     }
 
-    /// Advances to the next chunk if this one is done and the next has been read, because owed
-    /// frames must be known before the turn.
+    /// Advances to the next chunk if this one is done and the next was read: overdue frames must be
+    /// known before the turn.
     fn look_ahead(&mut self) {
         let waits = |frame: &Departure| frame.progress == Progress::Waiting;
         while !self.chunk().departures[self.next.at..].iter().any(waits) {
@@ -772,11 +775,11 @@ impl Replayer {
         }
     }
 
-    /// Whether a frame is in memory or has just been read.
+    /// Whether the next frame was read.
     fn have_frames(&mut self, now: Nanos) -> bool {
         loop {
             let frames = &self.chunk().departures[self.next.at..];
-            // Frames after one that was taken back may have left on another port.
+            // Frames after one that was taken back may already have left, on another port.
             match frames.iter().position(|frame| frame.progress == Progress::Waiting) {
                 Some(skipped) => {
                     self.next.at += skipped;
@@ -851,7 +854,7 @@ impl Replayer {
         let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
         let warp = self.warp;
-        // Computed once for all frames: none is due later than the last instant.
+        // Computed once for all frames, instead of mapping the due time of each.
         let last = warp.last_due(horizon);
         let at_once_too = at < budget.end.min(until);
         let may_leave = |frame: &Departure| match frame.due {
@@ -874,7 +877,7 @@ impl Replayer {
         count = count.min(batch.len());
         let blocked = count == 0;
         let mut filled = 0;
-        // Ports that take frames ahead get them before the start, too.
+        // Ports that take frames ahead get frames before the start, too.
         let at_once = match self.clock {
             Clock::Real(start) => start.max(now),
             Clock::Virtual => self.clock.instant(at),
@@ -890,7 +893,7 @@ impl Replayer {
                 due => clock.instant(Picos(warp.real(due.0))),
             };
             batch.frame(filled, octets.len(), due).copy_from_slice(octets);
-            // A reused slot has the metadata of its last frame.
+            // A reused slot has the metadata of its previous frame.
             (batch.meta[filled].owner, batch.meta[filled].mark) = (0, 0);
             if counted {
                 budget.octets = budget.octets.saturating_sub(u64::from(frame.len + FCS_LEN));
@@ -966,7 +969,7 @@ impl Replayer {
         }
     }
 
-    /// Collects the fates of frames that ports have. Returns whether any left.
+    /// Collects the fates of frames in flight. Returns whether any left.
     fn ask(&mut self, outlets: &mut Outlets) -> bool {
         let mut moved = false;
         for i in 0..self.outs.len() {
@@ -1003,14 +1006,14 @@ impl Replayer {
         self.done = true;
     }
 
-    /// Takes back frames that are not about to leave; they wait again.
+    /// Takes back frames that the port will not send soon; they wait again.
     fn take_back(&mut self, budget: &mut Budget, outlets: &mut Outlets) {
         for i in 0..self.outs.len() {
             if !self.outs[i].takes_ahead() {
                 continue;
             }
             let mut refund = |frame: &Departure| {
-                // Saturates, so that a budget without limit stays without.
+                // Saturating: an unlimited budget must stay at the maximum.
                 budget.packets = budget.packets.saturating_add(1);
                 budget.octets = budget.octets.saturating_add(u64::from(frame.len + FCS_LEN));
                 self.allowed = self.allowed.saturating_add(1);
@@ -1056,14 +1059,14 @@ impl Replayer {
         self.next.at = waiting.end;
     }
 
-    /// Ends sending and takes back frames that ports are not about to send.
+    /// Ends sending and takes back frames that ports will not send soon.
     fn stop(&mut self, outlets: &mut Outlets) {
         let mut unlimited = Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) };
         self.take_back(&mut unlimited, outlets);
     }
 
-    /// Ends sending: retries the frames in slots, and counts frames that were due and not
-    /// sent, as far as they were read.
+    /// Ends sending: retries the frames in slots, and counts frames that were due and not sent,
+    /// among those that were read.
     fn settle_all(&mut self, turn: &mut Turn<'_>) {
         let (now, end) = (turn.now, turn.budget.end);
         let lost = |outs: &[Out]| outs.iter().any(|out| out.counters.error.is_some());
@@ -1108,7 +1111,7 @@ impl Replayer {
         }
         self.ask(outlets);
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
-            // The reader counts sent frames in the chunks that come back.
+            // The reader counts sent frames when their chunks come back.
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
             }
@@ -1255,7 +1258,7 @@ impl Out {
         self.ahead.0 > 0 && self.counters.error.is_none()
     }
 
-    /// Collects the fates of some of the frames that port `i` has. Returns their number.
+    /// Collects the fates of some of the frames in flight on port `i`. Returns their number.
     fn collect_fates(
         &mut self,
         i: usize,
@@ -1265,10 +1268,10 @@ impl Out {
         warp: Warp,
     ) -> io::Result<usize> {
         let Self { member, counters, under_way, oldest, audit, .. } = self;
-        let (fates, auditor) = outlets.of_mut(*member).fates()?;
+        let (outcomes, auditor) = outlets.of_mut(*member).outcomes()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
-        for fate in fates {
+        for fate in outcomes {
             let chunk = loop {
                 let chunk = &mut chunks[(oldest.chunk - first) as usize];
                 let frames = &chunk.departures[oldest.at..];
@@ -1282,7 +1285,7 @@ impl Out {
             };
             let frame = &mut chunk.departures[oldest.at];
             match *fate {
-                Fate::Left(at) => {
+                TxOutcome::Left(at) => {
                     frame.progress = Progress::Left;
                     counters.packets += 1;
                     counters.octets += u64::from(frame.len + FCS_LEN);
@@ -1304,7 +1307,7 @@ impl Out {
                         print.merge(fingerprint(chunk.frame(oldest.at), Cut::WHOLE));
                     }
                 }
-                Fate::Lost(reason) => {
+                TxOutcome::Lost(reason) => {
                     frame.progress = Progress::Failed;
                     counters.errors += 1;
                     *counters.not_sent.entry(reason).or_default() += 1;
@@ -1314,11 +1317,11 @@ impl Out {
             *under_way -= 1;
         }
         counters.departure_error.record_all(&errors[..late]);
-        Ok(fates.len())
+        Ok(outcomes.len())
     }
 
-    /// Counts frames of `chunk`, which the port took between the two instants. Returns when the
-    /// first of those with a due instant was due.
+    /// Counts frames of `chunk`, which the port took between the two times. Returns the due time of
+    /// the first of them that has one.
     #[inline]
     fn credit(
         &mut self,
@@ -1367,7 +1370,7 @@ impl Out {
         for (i, frame) in (1..).zip(&chunk.departures[frames.clone()]) {
             counters.octets += u64::from(frame.len + FCS_LEN);
             if frame.due != Departure::AT_ONCE && clock != Clock::Virtual {
-                // Frames of one hand-over left one after the other: each gets an equal share of its
+                // Frames of one send call left one after the other: each gets an equal share of its
                 // duration.
                 let due = warp.real(frame.due.0);
                 errors[late] = (first + each * i).saturating_sub(due) / 1000;
@@ -1419,19 +1422,19 @@ mod tests {
         }
     }
 
-    /// Takes frames ahead of their time; the test decides when they leave.
+    /// A port that takes frames ahead of their time; the test decides when they leave.
     #[derive(Default)]
     struct Ahead {
         slots: Option<Slots>,
         shared: Arc<Mutex<Ring>>,
-        reported: Vec<Fate>,
+        reported: Vec<TxOutcome>,
     }
 
     #[derive(Default)]
     struct Ring {
         waiting: VecDeque<(u8, Nanos)>,
         left: Vec<u8>,
-        fates: Vec<Fate>,
+        outcomes: Vec<TxOutcome>,
     }
 
     impl Ring {
@@ -1441,7 +1444,7 @@ mod tests {
                 self.waiting.pop_front_if(|frame| frame.1 <= START + now)
             {
                 self.left.push(number);
-                self.fates.push(Fate::Left(due));
+                self.outcomes.push(TxOutcome::Left(due));
             }
         }
     }
@@ -1461,8 +1464,8 @@ mod tests {
             Ok(n)
         }
 
-        fn fates(&mut self) -> io::Result<&[Fate]> {
-            self.reported = std::mem::take(&mut self.shared.lock().unwrap().fates);
+        fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+            self.reported = std::mem::take(&mut self.shared.lock().unwrap().outcomes);
             Ok(&self.reported)
         }
 
@@ -1493,7 +1496,7 @@ mod tests {
         warp.change(60, (2, 1));
         assert_eq!([0, 50].map(|due| warp.real(due)), [100, 125], "it has not begun");
         warp.change(120, (1, 3));
-        // 40 ps of the schedule had passed.
+        // 40 ps of schedule time had passed.
         assert_eq!([40, 41, 50].map(|due| warp.real(due)), [120, 123, 150]);
         assert_eq!(warp.real(35), 115, "what was late is no later");
         warp.change(120, (1, 1));
@@ -1536,7 +1539,7 @@ mod tests {
             self.at(now, Replayer::turn);
         }
 
-        /// Runs `f` at `now` since the start.
+        /// Runs `f` at time `now` since the start.
         fn at<T>(&mut self, now: Nanos, f: impl FnOnce(&mut Replayer, &mut Turn<'_>) -> T) -> T {
             let mut turn = Turn {
                 common: squall_port::CommonClock::default(),
@@ -1563,7 +1566,7 @@ mod tests {
             assert_eq!(self.ring.lock().unwrap().waiting.len(), count);
         }
 
-        /// When the frames that the port has are due, in milliseconds since the start.
+        /// Due times of the frames that the port has, in milliseconds since the start.
         fn due(&self) -> Vec<u64> {
             self.ring
                 .lock()

@@ -1,8 +1,8 @@
-//! The processing of a receiving queue's frames: one list of [`Sink`]s, made by [`list`].
+//! The processing of a receive queue's frames: one list of [`Sink`]s, made by [`list`].
 //!
 //! Each batch passes through the list in this order:
 //!
-//! 1. the filter: frames that it excludes reach no other sink and are in no figure;
+//! 1. the filter: frames that it excludes reach no other sink and count in no figure;
 //! 2. the capture, then other listeners at the port ([`Take::sinks`]): they get all frames that pass
 //!    the filter, including those that a host claims;
 //! 3. the measurement of streams and flows;
@@ -26,7 +26,7 @@ use crate::{
     supervisor::{Take, expected_key},
 };
 
-/// A value of a source or a sink. Workers forward it without knowing its type.
+/// A value from a source or a sink. Workers forward it without knowing its type.
 pub type Shown = Box<dyn Any + Send>;
 
 /// Takes received frames: a filter, a capture, a measurement, hosts. A worker calls each sink once
@@ -47,12 +47,12 @@ pub trait Sink {
     }
 
     /// Hosts only: whether answers should leave before more batches are taken.
-    fn is_pressed(&self) -> bool {
+    fn is_ack_overdue(&self) -> bool {
         false
     }
 
-    /// Called when no frame arrived, at `now` on the engine's clock: a sink that collects frames
-    /// may pass them on.
+    /// Called at `now` on the engine's clock when no frame arrived: a sink that collects frames may
+    /// pass them on.
     fn idle(&mut self, _now: Nanos) {}
 
     /// Sets the clock that stamps frames.
@@ -64,7 +64,7 @@ pub trait Sink {
     /// Adds its counters only.
     fn counters(&self, _into: &mut QueueCounters) {}
 
-    /// Returns a value for display while it runs: limited to the records with these numbers.
+    /// Returns a value for display during the run, limited to the records with these numbers.
     fn show(&self, _records: Range<u32>) -> Option<Shown> {
         None
     }
@@ -75,8 +75,7 @@ pub trait Sink {
     }
 }
 
-/// Makes a sink for a receiving queue, by the queue's number. Runs on the worker that has the
-/// queue.
+/// Makes a sink for the receive queue with the given number. Runs on the worker that has the queue.
 pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
 
 /// A batch on its way through the sinks of a queue.
@@ -88,7 +87,7 @@ pub struct Frames<'a> {
     room: &'a mut Room,
 }
 
-/// Memory that a queue keeps for its [`Frames`], so that batches allocate none.
+/// Buffers that a queue keeps for its [`Frames`], so that batches allocate nothing.
 pub(crate) struct Room {
     /// Frames that passed the filter.
     left: Vec<RxFrame>,
@@ -118,7 +117,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// As [`Frames::batch`], with a flag for each frame: whether it is claimed.
+    /// As [`Frames::batch`], with a flag per frame: whether it is claimed.
     #[inline]
     pub fn claims(&mut self) -> (RxBatch<'_>, &mut [bool]) {
         let Self { given, sifted, room: Room { left, claims }, .. } = self;
@@ -127,8 +126,8 @@ impl<'a> Frames<'a> {
         (RxBatch { base: given.base, frames }, claims)
     }
 
-    /// Keeps `keep` octets of each frame; a frame of 0 octets reaches no other sink. Returns the
-    /// number of those.
+    /// Truncates each frame to the `keep` octets returned for it; a frame with 0 octets reaches no
+    /// other sink. Returns the number of such frames.
     ///
     /// # Panics
     /// If a sink has claimed frames before.
@@ -160,12 +159,11 @@ pub(crate) fn list(
         Clock::Real(_) => settings.common,
         Clock::Virtual => CommonClock::default(),
     };
-    // Frames that left before this run began belong to another run, provided that one clock stamped
-    // them all. A run without signatures measures those of any run, including earlier ones.
+    // Frames that left before this run began belong to another run, if one clock stamped them all.
+    // A run without signatures measures the frames of any run, including earlier ones.
     let own_run = measure.key.is_some() && !plan.has_other_nodes();
     let own_clock = common == CommonClock::default();
-    // Flows have their own figures. A profile that has only flows therefore needs no more than
-    // counters.
+    // Flows have their own figures, so a profile with nothing but flows needs only counters.
     let counting = Measure { count_only: true, ..Measure::default() };
     let counts = hosts && plan.only_flows();
     let mut seen = Receiver::on(if counts { &counting } else { &measure }, link);
@@ -179,7 +177,7 @@ pub(crate) fn list(
     filter.into_iter().chain(listeners).chain([Box::new(measurement) as _]).collect()
 }
 
-/// Filters in software, for a port that cannot.
+/// Filters in software, for a port that cannot filter.
 struct SoftwareFilter {
     filter: Arc<Filter>,
     /// Frames excluded so far.
@@ -209,7 +207,7 @@ struct Measurement {
     hosts: Option<Hosts>,
 }
 
-/// How the measurement shares a batch with hosts.
+/// Shares a batch between measurement and hosts.
 #[derive(Default)]
 struct Hosts {
     /// Whether each frame belongs to a stream.
@@ -222,7 +220,7 @@ impl Sink for Measurement {
     fn take(&mut self, frames: &mut Frames<'_>) {
         let Self { seen, hosts, .. } = self;
         let Some(first) = frames.batch().frames.first() else { return };
-        // One offset for the whole batch, because clocks drift too little within it.
+        // One offset for the whole batch: within a batch, clock drift is negligible.
         seen.set_clock_offset(self.common.offset(first.time));
         seen.set_now(frames.now);
         let Some(Hosts { signed, .. }) = hosts else { return measure(seen, &frames.batch()) };

@@ -6,7 +6,7 @@
 use std::{io, ops::Range, sync::Arc};
 
 use squall_plan::Part;
-use squall_port::{CommonClock, Fate, Link, LinkState, SendError, TxBatch, TxQueue};
+use squall_port::{CommonClock, Link, LinkState, SendError, TxBatch, TxOutcome, TxQueue};
 use squall_program::{
     audit::{Auditor, bin},
     clock::Allowance,
@@ -21,16 +21,16 @@ use crate::{
     sink::{Shown, Sink},
 };
 
-/// Makes frames: a worker's streams, a replay, or its share of the flows. The worker does not
-/// distinguish them.
+/// A source of frames: a worker's streams, a replay, or its share of the flows. The worker treats
+/// them alike.
 pub(crate) trait Source {
-    /// One round at `turn.now`: sends due frames. Returns whether anything moved. Called also after
-    /// the source is done, because commands may give it more to do.
+    /// One turn, at `turn.now`: sends due frames. Returns whether anything moved. Also called after
+    /// the source is done, because a command may add frames.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool;
 
-    /// Reports to the outlets when its earliest unsent frame was due, without lag
-    /// ([`Outlets::owe`]). Called before any source takes its turn, where several share an outlet:
-    /// after a stall no source may continue before the lag of all is known, otherwise the first
+    /// Reports the due time of its earliest unsent frame, without lag, to the outlets
+    /// ([`Outlets::owe`]). If several sources share an outlet, this is called before any of them
+    /// takes its turn: after a stall the lag of all must be known first, otherwise the first source
     /// would send ahead of the others.
     fn owe(&mut self, _outlets: &mut Outlets) {}
 
@@ -38,13 +38,13 @@ pub(crate) trait Source {
     /// received yet.
     fn begin_turn(&mut self, _now: Nanos, _outlets: &Outlets) {}
 
-    /// When it wants its next turn. `None`: only on a command or a received frame.
+    /// Time of its next turn. `None`: only after a command or a received frame.
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos>;
 
-    /// Whether it sends nothing more unless a command arrives.
+    /// Whether it sends nothing more without a further command.
     fn is_done(&self) -> bool;
 
-    /// Whether it answers received frames, so that a frame must wake it.
+    /// Whether it answers received frames; if so, a received frame must wake the worker.
     fn reacts(&self) -> bool {
         false
     }
@@ -52,8 +52,8 @@ pub(crate) trait Source {
     /// How the worker may wait for it.
     fn rest(&mut self, now: Nanos) -> Rest;
 
-    /// On virtual time, when nothing moved: advances to its next instant before `until`. Returns
-    /// whether it keeps a time of its own.
+    /// On virtual time, when nothing moved: advances to its next due time before `until`. Returns
+    /// whether it keeps its own time.
     fn pass(&mut self, _until: Picos) -> bool {
         false
     }
@@ -66,17 +66,17 @@ pub(crate) trait Source {
     /// Applies `command`. Returns the number of streams added.
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64;
 
-    /// Frames sent or about to be sent, and their octets with FCS: the amount used of a run that
-    /// ends by a count.
+    /// Frames sent or about to be sent, and their octets with FCS: compared with the budget in a
+    /// run that ends by a count.
     fn used(&self) -> (u64, u64) {
         (0, 0)
     }
 
-    /// Ends sending: counts frames that were due and not sent. Called until it returns true, with
-    /// receiving in between.
+    /// Ends sending: counts frames that were due and not sent. Called until it returns true; the
+    /// worker receives in between.
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool;
 
-    /// Waits, after [`Source::settle`], until frames that were handed over have left.
+    /// Called after [`Source::settle`]: waits until frames that ports took have left.
     fn close(&mut self, outlets: &mut Outlets);
 
     /// Adds its counters and, if `full`, its histograms. `stalls` are those of the worker.
@@ -90,12 +90,12 @@ pub(crate) trait Source {
         None
     }
 
-    /// Returns its final value. Called once, after [`Source::close`].
+    /// Returns its final value; called once, after [`Source::close`].
     fn leave(&mut self) -> Option<Shown> {
         None
     }
 
-    /// Its hosts at `port`, if any: the last in the port's list of sinks.
+    /// Its hosts at `port`, if any, which are the last sink of the port.
     fn sink(&mut self, _port: usize) -> Option<&mut dyn Sink> {
         None
     }
@@ -104,28 +104,28 @@ pub(crate) trait Source {
 /// How a worker may wait for a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Sleep until shortly before it is due, then spin: a CPU that slept wakes up late and with
+    /// Sleep until shortly before the due time, then spin: a CPU that slept wakes up late and with
     /// cold caches.
     Awake,
     /// Sleep; the port itself waits until each frame is due.
     Port,
     /// Sleep long: it makes no frames and only supervises threads that do.
     Supervise,
-    /// Until it is due or a frame arrives, whichever is first, because hosts answer frames.
+    /// Sleep until it is due or a frame arrives, whichever is first: hosts answer frames.
     Frames,
     /// As [`Rest::Frames`], but let several frames gather before a wake-up.
     Gather,
-    /// Sleep shortly: its frames wait for a full port.
+    /// Sleep briefly: its frames wait for room in the port.
     Full,
 }
 
-/// The rest of the run's budget.
+/// The remaining budget of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub packets: u64,
     /// With FCS. The frame that reaches the limit is the last.
     pub octets: u64,
-    /// Frames due at or after this instant are not sent.
+    /// The time from which on due frames are not sent.
     pub end: Picos,
 }
 
@@ -147,15 +147,14 @@ pub(crate) struct Turn<'a> {
     pub now: Nanos,
     /// The clock that stamps frames.
     pub common: CommonClock,
-    /// On virtual time: frames due at or after this instant wait for those of another source.
+    /// On virtual time: frames due at or after this time wait for the frames of another source.
     pub until: Picos,
-    /// Nothing is received here and no other source sends, so that several batches may go in one
-    /// turn.
+    /// Nothing is received here and no other source sends: several batches may leave in one turn.
     pub alone: bool,
     pub watch: &'a mut Watch,
     pub budget: &'a mut Budget,
     pub outlets: &'a mut Outlets,
-    /// Parts that ended and that others wait for, with the times; each is reported once.
+    /// Parts that ended and that others wait for, each with its end; a part is reported once.
     pub ended: &'a mut Vec<(Part, Picos)>,
 }
 
@@ -166,44 +165,44 @@ impl Turn<'_> {
     }
 }
 
-/// A worker's sending queues.
+/// A worker's send queues.
 #[derive(Default)]
 pub(crate) struct Outlets {
     all: Vec<Outlet>,
-    /// Whether sources must report overdue frames, because an outlet has several members.
+    /// Whether sources must report overdue frames, because an outlet is shared.
     shared: bool,
 }
 
-/// A port's sending queue, shared by all sources of the worker that send on the port.
+/// A port's send queue, shared by all sources of the worker that send on the port.
 pub(crate) struct Outlet {
     pub port: usize,
     queue: Box<dyn TxQueue>,
     link: Option<Arc<Link>>,
-    /// Most frames per hand-over.
+    /// Most frames per send call.
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
     pub ahead: Nanos,
-    /// The member whose frames are in lent slots and not handed over; no other member gets slots
-    /// until they are, because slots leave in order.
+    /// The member with unsent frames in lent slots. Slots leave in order, so no other member gets
+    /// slots before these are sent.
     holder: Option<Member>,
     members: u32,
     finished: bool,
     pace: Arc<PortPace>,
     auditor: Auditor,
-    /// Frames per second of each member, where known, and the burst allowed after a stall.
+    /// Rate of each member in frames/s, if known, and the burst allowed after a stall.
     rates: Vec<Option<f64>>,
     allowance: Allowance,
-    /// When the worker's last turn was, and the time between it and the turn before; picoseconds.
+    /// Time of the worker's last turn, and the time between it and the previous turn; picoseconds.
     came: u64,
     passed: u64,
-    /// The due time of the earliest frame that any member owes, and the traffic time of this turn,
-    /// where several members determine them together.
+    /// The due time of the earliest frame that any member owes, and the traffic time of this turn.
+    /// Used if several members determine them together.
     owed: u64,
     shared: bool,
     horizon: u64,
 }
 
-/// A source that sends on an outlet.
+/// A source's membership in an outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     outlet: usize,
@@ -227,7 +226,7 @@ impl Outlets {
         Some(Member { outlet, number: of.members })
     }
 
-    /// Marks the member as paced by the turn together with others: see [`Source::owe`].
+    /// Paces the member by the turn, together with others: see [`Source::owe`].
     pub fn share(&mut self, member: Member) {
         self.of_mut(member).shared = true;
         self.shared = true;
@@ -240,7 +239,7 @@ impl Outlets {
         outlet.allowance = Allowance::of(outlet.rates.iter().copied().sum());
     }
 
-    /// Reports that the member's earliest unsent frame was due at `due`, without lag.
+    /// Reports the due time of the member's earliest unsent frame, without lag.
     #[inline]
     pub fn owe(&mut self, member: Member, due: u64) {
         let outlet = self.of_mut(member);
@@ -253,8 +252,8 @@ impl Outlets {
         self.shared
     }
 
-    /// Begins the worker's turn at `at`, after members of shared outlets have reported overdue
-    /// frames.
+    /// Begins the worker's turn at `at`. Members of shared outlets must have reported overdue
+    /// frames before.
     #[inline]
     pub fn begin_turn(&mut self, at: u64) {
         for outlet in &mut self.all {
@@ -287,7 +286,7 @@ impl Outlets {
         &mut self.all[member.outlet]
     }
 
-    /// Lends at most `want` slots; none if the port is full or another member's frames wait in
+    /// Lends at most `want` slots; none if the port is full or another member has unsent frames in
     /// slots.
     #[inline]
     pub fn lend(&mut self, member: Member, want: usize) -> TxBatch<'_> {
@@ -298,7 +297,7 @@ impl Outlets {
         }
     }
 
-    /// Hands over the next `n` frames in lent slots. Returns the number taken by the port.
+    /// Sends the frames in the next `n` lent slots. Returns the number that the port took.
     #[inline]
     pub fn send(&mut self, member: Member, n: usize) -> Result<usize, SendError> {
         let outlet = &mut self.all[member.outlet];
@@ -312,7 +311,7 @@ impl Outlets {
         result
     }
 
-    /// Discards the frames that wait in slots.
+    /// Discards the member's unsent frames in slots.
     pub fn release(&mut self, member: Member) {
         let outlet = &mut self.all[member.outlet];
         if outlet.holder == Some(member) {
@@ -351,9 +350,8 @@ impl Outlet {
         }
     }
 
-    /// Traffic time up to which frames may leave at `at`, when the first was due at `due`. A
-    /// backlog above the allowance becomes lag of the port, because it would otherwise leave as a
-    /// burst.
+    /// Traffic time up to which frames may leave at `at`, if the first was due at `due`. A backlog
+    /// above the allowance becomes lag of the port, because it would otherwise leave in a burst.
     #[inline]
     pub fn horizon(&self, at: u64, due: u64) -> u64 {
         if self.shared {
@@ -375,7 +373,7 @@ impl Outlet {
         self.pace.clock.real(due)
     }
 
-    /// Records that paced frames left at `at`, when traffic time lagged by `lag`, the first of them
+    /// Records that paced frames left at `at`, with traffic time lagging by `lag`; the first was
     /// due at `due`, without lag.
     #[inline]
     pub fn left(&self, at: u64, lag: u64, due: u64) {
@@ -388,12 +386,12 @@ impl Outlet {
         self.pace.clock.lag(at)
     }
 
-    /// Total lag ever added to traffic time.
+    /// Sum of all lag ever added to traffic time.
     pub fn moved(&self) -> Nanos {
         self.pace.clock.moved()
     }
 
-    /// Audits frames that left: they were due at `due` in real time.
+    /// Audits frames that left and were due at `due` in real time.
     #[inline]
     pub fn audit_due(&mut self, due: u64, frames: u64, octets: u64) {
         self.auditor.due(bin(due), frames, octets);
@@ -405,12 +403,12 @@ impl Outlet {
         self.auditor.left(bin(at), frames, octets, longest.into());
     }
 
-    /// Audits frames whose due instants are known only roughly.
+    /// Audits frames whose due times are only roughly known.
     pub fn audit_uncertain(&mut self, frames: u64) {
         self.auditor.uncertain(frames);
     }
 
-    /// Why the port can never send again; `None`: it can.
+    /// Why the port can never send again; `None` if it can.
     #[inline]
     pub fn lost(&self) -> Option<io::Error> {
         let link = self.link.as_ref().filter(|link| link.state() == LinkState::Lost)?;
@@ -423,8 +421,8 @@ impl Outlet {
     }
 
     /// The fates of frames that the port took ahead of their time.
-    pub fn fates(&mut self) -> io::Result<(&[Fate], &mut Auditor)> {
-        Ok((self.queue.fates()?, &mut self.auditor))
+    pub fn outcomes(&mut self) -> io::Result<(&[TxOutcome], &mut Auditor)> {
+        Ok((self.queue.outcomes()?, &mut self.auditor))
     }
 
     /// See [`TxQueue::reads_due`].
@@ -432,18 +430,18 @@ impl Outlet {
         self.queue.reads_due()
     }
 
-    /// Takes back frames that the port took ahead of their time. Returns their number.
+    /// Takes frames back that the port took ahead of their time. Returns their number.
     pub fn take_back(&mut self) -> usize {
         self.queue.take_back()
     }
 
-    /// Segments and octets that left of a refused GSO frame: see [`crate::cut`].
+    /// For a refused GSO frame, the segments and octets that have left: see [`crate::cut`].
     pub fn partly_sent(&self, cut: Cut) -> (u64, u64) {
         crate::cut::partly_sent(&*self.queue, cut)
     }
 
-    /// Waits until frames that were handed over are out. Only the first caller gets the error, so
-    /// that it is counted once.
+    /// Waits until frames that the port took are out. Only the first caller gets the error, which
+    /// is therefore counted once.
     pub fn finish(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
@@ -452,8 +450,8 @@ impl Outlet {
     }
 }
 
-/// How far source `i` may advance on virtual time: until another source is due. At the same time
-/// the source with the lower number goes first.
+/// How far source `i` may advance on virtual time: until another source is due. If two are due at
+/// the same time, the one with the lower number goes first.
 pub(crate) fn earlier_of_others(due: &[Option<Picos>], i: usize) -> Picos {
     let others = due.iter().enumerate().filter(|(other, _)| *other != i);
     let until = others.filter_map(|(other, due)| {

@@ -16,7 +16,7 @@ use crate::{
     transmit::{Share, Transmitter},
 };
 
-/// Batches in one turn when no other source needs a turn: bounds the wait of the mailbox.
+/// Most batches per turn while no other source needs a turn; bounds the delay of the mailbox.
 const MOST_ROUNDS: u32 = 8;
 
 pub(crate) struct Streams {
@@ -30,7 +30,7 @@ pub(crate) struct Streams {
     due: Vec<Option<Picos>>,
     /// Numbers of the streams that others wait for.
     awaited: Arc<HashSet<u32>>,
-    /// Whether a stream waits for another.
+    /// Whether any stream waits for another.
     chained: bool,
 }
 
@@ -54,7 +54,7 @@ impl Streams {
         }
     }
 
-    /// Takes the streams of a port that has an outlet here: see [`Transmitter::load`].
+    /// Takes the streams of a port that has an outlet on this worker: see [`Transmitter::load`].
     pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;
@@ -65,8 +65,8 @@ impl Streams {
         self.due.push(None);
     }
 
-    /// On virtual time any port could use up the whole count of the run. Only the port with
-    /// the earliest due frame may therefore send, up to the instant of another.
+    /// On virtual time any port could use up the whole count of the run. Therefore only the port
+    /// with the earliest due frame may send, until another port's frame is due.
     fn in_turn(&mut self, turn: &Turn<'_>) -> bool {
         let in_turn = self.clock == Clock::Virtual
             && (turn.budget.is_counted() || self.chained)
@@ -92,8 +92,8 @@ impl Source for Streams {
             if tx.done {
                 continue;
             }
-            // This reading becomes the stamp in the frames. It is fresh because time spent since
-            // the last one is not delay of the network.
+            // This reading becomes the time stamp in the frames. It is fresh, because the time
+            // since the previous reading must not count as network delay.
             if moved {
                 turn.now = turn.watch.now();
             }
@@ -106,13 +106,14 @@ impl Source for Streams {
                 if !sent || tx.done {
                     break;
                 }
-                // Right after a batch the last reading is exact enough, and cheaper than a new one.
+                // Right after a batch the previous reading is exact enough, and cheaper than a new
+                // one.
                 turn.now = turn.watch.last();
             }
             tx.report_ends(turn);
             if tx.done {
-                // After the last frame of a run that ends by a count nothing is due, and so nothing
-                // is late.
+                // After the last frame of a run that ends by a count no frame is due, so none is
+                // late.
                 let early = turn.budget.is_spent() && turn.at() < turn.budget.end;
                 tx.settle(turn, if early { Picos(0) } else { turn.budget.end });
             }
@@ -150,7 +151,7 @@ impl Source for Streams {
         if let Action::Replace(Content::Stream(stream)) = &command.action
             && self.tx.iter().all(|tx| tx.counters.port != stream.port)
         {
-            // The first stream of a port on which other sources send. Other workers have no outlet
+            // The first stream on a port on which other sources send. Other workers have no outlet
             // for it.
             self.load(stream.port, turn.outlets, Vec::new());
         }

@@ -53,23 +53,22 @@ pub struct Settings {
     pub fingerprint: bool,
     /// Measurements of received frames.
     pub measure: Measure,
-    /// Per port: the processing of received frames in addition to counters. Ports at the end may be
-    /// missing.
+    /// Per port: how to process received frames, in addition to counting them. May be shorter than
+    /// the list of ports.
     pub take: Vec<Take>,
-    /// How long receiving continues after everything is sent, so that frames in flight still
-    /// arrive.
+    /// How long receiving continues after everything is sent, for frames in flight.
     pub linger: Duration,
-    /// The clock that stamps frames and measures delays. Unused on virtual time, which all workers
-    /// share.
+    /// The clock for time stamps in frames and for delays. Unused on virtual time, which all
+    /// workers share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
     pub tolerance: Nanos,
 }
 
-/// The processing of the frames that a port receives.
+/// How to process the frames that a port receives.
 #[derive(Clone, Default)]
 pub struct Take {
-    /// Selects the frames to receive, at ports that cannot filter themselves; excluded frames are
+    /// Selects the frames to receive, at ports that cannot filter themselves; other frames are
     /// neither counted nor passed on.
     pub filter: Option<Arc<Filter>>,
     /// The link type of the frames.
@@ -110,7 +109,7 @@ pub enum EngineError {
     #[error("no stream or template is called {name:?}\n  {hint}")]
     UnknownStream {
         name: String,
-        /// A similar name, or all names.
+        /// A similar name, or a list of all names.
         hint: String,
     },
     #[error(
@@ -189,17 +188,17 @@ pub struct Running {
     threads: Vec<(mpsc::Sender<Message>, Waker, JoinHandle<WorkerResult>)>,
     sent_all: mpsc::Receiver<(usize, u64)>,
     open: Vec<bool>,
-    /// Number of streams that have a worker.
+    /// Number of streams that were assigned to a worker.
     placed: usize,
-    /// Number of streams added to each worker: its reports of "all sent" with a lower number are
-    /// out of date.
+    /// Number of streams added to each worker: a report "all sent" with a lower number is out of
+    /// date.
     added: Vec<u64>,
     settings: Settings,
     /// Whether frames at ports with flows are only counted.
     counting: bool,
     /// On the engine's clock.
     start: Nanos,
-    /// Set if parts wait for others.
+    /// Present if parts wait for others.
     afters: Option<Arc<Afters>>,
     /// By port.
     paces: Vec<Arc<PortPace>>,
@@ -214,15 +213,15 @@ pub struct Outcome {
     pub workers: Vec<Snapshot>,
     /// The final values of sources and sinks: see [`Outcome::take`].
     left: Vec<Shown>,
-    /// From the start to the last departure.
+    /// Time from the start to the last departure.
     pub duration: Nanos,
     /// The interfaces' counters during the run, by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
     /// The link changes of the ports, by port.
     pub links: Vec<LinkChanges>,
-    /// Remarks of the ports on their operation: see [`Port::notes`].
+    /// The ports' remarks on their operation: see [`Port::notes`].
     pub notes: Vec<String>,
-    /// For each part with an `after`: when its predecessors had ended; `None`: never.
+    /// For each part with an `after`: when its last predecessor ended; `None`: never.
     pub began: Vec<(Part, Option<Picos>)>,
     /// How each port kept its schedule.
     pub pacing: Vec<PortPacing>,
@@ -245,23 +244,23 @@ fn of_type<T: Any>(shown: Shown) -> Option<T> {
 /// The link changes of a port during a run; empty for a port without a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChanges {
-    /// The times when it went down and came up.
+    /// Times at which it went down and came up.
     pub events: Vec<LinkEvent>,
     pub mtu: Vec<MtuChange>,
 }
 
-/// Flows per answer of a worker. It takes some 100 us, in which the worker does not receive: with
-/// more, a ring could overflow.
+/// Most flows per answer of a worker. An answer takes some 100 us, in which the worker does not
+/// receive: with more flows, a ring could overflow.
 const FLOWS_AT_ONCE: usize = 2048;
-/// Time between the start of a run and its first departure, so that every worker is ready.
+/// Time between the start of a run and its first departure, for all workers to get ready.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
-/// The end of a run that nothing else limits.
+/// The end of a run without a limit.
 pub(crate) const END_OF_TIME: Picos = Picos::LONGEST_RUN;
 
 /// Starts the workers. Each opens its own queues, so that the kernel places their memory on the
 /// NUMA node of the worker's CPU (first touch). `ports` are those of the plan, in its order;
-/// `readers` supply the frames of the replays that leave here.
+/// `readers` supply the frames of the replays on these ports.
 ///
 /// # Errors
 /// A queue cannot be opened; no thread is left running.
@@ -286,8 +285,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Starts the run. The first departure is due at `start` of the engine's clock; `None`: as soon
-    /// as every worker is ready.
+    /// Starts the run. The first frame is due at `start` on the engine's clock; `None`: as soon as
+    /// every worker is ready.
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
@@ -395,9 +394,9 @@ struct WorkerInputs {
     waker: Waker,
     /// Feeds by replay number.
     feeds: Vec<(usize, Feed)>,
-    /// For each port whose flows several workers share.
+    /// For each port whose flows are shared by several workers.
     relays: Vec<(usize, Relay)>,
-    /// Set if parts wait for others.
+    /// Present if parts wait for others.
     waiting: Option<Waiting>,
 }
 
@@ -489,7 +488,7 @@ impl WorkerSetup {
                 streams.load(port, &mut outlets, shares);
             }
         }
-        // A worker without streams needs the source too, because streams may be added.
+        // A worker without streams needs the source too, because streams may be added later.
         if !plan.workers[index].tx.is_empty() {
             sources.push(Box::new(streams));
         }
@@ -549,13 +548,13 @@ impl WorkerSetup {
     }
 }
 
-/// The key in the signatures of the frames to measure; `None`: the plan sends no signed frames, and
-/// frames of any run are measured.
+/// The signature key of the frames to measure; `None`: the plan sends no signed frames, so frames
+/// of any run are measured.
 pub(crate) fn expected_key(plan: &Plan) -> Option<u16> {
     (!plan.streams.is_empty()).then_some(plan.key)
 }
 
-/// Lets receivers map TRex headers and marks to the stream's number.
+/// Lets receivers map the stream's TRex header and mark to its number.
 fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
     let (Some(ids), Ok(number)) = (&settings.measure.trex, u16::try_from(number)) else { return };
     if let Some(mark) = stream.program.trex() {
@@ -566,7 +565,7 @@ fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
     }
 }
 
-/// Refuses TRex marks where only the machine's own stack would receive the frames: all would seem
+/// Refuses TRex marks if only the machine's own stack would receive the frames: all would seem
 /// lost.
 fn check_mark(
     plan: &Plan,
@@ -582,14 +581,14 @@ fn check_mark(
     if receivers.len() > 1 {
         receivers.remove(&stream.port);
     }
-    let Some(port) = receivers.into_iter().find(|&port| !ports[port].takes_all()) else {
+    let Some(port) = receivers.into_iter().find(|&port| !ports[port].receives_all()) else {
         return Ok(());
     };
     let address = ports[port].facts().address.clone();
     Err(EngineError::Unseen(stream.name.clone(), plan.ports[port].name.clone(), address))
 }
 
-/// Frames due at or after this instant are not sent.
+/// The time from which on due frames are not sent.
 pub(crate) fn end_of(stop: &Stop) -> Picos {
     stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME)
 }
@@ -610,7 +609,7 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
-    /// By worker: its relay at each port whose flows several workers share and whose queues do not
+    /// Per worker: its relay at each port whose flows several workers share and whose queues do not
     /// separate them reliably.
     fn relays(&self, wakers: &[Waker]) -> Vec<Vec<(usize, Relay)>> {
         let mut all: Vec<Vec<_>> = wakers.iter().map(|_| Vec::new()).collect();
@@ -671,7 +670,7 @@ impl Running {
         &self.plan
     }
 
-    /// Names of all streams by number; streams added during the run come last.
+    /// Names of all streams, by number; streams added during the run come last.
     pub fn stream_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|n| n.0.as_str())
     }
@@ -694,7 +693,7 @@ impl Running {
         }
     }
 
-    /// Waits at most `timeout` until all frames are sent. Returns whether they are.
+    /// Waits until all frames are sent, at most `timeout`. Returns whether they are.
     pub fn wait_sent(&mut self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         while self.open.iter().any(|&o| o) {
@@ -721,8 +720,8 @@ impl Running {
         self.ask(Message::Counters)
     }
 
-    /// The counters of each flow so far, at most the first `most` flows per queue. `None`: flows
-    /// are not measured.
+    /// Counters of each flow so far, for at most `most` flows per queue. `None`: flows are not
+    /// measured.
     ///
     /// Asks in parts, because a worker that copies a million flows at once does not receive
     /// meanwhile, and its ring overflows.
@@ -737,7 +736,7 @@ impl Running {
             }
             let sum = all.get_or_insert_default();
             for part in parts {
-                // Every part repeats the totals; count them once.
+                // Every answer repeats the totals; count them once.
                 if from == 0 {
                     sum.total += part.total;
                     sum.rest = (sum.rest.0 + part.rest.0, sum.rest.1 + part.rest.1);
@@ -759,7 +758,7 @@ impl Running {
         shown.into_iter().flatten().filter_map(of_type).collect()
     }
 
-    /// Makes all flows ignore frames from these senders, so that they get no answer.
+    /// Makes all flows ignore frames from these senders: they get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
     }
@@ -820,7 +819,7 @@ impl Running {
         })
     }
 
-    /// The stream of this name, or the streams of the group of this name.
+    /// The stream with this name, or the streams of the group with this name.
     fn chosen(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let in_group =
             |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
@@ -833,8 +832,8 @@ impl Running {
         }
     }
 
-    /// The template of this name, or those of the mix of this name; none if the name is that of a
-    /// stream or group.
+    /// The template with this name, or the templates of the mix with this name; none if it is the
+    /// name of a stream or group.
     fn templates(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let Some(flows) = &self.plan.flows else { return Ok(Vec::new()) };
         if self.chosen(name).is_ok() {
@@ -860,7 +859,7 @@ impl Running {
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// The parts called `name`; `None`: everything that can be paused.
+    /// The parts with this name; `None`: everything that can be paused.
     fn parts(&self, name: Option<&str>) -> Result<Vec<Option<Part>>, EngineError> {
         let Some(name) = name else { return Ok(vec![None]) };
         let templates = self.templates(name)?;
@@ -890,7 +889,7 @@ impl Running {
         self.broadcast_parts(name, &Action::Pause)
     }
 
-    /// Resumes parts, as [`Running::pause`].
+    /// Resumes parts; names as in [`Running::pause`].
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
@@ -982,13 +981,13 @@ impl Running {
                     }
                     number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
-                    // Same number as in the workers.
+                    // The number must be the same in the workers.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
                     added.push((number, next));
                 }
             }
         }
-        // Only now, because `next` may name a stream added later in the list.
+        // After the loop, because `next` may name a stream added later in the list.
         for (number, name) in &added {
             let next = name.as_ref().map(|name| self.number(name)).transpose()?;
             let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
@@ -1009,7 +1008,7 @@ impl Running {
         Ok(())
     }
 
-    /// Begins the templates from number `first` on, except those that wait for others.
+    /// Starts templates `first` and later, except those that wait for others.
     fn begin_templates(&self, load: &Load, first: usize) {
         if first == load.templates.len() {
             return;
@@ -1023,7 +1022,7 @@ impl Running {
         }
     }
 
-    /// Checks that the running flows can change to these.
+    /// Checks that the running flows can be changed to `flows`.
     fn can_play(&self, flows: &PlanFlows) -> Result<(), EngineError> {
         let Some(old) = &self.plan.flows else {
             return Err(EngineError::FixedLoad("all of it".into()));
@@ -1040,8 +1039,8 @@ impl Running {
         missing.map_or(Ok(()), |side| Err(EngineError::NewHosts(name(side.port))))
     }
 
-    /// The worker for a new stream: that of the streams it is chained to, because only streams on
-    /// one worker can start each other, or else the port's first worker.
+    /// The worker for a new stream: the worker of the streams it is chained to, because only
+    /// streams on one worker can start each other; otherwise the port's first worker.
     fn worker_for(&self, number: usize) -> Option<usize> {
         let streams = &self.plan.streams;
         if self.plan.ports[streams[number].port].elsewhere {
@@ -1058,7 +1057,7 @@ impl Running {
     }
 
     /// Moves the end of the run to `stop`, counted from its start. An end that was already reached
-    /// remains.
+    /// does not change.
     ///
     /// # Errors
     /// [`EngineError::Count`]: several workers send, and the total of packets or octets differs.
@@ -1104,7 +1103,7 @@ impl Running {
     /// [`EngineError::Panic`].
     pub fn finish(mut self) -> Result<Outcome, EngineError> {
         self.stop();
-        // Open flows get their drain time.
+        // Open flows get time to drain.
         let drain = self.plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
         let until = Instant::now() + Duration::from_nanos(drain.0);
         self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));
@@ -1141,12 +1140,12 @@ impl Running {
     }
 }
 
-/// Interval of the check whether servers have ended.
+/// How often to check whether servers have ended.
 const SERVER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Running {
-    /// Where clients and servers have separate workers, waits for servers that still send after the
-    /// last client has ended. On virtual time one worker has them all.
+    /// If clients and servers have separate workers, waits for servers that still send after the
+    /// last client has ended. On virtual time one worker has both.
     fn wait_for_servers(&self, until: Instant) {
         let plays = self.plan.flows.is_some() && !self.settings.virtual_time;
         while plays && Instant::now() < until && self.counters().iter().any(|of| of.acts) {
@@ -1162,7 +1161,7 @@ impl Running {
             .collect()
     }
 
-    /// How each port has kept its schedule so far; `over`: whether sending has ended.
+    /// How each port has kept its schedule so far; `over`: sending has ended.
     pub fn pacing(&self, over: bool) -> Vec<PortPacing> {
         let clock = match self.settings.virtual_time {
             true => Clock::Virtual,

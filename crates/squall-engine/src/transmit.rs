@@ -1,4 +1,4 @@
-//! One port's frames on one worker: schedule, fill, send, credit.
+//! Sends one port's frames on one worker: schedule, fill, send, credit.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -25,31 +25,31 @@ use crate::{
     wheel::{Entry, Wheel},
 };
 
-/// Limit on counting frames one by one when time is up and their law has no closed form, so that a
-/// run with billions of unsent frames still ends soon.
+/// Limit on counting unsent frames one by one when time is up and their number has no closed form:
+/// a run with billions of unsent frames must still end soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Late frames of a stream skipped before the worker checks its mailbox again, so that a command
-/// need not wait for the whole backlog.
+/// Most late frames of a stream skipped before the worker checks its mailbox again, so that a
+/// command need not wait for the whole backlog.
 const MOST_SKIPPED: u64 = 1 << 20;
 
-/// Up to this number, streams have a departure histogram each. With more, every frame would load
-/// another one from memory.
+/// Up to this number, each stream has its own departure histogram. With more, every frame would
+/// load another histogram from memory.
 const MOST_HISTOGRAMS: usize = 256;
 
-/// Picoseconds. When later than this, streams send in runs of up to [`IN_A_ROW`] frames: their
+/// Picoseconds. Streams that are later than this send in runs of up to [`IN_A_ROW`] frames: their
 /// exact departure times are lost anyway, and switching streams for each frame would cost several
-/// times as much. Nearer to schedule, on virtual time, and where a count ends the run (its frames
-/// must be the same on any machine), frames leave in the exact order of their instants.
+/// times as much. Less late, on virtual time, and if a count ends the run (its frames must be the
+/// same on any machine), frames leave in the exact order of their due times.
 const FAR_OVERDUE: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
 /// Picoseconds after the end of the run in which frames that were due before it may still leave:
-/// longer than a hiccup of the machine, too short to stretch a run that asks for more than the port
-/// takes.
+/// longer than a short stall of the machine, too short to stretch a run that asks for more than the
+/// port takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
-/// Reason of frames that did not leave because the link was down.
+/// Reason why frames did not leave: the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
 
 /// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
@@ -61,28 +61,28 @@ pub(crate) struct Transmitter {
     /// The link was down at the last turn.
     down: bool,
     clock: Clock,
-    /// Most frames per hand-over.
+    /// Most frames per send call.
     limit: usize,
-    /// The port reads the due time of each frame.
+    /// Whether the port reads the due time of each frame.
     instants: bool,
     senders: Vec<Sender>,
     wheel: Wheel,
-    /// Streams without gaps, taking turns.
+    /// Streams without gaps, in round-robin order.
     unpaced: VecDeque<u32>,
     groups: Groups,
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// Frames follow the port's clock; otherwise they leave when due in real time.
+    /// Frames follow the port's traffic clock; otherwise they leave when due in real time.
     paced: bool,
     audit: Audit,
-    /// One departure histogram for all streams: with many streams, one each would evict the streams
-    /// from the cache.
+    /// One departure histogram is shared by all streams: with many streams, one per stream would
+    /// evict the streams from the cache.
     shared_errors: bool,
     /// Time was up before all due frames had left.
     overdue: bool,
-    /// Numbers of the streams that others wait for; and those of them that ended and are not yet
-    /// reported, with the ends of their schedules.
+    /// Numbers of the streams that others wait for; and those among them that have ended and were
+    /// not reported yet, with the ends of their schedules.
     awaited: Arc<HashSet<u32>>,
     ended: Vec<(u32, Picos)>,
     pub counters: PortTx,
@@ -103,12 +103,12 @@ struct Hand {
     done: usize,
 }
 
-/// Since when a port has refused the frames of a batch.
+/// The time since which a port refuses the frames of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Blocked(Option<Nanos>);
 
 impl Blocked {
-    /// Records an attempt at `now`, which went through or was `blocked`.
+    /// Records an attempt to send at `now`; `blocked`: the port was full.
     #[inline]
     pub fn note(&mut self, now: Nanos, blocked: bool, counters: &mut PortTx) {
         if let Some(since) = self.0 {
@@ -128,18 +128,18 @@ struct InRow {
     due: Due,
 }
 
-/// The instants of a row, in [`Hand::due`].
+/// How the due times of the frames in a row are stored in [`Hand::due`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Due {
-    /// None: the frames have no gaps.
+    /// Not stored: the frames have no gaps.
     AtOnce,
-    /// Only the first and the last are stored; the others lie between them at equal distances.
+    /// Only the first and the last are stored; the others are between them, at equal intervals.
     Evenly,
     Each,
 }
 
 impl Hand {
-    /// When the frame in slot `i` of `row`, which has instants, was due; picoseconds.
+    /// Due time of the frame in slot `i` of `row`, which stores due times; picoseconds.
     #[inline]
     fn due(&self, row: InRow, i: usize) -> u64 {
         if row.due == Due::Each || i == row.begin || i + 1 == row.end {
@@ -164,25 +164,25 @@ struct Sender {
     program: Arc<Program>,
     cursor: Cursor,
     number: u32,
-    /// Other workers' frames lie between the frames of this share, and the timeline must advance
+    /// Frames of other workers lie between the frames of this share, and the timeline must advance
     /// over them.
     walk: bool,
     late: Late,
     active: bool,
     /// Removed permanently: nothing starts it again.
     removed: bool,
-    /// Frames are due before this instant only; picoseconds.
+    /// Only frames due before this time are sent; picoseconds.
     until: u64,
-    /// Whether it waits for the end of another part; and whether another waits for its end, which
-    /// is not yet reported.
+    /// Whether it waits for another part to end; and whether another part waits for its end, which
+    /// it has not reported yet.
     waits: bool,
     awaited: bool,
 
     /// Index in the stream of the next frame to schedule, and the distance to the one after.
     next: u64,
     by: u64,
-    /// Frames on the wire, and their octets with FCS, per filled frame: above 1 if it is cut into
-    /// segments. Does not cover octets of frames of several lengths.
+    /// Frames on the wire per filled frame (above 1 if it is cut into segments), and their octets
+    /// with FCS. The octets do not apply to streams with several frame lengths.
     weight: u32,
     wire_octets: u32,
     packets: u64,
@@ -201,7 +201,7 @@ struct Sender {
 }
 
 impl Transmitter {
-    /// `limit`: most frames per hand-over.
+    /// `limit`: most frames per send call.
     pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
             out,
@@ -256,18 +256,18 @@ impl Transmitter {
     fn report_all_ends(&mut self, turn: &mut Turn<'_>) {
         let now = if self.clock == Clock::Virtual { Picos(0) } else { turn.at() };
         if self.done {
-            // No stream here sends anything after this.
+            // No stream on this worker sends anything after this.
             for s in self.senders.iter_mut().filter(|s| s.awaited) {
                 s.awaited = false;
                 self.ended.push((s.number, s.timeline.end()));
             }
         }
         let ended = self.ended.drain(..);
-        // A stall moves frames past the end of the schedule.
+        // A stall can move frames past the end of the schedule.
         turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
     }
 
-    /// Starts the stream, whose predecessor ended at `at`.
+    /// Starts the stream; its predecessor ended at `at`.
     pub fn begin(&mut self, number: u32, at: Picos) {
         let Some(i) = self.find(number).filter(|&i| self.senders[i].waits) else { return };
         let s = &mut self.senders[i];
@@ -296,8 +296,8 @@ impl Transmitter {
         self.keep_to_rates(outlets);
     }
 
-    /// Sets the allowance after a stall, and the limit of the audit, from the sum of the streams'
-    /// rates.
+    /// Sets the burst allowed after a stall, and the limit of the audit, from the sum of the
+    /// streams' rates.
     fn keep_to_rates(&mut self, outlets: &mut Outlets) {
         let rates = self.senders.iter().filter(|s| !s.removed);
         let rates = rates.map(|s| s.plan.fastest_pps() / s.by as f64);
@@ -311,8 +311,8 @@ impl Transmitter {
         let program = plan.program.clone();
         let late =
             |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
-        // Streams of a port move together, because their order is part of the schedule; one stream
-        // that catches up therefore makes all of them catch up.
+        // Streams of a port share one lag, because their order is part of the schedule: one stream
+        // that catches up makes all of them catch up.
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             // Plus 1, because owner 0 means that a slot holds no template.
@@ -360,7 +360,7 @@ impl Transmitter {
         }
     }
 
-    /// Starts stream `i` (an index here) at `at` plus its start delay.
+    /// Starts stream `i` (its index on this worker) at `at` plus its start delay.
     fn start(&mut self, i: usize, at: Picos) {
         let s = &mut self.senders[i];
         if s.active {
@@ -384,7 +384,7 @@ impl Transmitter {
     fn enqueue(&mut self, i: usize) {
         let s = &mut self.senders[i];
         match s.due() {
-            // The stream was paused past its end.
+            // The stream was paused beyond its end.
             None if s.active && s.timeline.due().is_some() => {
                 s.active = false;
                 if std::mem::take(&mut s.awaited) {
@@ -484,7 +484,7 @@ impl Transmitter {
         Some(if self.paced { Picos(outlets.of(self.out).real(due.0)) } else { due })
     }
 
-    /// Reports when the earliest unsent frame was due.
+    /// Reports the due time of the earliest unsent frame.
     pub fn owe(&mut self, outlets: &mut Outlets) {
         if !self.paced || self.done || self.down {
             return;
@@ -498,7 +498,7 @@ impl Transmitter {
         }
     }
 
-    /// When the earliest frame that is not in the batch is due.
+    /// Due time of the earliest frame that is not in the batch.
     #[inline]
     fn earliest(&mut self) -> Option<u64> {
         let senders = &self.senders;
@@ -516,7 +516,7 @@ impl Transmitter {
         !self.senders.iter().any(|s| s.waits || (s.active && s.paused.is_some()))
     }
 
-    /// Frames, and their octets with FCS, that are scheduled and not sent.
+    /// Scheduled and unsent frames, and their octets with FCS.
     pub fn at_hand(&self) -> (u64, u64) {
         let len = &self.hand.len[self.hand.done..self.hand.filled];
         (len.len() as u64, len.iter().map(|len| u64::from(len + FCS_LEN)).sum())
@@ -542,7 +542,7 @@ impl Transmitter {
         }
         let horizon = match self.clock {
             Clock::Real(start) if now < start => {
-                // A command or a budget may end the run long before its start.
+                // A command or a budget may end the run long before the first frame is due.
                 self.done |= turn.budget.is_spent();
                 return false;
             }
@@ -651,7 +651,7 @@ impl Transmitter {
         if self.paced
             && let Some(due) = self.earliest()
         {
-            // The earliest due entry bounds the backlog.
+            // The backlog begins with the earliest due entry.
             traffic = outlets.of(self.out).horizon(at.0, due);
             horizon = horizon.min(traffic);
         }
@@ -707,7 +707,7 @@ impl Transmitter {
             self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
             Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
             if let (Clock::Virtual, Some((_, end))) = (self.clock, self.ended.last()) {
-                // Another stream may be due before this one from there on.
+                // From there on, another stream may be due before this one.
                 horizon = horizon.min(end.0.saturating_sub(1));
             }
         }
@@ -828,12 +828,12 @@ impl Transmitter {
         if sent == 0 {
             return;
         }
-        // Frames of one hand-over left one after the other: each gets an equal share of its
+        // Frames of one send call left one after the other: each gets an equal share of its
         // duration.
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
         let virtual_time = self.clock == Clock::Virtual;
-        // When the frame in slot `i` had left.
+        // Time at which the frame in slot `i` had left.
         let left = |i: usize| first + each * (i + 1 - from) as u64;
         let (mut packets_of_all, mut octets_of_all) = (0, 0);
         // Frames of streams without gaps.
@@ -842,7 +842,7 @@ impl Transmitter {
         let lag = if self.paced { outlet.lag(took) } else { 0 };
         let mut longest = 0;
         let mut late = 0;
-        // The earliest and the latest due instant of frames that have one.
+        // The earliest and the latest due time, of frames that have one.
         let (mut oldest, mut newest) = (u64::MAX, 0);
         for row in 0..self.hand.runs.len() {
             let row = self.hand.runs[row];
@@ -937,7 +937,7 @@ impl Transmitter {
         }
     }
 
-    /// Audits the frames in `slots` that have instants, which lie in several bins.
+    /// Audits the frames in `slots` one by one: they have due times, which lie in several bins.
     #[cold]
     fn audit_each(
         hand: &Hand,
@@ -958,7 +958,7 @@ impl Transmitter {
         }
     }
 
-    /// Drops the next frame of the batch, or the unsent part of a GSO frame. Returns the
+    /// Drops the next frame of the batch, or only the unsent part if it is a GSO frame. Returns the
     /// number of frames dropped.
     fn drop_next(&mut self, outlets: &Outlets, reason: &'static str) -> u64 {
         let i = self.hand.done;
@@ -977,7 +977,7 @@ impl Transmitter {
         missing
     }
 
-    /// The stream of slot `i` of the batch.
+    /// The stream that slot `i` of the batch belongs to.
     fn sender_of(&mut self, i: usize) -> &mut Sender {
         let row = self.hand.runs.iter().find(|r| (r.begin..r.end).contains(&i));
         let stream = row.expect("every slot at hand was put into a row").stream;
@@ -1006,7 +1006,7 @@ impl Transmitter {
     /// Ends sending until streams are added: retries the batch once, and counts frames that were
     /// due before `end` and are not sent.
     pub fn settle(&mut self, turn: &mut Turn<'_>, end: Picos) {
-        // Repeated after a frame that the port refuses.
+        // Repeated after each frame that the port refuses.
         while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(turn)
         {
         }
@@ -1033,7 +1033,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // Frames in a device without a link never leave it: that is not an error of the run.
+        // A device without a link never sends its frames, which is not an error of the run.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
@@ -1045,7 +1045,7 @@ impl Transmitter {
         PortTx { pacing, ..self.counters.clone() }
     }
 
-    /// Counters of every stream here; without `full`, without histograms.
+    /// Counters of every stream on this worker, with histograms if `full`.
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {
         let one = |s: &Sender| StreamTx {
             number: s.number,
@@ -1061,8 +1061,8 @@ impl Transmitter {
     }
 }
 
-/// Advances over frames that other workers send, up to the end of the stream: a timeline cannot
-/// advance past its end.
+/// Advances over frames that other workers send, but not beyond the end of the stream: a timeline
+/// cannot advance past its end.
 fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: Range<u64>) {
     for frame in frames {
         if timeline.due().is_none() {
@@ -1079,7 +1079,7 @@ impl Sender {
         self.timeline.due().filter(|due| due.0 < self.until)
     }
 
-    /// Sets the begin of the stream, `at` plus the start delay, and its end. Returns the begin.
+    /// Sets the start of the stream (`at` plus the start delay) and its end. Returns the start.
     fn begin(&mut self, at: Picos) -> Picos {
         let begin = at.0.saturating_add(self.plan.start.0);
         self.until = self.plan.lasts.map_or(u64::MAX, |lasts| begin.saturating_add(lasts.0));
@@ -1087,8 +1087,8 @@ impl Sender {
     }
 
     /// Takes consecutive frames that are due before `bound` (the first in any case), at most
-    /// `most`. Writes lengths and due instants to the batch, from slot `n` on. Returns their number
-    /// and how their instants are stored.
+    /// `most`. Writes lengths and due times to the batch, from slot `n` on. Returns their number
+    /// and how their due times are stored.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn schedule_run(
@@ -1154,7 +1154,7 @@ impl Sender {
             }
             _ => {
                 let mut count = 0;
-                // The timeline moves on when a burst has ended and the next one begins after a gap.
+                // The timeline advances when a burst has ended and the next one begins after a gap.
                 while count < most
                     && self.timeline.left_in_burst() != 0
                     && (count == 0 || self.timeline.end() <= at)
@@ -1170,8 +1170,8 @@ impl Sender {
         }
     }
 
-    /// Frames that may be filled before `budget` is spent, at most `most`. The frame that reaches
-    /// the budget is the last.
+    /// Number of frames that may be filled before `budget` is spent, at most `most`. The frame that
+    /// reaches the budget is the last.
     #[inline]
     fn most(&self, budget: &Budget, most: usize) -> usize {
         if self.weight == 1 || budget.packets == u64::MAX {
@@ -1187,7 +1187,7 @@ impl Sender {
         }
     }
 
-    /// Sets the length of as many frames as `lens` has entries, and advances past them.
+    /// Fills `lens` with the lengths of the next frames, and advances past them.
     #[inline]
     fn take_lengths(&mut self, lens: &mut [u32], meta: &mut [TxMeta]) {
         match self.fixed_len {
@@ -1200,8 +1200,8 @@ impl Sender {
         self.next += self.by * lens.len() as u64;
     }
 
-    /// Takes the next frame from budget and timeline. Returns its length; `None` if the budget is
-    /// spent.
+    /// Takes the next frame from budget and timeline. Returns its length, or `None` if the budget
+    /// is spent.
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
         let len = match self.fixed_len {
@@ -1232,7 +1232,7 @@ impl Sender {
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames. Returns the number skipped; if it is not 0, the caller
+    /// Applies the policy for late frames. Returns the number skipped; unless it is 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };

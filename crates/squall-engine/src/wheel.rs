@@ -1,20 +1,21 @@
-//! Finds the stream that is due next: a calendar queue (Brown 1988). Its order by (due time,
-//! stream) is exact; it takes constant time with many streams, a short sorted list with few.
+//! Finds the stream that is due next: a calendar queue (Brown 1988). The order by (due time,
+//! stream) is exact. Operations take constant time with many streams; with few streams, the queue
+//! is a short sorted list.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// Buckets: with the bucket width of [`Wheel::new`], ten thousand streams of one rate fit into the
-/// time they cover, so that none goes through the slower heap.
+/// Buckets: with the bucket width of [`Wheel::new`], ten thousand streams with the same rate fit
+/// the time they cover, so none needs the slower heap.
 const BUCKETS: usize = 4096;
 const WORDS: usize = BUCKETS / 64;
-/// Up to this number, streams are kept in one sorted list: inserting moves a few entries within one
-/// or two cache lines.
+/// Up to this number, streams are kept in one sorted list: an insertion moves a few entries within
+/// one or two cache lines.
 const FEW: usize = 16;
 
-/// A stream with the instant at which its next frame is due.
+/// A stream, and when its next frame is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Picoseconds since the start of the run.
@@ -59,7 +60,7 @@ impl Wheel {
     pub fn push(&mut self, entry: Entry) {
         let tick = entry.due >> self.shift;
         if tick <= self.tick {
-            // Usually the entry is the latest: streams take turns.
+            // Usually the new entry is the latest: streams take turns.
             match self.current.back() {
                 Some(last) if *last > entry => {
                     let at = self.current.partition_point(|e| *e < entry);
@@ -91,7 +92,7 @@ impl Wheel {
         }
     }
 
-    /// Nothing is due before this instant; exact when the earliest entry is in the current bucket.
+    /// Nothing is due before this time; exact if the earliest entry is in the current bucket.
     #[inline]
     pub fn bound(&self) -> u64 {
         match self.current.front() {
@@ -100,7 +101,7 @@ impl Wheel {
         }
     }
 
-    /// The exact instant of the earliest entry.
+    /// The exact due time of the earliest entry.
     pub fn next_due(&mut self) -> Option<u64> {
         if self.current.is_empty() {
             let tick = self.next_tick()?;
@@ -109,7 +110,7 @@ impl Wheel {
         self.current.front().map(|e| e.due)
     }
 
-    /// The instant of the earliest entry that is not stale; stale ones before it are dropped.
+    /// Due time of the earliest entry that is not stale; stale ones before it are dropped.
     pub fn earliest(&mut self, is_stale: impl Fn(&Entry) -> bool) -> Option<u64> {
         loop {
             let due = self.next_due()?;
@@ -155,8 +156,8 @@ impl Wheel {
             self.current.extend(self.buckets[bucket].drain(..));
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         }
-        // An entry that was far when it was pushed may be near now; moving it here keeps the order
-        // exact.
+        // An entry that was too far ahead for the buckets when it was pushed may be near now;
+        // moving it here keeps the order exact.
         while self.far.peek().is_some_and(|Reverse(e)| e.due >> self.shift <= tick) {
             self.current.extend(self.far.pop().map(|r| r.0));
         }

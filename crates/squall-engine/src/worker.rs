@@ -1,4 +1,5 @@
-//! The loop of one core: mailbox, receive, wheel, send, publish ([`Worker::turn`]).
+//! The main loop of a worker, one per core: mailbox, receive, wheel, send, publish
+//! ([`Worker::turn`]).
 
 use std::{
     collections::BTreeMap,
@@ -33,30 +34,31 @@ use crate::{
     supervisor::end_of,
 };
 
-/// Counters of what one source sends on one port on one worker. Counts frames that the port
-/// accepted and did not give back; octets with FCS.
+/// Counters of the frames that one source sends on one port on one worker. Counts frames that the
+/// port took and did not give back; octets include the FCS.
 #[derive(Clone, Debug, Default)]
 pub struct PortTx {
     pub port: usize,
     pub source: SourceId,
     pub packets: u64,
     pub octets: u64,
-    /// GSO frames that left whole, and the segments they became, which are included in `packets`.
+    /// GSO frames that left as a whole, and the segments they became, which `packets` includes.
     pub gso_frames: u64,
     pub segments: u64,
     /// Frames refused by the port.
     pub errors: u64,
-    /// Replayed frames that were handed over again because the port was full.
+    /// Replayed frames that were offered again because the port was full.
     pub retried: u64,
     /// Frames that were due and not sent, by reason.
     pub not_sent: BTreeMap<&'static str, u64>,
-    /// Time during which the port took no frames although some were waiting.
+    /// Time during which frames waited because the port was full.
     pub blocked: Nanos,
-    /// Time spent handing frames over to the port.
+    /// Time spent in the port's send calls.
     pub sending: Nanos,
-    /// The last departure, on the engine's clock.
+    /// Time of the last departure, on the engine's clock.
     pub last: Nanos,
-    /// Actual minus due departure, in nanoseconds, of streams without a histogram of their own.
+    /// Departure errors (actual minus due time) in nanoseconds, of streams without a histogram of
+    /// their own.
     pub departure_error: Histogram,
     pub pacing: Pacing,
     /// Stalls of the sending thread.
@@ -75,7 +77,7 @@ impl PortTx {
     }
 }
 
-/// Counters of one stream on one worker.
+/// Counters for one stream on one worker.
 #[derive(Clone, Debug, Default)]
 pub struct StreamTx {
     /// The number in the plan.
@@ -85,14 +87,14 @@ pub struct StreamTx {
     pub not_sent: BTreeMap<&'static str, u64>,
     /// By how much the schedule moved because frames were late ([`squall_profile::Late::Stretch`]).
     pub stretched: Nanos,
-    /// First and last departure, on the engine's clock.
+    /// Times of the first and the last departure, on the engine's clock.
     pub first: Option<Nanos>,
     pub last: Nanos,
-    /// Actual minus due departure, in nanoseconds.
+    /// Departure errors (actual minus due time) in nanoseconds.
     pub departure_error: Histogram,
 }
 
-/// All counters and measurements of a worker at one instant.
+/// All counters and measurements of a worker at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub worker: usize,
@@ -110,12 +112,12 @@ pub struct Snapshot {
     pub threads: Vec<Busy>,
 }
 
-/// How much of its time a thread was busy. Waiting for due frames does not count, asleep or
-/// spinning: a worker spins before a departure, so that CPU time alone would show a whole CPU for
-/// one frame per millisecond.
+/// How much of its time a thread was busy. Waiting for due frames does not count, whether asleep or
+/// spinning: a worker spins before a departure, so its CPU time would show a whole CPU for one
+/// frame per millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// The ports on which it sends, and those on which it receives.
+    /// The ports on which it sends, and the ports on which it receives.
     pub tx: Vec<usize>,
     pub rx: Vec<usize>,
     pub busy: Nanos,
@@ -133,7 +135,7 @@ pub struct Counters {
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
     pub threads: Vec<Busy>,
-    /// Whether servers of flows still send of their own accord.
+    /// Whether servers of flows still send on their own initiative.
     pub acts: bool,
 }
 
@@ -153,7 +155,7 @@ impl From<&Snapshot> for Counters {
 pub(crate) enum Message {
     Command(Command),
     Counters(Reply<Counters>),
-    /// The flag: with histograms.
+    /// The flag: whether to include histograms.
     Snapshot(bool, Reply<Snapshot>),
     /// Display values of sources and sinks, limited to the records with these numbers.
     Show(Range<u32>, Reply<Vec<Shown>>),
@@ -161,8 +163,8 @@ pub(crate) enum Message {
     Finish,
 }
 
-/// Signals a message to a worker, so that the worker need not poll a channel each turn, and wakes
-/// it while it waits for frames.
+/// Signals a message to a worker, which then need not poll a channel each turn; also wakes it while
+/// it waits for frames.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<Wake>);
 
@@ -172,8 +174,8 @@ struct Wake {
     event: OwnedFd,
 }
 
-/// Alone on its cache lines, because it is read each turn. Two lines, because CPUs prefetch the
-/// neighbor.
+/// Alone on its cache lines, because it is read each turn: a write to a neighbor would evict it.
+/// Two lines, because CPUs prefetch lines in pairs.
 #[repr(align(128))]
 struct Flag(AtomicBool);
 
@@ -196,13 +198,13 @@ impl Waker {
         self.0.flag.0.load(Ordering::Relaxed) && self.0.flag.0.swap(false, Ordering::Acquire)
     }
 
-    /// Discards earlier wake-ups: only a new one ends a wait.
+    /// Discards earlier wake-ups: only a new one ends the next wait.
     fn clear(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }
 }
 
-/// Time in which the worker slept or polled without finding anything.
+/// Time in which the worker slept, or polled and found nothing.
 #[derive(Default)]
 pub(crate) struct Idle {
     total: Nanos,
@@ -241,43 +243,43 @@ pub(crate) struct Worker {
     pub budget: Budget,
     pub mailbox: Mailbox<Message>,
     pub waker: Waker,
-    /// Receives the worker's number, and the number of streams added so far, when nothing is left
-    /// to send.
+    /// Gets the worker's number and the number of streams added so far, when nothing is left to
+    /// send.
     pub sent_all: Reply<(usize, u64)>,
     pub added: u64,
     pub reported: bool,
     pub idle: Idle,
     /// Whether the last action was to send.
     pub just_sent: bool,
-    /// When the last two waits for frames were ended by an event.
+    /// Times at which the last two waits for frames were ended by an event.
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
-    /// On virtual time: the next instants of the sources.
+    /// On virtual time: when each source is due next.
     pub due: Vec<Option<Picos>>,
-    /// Parts that others wait for, that ended here, and that are not yet reported.
+    /// Parts that ended here, that others wait for, and that are not reported yet.
     pub ended: Vec<(Part, Picos)>,
     pub waiting: Option<Waiting>,
 }
 
-/// Limit on waiting for the last frames of a stopped queue: the kernel hands over a partly filled
+/// Limit on waiting for the last frames of a stopped queue: the kernel delivers a partly filled
 /// block of a receive ring only after its timeout.
 const DRAIN_TIMEOUT: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives, unless frames arrive so fast that a longer one gathers
-/// more. Each queue also has a limit, above which its ring could overflow.
+/// Longest sleep of a worker that receives, unless frames arrive so fast that a longer sleep
+/// gathers more of them. Each queue also has its own limit, above which its ring could overflow.
 const RX_REST: Nanos = Nanos(200_000);
-/// A worker that frames wake at longer intervals than this does not sleep between wake-ups, because
-/// few frames would gather.
+/// A worker that frames wake less often than this does not sleep between wake-ups, because few
+/// frames would gather.
 const LONG_WAIT: Nanos = Nanos(1_000_000);
 /// Longest wait for a frame: bounds the delay of [`Sink::idle`](crate::sink::Sink::idle).
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Longest sleep of a worker that only sends: bounds the delay of its mailbox.
 const TX_REST: Nanos = Nanos(2_000_000);
-/// Longest sleep of a worker that only supervises generator threads; longer than [`TX_REST`],
-/// because it shares their CPU.
+/// Longest sleep of a worker that only supervises generator threads: longer than [`TX_REST`],
+/// because the worker shares their CPU.
 const WATCH_REST: Nanos = Nanos(10_000_000);
-/// Within this time of its next instant, a source that reacts to frames is polled without sleep: a
-/// wake-up takes about as long with the timer slack that such sources set.
+/// A source that reacts to frames is polled without sleep when it is due within this time: with the
+/// timer slack that such sources set, a wake-up takes about as long.
 const NEAR: Nanos = Nanos(15_000);
 /// Longest sleep before a turn of a source that reacts to frames, if a port cannot wake the worker.
 const NAP: Nanos = Nanos(100_000);
@@ -287,7 +289,7 @@ const SLEEP: Nanos = Nanos(50_000_000);
 const GATHER: Nanos = Nanos(50_000);
 /// Limit on receiving at the end of a run, because another sender may never stop.
 const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
-/// Rounds at the end in which frames received before it are still answered.
+/// Rounds at the end that answer frames received before it.
 const FINAL_RX_ROUNDS: usize = 64;
 /// Limit on rounds at the end in which sources settle.
 const LAST_TURNS: usize = 100_000;
@@ -317,14 +319,14 @@ macro_rules! turn {
 const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
-    /// Runs to the end. Returns the counters and the final values of sources and sinks.
+    /// Runs the worker to its end. Returns the counters and the final values of sources and sinks.
     pub fn run(mut self) -> (Snapshot, Vec<Shown>) {
         while !self.finished {
             self.turn();
         }
         let mut left = Vec::new();
         let rx = self.rx.iter_mut().map(|rx| rx.leave(&mut left)).collect();
-        // On the worker's own thread, because the kernel counts by thread.
+        // Read on the worker's own thread, because the kernel counts per thread.
         let preempted = preempted();
         left.extend(self.sources.iter_mut().filter_map(|source| source.leave()));
         (Snapshot { preempted, rx, ..self.snapshot(true) }, left)
@@ -333,7 +335,7 @@ impl Worker {
     /// One round: mailbox, receive, send, rest.
     #[inline]
     fn turn(&mut self) {
-        // Right after a batch the last reading is exact enough, and cheaper than a new one.
+        // Right after a batch the previous reading is exact enough, and cheaper than a new one.
         let mut now = if self.just_sent { self.watch.last() } else { self.watch.now() };
         let begun = now;
         let woken = self.waker.take();
@@ -358,8 +360,8 @@ impl Worker {
         let in_turn = self.in_turn();
         let alone = self.rx.is_empty() && self.sources.len() == 1;
         for (i, source) in self.sources.iter_mut().enumerate() {
-            // This reading becomes the stamp in the frames. It is fresh because time spent since
-            // the last one is not delay of the network.
+            // This reading becomes the time stamp in the frames. It is fresh, because the time
+            // since the previous reading must not count as network delay.
             if stale {
                 now = self.watch.now();
             }
@@ -386,7 +388,7 @@ impl Worker {
         self.just_sent = moved && self.rx.is_empty();
     }
 
-    /// Reports parts that ended, and starts parts that waited for them.
+    /// Reports parts that ended, and starts the parts that waited for them.
     #[cold]
     fn begin_waiting(&mut self, now: Nanos) {
         let Some(waiting) = &mut self.waiting else { return self.ended.clear() };
@@ -400,7 +402,7 @@ impl Worker {
     }
 
     /// On virtual time a source could advance endlessly while the others wait. Each therefore
-    /// advances only to the next instant of another that is not done.
+    /// advances only up to the time at which another unfinished source is due.
     fn in_turn(&mut self) -> bool {
         let open =
             |sources: &[Box<dyn Source>]| sources.iter().filter(|one| !one.is_done()).count();
@@ -438,7 +440,7 @@ impl Worker {
             Clock::Virtual => Nanos::ZERO,
         };
         let end = self.budget.end;
-        // The strictest of the waiting sources decides how to rest.
+        // The strictest of the waiting sources decides how to sleep.
         let (mut next, mut precise): (Option<Picos>, Option<Picos>) = (None, None);
         let (mut reacts, mut patient, mut watches) = (false, false, true);
         for source in &mut self.sources {
@@ -472,9 +474,9 @@ impl Worker {
             None if watches && open => WATCH_REST,
             None => TX_REST,
         };
-        // Where frames arrive fast a sleep gathers many of them, because a queue that signals each
+        // If frames arrive fast, a sleep gathers many of them, whereas a queue that signals each
         // frame would wake the worker for each. An event that is not a frame (the interface went
-        // down) would end the wait again at once.
+        // down) would end the next wait at once.
         let waits = !open && self.clock != Clock::Virtual && self.rarely_woken(now, fast);
         if waits && self.wait_for_frames() {
             return;
@@ -486,7 +488,7 @@ impl Worker {
             None => now + longest + SLEEP_MARGIN,
         };
         let margin = match next {
-            // The port itself waits for the instant.
+            // The port itself waits for the due time.
             Some(_) if patient => Nanos::ZERO,
             Some(_) => SPIN,
             None => SLEEP_MARGIN,
@@ -531,16 +533,16 @@ impl Worker {
         }
     }
 
-    /// Whether waiting for frames without a sleep is cheaper: the last wait ended long ago, so that
-    /// the next may be long, or it was itself long. A queue that signals whole blocks wakes the
-    /// worker so rarely that a sleep before each wait only adds cost.
+    /// Whether waiting for frames without a sleep is cheaper: the last wait ended long ago, so the
+    /// next may be long too, or that wait was itself long. A queue that signals whole blocks wakes
+    /// the worker so rarely that a sleep before each wait only adds cost.
     fn rarely_woken(&self, now: Nanos, fast: bool) -> bool {
         let [last, before] = self.woken;
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// Sleeps until a queue signals frames, when there is nothing to send and nothing received.
-    /// Returns false, without a sleep, if not all queues can signal.
+    /// Blocks until a queue signals frames; for when there is nothing to send and nothing was
+    /// received. Returns false without sleeping if not all queues can signal.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
@@ -608,7 +610,7 @@ impl Worker {
         match &command.action {
             Action::Stop => {
                 self.budget.end = self.budget.end.min(at);
-                // Spent, so that a later limit cannot start the run again.
+                // The budget is set to spent, so that a later limit cannot start the run again.
                 self.budget.packets = 0;
             }
             Action::Limit(stop) => self.limit(*stop),
@@ -638,7 +640,7 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        // Answer the last frames received, because the end of one side's flows depends on the
+        // Answers the last frames received, because the end of one side's flows depends on the
         // other's.
         for _ in 0..FINAL_RX_ROUNDS {
             if !self.receive(now) {
@@ -651,8 +653,7 @@ impl Worker {
         }
         for _ in 0..LAST_TURNS {
             let mut turn = turn!(self, now, NEVER);
-            // `fold` instead of `all`, so that every source settles even after one that is not
-            // done.
+            // `fold` instead of `all`: every source must settle, even after one that is not done.
             let over = self.sources.iter_mut().map(|source| source.settle(&mut turn));
             if over.fold(true, |all, over| all & over) {
                 break;
@@ -664,9 +665,9 @@ impl Worker {
         self.finished = true;
     }
 
-    /// Takes frames that have arrived; sources no longer answer.
+    /// Takes frames that have arrived; sources do not answer them.
     fn drain(&mut self) {
-        // If a port can report that it is empty, take everything: a frame that the kernel has
+        // If a port can report that it is empty, takes everything: a frame that the kernel has
         // counted must not be lost at the end.
         for rx in self.rx.iter_mut() {
             if !rx.stop() {
@@ -685,9 +686,9 @@ impl Worker {
                 }
             }
         }
-        // Frames inside this process arrive now or never. A loop may be full of single frames,
-        // because virtual time has no linger and because other threads may have had the CPU. The
-        // limit is for senders that never stop.
+        // Frames inside this process arrive now or never. A loop may be full of single frames:
+        // virtual time has no linger, and other threads may have had the CPU. The limit is for
+        // senders that never stop.
         let until = monotonic() + DRAINED_AT_MOST;
         for _ in 0..1 << 16 {
             if self.clock != Clock::Virtual && monotonic() > until {
@@ -711,7 +712,7 @@ impl Worker {
         counters
     }
 
-    /// `None` on virtual time, which says nothing about the CPU.
+    /// `None` on virtual time, which does not measure the CPU.
     fn busy(&self) -> Option<Busy> {
         if self.clock == Clock::Virtual {
             return None;
@@ -719,11 +720,11 @@ impl Worker {
         let (lived, cpu) = self.watch.lived();
         let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
         let rx = self.rx.iter().map(|rx| rx.port).collect();
-        // Capped by the CPU time, because time in which other threads had the CPU is not work.
+        // Capped by the CPU time: time in which other threads had the CPU is not work.
         Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
-    /// `full`: with histograms.
+    /// `full`: includes histograms.
     fn snapshot(&mut self, full: bool) -> Snapshot {
         let mut snapshot = Snapshot {
             worker: self.index,

@@ -1,15 +1,15 @@
 //! Benchmark of flows without engine and ports: clients and servers exchange frames in memory, 100
-//! octets in each direction of a connection.
-//! `cargo run --release -p squall-flows --example sides [-- CONNECTIONS]`; it reads no clock, so
-//! that `valgrind --tool=callgrind` counts the same instructions in each run.
+//! octets in each direction of a connection. `cargo run --release -p squall-flows --example sides
+//! [-- CONNECTIONS]`; it reads no clock, so `valgrind --tool=callgrind` counts the same
+//! instructions in each run.
 #![forbid(unsafe_code)]
 
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Came, Ends, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings,
-    Template, Think,
+    Arrival, Ends, FrameOutput, Load, Network, Order, Pool, ReceiveOffloads, Role, Side,
+    SideSettings, Template, Think,
 };
-use squall_tcp::{Near, Tunables};
+use squall_tcp::{FlowHint, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};
 
 const BATCH: usize = 64;
@@ -81,7 +81,7 @@ fn main() {
     };
     let mut sides = [side(0, Role::Clients), side(1, Role::Servers)];
     let mut frames = Frames { octets: vec![0; BATCH * STRIDE], lens: Vec::with_capacity(BATCH) };
-    let mut near = [Near::default(); BATCH];
+    let mut near = [FlowHint::default(); BATCH];
     let (mut now, mut done) = (Nanos(1 << 30), 0);
     while done < connections {
         for _ in 0..100 {
@@ -97,9 +97,9 @@ fn main() {
                         .iter()
                         .enumerate()
                         .map(|(i, len)| &frames.octets[i * STRIDE..][..*len]);
-                    sides[1 - from].approach(all.clone(), &mut near);
+                    sides[1 - from].prefetch(all.clone(), &mut near);
                     for (frame, near) in all.zip(near) {
-                        sides[1 - from].receive(now, frame, Came::default(), near);
+                        sides[1 - from].receive(now, frame, ReceiveOffloads::default(), near);
                     }
                 }
             }

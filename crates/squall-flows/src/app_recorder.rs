@@ -1,4 +1,4 @@
-//! The applications, with a recorder of the outcomes of their flows.
+//! The applications, with a recorder for the outcomes of their flows.
 
 use std::fmt;
 
@@ -11,32 +11,32 @@ use crate::{
     script::Serving, statistics::MOST_FAILED,
 };
 
-/// The applications with the start time of each flow.
+/// The applications, with the start time of each flow.
 pub(crate) struct AppRecorder {
     pub apps: Apps<Recorder>,
-    /// Selects the programs of a script's servers.
+    /// Selects the programs for a script's servers.
     pub serving: Option<Box<Serving>>,
-    /// Pools of the side's clients over UDP, with the pools of their servers.
+    /// Client pools of the side that use UDP, each with the pool of its servers.
     pub clients: Vec<(Tuples, Tuples)>,
-    /// By flow number; only flows that this side began.
+    /// Indexed by flow number; only for flows that this side began.
     begun: Vec<Begun>,
     /// The flow that is being begun: it may end before its number is known.
     pub beginning: Option<Begun>,
-    /// Open flows are being aborted because the time is up.
+    /// Whether open flows are being aborted because time is up.
     pub stopping: bool,
 }
 
-/// When a flow was due and when it began. Packed into 8 octets because millions of flows are open
-/// at a time.
+/// When a flow was due and when it began. Packed into 8 octets, because millions of flows may be
+/// open at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Begun(u64);
 
-/// Resolution of the start: 256 ns. Its 40 bits wrap after 78 hours, so that a flow may last that
-/// long.
+/// Resolution of the start: 256 ns. Its 40 bits wrap after 78 hours, the longest time that a flow
+/// may last.
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
-/// Resolution of the delay before the start: 1024 ns, at most 17 s. An arrival that waits for
-/// longer than the load's patience (1 s by default) is given up.
+/// Resolution of the delay before the start: 1024 ns, at most 17 s. Longer delays do not occur with
+/// the default patience of 1 s, after which an arrival is given up.
 const WAIT_STEP: u32 = 10;
 
 impl Begun {
@@ -46,7 +46,7 @@ impl Begun {
         Self(waited << START_BITS | (start.0 >> START_STEP) & ((1 << START_BITS) - 1))
     }
 
-    /// The time since the start, and since the flow was due.
+    /// Time since the start, and since the flow was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
@@ -55,19 +55,18 @@ impl Begun {
     }
 }
 
-/// The recorded outcomes, by program. Each template has its own programs; the conversations of a
-/// script are counted as their template's.
+/// The recorded outcomes, by program. Each template has its own programs; a script's conversations
+/// are counted for their template.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     programs: Vec<ProgramInfo>,
     recorded: Vec<Recorded>,
     failed: Vec<FailedConversation>,
     served: Served,
-    /// Templates of clients' flows that have ended, and the instant at which the cause was due: the
-    /// arrivals of a closed loop continue from it.
+    /// Templates whose client flows have ended, with the time at which the cause was due: the
+    /// arrivals of a closed loop continue from that time.
     ended: Vec<(u32, Nanos)>,
-    /// The end of the last flow as its program saw it: the reason, and whether the program had
-    /// completed.
+    /// How the last flow ended: the reason, and whether its program had completed.
     gone: Option<(Reason, bool)>,
 }
 
@@ -76,9 +75,9 @@ pub(crate) struct Recorder {
 struct ProgramInfo {
     /// The index in `recorded`.
     recorded: u32,
-    /// Its conversation, if it is part of a script.
+    /// Its conversation, if it belongs to a script.
     conversation: Option<u32>,
-    /// The requests of one flow; `None`: unknown, so that they are not counted.
+    /// Number of requests in one flow; `None`: unknown, so requests are not counted.
     requests: Option<u64>,
 }
 
@@ -101,8 +100,8 @@ impl AppRecorder {
         }
     }
 
-    /// Adds a template's program. Equal programs of two templates stay separate, so that
-    /// observations reach the statistics of a template without a lookup (ADR 0025).
+    /// Adds a template's program. Equal programs of two templates stay separate, because
+    /// observations then reach a template's statistics without a lookup (ADR 0025).
     pub fn add(
         &mut self,
         template: usize,
@@ -123,7 +122,8 @@ impl AppRecorder {
         Ok(id)
     }
 
-    /// Adds one side's program of conversation `number`, counted with the program `kind`.
+    /// Adds one side's program of conversation `number`, which is counted together with the program
+    /// `kind`.
     pub fn add_conversation(
         &mut self,
         kind: ProgramId,
@@ -138,7 +138,7 @@ impl AppRecorder {
         Ok(id)
     }
 
-    /// Flows of this program are TLS sessions.
+    /// Makes flows of this program TLS sessions.
     pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
         self.apps.secure(program, tls);
         self.apps.observer_mut().at(program).tls = Some(Box::default());
@@ -147,7 +147,7 @@ impl AppRecorder {
     /// Records the start of a flow of this side.
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
-        // Otherwise the flow has ended already and is recorded.
+        // If it was taken, the flow has already ended and is recorded.
         if self.beginning.take().is_none() {
             return;
         }
@@ -164,7 +164,7 @@ impl AppRecorder {
         self.begun.get(id.0 as usize).map(|begun| Nanos(begun.until(now).0))
     }
 
-    /// Drains the templates of ended client flows, with the instants at which the ends were due.
+    /// Drains the templates of ended client flows, each with the time at which the end was due.
     #[inline]
     pub fn each_ended(&mut self, mut each: impl FnMut(usize, Nanos)) {
         let ended = self.apps.observer_mut().ended.drain(..);
@@ -208,14 +208,14 @@ impl Application for AppRecorder {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        // A flow accepted now would be aborted at once.
+        // A flow accepted now would be aborted immediately.
         if self.stopping {
             return None;
         }
         let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
             None => apps.on_accept(now, flow)?,
-            // A template may have servers at the same address and port.
+            // A template may also have servers at the same address and port.
             Some(serving) => match (serving.take(flow), apps.on_listens(flow)) {
                 (None, true) => apps.on_accept(now, flow)?,
                 (known, _) => {
@@ -234,9 +234,9 @@ impl Application for AppRecorder {
             || self.apps.on_listens(flow)
     }
 
-    /// Whether a datagram without a flow belongs to one that a client here has ended. A server over
-    /// UDP may send for a while after its client, as with RTP. A "port unreachable" would end the
-    /// server's flow as refused, although it did nothing wrong.
+    /// Whether a datagram without a flow belongs to a flow that a client here has ended. A server
+    /// over UDP may send for some time after its client has ended, as with RTP. A "port
+    /// unreachable" would end the server's flow as refused, although the server did nothing wrong.
     fn ended(&self, flow: &Tuple) -> bool {
         let mut pools = self.clients.iter();
         self.stopping
@@ -291,7 +291,7 @@ impl Recorder {
         all.requests.asked += requests.unwrap_or(0);
     }
 
-    /// `None` where requests are not counted.
+    /// `None` if requests are not counted.
     #[inline]
     fn requests(&mut self, program: ProgramId) -> Option<&mut Requests> {
         self.programs[usize::from(program.0)].requests?;
@@ -330,7 +330,8 @@ impl Recorder {
             }
         }
         if client {
-            // `each_ended` passes it on, because a flow cannot begin inside an event of another.
+            // Passed on later by `each_ended`, because a flow cannot begin inside an event of
+            // another flow.
             self.ended.push((template, due));
         }
     }

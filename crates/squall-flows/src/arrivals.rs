@@ -4,10 +4,10 @@
 //! according to the caller's [`IsOwn`]. The schedule then does not depend on the number of workers.
 //! The users of a closed loop are divided among the workers by number.
 //!
-//! An open loop's instants are computed without the ramp, in whole picoseconds and a fraction
-//! ([`Timeline`]), and then mapped to the instants at which the load's [`Shape`] has admitted as
-//! much: no rounding error accumulates, and a Poisson process stays one. A template's own stages
-//! start with the template, the load's shape with the load.
+//! An open loop's arrival times are computed without the ramp, in whole picoseconds and a fraction
+//! ([`Timeline`]), and then mapped to the times at which the load's [`Shape`] has admitted as much:
+//! no rounding error accumulates, and a Poisson process stays one. A template's own stages start
+//! with the template, the load's shape with the load.
 
 use std::{
     cmp::Reverse,
@@ -26,8 +26,8 @@ use crate::{
     side::{Part, Seat},
 };
 
-/// Whether a flow belongs to this worker, by its template and its number in the template over all
-/// workers.
+/// Decides whether a flow belongs to this worker, from its template and its number in the template
+/// over all workers.
 pub(crate) trait IsOwn: Fn(usize, u64) -> bool {}
 
 impl<F: Fn(usize, u64) -> bool> IsOwn for F {}
@@ -37,34 +37,34 @@ impl<F: Fn(usize, u64) -> bool> IsOwn for F {}
 pub(crate) struct Arrivals {
     lines: Vec<Line>,
     start: Nanos,
-    /// Exclusive: nothing is due at this instant or later.
+    /// Exclusive: nothing is due at or after this time.
     end: Nanos,
     patience: Nanos,
-    /// Flows that may still begin: over all workers if `shared`, otherwise on this one.
+    /// Number of flows that may still begin: over all workers if `shared`, otherwise on this one.
     /// Conversations of a script do not count.
     left: u64,
-    /// Every loop is open, so that this worker knows the arrivals of the others.
+    /// Whether every loop is open, so that this worker knows the arrivals of the others.
     shared: bool,
     stopped: bool,
     /// This worker's number, and the number of workers.
     seat: (u64, u64),
     steering: Option<Steering>,
-    /// By template: flows that may still begin (over all workers if its loop is open), and arrivals
-    /// that were given up.
+    /// Per template: number of flows that may still begin (over all workers if its loop is open),
+    /// and of arrivals that were given up.
     template_left: Vec<u64>,
     late: Vec<u64>,
     next: Next,
-    /// The lag of the clock of arrivals against real time (ADR 0050): after a stall the schedule
-    /// slips, because a burst would overflow the queues of a device.
+    /// The lag of the arrival clock against real time (ADR 0050): after a stall the schedule slips,
+    /// because a burst would overflow the queues of a device.
     lag: Nanos,
-    /// Audits the arrivals of scheduled lines that began.
+    /// Audits the arrivals of scheduled lines.
     audit: Audit,
-    /// By template: the closed loop or script that begins its flows.
+    /// Per template: the closed loop or script that begins its flows.
     closed: Vec<Option<usize>>,
 }
 
-/// The next line and its instant: among scheduled lines, and among closed loops. These are separate
-/// because closed loops have no schedule: after a stall there is nothing to catch up.
+/// The next due line and its time, separately for scheduled lines and for closed loops. Closed
+/// loops have no schedule: after a stall there is nothing to catch up.
 #[derive(Debug, Default)]
 struct Next {
     scheduled: Option<(Nanos, usize)>,
@@ -75,41 +75,42 @@ struct Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub template: usize,
-    /// Its number within the template, from 0, over all workers.
+    /// Its 0-based number within the template, over all workers.
     pub number: u64,
-    /// When it was due. In a closed loop: when its user was ready, in real time, since no schedule
-    /// required it earlier.
+    /// When it was due. In a closed loop: when its user was ready, in real time, because no
+    /// schedule required it earlier.
     pub at: Nanos,
 }
 
 /// A source of arrivals.
 #[derive(Debug)]
 struct Line {
-    /// One template; for a target of open flows all with a weight, with the running sums of
-    /// weights.
+    /// Its template; for a target of open flows, all templates with a weight, each with the running
+    /// sum of weights.
     templates: Vec<(u64, usize)>,
     kind: Kind,
-    /// The next flow's number and the step to the following one: in an open loop, over all workers.
+    /// The next flow's number, and the step to the following one; in an open loop, over all
+    /// workers.
     number: u64,
     by: u64,
-    /// Only for several templates: by template, its next flow's number and the step.
+    /// Only if it has several templates: per template, the next flow's number and the step.
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
-    /// The instant at which it was paused.
+    /// When it was paused.
     paused: Option<Nanos>,
-    /// It is idle until [`Arrivals::begin`].
+    /// Whether it is idle until [`Arrivals::begin`].
     waits: bool,
     /// Its start, relative to the load's or to the event that it waited for.
     begin: Nanos,
-    /// Its ramps and stages, and the instant from which they count.
+    /// Its ramps and stages, and the time from which they count.
     shape: Shape,
     origin: Nanos,
     own_shape: bool,
-    /// Exclusive end, `lasts` after its start.
+    /// Its exclusive end, `lasts` after its start.
     until: Nanos,
     lasts: Option<Nanos>,
-    /// No flow is due any more.
+    /// Whether no further flow is due.
     ended: bool,
 }
 
@@ -131,8 +132,8 @@ struct Scripted {
     /// Over all workers.
     total: u64,
     next: usize,
-    /// The current loop from 0, the number of loops, the start of the current one and its shortest
-    /// time.
+    /// The current loop, 0-based; the number of loops; the start of the current one; and its
+    /// shortest duration.
     turn: u64,
     loops: u64,
     base: Nanos,
@@ -154,22 +155,22 @@ struct ScriptEntry {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Users that are present, and the most that may be.
+    /// Number of users present, and the most that may be.
     here: u64,
     share: u64,
-    /// No user joins earlier, in the time of the line's shape.
+    /// No user joins before this time, which is in the time of the line's shape.
     since: Nanos,
-    /// Over all workers; this worker has users `first`, `first + by` ...
+    /// Number of users over all workers; this worker has users `first`, `first + by` ...
     total: u64,
     first: u64,
-    /// Think times drawn so far; the index of the next draw.
+    /// Number of think times drawn so far, which is the index of the next draw.
     thoughts: u64,
 }
 
-/// Instants at which users are ready again.
+/// The times at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// Equal think times, so that the order is that of insertion.
+    /// With equal think times, users are ready in the order of insertion.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
@@ -178,7 +179,7 @@ enum Ready {
 #[derive(Debug)]
 struct Steering {
     bits_per_second: u64,
-    /// Per flow, smoothed; 0: unknown.
+    /// Octets per flow, smoothed; 0: unknown.
     octets_per_flow: f64,
     cps: f64,
     at: Nanos,
@@ -186,21 +187,22 @@ struct Steering {
     begun: u64,
 }
 
-/// Arrivals per worker searched for the next one that is a worker's. If none is, the worker wakes
-/// up early once and searches on.
+/// Arrivals searched per worker for the next one that is this worker's. If none is, the worker
+/// wakes up early once and continues the search.
 const SEARCHED_AHEAD: u64 = 16;
-/// Overdue arrivals up to this number are counted exactly in running reports; beyond, the share of
-/// a worker is estimated, since each costs a hash of its tuple.
+/// Up to this number, overdue arrivals are counted exactly in running reports; above it, a worker's
+/// share is estimated, because each arrival costs a hash of its tuple.
 const MAX_EXACT: u64 = 10_000;
-/// Long enough for the octets of some flows at [`FIRST_CPS`], short against the ramps of a load.
+/// Long enough for the octets of several flows at [`FIRST_CPS`], short compared with the ramps of a
+/// load.
 const STEER_EVERY: Nanos = Nanos(100_000_000);
-/// The rate until the first octets show the size of a flow.
+/// The rate until the first octets reveal the size of a flow.
 const FIRST_CPS: f64 = 100.0;
-/// A bound for flows that carry next to nothing.
+/// Limit for flows that carry hardly any data.
 const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
-    /// The arrivals of `part` at `seat`, from `start`.
+    /// The arrivals of `part` for the worker at `seat`; the load starts at `start`.
     pub fn new(load: &Load, part: Part, seat: Seat, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| is_open(arrival, load.target);
@@ -267,7 +269,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// Schedules the new line `i`.
+    /// Schedules line `i`, which is new.
     fn take_in(&mut self, i: usize) {
         let line = &self.lines[i];
         if !line.gives_up() {
@@ -276,8 +278,8 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Adds new templates of `load` if they are `played`; they wait for [`Arrivals::begin`]. Ends
-    /// the lines of templates that are gone.
+    /// Adds the new templates of `load`, if they are `played`; they wait for [`Arrivals::begin`].
+    /// Ends the lines of removed templates.
     pub fn join(&mut self, load: &Load, played: bool) {
         let known = self.late.len();
         if known < load.templates.len() {
@@ -296,7 +298,7 @@ impl Arrivals {
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
             let is_gone = |(_, template): &(u64, usize)| load.templates[*template].gone;
-            // A script's templates never leave it.
+            // A script's templates are never removed.
             if !line.ended && !line.is_script() && line.templates.iter().all(is_gone) {
                 line.ended = true;
                 self.schedule(i);
@@ -305,8 +307,8 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// The next instant at which a flow may begin; `None`: none is scheduled. Arrivals of other
-    /// workers are skipped, up to a bound.
+    /// The next time at which a flow may begin, if any is scheduled. Arrivals of other workers are
+    /// skipped, up to a bound.
     #[inline]
     pub fn next_due(&self, is_own: impl IsOwn) -> Option<Nanos> {
         let scheduled = match self.seat.1 {
@@ -316,8 +318,8 @@ impl Arrivals {
         scheduled.into_iter().chain(self.next.ready.map(|(due, _)| due)).min()
     }
 
-    /// When the worker's next scheduled flow is due, or an instant shortly before. Skipping an
-    /// arrival of another worker costs some 20 ns (ADR 0040), less than a wake-up for it.
+    /// When the worker's next scheduled flow is due, or a time shortly before. Skipping an arrival
+    /// of another worker costs some 20 ns (ADR 0040), less than a wake-up for it.
     fn next_own(&self, is_own: impl IsOwn) -> Option<Nanos> {
         self.next.scheduled?;
         let scheduled = self.lines.iter().filter(|line| line.is_scheduled());
@@ -339,13 +341,13 @@ impl Arrivals {
         due.min()
     }
 
-    /// Adherence to the schedule of arrivals.
+    /// How well the schedule of arrivals was kept.
     pub fn pacing(&self) -> Pacing {
         Pacing { lag: self.lag, ..Pacing::new(&self.audit) }
     }
 
-    /// Sets the lag of the clock of arrivals against real time.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    /// Sets the lag of the arrival clock against real time.
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.lag = lag;
     }
 
@@ -391,24 +393,25 @@ impl Arrivals {
         (self.left, self.stopped, self.next) = (0, true, Next::default());
     }
 
-    /// The instant from which no flow is due.
+    /// The time from which on no flow is due.
     pub fn end(&self) -> Nanos {
         self.end
     }
 
-    /// By template: flows that were due by `now`, and neither began nor were given up.
+    /// Per template: number of flows that were due by `now`, but have neither begun nor been given
+    /// up.
     pub fn overdue(&self, now: Nanos, is_own: impl IsOwn) -> Vec<u64> {
         self.overdue_of(now, is_own, false)
     }
 
-    /// Without `exact`, large numbers are estimated.
+    /// Unless `exact`, large numbers are estimated.
     fn overdue_of(&self, now: Nanos, is_own: impl IsOwn, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
         let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
         // The end itself is exclusive.
         let before = Nanos(now.0.saturating_add(1)).min(self.end);
         for line in self.lines.iter().filter(|line| line.due.is_some_and(|due| due < before)) {
-            // This worker's limit says nothing about the arrivals of the others.
+            // This worker's limit does not apply to the arrivals of the others.
             let here = line.is_open() && !self.shared;
             let most = if line.is_script() || here { u64::MAX } else { left };
             let due = line.due_before(before.min(line.until), self.start).min(most);
@@ -435,13 +438,13 @@ impl Arrivals {
         overdue
     }
 
-    /// Arrivals of a template that were given up so far.
+    /// Number of a template's arrivals that were given up so far.
     pub fn late(&self, template: usize) -> u64 {
         self.late[template]
     }
 
-    /// The next flow that is due by `now`, on the clock of arrivals. An arrival that has waited for
-    /// longer than the load's patience, in real time, is given up.
+    /// The next flow that is due by `now` on the arrival clock. An arrival that has waited longer
+    /// than the load's patience, in real time, is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos, is_own: impl IsOwn) -> Option<Due> {
         let real = now + self.lag;
@@ -462,8 +465,8 @@ impl Arrivals {
             let number = line.number_of(template);
             let (scripted, others) =
                 (line.is_script(), line.is_open() && !is_own(template, number));
-            // The worker slept through the arrivals of the others, so their delay is no error of
-            // pacing.
+            // The worker slept through other workers' arrivals, so their delay is not a pacing
+            // error.
             let paced = line.is_scheduled() && !others;
             line.advance();
             let may = self.template_left[template] > 0;
@@ -483,8 +486,8 @@ impl Arrivals {
             self.schedule(i);
             if may && paced {
                 let since = |at: Nanos| Picos::from(at.saturating_sub(self.start)).0;
-                // In real time with the lag included, because a device cannot tell a schedule that
-                // is late as a whole (ADR 0050).
+                // In real time including the lag, because to a device a schedule that is late as a
+                // whole looks like a punctual one (ADR 0050).
                 self.audit.left(since(real), since(at), 1);
             }
             if may && !others {
@@ -494,14 +497,14 @@ impl Arrivals {
         }
     }
 
-    /// A flow has ended, or could not begin: its user thinks before the next.
+    /// Records that a flow has ended, or could not begin: its user thinks before the next one.
     #[inline]
     pub fn ended(&mut self, template: usize, now: Nanos) {
         let Some(i) = self.closed[template] else { return };
         let line = &mut self.lines[i];
         match &mut line.kind {
             Kind::Open { .. } => {}
-            // On a falling ramp users leave after their flow.
+            // On a falling ramp, users leave when their flow has ended.
             Kind::Closed(users)
                 if users.here > users.asked(&line.shape, line.origin, now, line.by) =>
             {
@@ -514,8 +517,8 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Adjusts the rate to a target bandwidth. `octets`: octets of application data and begun flows
-    /// so far.
+    /// Adjusts the rate to a target bandwidth. `octets`: octets of application data and number of
+    /// begun flows so far.
     pub fn steer(&mut self, now: Nanos, octets: impl FnOnce() -> (u64, u64)) {
         let Some(steering) =
             self.steering.as_mut().filter(|s| now.saturating_sub(s.at) >= STEER_EVERY)
@@ -529,12 +532,12 @@ impl Arrivals {
         self.set_cps(now, cps);
     }
 
-    /// The rate of all workers when each has `cps`.
+    /// The total rate if each worker has `cps`.
     fn steered(&self, cps: f64) -> Cps {
         Cps::from_f64(cps * self.seat.1 as f64)
     }
 
-    /// Sets the total of all workers for the templates with a weight, from the next gap on.
+    /// Sets the total rate of all workers for the templates with a weight, from the next gap on.
     fn set_cps(&mut self, now: Nanos, total: Cps) {
         let weight = |line: &Line| line.templates.first().map_or(0, |(weight, _)| *weight);
         let open = |line: &Line| matches!(line.kind, Kind::Open { .. });
@@ -564,7 +567,7 @@ impl Arrivals {
         }
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
-            // A script without conversations of this worker has no templates.
+            // A script of which this worker has no conversations has no templates.
             let Some(&(_, template)) = line.templates.first() else { continue };
             match (&mut line.kind, &load.templates[template].arrival) {
                 (Kind::Closed(users), Arrival::Closed { users: total, .. }) => {
@@ -619,11 +622,11 @@ impl Arrivals {
         }
     }
 
-    /// When the next flow of an open loop would be due without limits.
+    /// When the next flow of an open loop would be due if there were no limits.
     pub fn after_last(&self) -> Option<Nanos> {
         let open = || self.lines.iter().filter(|line| line.gives_up());
         let next = |line: &Line| line.next(self.start).map(|next| next.min(line.until));
-        // If every line has ended, the last end.
+        // If every line has ended, the latest end.
         let goes_on = open().filter(|line| !line.is_over(&self.template_left));
         goes_on.filter_map(next).min().or_else(|| open().filter_map(next).max())
     }
@@ -635,7 +638,8 @@ impl Arrivals {
         *all = cps.value();
         let gap = cps.gap();
         timeline.set_gap(gap);
-        // At a low rate the next arrival may be hours away: bring it within a gap of the new rate.
+        // At a low rate the next arrival may be hours away: brings it within one gap of the new
+        // rate.
         let (passed, gap) = (
             line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
@@ -662,7 +666,7 @@ impl Arrivals {
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
-        // The mapping through the ramp rounds up, so `bound` may admit none: always skip at least
+        // The mapping through the ramp rounds up, so `bound` may admit none: always skips at least
         // one, otherwise `take` would never return.
         let skipped = if skipped == 0 { line.advance() } else { skipped };
         let skipped = skipped.min(self.template_left[template]);
@@ -689,7 +693,7 @@ impl Arrivals {
         }
     }
 
-    /// Computes when line `i` is due, and the next line.
+    /// Computes when line `i` is due next, and which line is next.
     #[inline]
     fn schedule(&mut self, i: usize) {
         let line = &mut self.lines[i];
@@ -706,7 +710,7 @@ impl Arrivals {
             let lines = lines.filter(|(_, line)| line.is_scheduled() == scheduled && may(line));
             lines.filter_map(|(i, line)| Some((line.due?, i))).min()
         };
-        // The other kind is unchanged unless everything is over.
+        // The next line of the other kind is unchanged, unless everything is over.
         let kind = self.lines[i].is_scheduled();
         if kind || none_left || stopped {
             self.next.scheduled = of(true);
@@ -732,7 +736,8 @@ fn users(template: &Template, target: Option<Target>, workers: u64) -> u64 {
     }
 }
 
-/// A worker's share of `total` flows: in an open loop all, because it iterates over all of them.
+/// A worker's share of `total` flows; in an open loop all of them, because the worker iterates over
+/// all.
 fn flows_left(total: u64, open: bool, users: u64, (worker, workers): (u64, u64)) -> u64 {
     match open {
         true => total,
@@ -741,7 +746,7 @@ fn flows_left(total: u64, open: bool, users: u64, (worker, workers): (u64, u64))
     }
 }
 
-/// The flows of a template that may begin.
+/// Number of a template's flows that may begin.
 fn left_of(template: &Template, target: Option<Target>, seat: (u64, u64)) -> u64 {
     let (open, users) = (is_open(&template.arrival, target), users(template, target, seat.1));
     template.limit.map_or(u64::MAX, |total| flows_left(total, open, users, seat))
@@ -754,13 +759,13 @@ fn end_of(load: &Load, start: Nanos) -> Nanos {
 }
 
 fn exponential(mean: Nanos, seed: u64, k: u64) -> Nanos {
-    // 53 bits, as many as the mantissa of an f64 has, and never 0: the logarithm of 0 is infinite.
+    // 53 bits, the precision of an f64, and never 0: the logarithm of 0 is infinite.
     let unit = ((mix(seed, k) >> 11) + 1) as f64 / (1u64 << 53) as f64;
     Nanos((mean.0 as f64 * -unit.ln()) as u64)
 }
 
 impl Line {
-    /// A line from the start of the load to its end.
+    /// A line that lasts from the start of the load to its end.
     fn new(templates: Vec<(u64, usize)>, kind: Kind, (number, by): (u64, u64), seed: u64) -> Self {
         Self {
             templates,
@@ -798,7 +803,7 @@ impl Line {
         self.until = Nanos(begin.saturating_add(lasts));
     }
 
-    /// Maps an instant without ramps to the time at which it is due.
+    /// Maps an arrival time without ramps to the time at which it is due.
     #[inline]
     fn at(&self, load: Picos) -> Option<Nanos> {
         self.shape.instant(load).map(|at| self.origin + at.as_nanos())
@@ -814,7 +819,7 @@ impl Line {
         if template.gone {
             return None;
         }
-        // A salt ("arrivals") because templates' pools use the load's seed, too.
+        // The salt ("arrivals") is needed because the templates' pools use the load's seed too.
         let seed = mix(load.seed ^ 0x6172_7269_7661_6c73, i as u64);
         let line = |weight: u32, kind, (number, by)| {
             let mut line = Self {
@@ -845,7 +850,7 @@ impl Line {
         }
     }
 
-    /// A line that keeps `flows` flows open, of all templates with a weight.
+    /// A line that keeps `flows` flows open, over all templates with a weight.
     fn active(load: &Load, flows: u64, (worker, workers): (u64, u64), start: Nanos) -> Self {
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
         let seed = mix(load.seed, 0x0061_6374);
@@ -858,12 +863,12 @@ impl Line {
         }
     }
 
-    /// Whether `template` is its only one; `None` matches all.
+    /// Whether `template` is its only template; `None` matches all lines.
     fn is_of(&self, template: Option<usize>) -> bool {
         template.is_none_or(|template| self.templates.iter().all(|(_, own)| *own == template))
     }
 
-    /// The conversations of a script that are this worker's.
+    /// The conversations of a script that belong to this worker.
     fn script(script: &Script, seat: Seat) -> Self {
         let (worker, workers) = seat.among();
         let own: Vec<ScriptEntry> = (0..)
@@ -953,12 +958,12 @@ impl Line {
         matches!(self.kind, Kind::Open { .. })
     }
 
-    /// Whether its flows are due at instants known in advance.
+    /// Whether its flows are due at times known in advance.
     fn is_scheduled(&self) -> bool {
         !matches!(self.kind, Kind::Closed(_))
     }
 
-    /// Whether late arrivals are given up: users and conversations wait instead.
+    /// Whether late arrivals are given up; users and conversations wait instead.
     fn gives_up(&self) -> bool {
         self.is_open()
     }
@@ -978,7 +983,7 @@ impl Line {
         }
     }
 
-    /// Moves to the next flow. Returns 1, the number passed.
+    /// Moves to the next flow. Returns 1, the number of flows passed.
     #[inline]
     fn advance(&mut self) -> u64 {
         self.number += self.by;
@@ -999,7 +1004,7 @@ impl Line {
         1
     }
 
-    /// Skips all arrivals before an instant without ramp. Returns their number.
+    /// Skips all arrivals before a time, which is without ramps. Returns their number.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
         let skipped = skip(timeline, before);
@@ -1007,11 +1012,11 @@ impl Line {
         skipped
     }
 
-    /// The number of arrivals before `before`; the next one must be among them.
+    /// Number of arrivals before `before`, which include the next one.
     #[cold]
     fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
-            // At least one: instants are rounded in the mapping through the ramp, and the next is
+            // At least one: the mapping through the ramp rounds times, and the next arrival is
             // known to be due.
             Kind::Open { timeline, .. } => {
                 let passed = self.shape.passed(before.saturating_sub(self.origin));
@@ -1049,12 +1054,12 @@ impl Kind {
 }
 
 /// The step between flow numbers of a closed loop on one worker. Workers without users begin no
-/// flows; with a limit, only the workers that have users share the numbers below it.
+/// flows. With a limit, only the workers that have users share the numbers below it.
 fn step(template: &Template, users: u64, workers: u64) -> u64 {
     if template.limit.is_some() { workers.min(users.max(1)) } else { workers }
 }
 
-/// Skips arrivals before an instant. Returns their number.
+/// Skips arrivals before a time. Returns their number.
 fn skip(timeline: &mut Timeline, before: Picos) -> u64 {
     let mut skipped = 0;
     while timeline.due().is_some_and(|due| due < before) {
@@ -1067,14 +1072,16 @@ fn skip(timeline: &mut Timeline, before: Picos) -> u64 {
 }
 
 impl Scripted {
-    /// Conversations that could have begun before `before`, relative to the start of the load.
+    /// Number of conversations that could have begun before `before`, relative to the start of the
+    /// load.
     fn due_before(&self, before: Nanos) -> u64 {
         let free = self.at_once.saturating_sub(self.open);
         let rest = self.own.get(self.next..).unwrap_or_default();
         (rest.partition_point(|part| self.base + part.begin < before) as u64).min(free)
     }
 
-    /// Relative to the start of the load; `None`: not before another conversation has ended.
+    /// When the next conversation is due, relative to the start of the load; `None`: not before
+    /// another has ended.
     fn due(&self) -> Option<Nanos> {
         if self.open >= self.at_once || self.turn >= self.loops {
             return None;
@@ -1092,7 +1099,7 @@ impl Scripted {
         self.own.is_empty() || self.turn >= self.loops
     }
 
-    /// A conversation has ended. The last one of a loop starts the next loop.
+    /// Records the end of a conversation. The last one of a loop starts the next loop.
     fn ended(&mut self, now: Nanos) {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 && self.next == self.own.len() {
@@ -1102,7 +1109,7 @@ impl Scripted {
     }
 }
 
-/// Templates with a weight, with the running sums of weights.
+/// Templates with a weight, each with the running sum of weights.
 fn weighted(load: &Load) -> Vec<(u64, usize)> {
     let mut sum = 0;
     let mut templates = Vec::new();
@@ -1181,15 +1188,15 @@ impl Steering {
         let seconds = now.saturating_sub(self.at).as_secs_f64();
         (self.at, self.octets, self.begun) = (now, octets, begun);
         if came == 0 || flows == 0 {
-            // The size of a flow is still unknown. Double the rate up to 1000 a second: a rate too
-            // low would never show it, and a rate too high would overshoot the bandwidth.
+            // The size of a flow is still unknown. Doubles the rate, up to 1000 flows/s: a rate too
+            // low would never reveal the size, and a rate too high would overshoot the bandwidth.
             if self.octets_per_flow == 0.0 && flows > 0 {
                 self.cps = (self.cps * 2.0).min(1000.0);
             }
             return;
         }
         let each = came as f64 / flows as f64;
-        // An exponential average: single large flows would otherwise swing the rate.
+        // An exponential average: otherwise single large flows would swing the rate.
         self.octets_per_flow = if self.octets_per_flow == 0.0 {
             each
         } else {
@@ -1197,8 +1204,8 @@ impl Steering {
         };
         let aim = self.bits_per_second as f64 / 8.0;
         let wanted = aim / self.octets_per_flow;
-        // A proportional correction of 10 % for the error of the last interval. No step more than
-        // doubles or halves the rate, because octets arrive later than their flows begin.
+        // A proportional correction of at most 10 % for the error of the last interval. No step
+        // more than doubles or halves the rate, because octets arrive later than their flows begin.
         let corrected = wanted * (1.0 + 0.1 * (1.0 - came as f64 / seconds / aim).clamp(-1.0, 1.0));
         self.cps = corrected.clamp(self.cps / 2.0, self.cps * 2.0).clamp(0.001, MAX_CPS);
     }

@@ -7,13 +7,12 @@
 //! around the packets. [`Statistics`] count the outcomes.
 //!
 //! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same
-//! addresses and is due at the same instant whatever the number of workers. The worker is a
-//! function of the flow's addresses and ports ([`squall_bpf::owner`]), equal for both directions,
-//! so that a received frame reaches the flow's worker: by the receive queues, or by a port that
-//! computes the same. A worker passes any other frame on ([`Side::owner`]).
+//! addresses and is due at the same time, whatever the number of workers. The worker is a function
+//! of the flow's addresses and ports ([`squall_bpf::owner`]), equal for both directions, so a
+//! received frame can reach the flow's worker: through its receive queue, or because the port
+//! computes the same function. A worker passes any other frame on ([`Side::owner`]).
 //!
-//! The crate uses no clock, thread or port, so that a run is repeatable and its tests take virtual
-//! time.
+//! The crate uses no clock, thread or port: a run is repeatable, and its tests run in virtual time.
 #![forbid(unsafe_code)]
 
 mod app_recorder;
@@ -30,13 +29,13 @@ mod steady;
 
 pub use link::{FrameOwner, Ignored, Services};
 pub use load::{
-    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
+    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, MAX_DELAY, Spacing, Target, Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
-pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
+pub use pool::{AddrRange, MAX_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
-pub use side::{Came, FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
-pub use squall_tcp::{FlowInfo, Near, State as FlowState};
+pub use side::{FLOWS, FrameOutput, OpenFlow, Part, ReceiveOffloads, Role, Side, SideSettings};
+pub use squall_tcp::{FlowHint, FlowInfo, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
     Requests, Served, Statistics, TemplateStatistics, TlsStatistics,

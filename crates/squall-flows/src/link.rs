@@ -8,7 +8,7 @@ use std::{
 };
 
 use squall_bpf::owner;
-use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_host::{Answer, Arp, NeighborCache, NeighborMessage, echo_reply, solicited_node};
 use squall_tcp::Tuple;
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
@@ -29,7 +29,7 @@ pub struct Ignored {
     pub clients: BTreeSet<IpAddr>,
 }
 
-/// Protocols by their well-known ports.
+/// Protocols, identified by their well-known ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     /// TCP 179 at either end.
@@ -50,7 +50,7 @@ impl Ignored {
 }
 
 impl Services {
-    /// Whether an IP packet belongs to one of the services.
+    /// Whether an IP packet belongs to one of the protocols.
     fn has(self, packet: &[u8]) -> bool {
         let Some(((from, source), (_, destination))) = ends(packet) else { return false };
         let protocol = if from.is_ipv4() { Some(packet[9]) } else { upper(packet).map(|of| of.0) };
@@ -73,24 +73,24 @@ pub(crate) struct Link {
     pools: Vec<OwnPool>,
     part: Division,
     addresses: u64,
-    /// The side's MAC address as a number, if frames have only Ethernet before IP and all addresses
-    /// share it. This is the usual case, which has a short path in both directions.
+    /// The side's MAC address as a number, if frames have only Ethernet in front of IP and all
+    /// addresses share it. This is the usual case, which has a short path in both directions.
     plain: Option<u64>,
     prefixes: Prefixes,
-    /// Prefixes with the tags only, without the tunnel.
+    /// Headers with the tags only, without the tunnel.
     outer: Prefixes,
     /// The local and remote ends of a tunnel.
     ends: Option<(IpAddr, IpAddr)>,
-    neighbors: Neighbours,
-    /// The MAC address of a fixed next hop, or of a known gateway or tunnel end: for packets of
-    /// IPv4, of IPv6.
+    neighbors: NeighborCache,
+    /// MAC addresses of a fixed next hop, or of a known gateway or tunnel end: for IPv4 and for
+    /// IPv6 packets.
     hops: [Option<MacAddr>; 2],
-    /// A direct-mapped cache of next hops, indexed by a hash of the address: the neighbor table is
-    /// not searched for each packet.
+    /// A direct-mapped cache of next hops, indexed by a hash of the address, to avoid a search of
+    /// the neighbor table for each packet.
     recent: Box<[(IpAddr, MacAddr); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
-    /// Takes packets that cannot be sent yet.
+    /// Buffer for packets that cannot be sent yet.
     scratch: Vec<u8>,
     pub statistics: LinkStatistics,
 }
@@ -100,13 +100,14 @@ struct OwnPool {
     /// The index of its first address among all pools.
     first: u64,
     tuples: Tuples,
-    /// Only addresses of this part are local; another part of the run replies for the others.
+    /// Whether only addresses of this part are local; another part of the run replies for the
+    /// others.
     divided: bool,
 }
 
-/// The most queued replies.
+/// Most queued replies.
 const MAX_ANSWERS: usize = 4096;
-/// The longest echo request that gets a reply: jumbo frames.
+/// Longest echo request that gets a reply: a jumbo frame.
 const MAX_ECHO: usize = 9000;
 
 pub(crate) const ETHERNET: usize = 14;
@@ -129,8 +130,8 @@ const BROADCAST: MacAddr = MacAddr([255; 6]);
 /// Direct-mapped, 10 bits of a hash; larger pools fall back to the neighbor table.
 const RECENT_HOPS: usize = 1024;
 
-/// The index of an address in the next hop cache: Fibonacci hashing, since the addresses of a pool
-/// are consecutive.
+/// The index of an address in the next hop cache: Fibonacci hashing, which spreads the consecutive
+/// addresses of a pool.
 #[inline]
 fn place(address: IpAddr) -> usize {
     let low = match address {
@@ -146,7 +147,7 @@ enum Lost {
     Malformed,
 }
 
-/// The owner of a received frame when several workers share a port.
+/// The owner of a received frame, if several workers share a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOwner {
     /// This worker, or any worker that received it.
@@ -154,7 +155,7 @@ pub enum FrameOwner {
     /// The worker that has the flow.
     Other(u32),
     /// A neighbor's MAC address or a request for one: all workers must learn it, and one replies.
-    /// Each worker has its own neighbor table, so that a lookup needs no lock.
+    /// Each worker has its own neighbor table: a lookup needs no lock.
     All,
 }
 
@@ -162,13 +163,13 @@ pub enum FrameOwner {
 struct Inside<'f> {
     kind: u16,
     payload: &'f [u8],
-    /// Addressed to the tunnel's end, not to a flow.
+    /// Whether it is addressed to the tunnel's end, not to a flow.
     outer: bool,
 }
 
 impl Link {
-    /// Makes a link without addresses (see [`Link::add_pool`]); `part`: the part of the run, if it
-    /// has several.
+    /// Makes a link without addresses (see [`Link::add_pool`]); `part`: the part of the run, if
+    /// there are several.
     pub fn new(network: &Network, part: Division) -> Self {
         let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
         let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
@@ -184,7 +185,7 @@ impl Link {
             prefixes: Prefixes::new(network.mac, &network.wraps),
             outer: Prefixes::new(network.mac, &outer),
             ends: network.wraps.last().and_then(Wrap::ends),
-            neighbors: Neighbours::default(),
+            neighbors: NeighborCache::default(),
             hops: [fixed; 2],
             recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             answers: VecDeque::new(),
@@ -197,7 +198,7 @@ impl Link {
         }
     }
 
-    /// Adds addresses of the side; `divided`: each part has a share of them.
+    /// Adds addresses of the side; `divided`: whether each part has a share of them.
     pub fn add_pool(&mut self, tuples: Tuples, divided: bool) {
         let first = self.addresses;
         self.addresses += tuples.addresses();
@@ -208,7 +209,7 @@ impl Link {
         &self.network
     }
 
-    /// Octets of the longest IP packet.
+    /// The length of the longest IP packet, octets.
     pub fn mtu(&self) -> u16 {
         self.network.mtu
     }
@@ -248,12 +249,12 @@ impl Link {
         source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
-    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can cut a frame.
+    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can cut the frames.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
 
-    /// The index of an address among the side's.
+    /// The index of an address among the side's addresses.
     #[inline]
     fn index_of(&self, address: IpAddr) -> Option<u64> {
         self.pools.iter().find_map(|pool| Some(pool.first + pool.tuples.index_of(address)?))
@@ -291,7 +292,7 @@ impl Link {
         match inside.kind {
             IPV4 if packet.len() >= 20 => self.is_local(v4(&packet[16..]), inside.outer),
             IPV6 if packet.len() >= 40 => {
-                let is_neighbor = packet[6] == ICMPV6 && NeighbourMessage::parse(packet).is_some();
+                let is_neighbor = packet[6] == ICMPV6 && NeighborMessage::parse(packet).is_some();
                 is_neighbor || self.is_local(v6(&packet[24..]), inside.outer)
             }
             IPV4 | IPV6 => true,
@@ -301,15 +302,15 @@ impl Link {
         }
     }
 
-    /// The owner of the frame, for `worker` of `workers`. Only speed depends on the port's
-    /// steering: a frame at the wrong worker is passed on (ADR 0040).
+    /// The owner of the frame, for `worker` of `workers`. The port's steering affects only speed: a
+    /// frame that reached the wrong worker is passed on (ADR 0040).
     #[inline]
     pub fn owner(&self, frame: &[u8], (worker, workers): (u32, u32)) -> FrameOwner {
         if workers == 1 {
             return FrameOwner::Here;
         }
-        // Sums of addresses and ports instead of the whole tuple: both directions have the same
-        // sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
+        // Uses the sums of addresses and ports instead of the whole tuple: both directions have the
+        // same sums, and a classic BPF program can compute them (see `squall_bpf::owner`).
         let owner = match self.plain.and_then(|_| ends_of_usual(frame)) {
             Some((to, ..)) if self.index_of(to).is_none() => return FrameOwner::Here,
             Some((_, addresses, ports)) => owner::from_sums(addresses, ports, workers),
@@ -327,7 +328,7 @@ impl Link {
         let packet = inside.payload;
         match inside.kind {
             ARP => return Err(FrameOwner::All),
-            IPV6 if packet.get(6) == Some(&ICMPV6) && NeighbourMessage::parse(packet).is_some() => {
+            IPV6 if packet.get(6) == Some(&ICMPV6) && NeighborMessage::parse(packet).is_some() => {
                 return Err(FrameOwner::All);
             }
             IPV4 | IPV6 if !inside.outer => {}
@@ -343,8 +344,8 @@ impl Link {
         ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(FrameOwner::Here)
     }
 
-    /// Learns from a neighbor's frame without a reply.
-    pub fn overhear(&mut self, frame: &[u8]) {
+    /// Learns from a neighbor's frame, and sends no reply.
+    pub fn learn_neighbor(&mut self, frame: &[u8]) {
         if self.ignores(frame) {
             return;
         }
@@ -363,7 +364,7 @@ impl Link {
         self.statistics.not_ours + self.statistics.ignored
     }
 
-    /// Accepts a frame. Returns the IP packet in it if that is for a flow.
+    /// Accepts a frame. Returns the IP packet in it if that belongs to a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
@@ -378,8 +379,8 @@ impl Link {
     }
 
     /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path, which learns the sender's MAC address. 48 octets reach
-    /// up to the TCP flags.
+    /// address. A SYN takes the long path, which learns the sender's MAC address. The first 48
+    /// octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
@@ -475,8 +476,8 @@ impl Link {
         }
     }
 
-    /// Stores a neighbor's MAC address. A server learns its clients from their first packets, so
-    /// that a million clients cost no ARP requests.
+    /// Stores a neighbor's MAC address. A server learns its clients' addresses from their first
+    /// packets: a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
         let place = place(address);
         if self.recent[place] == (address, mac) {
@@ -511,7 +512,7 @@ impl Link {
         }
     }
 
-    /// When [`Link::advance`] has something to do.
+    /// When [`Link::advance`] next has something to do.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         self.neighbors.next_due()
@@ -539,7 +540,7 @@ impl Link {
                 Ok(IpAddr::V6(target)) => {
                     let Some(IpAddr::V6(source)) = self.asker(false) else { continue };
                     let mac = self.mac_of(source.into());
-                    let question = NeighbourMessage::solicit(source, mac, target);
+                    let question = NeighborMessage::solicit(source, mac, target);
                     let outer = self.ends.is_some();
                     if self.answer(outer, IPV6, solicited_node(target).1, mac, &question.octets()) {
                         self.statistics.nd_solicitations_sent += 1;
@@ -550,7 +551,7 @@ impl Link {
         }
     }
 
-    /// The local address that requests next hops.
+    /// The local address used to request next hops.
     fn asker(&self, v4: bool) -> Option<IpAddr> {
         match self.ends {
             Some((local, _)) => Some(local),
@@ -602,8 +603,8 @@ impl Link {
         }
     }
 
-    /// Other hosts' addresses are ignored unless each peer is a neighbor: on a shared segment they
-    /// would fill the table.
+    /// Requests from other hosts' addresses are ignored, unless each peer is a neighbor: on a
+    /// shared segment they would fill the table.
     fn is_asked_or_router(&self, sender: Ipv4Addr) -> bool {
         match self.network.next_hop {
             NextHop::OnLink => true,
@@ -621,7 +622,7 @@ impl Link {
         destination: IpAddr,
     ) -> bool {
         let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
-        if let Some(message) = NeighbourMessage::parse(packet).filter(|_| inside.kind == IPV6) {
+        if let Some(message) = NeighborMessage::parse(packet).filter(|_| inside.kind == IPV6) {
             let learns = inside.outer || self.ends.is_none();
             let (speaker, mac) = match message.solicitation {
                 true => (message.source, message.mac),
@@ -660,7 +661,7 @@ impl Link {
         is_echo
     }
 
-    /// Queues a packet of the host itself; false: the queue is full.
+    /// Queues a packet from the host itself; false: the queue is full.
     fn answer(
         &mut self,
         outer: bool,
@@ -698,7 +699,7 @@ impl Link {
     }
 
     /// Room for a packet of `len` octets of `flow`, after the link's headers; `None`: the output is
-    /// full. A packet whose next hop is unresolved goes to a scratch buffer.
+    /// full. A packet with an unresolved next hop goes to a scratch buffer.
     #[inline(always)]
     pub fn room<'o>(
         &'o mut self,
@@ -843,7 +844,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
         }
         _ => return Err(Lost::Foreign),
     };
-    // For the tunnel's end itself: echo requests, neighbor discovery.
+    // Addressed to the tunnel's end itself: echo requests, neighbor discovery.
     if protocol == ICMP || protocol == ICMPV6 {
         return Ok(Inside { kind, payload: packet, outer: true });
     }
@@ -871,7 +872,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
                 Ok(Some(*field))
             };
             // Optional fields in the order of RFC 2890 §2: checksum, key, sequence number. The
-            // checksum is not verified, since the inner packet has its own.
+            // checksum is not verified, because the inner packet has its own.
             skip(header[0] & 0x80 != 0)?;
             let received = skip(header[0] & 0x20 != 0)?.map(u32::from_be_bytes);
             skip(header[0] & 0x10 != 0)?;
@@ -918,7 +919,8 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     }
 }
 
-/// The cut of a frame for the cut of its packet, which starts after `before` octets.
+/// Converts the cut of a packet to that of its frame, in which the packet starts after `before`
+/// octets.
 #[inline(always)]
 fn shifted(cut: Cut, before: usize) -> Cut {
     match cut.is_whole() {
@@ -971,12 +973,12 @@ fn plus(base: MacAddr, index: u64) -> MacAddr {
     MacAddr(rest)
 }
 
-/// Octets before an IP packet.
+/// Number of octets in front of an IP packet.
 pub(crate) fn overhead(network: &Network) -> u32 {
     Prefix::new(network.mac, &network.wraps, IPV4).octets.len() as u32
 }
 
-/// Headers before packets, by EtherType.
+/// Headers in front of packets, by EtherType.
 #[derive(Debug)]
 struct Prefixes {
     v4: Prefix,
@@ -999,13 +1001,13 @@ impl Prefixes {
     }
 }
 
-/// The headers before a packet, complete except for addresses and lengths.
+/// The headers in front of a packet, complete except for addresses and lengths.
 #[derive(Debug, Default)]
 struct Prefix {
     octets: Vec<u8>,
     /// Offsets of a tunnel's headers.
     tunnel: Option<Places>,
-    /// The offset of the Ethernet source address of the flow's own frame.
+    /// Offset of the Ethernet source address in the flow's own (inner) frame.
     source: usize,
 }
 
@@ -1023,7 +1025,7 @@ impl Prefix {
         let mut out = vec![0; 6];
         out.extend(mac.0);
         let mut prefix = Self { source: 6, ..Self::default() };
-        // Whether an EtherType follows: not after a label or in a tunnel.
+        // Whether an EtherType follows, which is not so after a label or in a tunnel.
         let mut typed = true;
         for (i, wrap) in wraps.iter().enumerate() {
             match *wrap {
@@ -1070,7 +1072,8 @@ impl Prefix {
         let ip = out.len();
         match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                // Don't fragment: otherwise the other end would have to reassemble the outer packets.
+                // Sets "don't fragment": otherwise the other end would have to reassemble the outer
+                // packets.
                 out.extend([0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
                 out.extend(local.octets());
                 out.extend(remote.octets());
@@ -1080,7 +1083,7 @@ impl Prefix {
                 out.extend(local.octets());
                 out.extend(remote.octets());
             }
-            // [`Network::check`] has refused it.
+            // [`Network::check`] has excluded this.
             _ => return,
         }
         let udp = (protocol == UDP).then_some(out.len());
@@ -1118,7 +1121,7 @@ impl Prefix {
         self.tunnel = Some(Places { ip, v4: local.is_ipv4(), udp, gtp });
     }
 
-    /// Writes the headers before a packet of `len` octets.
+    /// Writes the headers in front of a packet of `len` octets.
     #[inline]
     fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
         // Only Ethernet.
@@ -1160,8 +1163,8 @@ impl Prefix {
     }
 }
 
-/// The destination of a plain Ethernet frame with IPv4 without options and TCP or UDP, and the sums
-/// of its addresses and of its ports.
+/// Destination address, sum of the addresses and sum of the ports, for a plain Ethernet frame with
+/// TCP or UDP over IPv4 without options.
 #[inline]
 fn ends_of_usual(frame: &[u8]) -> Option<(IpAddr, u32, u32)> {
     let head = frame.first_chunk::<38>()?;
@@ -1203,8 +1206,8 @@ fn upper(packet: &[u8]) -> Option<(u8, usize)> {
     Some((protocol, at))
 }
 
-/// The packet quoted by an ICMP error (RFC 792, RFC 4443 §3): an error must reach the worker of the
-/// flow that caused it.
+/// The packet quoted by an ICMP error (RFC 792, RFC 4443 §3), because an error must reach the
+/// worker of the flow that caused it.
 fn quoted(packet: &[u8]) -> Option<&[u8]> {
     let (protocol, header) = match packet.first()? >> 4 {
         4 => (*packet.get(9)?, usize::from(packet[0] & 15) * 4),

@@ -1,4 +1,4 @@
-//! Descriptions of a load: templates, their rates of new flows, durations.
+//! Describes a load: templates, their rates of new flows, durations.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::{
     sharing::{Share, Sharing},
 };
 
-/// The load of a run: the same value on all its sides and workers.
+/// The load of a run; all its sides and workers have the same value.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub clients: Vec<Pool>,
     pub servers: Vec<Pool>,
     pub templates: Vec<Template>,
-    /// The total of all templates with a weight.
+    /// The total over all templates with a weight.
     pub target: Option<Target>,
-    /// Ramps and stages, from the start of the load.
+    /// Ramps and stages; time counts from the start of the load.
     pub shape: Shape,
     pub limits: Limits,
     /// How long flows that are open at the end may continue before they are aborted.
@@ -31,8 +31,8 @@ pub struct Load {
     /// was too slow.
     pub patience: Nanos,
     pub seed: u64,
-    /// Conversations in addition to the templates' flows, or instead of them: in the order of their
-    /// templates, at most eight because [`crate::Part`] has a bit for each.
+    /// Conversations in addition to the templates' flows, or instead of them, in the order of their
+    /// templates. At most eight scripts, because [`crate::Part`] has a bit for each.
     pub scripts: Vec<Arc<Script>>,
 }
 
@@ -44,19 +44,19 @@ pub struct Template {
     pub clients: usize,
     pub servers: usize,
     /// The servers' port. Templates with the same port and servers, over TCP or over UDP, are each
-    /// served by their own program: by the addresses of their clients, or where those are the same,
-    /// by a share of the clients' ports.
+    /// served by their own program: selected by the addresses of their clients or, if those are the
+    /// same, by shares of the clients' ports.
     pub port: u16,
     pub client: Program,
     pub server: Program,
     /// TLS sessions at both ends.
     pub tls: Option<Tls>,
-    /// Behavior of each side's flows (MSS, timeouts, TOS).
+    /// Behavior of the flows at each end (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
     pub ends: Ends,
     pub arrival: Arrival,
-    /// The most flows of this template.
+    /// Most flows of this template.
     pub limit: Option<u64>,
     /// No flow begins before `start`, or later than `duration` after it.
     pub start: Nanos,
@@ -64,16 +64,16 @@ pub struct Template {
     /// No flow begins before [`crate::Side::begin_template`]; `start` counts from that call. The
     /// same holds for templates that have [joined](Self::joined).
     pub waits: bool,
-    /// Its own ramps and stages, from its start, instead of the load's.
+    /// Its own ramps and stages, counted from its start, instead of the load's.
     pub shape: Option<Shape>,
-    /// Removed from a running load ([`Load::joined`]): no flow begins, no client is served, and open
-    /// flows are aborted. It keeps its number and its counters.
+    /// It was removed from a running load ([`Load::joined`]): no flow begins, no client is served,
+    /// and open flows are aborted. It keeps its number and its counters.
     pub gone: bool,
-    /// It has joined a running load, so that its start is not the load's.
+    /// It has joined a running load, so its start does not count from the load's.
     pub joined: bool,
 }
 
-/// The ends of a template's flows that the load plays: both, or one, where the other is external.
+/// Which ends of a template's flows the load plays: both, or only one if the other is external.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ends {
     #[default]
@@ -95,20 +95,20 @@ impl Ends {
 /// When flows of a template begin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrival {
-    /// Open loop: at instants that do not depend on other flows.
+    /// Open loop: at times that do not depend on other flows.
     Open { cps: Cps, spacing: Spacing },
     /// A share of the load's [`Target`], usually an open loop.
     Weight { weight: u32, spacing: Spacing },
     /// Closed loop: each of `users` begins a flow when the previous one has ended and a think time
     /// has passed.
     Closed { users: u32, think: Think },
-    /// Only programs of other flows begin them.
+    /// Begun only by programs of other flows.
     Called,
     /// No arrivals: servers only.
     None,
 }
 
-/// Flows that begin in a second, as the fraction `num / den`.
+/// New flows per second, as the fraction `num / den`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cps {
     pub num: u64,
@@ -118,14 +118,14 @@ pub struct Cps {
 /// The distribution of an open loop's arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
-    /// Equal distances.
+    /// Constant intervals.
     #[default]
     Constant,
-    /// A Poisson process: exponential distances, as for many independent users.
+    /// A Poisson process: exponential intervals, as with many independent users.
     Poisson,
 }
 
-/// The think time of users between two flows.
+/// The think time of a user between two flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Think {
     Fixed(Nanos),
@@ -133,14 +133,14 @@ pub enum Think {
     Exponential(Nanos),
 }
 
-/// The total of all templates with a weight.
+/// The total over all templates with a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Flows that begin in a second.
+    /// New flows per second.
     Cps(Cps),
-    /// Open flows: each end begins another.
+    /// Open flows: each flow that ends is replaced by another.
     Active(u64),
-    /// Bits per second of application data, both directions together, seen from one side. The rate
+    /// Bits per second of application data, sum of both directions, as one side sees it. The rate
     /// of new flows is adjusted to reach it.
     Bandwidth(u64),
 }
@@ -148,21 +148,21 @@ pub enum Target {
 /// When the arrivals end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The most flows, of all templates.
+    /// Most flows, over all templates.
     pub flows: Option<u64>,
-    /// The length of the load.
+    /// Duration of the load.
     pub duration: Option<Nanos>,
-    /// The most open flows: further ones do not begin and are counted as `limit`.
+    /// Most open flows: further ones do not begin and are counted as `limit`.
     pub active: Option<u64>,
 }
 
-/// The default drain time: two retransmissions fit with the initial timeout of RFC 6298 (after 1 s
-/// and 3 s).
+/// The default drain time: leaves time for two retransmissions with the initial timeout of RFC 6298
+/// (after 1 s and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
 /// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
 /// drops none (20 ms, the earlier value, gave up five of six flows after one stall); short enough to
 /// limit the backlog.
-pub const PATIENCE: Nanos = Nanos(1_000_000_000);
+pub const MAX_DELAY: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
     fn default() -> Self {
@@ -174,7 +174,7 @@ impl Default for Load {
             shape: Shape::default(),
             limits: Limits::default(),
             drain: DRAIN,
-            patience: PATIENCE,
+            patience: MAX_DELAY,
             seed: 0,
             scripts: Vec::new(),
         }
@@ -229,10 +229,10 @@ pub enum LoadError {
         "template {template:?}: its client's program uses {client}, its server's uses {server}"
     )]
     Transports { template: String, client: &'static str, server: &'static str },
-    /// An invalid program or tunable of a template.
+    /// A template has an invalid program or tunable.
     #[error("template {template:?}: {text}")]
     Template { template: String, text: String },
-    /// An invalid program of a script; conversations count from 1.
+    /// A script has an invalid program; conversation numbers are 1-based.
     #[error("conversation {number}: {text}")]
     Conversation { number: usize, text: String },
     #[error("{0}")]
@@ -263,7 +263,7 @@ impl Cps {
         Self { num: flows, den: 1 }
     }
 
-    /// To six decimals.
+    /// Converts with a precision of six decimals.
     pub fn from_f64(flows: f64) -> Self {
         Self { num: (flows.max(0.0) * 1e6).round() as u64, den: 1_000_000 }
     }
@@ -278,7 +278,7 @@ impl Cps {
             u128::from(self.num) * u128::from(part),
             u128::from(self.den) * u128::from(whole.max(1)),
         );
-        // Shortened to 63 bits because the product of a rate and a weight may exceed 64.
+        // Shifted to 63 bits, because the product of a rate and a weight may exceed 64.
         let shift = 128 - num.max(den).leading_zeros();
         let shift = shift.saturating_sub(63);
         Self { num: (num >> shift) as u64, den: ((den >> shift) as u64).max(1) }
@@ -290,7 +290,7 @@ impl Cps {
 }
 
 impl Spacing {
-    /// The instants of a load without ramp, from its start.
+    /// The arrival times of a load without ramps, counted from its start.
     pub(crate) fn timeline(self, cps: Cps, seed: u64) -> Timeline {
         let law = match self {
             Self::Constant => GapLaw::Constant,
@@ -298,7 +298,7 @@ impl Spacing {
         };
         let mut line = Timeline::new(cps.gap(), law, Pattern::CONTINUOUS, seed, Picos(0));
         if self == Self::Poisson {
-            // A Poisson process does not begin with an arrival.
+            // A Poisson process does not start with an arrival.
             line.advance(0);
         }
         line
@@ -306,7 +306,7 @@ impl Spacing {
 }
 
 impl Load {
-    /// The number of templates that belong to no script.
+    /// Number of templates that belong to no script.
     pub fn own_templates(&self) -> usize {
         self.scripts.first().map_or(self.templates.len(), |script| script.first)
     }
@@ -316,7 +316,7 @@ impl Load {
         self.scripts.iter().rposition(|script| script.first <= template)
     }
 
-    /// Validates the load. Returns its pools: clients, servers.
+    /// Validates the load. Returns its client pools and its server pools.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -360,7 +360,7 @@ impl Load {
         Ok((clients, servers))
     }
 
-    /// Checks that the templates that this template's programs begin exist.
+    /// Checks that the templates named by this template's programs exist.
     fn check_calls(&self, of: &Template) -> Result<(), LoadError> {
         let begins = |other: &Template| {
             other.ends.has_clients() && !other.gone && other.arrival != Arrival::None
@@ -385,8 +385,8 @@ impl Load {
         Sharing::of(self, &clients).error.map_or(Ok(()), Err)
     }
 
-    /// The tuples of each template's clients: their pool, or a share of its ports where servers use
-    /// these to distinguish templates.
+    /// The tuples of each template's clients: their whole pool, or a share of its ports if servers
+    /// need the ports to distinguish templates.
     ///
     /// # Errors
     /// [`LoadError`]: an invalid pool.
@@ -400,19 +400,19 @@ impl Load {
         Ok(self.templates.iter().zip(shares).map(tuples).collect())
     }
 
-    /// The pools of clients and of servers.
+    /// The client pools and the server pools.
     fn pools(&self) -> Result<(Vec<Tuples>, Vec<Tuples>), PoolError> {
         let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
             let with_seed =
                 |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_units::mix(self.seed ^ salt, i));
             (0..).zip(pools).map(with_seed).collect()
         };
-        // Different salts: equal pools of clients and servers would otherwise have the same order.
+        // Different salts, because equal pools of clients and servers would otherwise have the same
+        // order.
         Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))
     }
 
-    /// The configured flows per second of a template; `None`: unknown in advance, as in a closed
-    /// loop.
+    /// The configured flows/s of a template; `None`: unknown in advance, as in a closed loop.
     pub fn asked(&self, template: usize) -> Option<Cps> {
         match (&self.templates.get(template)?.arrival, self.target) {
             (Arrival::Open { cps, .. }, _) => Some(*cps),
@@ -423,15 +423,16 @@ impl Load {
         }
     }
 
-    /// The longest interval of the run in which the load of no template changes: from, to. `None`:
-    /// no such interval, or unknown in advance.
+    /// Start and end of the longest interval of the run in which the load of no template changes.
+    /// `None`: there is none, or it is unknown in advance.
     pub fn plateau(&self) -> Option<(Nanos, Nanos)> {
         let own = || self.templates[..self.own_templates()].iter().filter(|own| !own.gone);
         let begins_later = |template: &Template| template.waits || template.joined;
         if own().any(|template| begins_later(template) && template.shape.is_some()) {
             return None;
         }
-        // Compared once each, since most of a load's thousands of templates share their stages.
+        // Each distinct shape is compared only once, because most of a load's thousands of
+        // templates share their stages.
         let mut shaped: Vec<(&Shape, Nanos)> = Vec::new();
         for template in own() {
             let one = template.shape.as_ref().map(|shape| (shape, template.start));
@@ -443,7 +444,7 @@ impl Load {
         Shape::plateau(shaped.into_iter().chain(of_all), end)
     }
 
-    /// [`Load::asked`] during that [`Load::plateau`].
+    /// [`Load::asked`] during the [`Load::plateau`].
     pub fn asked_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
         let asked = self.asked(template)?;
         let (from, _) = plateau?;
@@ -458,10 +459,10 @@ impl Load {
         }
     }
 
-    /// The load scaled by `num / den`.
+    /// The load multiplied by `num / den`.
     pub fn times(mut self, num: u64, den: u64) -> Self {
         let whole = |n: u64| {
-            // Rounded up, so that a small factor leaves at least one user or flow.
+            // Rounded up: a small factor leaves at least one user or flow.
             (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into())
                 as u64
         };
@@ -483,7 +484,7 @@ impl Load {
     }
 
     /// This load changed to `new`: templates keep their numbers, those missing in `new` are marked
-    /// gone, and those only in `new` are appended. Templates are identified by name.
+    /// as gone, and those only in `new` are appended. Templates are identified by their names.
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         let mut joined = Self {
@@ -519,9 +520,9 @@ impl Load {
         joined
     }
 
-    /// Whether a run of this load can change to `new`. Allowed are other rates of new flows, limits
-    /// of open flows, drain times and ends of the run. Templates may be gone, and others may
-    /// follow: [`Load::joined`].
+    /// Whether a run of this load can change to `new`. It may differ in rates of new flows, limits
+    /// on open flows, drain time and end of the run. Templates may be removed and added:
+    /// [`Load::joined`].
     ///
     /// # Errors
     /// The first property that may not change.
@@ -539,7 +540,7 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("the kind of target (total CPS, open flows or bandwidth)".into());
         }
-        // These decide the number, tuple and instant of each flow (ADR 0030): otherwise a flow
+        // These determine the number, tuple and due time of each flow (ADR 0030): otherwise a flow
         // would change its identity while it is open.
         let fixed = |load: &Self| (load.shape.clone(), load.limits.flows, load.patience, load.seed);
         if !new.clients.starts_with(&self.clients)
@@ -551,7 +552,7 @@ impl Load {
         self.can_change_templates(new)
     }
 
-    /// Whether templates may come and go.
+    /// Whether templates may be added and removed.
     fn can_change_templates(&self, new: &Self) -> Result<(), String> {
         let gone = |load: &Self| load.templates.iter().filter(|template| template.gone).count();
         if self.templates.len() == new.templates.len() && gone(self) == gone(new) {
@@ -560,7 +561,8 @@ impl Load {
         if new.target.is_some() || new.limits.flows.is_some() || !new.scripts.is_empty() {
             return Err("templates of a load with a total, a limit of flows or a script".into());
         }
-        // Servers keep their way to find a flow's template, because open flows have ports by it.
+        // Servers must keep the method that finds a flow's template, because open flows have ports
+        // chosen by it.
         for template in &new.templates {
             new.check_calls(template).map_err(|error| error.to_string())?;
         }
@@ -593,7 +595,7 @@ impl Load {
 }
 
 impl Template {
-    /// Whether this template can change to `new` while its flows are played.
+    /// Whether this template can change to `new` during a run.
     fn can_become(&self, new: &Self) -> Result<(), String> {
         if self.gone {
             // Numbers of templates are never reused.
@@ -634,7 +636,7 @@ impl Template {
     }
 }
 
-/// The index of `pool`, which is added if new.
+/// The index of `pool`, which is added if it is new.
 fn place_of(pools: &mut Vec<Pool>, pool: &Pool) -> usize {
     pools.iter().position(|known| known == pool).unwrap_or_else(|| {
         pools.push(pool.clone());

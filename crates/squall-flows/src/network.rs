@@ -1,4 +1,4 @@
-//! The headers around a side's packets: MAC addresses, tags, tunnels and the next hop.
+//! The headers around a side's packets: MAC addresses, tags, tunnels; and the next hop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,14 +7,14 @@ use squall_units::MacAddr;
 /// The link layer of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Octets of the longest IP packet, without tunnel headers: 576 (RFC 791: the datagram that
-    /// every host must accept) to 65,535.
+    /// Length of the longest IP packet in octets, without tunnel headers: 576 (RFC 791: the
+    /// datagram that every host must accept) to 65,535.
     pub mtu: u16,
     pub mac: MacAddr,
-    /// Each address of the side's pools has its own MAC address: `mac` plus its index in the pool.
-    /// Otherwise all addresses have `mac`.
+    /// Whether each address in the side's pools has its own MAC address: `mac` plus its index in
+    /// the pool. Otherwise all addresses have `mac`.
     pub cluster: bool,
-    /// From the outermost inward: tags, labels, then at most one tunnel.
+    /// From the outermost inward: tags, labels, and at most one tunnel.
     pub wraps: Vec<Wrap>,
     pub next_hop: NextHop,
 }
@@ -41,7 +41,7 @@ pub enum NextHop {
     Mac(MacAddr),
     /// A router, whose MAC address is requested before the first flow.
     Gateway { v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr> },
-    /// Each peer itself: its MAC address is requested, or learned from its frames.
+    /// The peer itself: its MAC address is requested, or learned from its frames.
     OnLink,
 }
 
@@ -74,7 +74,7 @@ impl Wrap {
 }
 
 impl Network {
-    /// Octets of the longest frame, without FCS. The port must accept it.
+    /// Length of the longest frame in octets, without FCS. The port must accept it.
     pub fn longest_frame(&self) -> u32 {
         u32::from(self.mtu) + crate::link::overhead(self)
     }

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use squall_units::mix;
 
-/// Addresses from `first` to `last`, both included and of one family.
+/// Addresses from `first` to `last`, both included, which are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddrRange {
     first: IpAddr,
@@ -15,7 +15,7 @@ pub struct AddrRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     pub name: String,
-    /// At least one, all of one family, without overlap: [`Tuples::new`].
+    /// At least one, all of one family, without overlaps; [`Tuples::new`] checks this.
     pub ranges: Vec<AddrRange>,
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
@@ -25,22 +25,22 @@ pub struct Pool {
 /// The address and port of the k-th flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Address by address, then the next port. Servers: one after the other.
+    /// All addresses in order, then the next port. Servers: in order.
     #[default]
     Sequential,
-    /// As if shuffled: each address and port once, then all again in another order. Servers
+    /// Pseudo-random: each address and port once, then all of them again in another order. Servers
     /// likewise.
     Random,
-    /// By a hash of the flow's number: a tuple may repeat before another has appeared. A server: by
-    /// a hash of the client's address, so that a client always has the same server.
+    /// Selected by a hash of the flow's number: a tuple may repeat before another has appeared.
+    /// Servers: selected by a hash of the client's address, so a client always has the same server.
     Hash,
 }
 
-/// Default source ports of clients, the same as TRex's: without the well-known ports.
+/// Default source ports of clients, as in TRex: all except the well-known ports.
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
-/// The most addresses of a pool: the counters of each address must fit in memory.
-pub const MOST_ADDRESSES: u64 = 1 << 24;
+/// Most addresses in a pool: the counters per address must fit in memory.
+pub const MAX_ADDRESSES: u64 = 1 << 24;
 
 /// Why a pool or the text of a range is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,14 +56,14 @@ pub enum PoolError {
     Families(String),
     #[error("pool {name:?}: {range} overlaps another of its ranges")]
     Overlap { name: String, range: AddrRange },
-    #[error("pool {name:?} has {addresses} addresses, expected at most {MOST_ADDRESSES}")]
+    #[error("pool {name:?} has {addresses} addresses, expected at most {MAX_ADDRESSES}")]
     TooMany { name: String, addresses: u128 },
     #[error("pool {0:?} has no ports\n  expected a range such as 1024-65535")]
     Ports(String),
 }
 
 impl AddrRange {
-    /// `None` unless both are of one family and `first <= last`.
+    /// `None` unless both are of the same family and `first <= last`.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }
@@ -101,8 +101,9 @@ impl fmt::Display for AddrRange {
 impl FromStr for AddrRange {
     type Err = PoolError;
 
-    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` means
-    /// its hosts: without the network and broadcast address, where IPv4 has them.
+    /// Parses `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"` or `"16.0.0.1"`. A prefix
+    /// `"16.0.0.0/24"` means its hosts: without the network and broadcast addresses, if IPv4 has
+    /// them.
     fn from_str(text: &str) -> Result<Self, PoolError> {
         let wrong = || PoolError::Range { text: text.to_owned() };
         let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
@@ -144,17 +145,17 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
 /// A validated pool: a tuple is a function of the seed and a number.
 #[derive(Clone, Debug)]
 pub struct Tuples {
-    /// Each range with the index of its first address.
+    /// The ranges, each with the index of its first address.
     ranges: Vec<(u64, AddrRange)>,
-    /// The ranges, sorted by address.
+    /// The ranges, sorted by address: first, last, index of the first.
     by_address: Vec<(u128, u128, u64)>,
-    /// The usual case, one range of IPv4: its first address and its size. Most lookups then are one
-    /// subtraction.
+    /// Set in the usual case of a single IPv4 range: its first address and its size. Most lookups
+    /// are then one subtraction.
     only: Option<(u32, u32)>,
     v4: bool,
     addresses: u64,
     first_port: u16,
-    /// From one port to the next.
+    /// Distance from one port to the next.
     step: u16,
     ports: u64,
     order: Order,
@@ -175,7 +176,7 @@ impl Tuples {
         }
         let addresses =
             pool.ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.addresses()));
-        if addresses > MOST_ADDRESSES.into() {
+        if addresses > MAX_ADDRESSES.into() {
             return Err(PoolError::TooMany { name: pool.name.clone(), addresses });
         }
         let mut before = 0;
@@ -210,7 +211,7 @@ impl Tuples {
         })
     }
 
-    /// The tuples with `port % of == rank`; `None`: no port has that remainder.
+    /// The tuples with `port % of == rank`; `None` if no port has that remainder.
     pub fn share(&self, rank: u16, of: u16) -> Option<Self> {
         let first = u64::from(self.first_port);
         let of = of.max(1);
@@ -227,17 +228,17 @@ impl Tuples {
         self.addresses
     }
 
-    /// Ports of each address.
+    /// Number of ports per address.
     pub fn ports(&self) -> u64 {
         self.ports
     }
 
-    /// The port with that index, modulo [`Tuples::ports`].
+    /// The port with this index, modulo [`Tuples::ports`].
     pub fn port(&self, index: u64) -> u16 {
         self.first_port + (index % self.ports) as u16 * self.step
     }
 
-    /// Addresses times ports.
+    /// Number of addresses times number of ports.
     pub fn len(&self) -> u64 {
         self.addresses * self.ports
     }
@@ -247,7 +248,7 @@ impl Tuples {
         false
     }
 
-    /// The address with that index, below [`Tuples::addresses`].
+    /// The address with this index, which is below [`Tuples::addresses`].
     #[inline]
     pub fn address(&self, index: u64) -> IpAddr {
         if let Some((first, _)) = self.only {
@@ -262,7 +263,7 @@ impl Tuples {
         if self.v4 { IpAddr::V4((number as u32).into()) } else { IpAddr::V6(number.into()) }
     }
 
-    /// The index of `address`; `None`: not in the pool.
+    /// The index of `address`; `None` if it is not in the pool.
     #[inline]
     pub fn index_of(&self, address: IpAddr) -> Option<u64> {
         if let (Some((first, addresses)), IpAddr::V4(address)) = (self.only, address) {
@@ -299,15 +300,15 @@ impl Tuples {
         (address, self.first_port + port as u16 * self.step)
     }
 
-    /// The server index of flow `k`; `wrap`: earlier uses of its client's tuple.
+    /// The server index of flow `k`; `wrap`: how often its client's tuple was used before.
     #[inline]
     pub fn server(&self, k: u64, wrap: u64, client: IpAddr) -> u64 {
         let n = self.addresses;
         match self.order {
             _ if n == 1 => 0,
             // Moved by one at each wrap: a client's port then meets all servers before it meets one
-            // again. The peer may still have the previous connection in TIME-WAIT, so that the same
-            // tuple would fail.
+            // again. Otherwise the same tuple would repeat, and fail if the peer still has the
+            // previous connection in TIME-WAIT.
             Order::Sequential => divided(k.wrapping_add(wrap), n).1,
             Order::Random => {
                 let (round, k) = divided(k.wrapping_add(wrap), n);
@@ -321,8 +322,8 @@ impl Tuples {
     }
 }
 
-/// Quotient and remainder. Most numbers are below `n` or below 2^32, and a 64-bit division costs as
-/// much as the rest of a tuple.
+/// Quotient and remainder. Avoids a 64-bit division, which costs as much as the rest of a tuple:
+/// most numbers are below `n` or below 2^32.
 #[inline]
 pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
     if k < n {
@@ -335,7 +336,7 @@ pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
     }
 }
 
-/// Uniform over `0..n`, by a multiplication instead of a division.
+/// A uniform number in `0..n`, by a multiplication instead of a division.
 #[inline]
 fn scaled(random: u64, n: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
@@ -343,8 +344,8 @@ fn scaled(random: u64, n: u64) -> u64 {
 
 /// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
 /// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
-/// than two rounds on average). It needs no table, so that a pool of 2^24 addresses and 64,512
-/// ports takes no memory for its order.
+/// than two rounds on average). It needs no table: the order of a pool with 2^24 addresses and
+/// 64,512 ports takes no memory.
 #[inline]
 fn shuffled(k: u64, n: u64, key: u64) -> u64 {
     let bits = 64 - (n - 1).leading_zeros();
@@ -384,7 +385,7 @@ mod tests {
         Tuples::new(&pool(ranges, ports, order), 7).expect("a good pool")
     }
 
-    /// Whether `len()` consecutive numbers from `from` on give distinct tuples.
+    /// Whether the `len()` consecutive numbers from `from` on give distinct tuples.
     fn each_once(t: &Tuples, from: u64) -> bool {
         let mut seen = vec![0u64; t.len().div_ceil(64) as usize];
         for k in from..from + t.len() {
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn a_random_order_looks_random() {
         let t = tuples(&["16.0.0.0/16"], PORTS, Order::Random);
-        // Consecutive tuples are far apart, and the addresses fill 256 classes evenly.
+        // Consecutive tuples are far apart, and the addresses spread evenly over 256 classes.
         let mut met = [0u32; 256];
         let mut near = 0;
         for k in 0..65_536 {

@@ -1,4 +1,4 @@
-//! Scripts: conversations that each have programs, addresses and a start time.
+//! Scripts: conversations, each with its own programs, addresses and start time.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -6,30 +6,30 @@ use squall_apps::{Program, ProgramId, Transport};
 use squall_tcp::{ClassId, FlowKind, Tuple};
 use squall_units::Nanos;
 
-/// Conversations that a load plays with the flows of its templates, or instead of them.
+/// Conversations that a load plays in addition to the flows of its templates, or instead of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// The load's templates from this number up to the next script's belong to this script: the
-    /// kinds by which its conversations are counted. They have no arrivals.
+    /// The load's templates from this number up to the next script's first belong to this script:
+    /// its conversations are counted by them. They have no arrivals.
     pub first: usize,
     /// In the order of `begin`.
     pub conversations: Vec<Conversation>,
-    /// `None`: until the run ends.
+    /// Number of loops; `None`: until the run ends.
     pub loops: Option<u64>,
-    /// The shortest time from the start of one loop to that of the next. A loop starts when the
-    /// last flow of the previous loop has ended, so that no conversation meets its own addresses
+    /// Shortest time from the start of one loop to the start of the next. A loop starts when the
+    /// last flow of the previous loop has ended, so that no conversation finds its own addresses
     /// and ports in use.
     pub period: Nanos,
-    /// The most conversations open at the same time; further ones wait. Each worker has a share.
+    /// Most conversations open at the same time; further ones wait. Each worker gets a share.
     pub at_once: Option<u64>,
 }
 
 /// One flow of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
-    /// From the start of the loop.
+    /// Start, relative to the start of the loop.
     pub begin: Nanos,
-    /// The template that counts its flow and gives its tunables: [`crate::Load::templates`].
+    /// The template that counts its flow and provides its tunables: [`crate::Load::templates`].
     pub template: usize,
     pub client: Program,
     pub server: Program,
@@ -45,7 +45,7 @@ impl Conversation {
         }
     }
 
-    /// The client's view.
+    /// The tuple as the client sees it.
     pub(crate) fn of_client(&self) -> Tuple {
         let ((local, local_port), (remote, remote_port)) = (self.client_end, self.server_end);
         Tuple { kind: self.kind(), local, local_port, remote, remote_port }
@@ -59,17 +59,17 @@ impl Conversation {
 
 /// Selects the program that serves a new flow.
 ///
-/// A client whose address and port are in the script is known by them; if several conversations
-/// have these, each new flow takes the next. A flow from any other address (behind a NAT) takes the
-/// next of all conversations of the server. One worker of a port plays all of a script, because a
-/// packet from behind a NAT does not show its conversation (ADR 0040).
+/// A client whose address and port are in the script is identified by them; if several
+/// conversations have these, each new flow takes the next one. A flow from any other address
+/// (behind a NAT) takes the next one of all the server's conversations. One worker of a port plays
+/// all of a script, because a packet from behind a NAT does not show its conversation (ADR 0040).
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     by_tuple: HashMap<Tuple, Turns>,
     by_server: HashMap<(FlowKind, IpAddr, u16), Turns>,
 }
 
-/// Programs taken in turn.
+/// Programs that are used in turn.
 #[derive(Debug, Default)]
 struct Turns {
     all: Vec<(ClassId, ProgramId)>,
@@ -87,12 +87,12 @@ impl Serving {
             .push((class, program));
     }
 
-    /// For a client address and port of the script.
+    /// The program for a client address and port in the script.
     pub fn take(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_tuple.get_mut(flow).map(Turns::take)
     }
 
-    /// For any other client: a device between the ports may translate addresses.
+    /// The program for any other client: a device between the ports may translate addresses.
     pub fn take_other(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_server.get_mut(&(flow.kind, flow.local, flow.local_port)).map(Turns::take)
     }

@@ -1,9 +1,9 @@
 //! Templates whose servers share addresses and a port: how a server finds the template of a flow.
 //!
-//! A server knows a flow's template by its client. Templates with different client addresses are
-//! distinguished by these. Templates with the same clients get disjoint shares of the clients'
-//! ports, so that the client's port identifies the template. Both sides compute the same shares
-//! independently because they have the same load.
+//! A server recognizes a flow's template by its client: by the client's address if the templates
+//! have different client addresses. Templates with the same clients get disjoint shares of the
+//! clients' ports, so that the client's port identifies the template. Both sides compute the same
+//! shares independently because they have the same load.
 
 use squall_apps::Program;
 
@@ -22,9 +22,9 @@ impl Share {
 
 /// How the templates of a load share their servers.
 pub(crate) struct Sharing {
-    /// By template.
+    /// Per template.
     pub shares: Vec<Share>,
-    /// By template: whether another template has servers at the same addresses and port.
+    /// Per template: whether another template has servers at the same addresses and port.
     pub shared: Vec<bool>,
     /// Templates that no server could distinguish.
     pub error: Option<LoadError>,
@@ -38,7 +38,7 @@ impl Sharing {
             shared: vec![false; load.templates.len()],
             error: None,
         };
-        // A script's conversations are known by both ends.
+        // Both ends know the conversations of a script, so its templates need no shares.
         let all = &load.templates[..load.own_templates()];
         let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {
@@ -53,7 +53,7 @@ impl Sharing {
         for (i, shared) in sharing.shared[..all.len()].iter_mut().enumerate() {
             *shared = all.iter().enumerate().any(|(j, other)| j != i && meet(&all[i], other));
         }
-        // Templates that are in no group yet.
+        // Templates that are not in a group yet.
         let mut alone: Vec<usize> = (0..all.len()).filter(|i| sharing.shared[*i]).collect();
         while !alone.is_empty() {
             let i = alone.remove(0);

@@ -13,7 +13,7 @@ use squall_apps::{
 use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
-    ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Socket, Stack,
+    ClassId, ConnectError, FlowHint, FlowId, FlowInfo, FlowKind, Output, Settings, Socket, Stack,
     Tunables, Tuple,
 };
 use squall_units::{Cut, Division, Nanos, be16};
@@ -32,12 +32,12 @@ use crate::{
 
 /// Room for frames.
 pub trait FrameOutput {
-    /// Like [`squall_tcp::Output::due`].
+    /// As [`squall_tcp::Output::due`].
     #[inline]
     fn due(&mut self, _tick: u32) {}
 
     /// Room for one frame of `len` octets (without FCS), all of which the caller writes; `cut`
-    /// describes how a frame of several segments is to be cut. `None`: full, retry later.
+    /// describes how to cut a frame with several segments. `None`: no room, retry later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
     /// The longest frame that fits.
@@ -46,10 +46,10 @@ pub trait FrameOutput {
 
 /// Receive offloads of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Came {
-    /// The segments that it was joined from.
+pub struct ReceiveOffloads {
+    /// How the frame was joined from segments (GRO).
     pub cut: Cut,
-    /// Its TCP or UDP checksum may cover only the pseudo-header.
+    /// Whether its TCP or UDP checksum may cover only the pseudo-header.
     pub partial: bool,
 }
 
@@ -62,7 +62,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The parts of the load by role; [`Part::NOTHING`] for a role that the side does not have.
+    /// The parts of the load by role; [`Part::NOTHING`] for a role that the side lacks.
     pub fn parts(self, clients: Part, servers: Part) -> (Part, Part) {
         match self {
             Self::Clients => (clients, Part::NOTHING),
@@ -76,20 +76,20 @@ impl Role {
 #[derive(Clone, Copy, Debug)]
 pub struct SideSettings {
     pub role: Role,
-    /// This worker's number, and the number of workers; frames must reach the [`Side::owner`].
+    /// This worker's number, and the number of workers. Frames must reach their [`Side::owner`].
     pub worker: (u32, u32),
-    /// The part of the run whose flows begin here, by the client's address. Servers accept any
-    /// client.
+    /// The part of the run whose flows begin here, determined by the client's address. Servers
+    /// accept any client.
     pub part: Division,
-    /// The start of the load.
+    /// Start of the load.
     pub start: Nanos,
-    /// The most flows, including those in TIME-WAIT.
+    /// Most flows, including those in TIME-WAIT.
     pub flows: u32,
-    /// The longest packet that may leave uncut (GSO); 0: none.
+    /// The longest packet that may leave uncut (GSO); 0: no GSO.
     pub gso_max_size: u16,
     /// Verify received checksums.
     pub verify: bool,
-    /// The parts of the load in either role.
+    /// The parts of the load that the side plays as clients and as servers.
     pub clients: Part,
     pub servers: Part,
 }
@@ -97,9 +97,9 @@ pub struct SideSettings {
 /// The part of a load that a side plays in one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Flows of templates.
+    /// Whether it includes the templates' flows.
     pub templates: bool,
-    /// Conversations of these scripts, a bit for each.
+    /// The scripts whose conversations it includes, one bit each.
     pub scripts: u8,
 }
 
@@ -107,24 +107,24 @@ impl Part {
     pub const ALL: Self = Self { templates: true, scripts: !0 };
     pub const NOTHING: Self = Self { templates: false, scripts: 0 };
 
-    /// The union of both.
+    /// The union of the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { templates: self.templates || other.templates, scripts: self.scripts | other.scripts }
     }
 
-    /// Whether template `number` of `load` belongs to it.
+    /// Whether it includes template `number` of `load`.
     pub fn has(self, load: &Load, number: usize) -> bool {
         self.plays(load.script_of(number))
     }
 
-    /// Whether the templates of a script belong to it; `None`: templates without a script.
+    /// Whether it includes the templates of a script; `None`: templates without a script.
     pub(crate) fn plays(self, script: Option<usize>) -> bool {
         script.map_or(self.templates, |script| self.scripts >> script & 1 == 1)
     }
 }
 
-/// The default of [`SideSettings::flows`]. The tables grow with the load, so that unused room costs
+/// The default of [`SideSettings::flows`]. The tables grow with the load, so unused room costs
 /// nothing.
 pub const FLOWS: u32 = 1 << 21;
 
@@ -155,23 +155,23 @@ pub struct Side {
     stack: Stack<AppRecorder>,
     link: Link,
     clients: Option<Clients>,
-    /// Clients that begin no flow.
+    /// Clients that must not begin flows.
     disabled: Option<Arc<Ignored>>,
-    /// By template: clients, servers.
+    /// Per template: its clients and servers.
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
     drain: Nanos,
-    /// Templates that are gone, and those of them with flows to abort.
+    /// Templates that were removed, and those among them with flows left to abort.
     gone: BTreeSet<usize>,
     leaving: Leaving,
-    /// [`Side::stop`] was called.
+    /// Whether [`Side::stop`] was called.
     stopped: bool,
     /// The configured end of the run, if known.
     end: Option<Nanos>,
     stopping: Stopping,
     steady: Steady,
-    /// The end of the arrivals: one gap after the last flow was due, so that n flows at a rate of n
-    /// per second count as one second.
+    /// The end of the arrivals: one gap after the last flow was due, so n flows at n flows/s take
+    /// one second.
     arrivals_until: Option<Nanos>,
     /// The latest `now`, and its lag against real time.
     now: Nanos,
@@ -182,28 +182,27 @@ pub struct Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFlow {
     pub tcp: FlowInfo,
-    /// Its age; `None` for servers, whose start times are not kept because they would cost 8 octets
-    /// a flow.
+    /// Its age; `None` for servers: storing their start times would cost 8 octets per flow.
     pub lasted: Option<Nanos>,
 }
 
-/// Programs of templates that are gone, and the first flow number that may have one of them.
+/// Programs of removed templates, and the lowest flow number that may use one of them.
 #[derive(Default)]
 struct Leaving {
     programs: Vec<ProgramId>,
     from: u32,
 }
 
-/// The phases of the end of a run.
+/// Phases of the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// All flows have begun, and the run may continue until the instant and then for as long as
-    /// segments are exchanged. The number: [`Side::happened`] at the last check.
+    /// All flows have begun. The run may continue until this time, and then while segments are
+    /// exchanged; the number is [`Side::happened`] at the last check.
     Ending(Nanos, u64),
-    /// No flow begins; open flows may end until the instant.
+    /// No flow begins any more; open flows may end until this time.
     Draining(Nanos),
-    /// Flows from this number on are still to be aborted.
+    /// Flows from this number on must still be aborted.
     Aborting(u32),
     Done,
 }
@@ -222,10 +221,10 @@ struct Clients {
     /// The first template of a script.
     first_scripted: usize,
     busy: Busy,
-    /// Resolved and failed next hops when the parked flows were last retried.
+    /// Number of resolved and failed next hops when the parked flows were last retried.
     retried_at: u64,
     limit: u64,
-    /// Flows of templates, without scripts.
+    /// Flows of templates that belong to no script.
     begun: u64,
 }
 
@@ -236,15 +235,15 @@ struct Place {
     position: u64,
 }
 
-/// Conversations whose addresses and ports are still in use. The first of each queue is retried
-/// periodically, so that conversations of the same tuple keep their order.
+/// Conversations whose addresses and ports are still in use. Only the first of each queue is
+/// retried, periodically, so that conversations with the same tuple keep their order.
 #[derive(Default)]
 struct Busy {
     waiting: HashMap<Tuple, VecDeque<Due>>,
     again: VecDeque<(Nanos, Tuple)>,
 }
 
-/// The client of a conversation.
+/// The client side of a conversation.
 #[derive(Clone, Copy)]
 struct Client {
     tuple: Tuple,
@@ -258,21 +257,21 @@ struct ClientTemplate {
     servers: usize,
     name: String,
     port: u16,
-    /// The script that it belongs to.
+    /// The script that it belongs to, if any.
     script: Option<usize>,
-    /// Its clients are played.
+    /// Whether this side plays its clients.
     begins: bool,
     kind: FlowKind,
     class: ClassId,
     program: ProgramId,
-    /// The first unused position in the order: a flow that found its tuple in use took a later one,
-    /// so later flows continue after it.
+    /// The first unused position in the order. A flow that found its tuple in use took a later
+    /// position, and the next flows continue after that.
     next: u64,
-    /// The stack has prefetched positions before this one.
+    /// The table slots of positions before this one have been prefetched.
     approached: u64,
-    /// Only other flows begin its flows.
+    /// Whether only other flows begin its flows.
     only_called: bool,
-    /// Flows begun by other flows, and ports tried for them.
+    /// Number of flows begun by other flows, and number of ports tried for them.
     called: u64,
     ports_tried: u64,
     not_begun: NotBegun,
@@ -280,36 +279,37 @@ struct ClientTemplate {
 
 struct Pool {
     tuples: Tuples,
-    /// A bit for each address at which a flow found no free port.
+    /// One bit per address: whether a flow found no free port at it.
     busy: Vec<u64>,
     exhausted: Exhausted,
 }
 
-/// The most flows waiting for their next hop (ADR 0025).
+/// Most flows waiting for their next hop (ADR 0025).
 const MAX_PARKED: usize = 1 << 16;
 /// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
 /// core has in flight.
 const PREFETCHED: u64 = 8;
-/// The most tuples tried for one flow: bounds the time of one arrival when a pool is nearly
+/// Most tuples tried for one flow: bounds the time that one arrival takes when a pool is nearly
 /// exhausted.
 const MAX_TRIES: u64 = 64;
-/// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT,
-/// which usually holds the tuple (1 s by default), so that the delay hardly adds to it.
+/// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT (1
+/// s by default), which is usually what holds the tuple.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
-/// Positions per worker searched for one of this worker's. With n workers each position misses with
-/// probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
+/// Most positions searched for one of this worker's, per worker. With n workers each position
+/// misses with probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
 const MAX_SEARCH: u64 = 64;
-/// How long a user whose flow could not begin waits: an exhausted pool would otherwise be retried
+/// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
 /// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Flows aborted in a row. Each sends a reset, and the next ones wait until the output is empty,
-/// since the output has no room for millions.
+/// Most flows aborted at once. Each sends a reset, and the output has no room for millions: the
+/// next flows wait until it is empty.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Flow records searched in a row for those of a template: bounds the time away from the port.
+/// Most flow records searched at once for those of a template: bounds the time in which the port is
+/// not served.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
-/// The shortest interval between checks for activity of the last flows.
+/// Shortest interval between checks whether the last flows are still active.
 const ACTIVITY_INTERVAL: Nanos = Nanos(1_000_000);
-/// Servers of a template whose next hops are requested at the start.
+/// Number of a template's servers whose next hops are requested at the start.
 const RESOLVED_AHEAD: u64 = 256;
 
 impl Side {
@@ -327,7 +327,8 @@ impl Side {
             .for_each(|(pool, divided)| link.add_pool(pool, divided));
 
         let app = AppRecorder::new(Apps::new(load.seed, Recorder::default()));
-        // At least one flow. The key depends on the load's seed so that a run is repeatable.
+        // Room for at least one flow. The key depends on the load's seed, which makes runs
+        // repeatable.
         let stack_settings = Settings {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
@@ -381,8 +382,8 @@ impl Side {
         Ok(side)
     }
 
-    /// Adds the new templates of `load` with their programs and listeners; `clients`, `servers`:
-    /// the load's pools.
+    /// Adds the new templates of `load` with their programs and listeners; `clients` and `servers`
+    /// are the load's pools.
     fn take_templates(
         &mut self,
         load: &Load,
@@ -449,8 +450,8 @@ impl Side {
     ) -> Result<(ClassId, ProgramId), LoadError> {
         let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
         let tunables = if client { &template.client_tunables } else { &template.server_tunables };
-        // RFC 6691: an MSS excludes the fixed headers of IPv4 and TCP (40 octets), and ignores
-        // options. The stack subtracts the longer header of IPv6.
+        // RFC 6691: an MSS excludes the fixed headers of IPv4 and TCP (40 octets), but not options.
+        // The stack subtracts the longer header of IPv6.
         let most = self.link.mtu().saturating_sub(40);
         let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
         let class = self.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
@@ -462,7 +463,7 @@ impl Side {
         Ok((class, program))
     }
 
-    /// Listens for a template's clients, if its servers belong to this side.
+    /// Listens for a template's clients, if this side has its servers.
     fn listen(
         &mut self,
         load: &Load,
@@ -492,7 +493,7 @@ impl Side {
         }
     }
 
-    /// Adds the programs of this worker's conversations of script `which`; `before`: the number of
+    /// Adds the programs of this worker's conversations in script `which`; `before`: the number of
     /// conversations in earlier scripts.
     fn take_script(
         &mut self,
@@ -514,7 +515,7 @@ impl Side {
             let tuple = conversation.of_client();
             if let Some((_, kind)) = client {
                 // The index is the conversation's number, so conversations of other workers need an
-                // entry, too.
+                // entry too.
                 let program = match seat.has(&tuple) {
                     true => app
                         .add_conversation(*kind, before + number, &conversation.client)
@@ -538,8 +539,8 @@ impl Side {
         Ok(())
     }
 
-    /// Requests the next hops of templates from number `first` on, so that their first flows do not
-    /// wait for ARP: their `corrected` durations would otherwise include it.
+    /// Requests the next hops of templates from number `first` on, because the first flows would
+    /// otherwise wait for ARP, and their `corrected` durations would include it.
     fn ask_ahead(&mut self, first: usize) {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
@@ -554,29 +555,30 @@ impl Side {
         }
     }
 
-    /// Prefetches the flow records of frames that are about to be received, all at once, so that
-    /// their cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
+    /// Prefetches the flow records of frames that are about to be received, all at once: their
+    /// cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
     #[inline]
-    pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [Near]) {
+    pub fn prefetch<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [FlowHint]) {
         match self.link.is_plain() {
             true => self
                 .stack
-                .approach(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
-            false => near.fill(Near::default()),
+                .prefetch(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
+            false => near.fill(FlowHint::default()),
         }
     }
 
     /// Sets the lag of the side's clock (`now` in all calls) against real time. Call it once before
     /// received frames are processed.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.lag = lag;
-        self.stack.keep_lag(lag);
+        self.stack.set_lag(lag);
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.keep_lag(lag);
+            clients.arrivals.set_lag(lag);
         }
     }
 
-    /// Sets the arrival time of the next frame, in real time: its effects are due from then.
+    /// Sets the arrival time of the next frame, in real time: the time at which its effects are
+    /// due.
     #[inline]
     pub fn arrived(&mut self, at: Nanos) {
         self.stack.arrived(at);
@@ -587,10 +589,16 @@ impl Side {
         self.now + self.lag
     }
 
-    /// Receives a frame; `near`: from [`Side::approach`], or the default. Returns whether it was
-    /// for the side.
+    /// Receives a frame; `near`: from [`Side::prefetch`], or the default. Returns whether the frame
+    /// was addressed to the side.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, frame: &[u8], came: Came, near: Near) -> bool {
+    pub fn receive(
+        &mut self,
+        now: Nanos,
+        frame: &[u8],
+        came: ReceiveOffloads,
+        near: FlowHint,
+    ) -> bool {
         let refused = self.link.refused();
         let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
         // A joined frame was verified by the code that joined it (GRO). A partial checksum means
@@ -600,7 +608,7 @@ impl Side {
             self.link.statistics.checksum_unverified += u64::from(came.partial);
             self.stack.receive_verified(now, packet);
         } else {
-            self.stack.receive_near(now, packet, near);
+            self.stack.receive_prefetched(now, packet, near);
         }
         true
     }
@@ -611,7 +619,7 @@ impl Side {
     }
 
     /// Replaces the ignored frames and the disabled clients; the next clients in their template's
-    /// order take their place. TRex's clients can be disabled one by one in the same way.
+    /// order replace them. TRex's clients can be disabled one by one in the same way.
     pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
         self.link.ignore(ignored);
         self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
@@ -623,19 +631,19 @@ impl Side {
         self.link.owner(frame, self.settings.worker)
     }
 
-    /// Learns from a frame that another worker received: a neighbor's reply must reach all workers.
+    /// Learns from a neighbor's reply that another worker received: it must reach all workers.
     /// Sends no reply.
-    pub fn overhear(&mut self, frame: &[u8]) {
-        self.link.overhear(frame);
+    pub fn learn_neighbor(&mut self, frame: &[u8]) {
+        self.link.learn_neighbor(frame);
     }
 
-    /// Counts frames handed to other workers, and those dropped instead.
+    /// Counts frames relayed to other workers, and those dropped instead.
     pub fn relayed(&mut self, handed: u64, dropped: u64) {
         self.link.statistics.relayed += handed;
         self.link.statistics.relay_dropped += dropped;
     }
 
-    /// Runs everything due by `now` except new flows: [`Side::begin`].
+    /// Does everything due by `now` except beginning flows: see [`Side::begin`].
     #[inline]
     pub fn advance(&mut self, now: Nanos) {
         self.now = now;
@@ -695,15 +703,15 @@ impl Side {
         {
             let at = self.clients.as_ref().and_then(|clients| {
                 let (next, end) = (clients.arrivals.after_last()?, clients.arrivals.end());
-                // An open loop's last gap may extend past the end of the time: the rate applies
-                // until then.
+                // The last gap of an open loop may extend beyond its end: the rate applies until
+                // then.
                 Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
-                // The last flows have the rest of the configured time: otherwise a limit of flows
-                // would cut them off after the drain time, whatever the duration.
+                // The last flows may use the rest of the configured time. Otherwise a limit of
+                // flows would cut them off after the drain time, whatever the duration.
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
                 self.stopping = Stopping::Ending(until, self.happened());
                 self.go_on_stopping(now);
@@ -712,7 +720,7 @@ impl Side {
         begun
     }
 
-    /// No flow is due from `at` on. Only the first call counts.
+    /// Records that no flow is due from `at` on. Only the first call has an effect.
     fn end_arrivals(&mut self, at: Nanos) {
         self.steady.end(at);
         if let Some(clients) = &self.clients {
@@ -745,7 +753,7 @@ impl Side {
         }
         self.leave(now, load);
         if joined {
-            // A side that had begun all its flows continues.
+            // A side that had already begun all its flows has more to begin.
             self.stopping = Stopping::No;
             self.stack.app_mut().stopping = false;
             self.steady.go_on(now, load, self.settings.start);
@@ -774,7 +782,7 @@ impl Side {
         Ok(())
     }
 
-    /// Removes templates: their servers stop listening, and open flows are aborted.
+    /// Removes templates: their servers stop listening, and their open flows are aborted.
     fn leave(&mut self, now: Nanos, load: &Load) {
         for number in (0..load.templates.len()).filter(|number| load.templates[*number].gone) {
             if !self.gone.insert(number) {
@@ -784,7 +792,7 @@ impl Side {
             self.leaving.programs.extend(sides);
             self.leaving.from = 0;
             let apps = &mut self.stack.app_mut().apps;
-            self.classes[number][1].iter().for_each(|(_, program)| apps.hang_up(*program));
+            self.classes[number][1].iter().for_each(|(_, program)| apps.stop_listening(*program));
             if let Some(clients) = &mut self.clients {
                 clients.give_up(now, number);
             }
@@ -792,7 +800,7 @@ impl Side {
         self.go_on_leaving(now);
     }
 
-    /// Aborts flows of templates that are gone.
+    /// Aborts some more flows of removed templates.
     fn go_on_leaving(&mut self, now: Nanos) {
         if self.leaving.programs.is_empty() || self.stack.has_output() {
             return;
@@ -829,7 +837,7 @@ impl Side {
         }
     }
 
-    /// Resumes the arrivals; those suspended are due later.
+    /// Resumes the arrivals; the suspended ones are postponed.
     pub fn resume(&mut self, now: Nanos, template: Option<usize>) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.resume(now, template);
@@ -843,8 +851,8 @@ impl Side {
         }
     }
 
-    /// Whether all flows of a template have ended and none will begin; `None`: the side has no
-    /// clients of it.
+    /// Whether all flows of a template have ended and none will begin; `None`: the side does not
+    /// have its clients.
     pub fn has_ended(&self, now: Nanos, template: usize) -> Option<bool> {
         let clients = self.clients.as_ref()?;
         let (_, program) = self.classes.get(template)?[0].as_ref()?;
@@ -882,9 +890,10 @@ impl Side {
     #[inline]
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
-        if self.stack.is_far() {
-            // In a table that fits near caches the extra reads would only cost time.
-            clients.approach(&self.stack, due.template, place.position);
+        if self.stack.exceeds_cache() {
+            // Only for large tables: in a table that fits the near caches, the extra reads would
+            // just cost time.
+            clients.prefetch(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
         let real = now + self.lag;
@@ -907,7 +916,7 @@ impl Side {
                     return clients.refuse(now, due.template, why);
                 }
                 Err(_) if tries < MAX_TRIES && tries < clients.tuples_of(due.template) => {
-                    // The next tuple in the order, which the following flow then skips.
+                    // Uses the next tuple in the order, which the following flow then skips.
                     tries += 1;
                     match clients.place(due) {
                         Some(next) => place = next,
@@ -927,8 +936,8 @@ impl Side {
         }
     }
 
-    /// Begins a flow, for an arrival or a call. `Err`: the reason; another tuple may succeed except
-    /// for [`NotBegun::FULL`].
+    /// Begins a flow, for an arrival or a call. The error is the reason; another tuple may succeed,
+    /// unless it is [`NotBegun::FULL`].
     #[inline]
     fn attempt(
         &mut self,
@@ -971,8 +980,8 @@ impl Side {
     }
 
     /// Begins flows that other flows' programs request, and wakes programs whose request is done. A
-    /// program runs inside an event of its flow, where the stack cannot begin another flow, so
-    /// calls wait for this point (ADR 0049).
+    /// program runs inside an event of its flow, where the stack cannot begin another flow, so its
+    /// calls are deferred (ADR 0049).
     #[cold]
     fn answer_calls(&mut self, now: Nanos) {
         if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
@@ -991,7 +1000,7 @@ impl Side {
         }
     }
 
-    /// Drops all calls because all flows are being aborted.
+    /// Drops all calls, because all flows are being aborted.
     fn drop_calls(&mut self) {
         if let Some(clients) = &mut self.clients {
             for call in self.stack.app().apps.calls().waiting() {
@@ -1003,7 +1012,7 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
-    /// Whether a flow's template is gone, so that it will be aborted.
+    /// Whether a flow's template was removed, so that the flow will be aborted.
     fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
         let leaving = &self.leaving.programs;
         let of_it = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
@@ -1026,7 +1035,7 @@ impl Side {
             let Some(tuple) = clients.called(number, &call.tuple) else { break };
             match self.link.resolve(now, tuple.remote) {
                 Answer::Mac(_) => {}
-                Answer::Wait => return self.stack.app_mut().apps.calls_mut().put_off(call),
+                Answer::Wait => return self.stack.app_mut().apps.calls_mut().defer(call),
                 Answer::Silent => {
                     why = NotBegun::UNRESOLVED;
                     break;
@@ -1057,7 +1066,7 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().refuse(&call);
     }
 
-    /// Retries flows whose next hop was resolved or given up.
+    /// Retries flows whose next hop was resolved or has failed.
     fn unpark(&mut self, now: Nanos) {
         let known = self.link.statistics.resolved + self.link.statistics.resolution_failed;
         let Some(clients) = &mut self.clients else { return };
@@ -1081,7 +1090,7 @@ impl Side {
         let (stack, classes) = (&self.stack, &self.classes);
         let (first, begun) = (clients.first_scripted, clients.begun);
         clients.arrivals.steer(now, || {
-            // Scripts follow their own times, so a target bandwidth excludes them.
+            // Scripts keep their own times, so they do not count for a target bandwidth.
             let own = classes[..first].iter();
             let of = own.filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
             (of.map(|counters| counters.delivered + counters.acked).sum(), begun)
@@ -1109,7 +1118,7 @@ impl Side {
         [self.stack.next_due(), self.link.next_due(), arrivals, end].into_iter().flatten().min()
     }
 
-    /// Whether something waits to be sent.
+    /// Whether frames wait to be sent.
     #[inline]
     pub fn has_output(&self) -> bool {
         self.stack.has_output() || self.link.has_answers()
@@ -1117,11 +1126,11 @@ impl Side {
 
     /// Whether an acknowledgment of much data is overdue.
     #[inline]
-    pub fn is_pressed(&self) -> bool {
-        self.stack.is_pressed()
+    pub fn is_ack_overdue(&self) -> bool {
+        self.stack.is_ack_overdue()
     }
 
-    /// Sends until nothing waits or the output is full.
+    /// Sends until no frame waits or the output is full.
     #[inline]
     pub fn transmit(&mut self, now: Nanos, out: &mut impl FrameOutput) {
         if self.link.has_answers() {
@@ -1130,14 +1139,14 @@ impl Side {
         self.stack.transmit(now, &mut Framer { link: &mut self.link, out, now });
     }
 
-    /// Stops the arrivals. Open flows have the load's drain time to end before they are aborted.
+    /// Stops the arrivals. Open flows get the load's drain time to end before they are aborted.
     pub fn stop(&mut self, now: Nanos) {
         if !matches!(self.stopping, Stopping::No | Stopping::Ending(..)) {
             return;
         }
         self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
-        // Flows due before the stop still begin, however late the worker learns of it: otherwise
+        // Flows due before the stop still begin, even if the worker hears of it late: otherwise
         // they would count as late.
         self.begin(now, usize::MAX);
         let real = now + self.lag;
@@ -1176,7 +1185,7 @@ impl Side {
         self.go_on_stopping(now);
     }
 
-    /// Whether no flow is open and none will begin.
+    /// Whether no flow is open and no flow will begin.
     pub fn is_over(&self) -> bool {
         self.stopping == Stopping::Done
     }
@@ -1202,9 +1211,9 @@ impl Side {
                     Stopping::Draining(now)
                 };
             }
-            // Flows that only linger have completed, so there is nothing to wait for.
+            // Flows in TIME-WAIT have completed, so there is no need to wait for them.
             Stopping::Draining(until)
-                if now >= until || self.stack.active() == self.stack.app().apps.resting() =>
+                if now >= until || self.stack.active() == self.stack.app().apps.lingering() =>
             {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
@@ -1214,7 +1223,7 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Aborting(from) if !self.stack.has_output() => {
-                // Counts flows rather than numbers, since most numbers may be unused.
+                // Counts flows rather than numbers, because most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
                     aborted += u32::from(
@@ -1228,7 +1237,7 @@ impl Side {
         }
     }
 
-    /// Whether programs act here without input from their peers.
+    /// Whether programs on this side act without input from their peers.
     pub fn acts(&self) -> bool {
         self.stack.app().apps.delaying() > 0 || self.has_output()
     }
@@ -1251,22 +1260,22 @@ impl Side {
         self.stack.look(from, most).map(move |tcp| OpenFlow { lasted: began(&tcp), tcp })
     }
 
-    /// Flow records so far, including those of ended flows.
+    /// Number of flow records so far, including those of ended flows.
     pub fn records(&self) -> u32 {
         self.stack.records()
     }
 
-    /// Flows whose addresses and ports are not reusable yet.
+    /// Number of flows whose addresses and ports cannot be reused yet.
     pub fn time_wait(&self) -> usize {
         self.stack.time_wait()
     }
 
-    /// Octets of memory used by flows.
+    /// Memory used by flows, octets.
     pub fn memory(&self) -> usize {
         self.stack.memory() + self.stack.app().memory()
     }
 
-    /// Counters so far, by template.
+    /// Counters so far, per template.
     fn tallies(&self) -> Tallies {
         let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
             Some((class, program)) => {
@@ -1283,14 +1292,14 @@ impl Side {
         self.classes.iter().map(|[client, server]| [of(client, true), of(server, false)]).collect()
     }
 
-    /// Ends the arrivals; flows due before `until` that did not begin are late.
+    /// Ends the arrivals; flows that were due before `until` and did not begin are late.
     pub fn give_up_before(&mut self, until: Nanos) {
         if let Some(clients) = &mut self.clients {
             clients.stop_arrivals(until);
         }
     }
 
-    /// Outcomes of flows so far; `full`: with histograms.
+    /// Outcomes of flows so far; `full`: includes histograms.
     pub fn statistics(&self, full: bool) -> Statistics {
         let recorder = self.stack.app().apps.observer();
         let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
@@ -1380,8 +1389,8 @@ impl Side {
     }
 }
 
-/// Whether the checksum field has only the sum of the pseudo-header, as a host leaves it to its
-/// NIC. On veth no NIC completes it, because the frame never leaves the kernel.
+/// Whether the checksum field has only the sum of the pseudo-header, as left by a host whose NIC
+/// completes it. On veth no NIC does, because the frame never leaves the kernel.
 fn has_partial_checksum(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const UDP: u8 = 17;
@@ -1406,8 +1415,9 @@ fn has_partial_checksum(packet: &[u8]) -> bool {
     packet.get(at..at + 2).is_some_and(|octets| octets == expected.to_be_bytes())
 }
 
-/// Pools local to a side that templates from number `first` on use and earlier ones do not; and
-/// whether they are clients', which are divided among parts. `ready`: pools of clients, of servers.
+/// The side's own pools that templates from number `first` on use and earlier ones do not; the
+/// flag: whether a pool is a client pool, which is divided among parts. `ready`: client pools,
+/// server pools.
 fn own_pools(
     load: &Load,
     settings: SideSettings,
@@ -1484,8 +1494,8 @@ impl Clients {
         client.iter().for_each(|_| self.refuse(now, template, NotBegun::UNRESOLVED));
     }
 
-    /// The ends of a due flow: in a template, the first unused position that is this worker's and
-    /// not before the flow's own. `None`: not found.
+    /// The ends of a due flow: the first unused position in the template's order that is this
+    /// worker's and not before the flow's own. `None`: not found.
     #[inline]
     fn place(&self, due: Due) -> Option<Place> {
         if let Some(part) = self.part(due) {
@@ -1503,9 +1513,9 @@ impl Clients {
     }
 
     /// Prefetches the slots of the flows after `position`, several at a time: the table of a
-    /// million flows exceeds the near caches, and its order is that of a hash.
+    /// million flows does not fit the near caches, and is accessed in random order.
     #[inline]
-    fn approach(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
+    fn prefetch(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
         if position < at.approached || !self.seat.is_only() || template >= self.first_scripted {
             return;
@@ -1513,7 +1523,7 @@ impl Clients {
         at.approached = position + PREFETCHED;
         let (at, servers) =
             (&self.templates[template], &self.servers[self.templates[template].servers]);
-        stack.approach_new(
+        stack.prefetch_new(
             (position + 1..=position + PREFETCHED).map(|next| at.tuple(servers, next)),
         );
     }
@@ -1527,7 +1537,7 @@ impl Clients {
     }
 
     /// The ends of the next flow that a flow with the ends `caller` begins: the same client and
-    /// server, if they are in the template's pools. `None`: none of its ports is this worker's.
+    /// server, if they are in the template's pools. `None`: this worker has none of its ports.
     fn called(&mut self, number: usize, caller: &Tuple) -> Option<Tuple> {
         let of = &mut self.templates[number];
         let servers = &self.servers[of.servers];
@@ -1559,14 +1569,14 @@ impl Clients {
         self.part(due).map_or(self.templates[due.template].program, |part| part.program)
     }
 
-    /// The conversation that is due, if the template is a script's.
+    /// The conversation that is due, if the template belongs to a script.
     #[inline]
     fn part(&self, due: Due) -> Option<&Client> {
         let all = &self.scripts[self.templates[due.template].script?];
         Some(&all[(due.number % all.len() as u64) as usize])
     }
 
-    /// Whether the template is a script's.
+    /// Whether the template belongs to a script.
     #[inline]
     fn is_scripted(&self, template: usize) -> bool {
         template >= self.first_scripted
@@ -1578,7 +1588,8 @@ impl Clients {
         self.arrivals.next_due(is_own).into_iter().chain(again).min()
     }
 
-    /// Whether an earlier conversation of the same tuple waits for it; then this one waits, too.
+    /// Whether an earlier conversation with the same tuple waits for it; then this one has to wait
+    /// too.
     #[inline]
     fn waits(&mut self, now: Nanos, due: Due) -> bool {
         if self.busy.waiting.is_empty() {
@@ -1592,7 +1603,7 @@ impl Clients {
         waits
     }
 
-    /// Tuples that a template's flows can have; a conversation has one.
+    /// Number of tuples that a template's flows can have; a conversation has one.
     fn tuples_of(&self, template: usize) -> u64 {
         if self.is_scripted(template) {
             return 1;
@@ -1620,7 +1631,7 @@ impl Clients {
 }
 
 impl ClientTemplate {
-    /// The ends at a position of the template's order.
+    /// The ends at a position in the template's order.
     #[inline]
     fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
         let (address, port) = self.tuples.tuple(position);
@@ -1651,15 +1662,15 @@ impl ClientTemplate {
     }
 }
 
-/// A worker's share of the open flows.
+/// A worker's share of the limit on open flows.
 fn most_active(load: &Load, seat: Seat) -> u64 {
     let (worker, workers) = seat.among();
     let share = |most: u64| most.saturating_sub(worker).div_ceil(workers);
     load.limits.active.map_or(u64::MAX, share)
 }
 
-/// The flows of an open loop that are a worker's: by their addresses and ports, unless an earlier
-/// flow found these in use.
+/// The flows of an open loop that belong to a worker, decided by their addresses and ports; these
+/// differ if an earlier flow found them in use.
 fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl IsOwn {
     move |template: usize, number| {
         let template = &templates[template];
@@ -1668,7 +1679,7 @@ fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl 
 }
 
 /// A worker of a part. A function of the flow's tuple selects first the part, then the worker, so
-/// that parts may have different numbers of workers.
+/// parts may have different numbers of workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub part: Division,
@@ -1687,21 +1698,21 @@ impl Seat {
         (self.part.is_whole() || self.part.has_address(tuple.local)) && self.owns(tuple)
     }
 
-    /// Whether the worker has the flow within its part, whichever part begins it.
+    /// Whether the flow is this worker's within its part, whichever part begins it.
     #[inline]
     fn owns(self, tuple: &Tuple) -> bool {
         owner(tuple, self.worker.1) == self.worker.0
     }
 
-    /// Its number among all workers of all parts, and their number, assuming that all parts have as
-    /// many as this one: divides users and limits, which have no tuple.
+    /// Its number among the workers of all parts, and their total, assuming that all parts have as
+    /// many workers as this one: divides users and limits, which have no tuple.
     #[inline]
     pub fn among(self) -> (u64, u64) {
         self.part.share(self.worker.0.into(), self.worker.1.into())
     }
 }
 
-/// The worker that has a flow, of `workers`.
+/// The worker among `workers` that has a flow.
 #[inline]
 pub(crate) fn owner(tuple: &Tuple, workers: u32) -> u32 {
     owner::of_ends((tuple.local, tuple.local_port), (tuple.remote, tuple.remote_port), workers)

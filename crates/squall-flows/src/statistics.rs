@@ -1,56 +1,57 @@
-//! Outcomes of flows. The values of several workers can be merged.
+//! Outcomes of flows. Values from several workers can be merged.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use squall_program::pace::Pacing;
 use squall_stats::Histogram;
-use squall_tcp::{Counters, Reason, Strays};
+use squall_tcp::{Counters, Reason, UnmatchedCounters};
 use squall_units::Nanos;
 
 use crate::{Second, Tally};
 
-/// One side (clients or servers) of one worker, or all of them merged.
+/// Results of one side (clients or servers) on one worker, or of several merged.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// By template, in the load's order.
+    /// Per template, in the load's order.
     pub templates: Vec<TemplateStatistics>,
     pub link: LinkStatistics,
     /// Packets that belong to no flow.
-    pub strays: Strays,
+    pub strays: UnmatchedCounters,
     /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
     /// Failed conversations of scripts, at most [`MOST_FAILED`].
     pub failed: Vec<FailedConversation>,
     /// Conversations of scripts whose servers completed.
     pub served: Served,
-    /// Since the start of the load.
+    /// Time since the start of the load.
     pub elapsed: Nanos,
-    /// From the start until the last flow was due, or until now. Clients only.
+    /// Time from the start until the last flow was due, or until now. Clients only.
     pub arrivals: Nanos,
-    /// The time with the full load: after the ramp up, before the ramp down, the limit or the stop.
+    /// Time under full load: after the ramp up, before the ramp down, the limit or the stop.
     /// Clients only.
     pub steady: Nanos,
-    /// Flows that began and ended in each whole second: clients, servers. Empty until the side is
-    /// over.
+    /// Flows that began and ended in each whole second: clients, then servers. Empty until the side
+    /// is over.
     pub seconds: [Vec<Second>; 2],
-    /// Adherence to the schedule of arrivals. Clients only.
+    /// How well the schedule of arrivals was kept. Clients only.
     pub pacing: Pacing,
-    /// All flows have begun, and the last of them has ended.
+    /// Whether all flows have begun and ended.
     pub over: bool,
 }
 
 /// A failed flow of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedConversation {
-    /// Its number in the load's [`crate::Script`]s together, from 0.
+    /// Its 0-based number, over all of the load's [`crate::Script`]s.
     pub number: u32,
-    /// Its client failed; otherwise its server.
+    /// Whether its client failed; otherwise its server did.
     pub client: bool,
     pub failure: Failure,
 }
 
-/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each. A script may
-/// have 65,000 conversations, so that a list of numbers would cost up to 32 times as much.
+/// A set of conversations, one bit per number over all of the load's [`crate::Script`]s. A script
+/// may have 65,000 conversations, for which a list of numbers would take up to 32 times as much
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served(Vec<u64>);
 
@@ -73,10 +74,10 @@ impl Served {
     }
 }
 
-/// The most failed conversations kept: both ends of the most conversations that a script may have.
+/// Most failed conversations stored: both ends of as many conversations as a script may have.
 pub const MOST_FAILED: usize = 1 << 17;
 
-/// The flows of one template, by role. A side with one role leaves the other empty.
+/// The flows of one template, by role. A side with a single role leaves the other empty.
 #[derive(Clone, Debug, Default)]
 pub struct TemplateStatistics {
     pub client: FlowStatistics,
@@ -89,43 +90,44 @@ pub struct TemplateStatistics {
 /// waiting`. Every flow is in one of these counters.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
-    /// Begun: a SYN or first datagram was passed to the link (clients), or was received and
-    /// accepted (servers).
+    /// Flows that began: a SYN or first datagram was passed to the link (clients), or was received
+    /// and accepted (servers).
     pub attempted: u64,
-    /// The handshake completed; over UDP, at once.
+    /// Flows whose handshake completed; over UDP, all of them.
     pub established: u64,
-    /// Both sides closed, and the program completed.
+    /// Flows that both sides closed after the program had completed.
     pub completed: u64,
-    /// Any other end, by [`Failure::name`].
+    /// Flows that ended in any other way, by [`Failure::name`].
     pub failed: Failures,
     /// Deviations of peers from their programs, by [`squall_apps::ProtocolError::name`].
     pub protocol_errors: BTreeMap<&'static str, u64>,
-    /// Only clients whose programs have a known number of requests.
+    /// Counted only for clients whose programs have a known number of requests.
     pub requests: Requests,
     /// The program's own counters, by name.
     pub counted: Vec<(Arc<str>, u64)>,
-    /// Arrivals that were due and did not begin.
+    /// Arrivals that were due but did not begin.
     pub not_begun: NotBegun,
-    /// Arrivals that are due now and wait: for their next hop, for addresses and ports, or for
+    /// Arrivals that are due but are waiting: for their next hop, for addresses and ports, or for
     /// their turn. 0 at the end.
     pub waiting: u64,
-    /// Open now.
+    /// Flows that are open now.
     pub active: u64,
-    /// The most flows open at the same time; merged, the sum of the workers' peaks.
+    /// Most flows open at the same time; if merged, the sum of the workers' peaks.
     pub peak: u64,
-    /// From the SYN to the end of the handshake, in nanoseconds.
+    /// Time from the SYN to the end of the handshake, in nanoseconds.
     pub setup: Histogram,
-    /// From a request to the first octet of its response, in nanoseconds.
+    /// Time from a request to the first octet of its response, in nanoseconds.
     pub first_byte: Histogram,
-    /// From a request to the last octet of its response, in nanoseconds.
+    /// Time from a request to the last octet of its response, in nanoseconds.
     pub transaction: Histogram,
-    /// From the start of a completed flow to its end, in nanoseconds.
+    /// Time from the start of a completed flow to its end, in nanoseconds.
     pub duration: Histogram,
-    /// From the time at which a completed flow was due to its end, in nanoseconds. Includes the
-    /// time the flow waited to begin, which a late generator would otherwise hide ("coordinated
+    /// Time from when a completed flow was due to its end, in nanoseconds. Includes the time that
+    /// the flow waited to begin, which a late generator would otherwise hide ("coordinated
     /// omission").
     pub corrected: Histogram,
-    /// Octets of application data received; and sent: over TCP, those acknowledged.
+    /// Octets of application data received; and sent, which over TCP counts only those
+    /// acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
     /// The counters within [`Statistics::steady`]. Clients only.
@@ -134,14 +136,14 @@ pub struct FlowStatistics {
     pub http: [u64; 5],
     /// The stack's counters.
     pub tcp: Counters,
-    /// Present only for templates that use TLS.
+    /// TLS figures, only for templates that use TLS.
     pub tls: Option<Box<TlsStatistics>>,
 }
 
 /// Requests of flows, over TCP or UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Requests in the programs of all flows that began, and followed redirections.
+    /// Requests in the programs of all flows that began, and followed redirects.
     pub asked: u64,
     /// Requests that were sent completely.
     pub sent: u64,
@@ -159,14 +161,14 @@ impl Requests {
 /// TLS sessions of one template's flows in one role.
 #[derive(Clone, Debug, Default)]
 pub struct TlsStatistics {
-    /// Completed handshakes, and how many of them resumed an earlier session.
+    /// Completed handshakes, and those among them that resumed an earlier session.
     pub handshakes: u64,
     pub resumed: u64,
     /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// The peer closed TCP without a close_notify.
+    /// Sessions whose peer closed TCP without a close_notify.
     pub truncated: u64,
-    /// From the end of TCP's handshake to that of TLS, in nanoseconds.
+    /// Time from the end of the TCP handshake to the end of the TLS handshake, in nanoseconds.
     pub handshake: Histogram,
     /// Handshakes by cipher suite.
     pub ciphers: BTreeMap<&'static str, u64>,
@@ -222,7 +224,7 @@ pub struct Failures([u64; Failure::ALL.len()]);
 pub enum Failure {
     /// Both sides closed before the program had completed.
     Unfinished,
-    /// The program ended it after unexpected data.
+    /// The program aborted it after unexpected data.
     Aborted,
     /// Still open at the end of the drain time.
     Stopped,
@@ -236,13 +238,14 @@ pub enum Failure {
     Idle,
 }
 
-/// Frames of one side that belong to no flow, or were lost before reaching one.
+/// Frames of one side that belong to no flow, or were lost before they reached one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatistics {
     pub frames_received: u64,
     /// Received frames for other hosts: other MAC or IP addresses, tags or tunnels, or not IP.
     pub not_ours: u64,
-    /// Received invalid frames: truncated, or with wrong lengths or checksums of tunnels.
+    /// Received frames that are invalid: truncated, or with wrong lengths or checksums in tunnel
+    /// headers.
     pub malformed: u64,
     /// Received frames accepted with an unverified TCP or UDP checksum: the sending host left it to its
     /// NIC, and the frame never passed one.
@@ -261,25 +264,24 @@ pub struct LinkStatistics {
     pub echoes_answered: u64,
     /// Replies dropped because the queue was full.
     pub answers_dropped: u64,
-    /// Next hops that replied, and that did not after all retries.
+    /// Next hops that replied, and next hops that did not reply to any request.
     pub resolved: u64,
     pub resolution_failed: u64,
-    /// Frames that were passed to the port's other workers because these have their flows; and
-    /// frames dropped because the queue of that worker was full.
+    /// Frames relayed to the port's other workers, which have their flows; and frames dropped
+    /// because the queue of such a worker was full.
     pub relayed: u64,
     pub relay_dropped: u64,
-    /// Flows to a port that servers of several templates share, from addresses outside their
-    /// clients' pools: a device has translated the address, and the first template's server was
-    /// chosen.
+    /// Flows from addresses outside of all client pools, to a port that several templates' servers
+    /// share: a device has translated the address, and the first template's server was chosen.
     pub unknown_clients: u64,
 }
 
-/// Port exhaustion of a client pool.
+/// Port exhaustion in a client pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exhausted {
-    /// Addresses at which a flow found no free port.
+    /// Number of addresses at which a flow found no free port.
     pub addresses: u64,
-    /// Flows that did not begin because of that.
+    /// Number of flows that did not begin for this reason.
     pub flows: u64,
 }
 
@@ -312,10 +314,10 @@ impl Failure {
         }
     }
 
-    /// `None` for success; `finished`: the program had completed.
+    /// `None` for success; `finished`: whether the program had completed.
     pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
         Some(match reason {
-            // UDP has no FIN, so a server learns of its client's end only by the idle timeout.
+            // UDP has no FIN, so only the idle timeout shows a server that its client has ended.
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
@@ -353,7 +355,7 @@ impl Failures {
 }
 
 impl FlowStatistics {
-    /// Arrivals that were due.
+    /// Number of arrivals that were due.
     pub fn due(&self) -> u64 {
         self.attempted + self.not_begun.total() + self.waiting
     }
@@ -397,8 +399,8 @@ impl FlowStatistics {
         }
     }
 
-    /// The counters under TRex's names (ASTF), for users coming from TRex; otherwise under
-    /// Squall's.
+    /// The counters under their TRex names (ASTF), for users of TRex; a counter that TRex lacks has
+    /// Squall's name.
     pub fn trex(&self, server: bool) -> BTreeMap<&'static str, u64> {
         let before = [Failure::Refused, Failure::ConnectTimeout, Failure::Unreachable];
         let before = before.iter().map(|f| self.failed.get(*f)).sum::<u64>();
@@ -435,7 +437,7 @@ impl FlowStatistics {
         ])
     }
 
-    /// A copy without histograms, cheap enough for one a second.
+    /// A copy without histograms, cheap enough to take once per second.
     pub(crate) fn light(&self) -> Self {
         let none = Histogram::new;
         Self {
@@ -454,8 +456,8 @@ impl FlowStatistics {
 }
 
 impl TlsStatistics {
-    /// The most reasons kept as text. Their number would otherwise be unbounded because the text
-    /// depends on the peer.
+    /// Most reasons stored as text: the text depends on the peer, so their number would otherwise
+    /// be unbounded.
     const MAX_REASONS: usize = 32;
 
     pub(crate) fn fail(&mut self, why: String) {
@@ -522,7 +524,7 @@ impl Statistics {
         self.over &= other.over;
     }
 
-    /// All templates merged: clients, servers.
+    /// All templates merged: clients, then servers.
     pub fn total(&self) -> TemplateStatistics {
         let mut total = TemplateStatistics::default();
         for template in &self.templates {
@@ -551,7 +553,7 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
-    /// Destructures `self` without `..`, so that the compiler reports a counter without a name.
+    /// Destructures `self` without `..`: the compiler then reports a counter without a name.
     fn fields_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         let Self {
             frames_received,

@@ -1,8 +1,8 @@
 //! Flows that began and ended in each second and in the steady part of the load: the longest time
 //! in which it neither rises nor falls.
 //!
-//! The figures are differences of counters that exist anyway, read once a second and at both ends
-//! of the steady part, so that no flow costs more because of them.
+//! The figures are differences of counters that exist anyway, read once per second and at both ends
+//! of the steady part, so they add no cost per flow.
 
 use squall_units::Nanos;
 
@@ -15,16 +15,16 @@ pub struct Second {
     pub completed: u64,
 }
 
-/// Counters up to an instant, or between two.
+/// Counters up to a time, or between two times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub attempted: u64,
     pub completed: u64,
-    /// Application data.
+    /// Octets of application data.
     pub received_octets: u64,
 }
 
-/// The counters of a side by template: clients, servers.
+/// The counters of a side, per template: clients, servers.
 pub(crate) type Tallies = Vec<[Tally; 2]>;
 
 #[derive(Debug)]
@@ -33,11 +33,11 @@ pub(crate) struct Steady {
     from: Nanos,
     /// ... and its end; [`NEVER`] while unknown.
     to: Nanos,
-    /// The end is final.
+    /// Whether the end is final.
     is_final: bool,
     /// When to read the counters next.
     next: Nanos,
-    /// The end of the current second.
+    /// End of the current second.
     second: Nanos,
     /// The counters of all templates at the start of the current second.
     before: [Second; 2],
@@ -66,13 +66,13 @@ impl Steady {
         }
     }
 
-    /// One comparison in each turn of a worker, instead of a read of all counters.
+    /// One comparison per turn of a worker, instead of a read of all counters.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next
     }
 
-    /// No flow is due from `at` on. Only the first call counts.
+    /// Records that no flow is due from `at` on. Only the first call has an effect.
     pub fn end(&mut self, at: Nanos) {
         if !self.is_final {
             (self.is_final, self.to) = (true, self.to.min(at));
@@ -84,7 +84,7 @@ impl Steady {
         self.is_final
     }
 
-    /// The load has changed while it runs.
+    /// Records that the load has changed during the run.
     pub fn change(&mut self, load: &Load, start: Nanos) {
         if !self.is_final && self.last.is_none() {
             self.to = steady(load, start).1;
@@ -92,7 +92,7 @@ impl Steady {
         }
     }
 
-    /// Templates have joined: measurement restarts, because the earlier figures lack their flows.
+    /// Restarts the measurement after templates have joined: the earlier figures lack their flows.
     pub fn go_on(&mut self, now: Nanos, load: &Load, start: Nanos) {
         let (from, to) = steady(load, start);
         (self.from, self.to) = (from.max(now), to);
@@ -131,8 +131,8 @@ impl Steady {
         self.next = ends.chain([self.second]).min().unwrap_or(NEVER);
     }
 
-    /// The length of the steady part so far, and the counters of its clients by template;
-    /// `counted`: the counters at `now`.
+    /// Length of the steady part so far, and the counters of its clients per template; `counted`:
+    /// the counters at `now`.
     pub fn so_far(&self, now: Nanos, counted: &Tallies) -> (Nanos, Vec<Tally>) {
         let Some(first) = &self.first else {
             return (Nanos::ZERO, vec![Tally::default(); counted.len()]);
@@ -148,13 +148,13 @@ impl Steady {
         (to.saturating_sub(self.from), first.iter().zip(last).map(between).collect())
     }
 
-    /// Whole seconds since the start of the load: clients, servers.
+    /// Per whole second since the start of the load: clients, servers.
     pub fn seconds(&self) -> [Vec<Second>; 2] {
         self.seconds.clone()
     }
 }
 
-/// The steady part as far as the load determines it; empty if there is none.
+/// The steady part, as far as the load alone determines it; empty if there is none.
 fn steady(load: &Load, start: Nanos) -> (Nanos, Nanos) {
     let Some((from, to)) = load.plateau() else { return (NEVER, NEVER) };
     let at = |elapsed: Nanos| Nanos(start.0.saturating_add(elapsed.0));

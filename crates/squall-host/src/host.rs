@@ -1,10 +1,10 @@
-//! A host on a link: answers requests to it.
+//! A host on a link, which answers requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_units::MacAddr;
 
-use crate::{Arp, Echo, NeighbourMessage, echo_reply};
+use crate::{Arp, Echo, NeighborMessage, echo_reply};
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -18,32 +18,32 @@ const MIN_FRAME: usize = 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     pub mac: MacAddr,
-    /// VLAN tags of its frames, the outermost first: TPID, and priority with VLAN number.
+    /// VLAN tags of its frames, outermost first: TPID, then priority and VLAN id.
     pub tags: Vec<(u16, u16)>,
     pub ipv4: Vec<Ipv4Addr>,
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-/// Effects of a received frame on the host.
+/// How a host reacts to a received frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// A sender on the link that has identified itself.
-    pub neighbour: Option<(IpAddr, MacAddr)>,
-    /// The frame that answers it.
+    /// Addresses of a sender on the link, if the frame reveals them.
+    pub neighbor: Option<(IpAddr, MacAddr)>,
+    /// The frame to send in reply.
     pub reply: Option<Vec<u8>>,
-    /// The echo request that the frame replies to.
+    /// The echo request that the frame answers.
     pub echo: Option<Echo>,
 }
 
 impl Host {
     /// Processes a received frame.
-    pub fn hear(&self, frame: &[u8]) -> Response {
+    pub fn handle(&self, frame: &[u8]) -> Response {
         let Some((destination, source, kind, packet)) = self.parse(frame) else {
             return Response::default();
         };
         match kind {
             ARP => self.handle_arp(packet),
-            IPV6 if let Some(message) = NeighbourMessage::parse(packet) => {
+            IPV6 if let Some(message) = NeighborMessage::parse(packet) => {
                 self.handle_neighbor(&message, source)
             }
             IPV4 | IPV6 if destination == self.mac && self.has(packet) => {
@@ -71,17 +71,17 @@ impl Host {
             target: arp.sender,
         };
         Response {
-            neighbour: Some((arp.sender.into(), arp.sender_mac)),
+            neighbor: Some((arp.sender.into(), arp.sender_mac)),
             reply: asked.then(|| self.frame(arp.sender_mac, ARP, &reply.octets())),
             echo: None,
         }
     }
 
-    fn handle_neighbor(&self, message: &NeighbourMessage, source: MacAddr) -> Response {
+    fn handle_neighbor(&self, message: &NeighborMessage, source: MacAddr) -> Response {
         if !message.solicitation {
             let mac = message.mac.unwrap_or(source);
             return Response {
-                neighbour: Some((message.target.into(), mac)),
+                neighbor: Some((message.target.into(), mac)),
                 ..Response::default()
             };
         }
@@ -93,8 +93,8 @@ impl Host {
         Response { reply: asked.then(answer), ..Response::default() }
     }
 
-    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` for
-    /// frames with others, or from the host itself.
+    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` if
+    /// the tags differ, or the host itself sent the frame.
     fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
         let (head, mut rest) = frame.split_first_chunk::<12>()?;
         let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
@@ -111,7 +111,7 @@ impl Host {
         foreign.then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
     }
 
-    /// A frame from this host.
+    /// Makes a frame from this host.
     pub fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = [to.0, self.mac.0].concat();
         for (tpid, tag) in &self.tags {
@@ -124,7 +124,7 @@ impl Host {
         frame
     }
 
-    /// Whether an IP packet is for one of the host's addresses.
+    /// Whether an IP packet is addressed to the host.
     fn has(&self, packet: &[u8]) -> bool {
         match packet.first().map(|first| first >> 4) {
             Some(4) => self.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.octets())),
@@ -166,11 +166,11 @@ mod tests {
     #[test]
     fn a_solicitation_for_its_address_is_answered_and_for_no_other() {
         let ask = |target| {
-            let message = NeighbourMessage::solicit(link_local(PEER), PEER, target);
-            host(Vec::new()).hear(&peer().frame(ALL_NODES, IPV6, &message.octets())).reply
+            let message = NeighborMessage::solicit(link_local(PEER), PEER, target);
+            host(Vec::new()).handle(&peer().frame(ALL_NODES, IPV6, &message.octets())).reply
         };
         let reply = ask(link_local(MAC)).expect("an answer");
-        let known = peer().hear(&reply).neighbour;
+        let known = peer().handle(&reply).neighbor;
         assert_eq!(known, Some((link_local(MAC).into(), MAC)));
         assert_eq!(ask(link_local(PEER)), None);
     }
@@ -181,11 +181,11 @@ mod tests {
             Echo { source: [10, 0, 0, 9].into(), destination: [10, 0, 0, 1].into(), id: 7, seq: 8 };
         let tagged = host(vec![(0x8100, 7)]);
         let plain = peer().frame(MAC, IPV4, &echo.request());
-        assert_eq!(tagged.hear(&plain), Response::default());
+        assert_eq!(tagged.handle(&plain), Response::default());
         let asks = Host { tags: vec![(0x8100, 7)], ..peer() };
-        let reply = tagged.hear(&asks.frame(MAC, IPV4, &echo.request())).reply;
-        assert_eq!(asks.hear(&reply.expect("an answer")).echo, Some(echo));
+        let reply = tagged.handle(&asks.frame(MAC, IPV4, &echo.request())).reply;
+        assert_eq!(asks.handle(&reply.expect("an answer")).echo, Some(echo));
         let other = asks.frame(PEER, IPV4, &echo.request());
-        assert_eq!(tagged.hear(&other), Response::default(), "its MAC address is another");
+        assert_eq!(tagged.handle(&other), Response::default(), "its MAC address is another");
     }
 }

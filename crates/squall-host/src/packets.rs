@@ -1,4 +1,4 @@
-//! Parses and writes the packets.
+//! Parses and writes the packets of a host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ pub const ND_LEN: usize = 40 + 24 + 8;
 /// An ARP packet for Ethernet and IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// `false`: a reply.
+    /// Whether it is a request; otherwise it is a reply.
     pub request: bool,
     pub sender_mac: MacAddr,
     pub sender: Ipv4Addr,
@@ -22,7 +22,7 @@ pub struct Arp {
 }
 
 impl Arp {
-    /// `None` for other kinds, and truncated packets.
+    /// Parses an ARP packet; `None` for other kinds, and truncated packets.
     pub fn parse(octets: &[u8]) -> Option<Self> {
         let (fixed, rest) = octets.split_first_chunk::<8>()?;
         let request = match fixed {
@@ -56,8 +56,8 @@ impl Arp {
 
 /// A neighbor solicitation or advertisement (RFC 4861 §4.3, §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighbourMessage {
-    /// `false`: an advertisement.
+pub struct NeighborMessage {
+    /// Whether it is a solicitation; otherwise it is an advertisement.
     pub solicitation: bool,
     pub source: Ipv6Addr,
     pub destination: Ipv6Addr,
@@ -70,7 +70,7 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const ICMPV6: u8 = 58;
 
-impl NeighbourMessage {
+impl NeighborMessage {
     /// Parses an IPv6 packet; `None` for any other message, and for one that is truncated, comes
     /// from another link, or has a wrong checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
@@ -82,7 +82,7 @@ impl NeighbourMessage {
             ADVERTISEMENT => false,
             _ => return None,
         };
-        // A hop limit of 255 shows that no router has forwarded it.
+        // A hop limit of 255 proves that no router has forwarded the message.
         if header[6] != ICMPV6 || header[7] != 255 || body.len() < 24 || body[1] != 0 {
             return None;
         }
@@ -110,7 +110,7 @@ impl NeighbourMessage {
         })
     }
 
-    /// A solicitation for `target`.
+    /// Makes a solicitation for `target`.
     pub fn solicit(source: Ipv6Addr, mac: MacAddr, target: Ipv6Addr) -> Self {
         Self {
             solicitation: true,
@@ -121,8 +121,8 @@ impl NeighbourMessage {
         }
     }
 
-    /// The advertisement that answers this solicitation with `mac`, and whether it goes to the
-    /// asker (otherwise to all nodes).
+    /// The advertisement that answers this solicitation with `mac`, and whether it goes only to the
+    /// sender of the solicitation (otherwise to all nodes).
     pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
         let has_asker = !self.source.is_unspecified();
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -137,7 +137,7 @@ impl NeighbourMessage {
         (answer, has_asker)
     }
 
-    /// The IPv6 packet.
+    /// The message as an IPv6 packet.
     pub fn octets(&self) -> [u8; ND_LEN] {
         let mut out = [0; ND_LEN];
         let body = ND_LEN - 40;
@@ -148,7 +148,7 @@ impl NeighbourMessage {
         out[24..40].copy_from_slice(&self.destination.octets());
         out[40] = if self.solicitation { SOLICITATION } else { ADVERTISEMENT };
         if !self.solicitation {
-            // Solicited (not if sent to all nodes) and override.
+            // The flags "override" and, unless the message goes to all nodes, "solicited".
             out[44] = if self.destination.is_multicast() { 0x20 } else { 0x60 };
         }
         out[48..64].copy_from_slice(&self.target.octets());
@@ -161,8 +161,8 @@ impl NeighbourMessage {
     }
 }
 
-/// Destination of solicitations for an address: the multicast group of its last three octets, and
-/// the group's MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
+/// The destination of solicitations for an address: the multicast group of the address's last three
+/// octets, and the group's MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
 pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     let [.., a, b, c] = target.octets();
     let group =
@@ -170,13 +170,13 @@ pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     (group, MacAddr([0x33, 0x33, 0xff, a, b, c]))
 }
 
-/// Sum of the pseudo-header of an ICMPv6 message of `len` octets.
+/// Sum of the pseudo-header for an ICMPv6 message of `len` octets.
 fn pseudo(header: &[u8], len: usize) -> u64 {
     sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
 }
 
-/// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if the
-/// packet is not an echo request, or its checksum is wrong.
+/// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if
+/// `packet` is not an echo request, or has a wrong checksum.
 pub fn echo_reply(packet: &[u8], out: &mut Vec<u8>) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => echo_reply_v4(packet, out).is_some(),
@@ -195,7 +195,7 @@ fn echo_reply_v4(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
         return None;
     }
     let at = out.len();
-    // Without options: a host need not return the request's.
+    // The reply has no IP options: a host need not return those of the request.
     out.extend_from_slice(&ip[..20]);
     out.extend_from_slice(icmp);
     let reply = &mut out[at..];
@@ -218,7 +218,7 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (header, rest) = packet.split_first_chunk::<40>()?;
     let len = usize::from(be16(header, 4));
     let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
-    // Only unicast requests: a request to all nodes would get millions of replies.
+    // Only unicast requests are answered: a request to all nodes would get millions of replies.
     let to_all = header[24] == 0xff;
     if to_all
         || header[6] != ICMPV6
@@ -241,7 +241,7 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Identifies an echo: identifier and sequence number (RFC 792, RFC 4443 §4.1).
+/// The identity of an echo: identifier and sequence number (RFC 792, RFC 4443 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Echo {
     pub source: IpAddr,
@@ -250,7 +250,7 @@ pub struct Echo {
     pub seq: u16,
 }
 
-/// The default of ping, in octets.
+/// Octets of data, as in ping's default.
 const ECHO_DATA: usize = 56;
 
 impl Echo {
@@ -288,8 +288,8 @@ impl Echo {
         out
     }
 
-    /// The request that `packet` replies to; `None` if it is not an echo reply, or its checksum is
-    /// wrong.
+    /// The request that `packet` replies to; `None` if `packet` is not an echo reply, or has a
+    /// wrong checksum.
     pub fn of_reply(packet: &[u8]) -> Option<Self> {
         let (source, destination, icmp) = match packet.first()? >> 4 {
             4 => {
@@ -353,16 +353,16 @@ mod tests {
     #[test]
     fn a_solicitation_is_answered_by_the_owner_of_the_address() {
         let (a, b) = ("fd00::1".parse().unwrap(), "fd00::12:3456".parse().unwrap());
-        let question = NeighbourMessage::solicit(a, MAC, b);
+        let question = NeighborMessage::solicit(a, MAC, b);
         assert_eq!(question.destination.to_string(), "ff02::1:ff12:3456");
-        assert_eq!(NeighbourMessage::parse(&question.octets()), Some(question));
+        assert_eq!(NeighborMessage::parse(&question.octets()), Some(question));
         let (answer, unicast) = question.advertise(MacAddr([4; 6]));
         assert!(unicast);
-        assert_eq!(NeighbourMessage::parse(&answer.octets()), Some(answer));
+        assert_eq!(NeighborMessage::parse(&answer.octets()), Some(answer));
         assert_eq!((answer.source, answer.destination, answer.mac), (b, a, Some(MacAddr([4; 6]))));
         let mut from_afar = question.octets();
         from_afar[7] = 254;
-        assert_eq!(NeighbourMessage::parse(&from_afar), None);
+        assert_eq!(NeighborMessage::parse(&from_afar), None);
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         let check = !fold(sum(&request[20..]));
         request[22..24].copy_from_slice(&check.to_be_bytes());
         let mut out = vec![];
-        // Ethernet pads short frames.
+        // Short frames end with Ethernet padding.
         request.extend([0; 6]);
         assert!(echo_reply(&request, &mut out));
         assert_eq!(
@@ -427,7 +427,7 @@ mod tests {
                 *octet = *start;
             }
             let _ = Arp::parse(&octets);
-            let _ = NeighbourMessage::parse(&octets);
+            let _ = NeighborMessage::parse(&octets);
             let _ = echo_reply(&octets, &mut Vec::new());
             let _ = Echo::of_reply(&octets);
         }

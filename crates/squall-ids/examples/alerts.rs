@@ -1,9 +1,10 @@
-//! Prints the alerts of rules on a capture, or compares them with an engine's record.
+//! Prints the alerts that rules raise on a capture, or compares them with those that an engine
+//! recorded.
 //!
-//! `alerts RULES CAPTURE [--sid N]... [--without FILE] [--against RECORD.tsv] [--list]`: prints
-//! sid, protocol, source, port, destination, port and count. With a record, prints recall and
-//! precision of its distinct (sid, flow) pairs. `--list` shows each missed or false pair;
-//! `--without` excludes the sids in a file, one per line.
+//! `alerts RULES CAPTURE [--sid N]... [--without FILE] [--against RECORD.tsv] [--list]` prints sid,
+//! protocol, source address and port, destination address and port, and count. With `--against`, it
+//! prints recall and precision for the distinct (sid, flow) pairs in the record. `--list` shows
+//! each missed or false pair; `--without` excludes the sids in a file, one per line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

@@ -1,14 +1,14 @@
-//! The defects in BER that `asn1` detects.
+//! The defects in BER that the `asn1` keyword detects.
 
 use squall_rules::{Asn1, EngineVersion};
 
-/// Bound on consecutive and on nested elements: Suricata's `asn1-max-frames`.
+/// Maximum number of consecutive elements, and of nested ones: Suricata's `asn1-max-frames`.
 const MAX_ELEMENTS: usize = 256;
 
 /// Whether `octets` have one of the defects in `test`.
 ///
-/// Suricata decodes whole elements. An incomplete element, or one whose content its type does not
-/// allow, ends the parse. Snort trusts the lengths.
+/// Suricata decodes whole elements, and ends parsing at an incomplete element or one with content
+/// that its type does not allow. Snort trusts the lengths.
 pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> bool {
     let (mut rest, mut wrong) = (octets, false);
     for _ in 0..MAX_ELEMENTS {
@@ -23,12 +23,12 @@ pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> boo
             return wrong;
         }
     }
-    // Suricata reports nothing if there are more elements than its limit.
+    // If there are more elements than the limit, Suricata reports nothing.
     wrong && !engine.is_suricata()
 }
 
-/// Length of the first element, and whether it or an inner one has a defect. `None` if there is no
-/// complete, valid element.
+/// Length of the first element, and whether it or an element inside it has a defect; `None` if
+/// there is no complete, valid element.
 fn element(
     test: &Asn1,
     octets: &[u8],
@@ -39,7 +39,7 @@ fn element(
     let header = header(octets)?;
     let after = &octets[header.length..];
     let Some(claimed) = header.content else {
-        // Indefinite length: elements up to two zeros. Only inner elements can have defects.
+        // The length is indefinite: elements follow, up to two zeros. Only these can have defects.
         let (mut at, mut wrong) = (0, false);
         while !after.get(at..)?.starts_with(&[0, 0]) {
             let (length, found) = element(test, &after[at..], depth, engine)?;
@@ -73,14 +73,15 @@ fn element(
             (tag, false) if engine.is_suricata() && !is_allowed(tag, content) => {
                 return None;
             }
-            // More unused bits than the content has, including the octet with their number.
+            // There are more unused bits than the content has, including the octet with their
+            // number.
             (BIT_STRING, false) => {
                 test.bitstring_overflow
                     && content
                         .first()
                         .is_some_and(|&unused| u64::from(unused) > claimed.saturating_mul(8))
             }
-            // A decimal real whose text exceeds 256 octets, the engines' limit.
+            // A real in decimal form whose text exceeds 256 octets, the engines' limit.
             (REAL, false) => {
                 test.double_overflow
                     && claimed > 256
@@ -99,8 +100,8 @@ const REAL: u32 = 9;
 const SEQUENCE: u32 = 16;
 const SET: u32 = 17;
 
-/// Whether the content is valid for a primitive element of a universal type, as far as Suricata
-/// checks (X.690 §8).
+/// Whether the content is valid for a primitive element of a universal type (X.690 §8), as far as
+/// Suricata checks that.
 fn is_allowed(tag: u32, content: &[u8]) -> bool {
     let all = |allowed: fn(&u8) -> bool| content.iter().all(allowed);
     match tag {
@@ -125,9 +126,9 @@ struct Header {
     is_universal: bool,
     is_constructed: bool,
     tag: u32,
-    /// Octets of tag and length.
+    /// Length of tag and length field in octets.
     length: usize,
-    /// Length of the content. `None`: indefinite.
+    /// Length of the content; `None` if it is indefinite.
     content: Option<u64>,
 }
 
@@ -180,7 +181,7 @@ mod tests {
         let octets = b"\x30\x08\x02\x01\x05\x04\x03abc\x02\x01\x00";
         assert!(is_wrong(&oversize(2), &octets[..10], EngineVersion::Suricata8));
         assert!(!is_wrong(&oversize(8), &octets[..10], EngineVersion::Suricata8));
-        // Suricata only descends into sequences.
+        // Suricata only parses the elements inside sequences.
         assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", EngineVersion::Suricata8));
     }
 
@@ -203,7 +204,7 @@ mod tests {
         assert!(
             !wrong(b"\x03\x02\x10\xff") && !wrong(b"\x03\x00") && !wrong(b"\x23\x03\x03\x01\xff")
         );
-        // Invalid BER ends the parse.
+        // Parsing ends at invalid BER.
         assert!(!wrong(b"\x01\x02\x00\x00\x03\x01\xff"));
     }
 

@@ -1,4 +1,4 @@
-//! State that rules keep: bits of flows, addresses and pairs, integers of flows, alert counts.
+//! State that rules keep: bits per flow, address and address pair; integers per flow; alert counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub(crate) struct FlowBits {
 /// The state shared by all flows.
 #[derive(Debug, Default)]
 pub(crate) struct HostBits {
-    /// Each bit with its expiry.
+    /// When each bit expires, if ever.
     bits: HashMap<(String, Scope), Option<Nanos>>,
     counts: HashMap<(usize, usize, Scope), Window>,
 }
@@ -29,7 +29,7 @@ enum Scope {
     All,
 }
 
-/// Addresses, time and flow of a packet.
+/// Addresses, time and flow of the packet being inspected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketInfo {
     pub at: Nanos,
@@ -43,11 +43,12 @@ pub(crate) struct PacketInfo {
 struct Window {
     since: Nanos,
     count: u32,
-    /// For a backoff: the number of matches at which the next alert is raised.
+    /// For a backoff: the number of matches at which the next alert will be raised.
     next: u32,
 }
 
-/// Bound on the entries of a table. Expired entries are dropped first, all if that is not enough.
+/// Maximum number of entries in a table. If it is exceeded, expired entries are dropped, or all if
+/// that is not enough.
 const MAX_ENTRIES: usize = 1 << 20;
 
 impl PacketInfo {
@@ -64,7 +65,7 @@ impl PacketInfo {
     }
 }
 
-/// Whether a rule's conditions on bits hold. Its changes are made by [`set`] after the match.
+/// Whether a rule's conditions on bits hold. After a match, [`set`] makes the rule's changes.
 pub(crate) fn holds(
     bits: &Bits,
     flow: Option<&FlowBits>,
@@ -78,8 +79,8 @@ pub(crate) fn holds(
                 |all: bool| if all { names.iter().all(is_set) } else { names.iter().any(is_set) };
             match verb {
                 BitVerb::IsSet => required(*all),
-                // For several bits, one unset bit is enough in Suricata, unless the rule requires
-                // all.
+                // If the rule lists several bits, Suricata matches when one of them is unset,
+                // unless the rule requires all to be unset.
                 BitVerb::IsNotSet if flow.is_none() => false,
                 BitVerb::IsNotSet if *all => !names.iter().any(is_set),
                 BitVerb::IsNotSet => !names.iter().all(is_set),
@@ -175,7 +176,7 @@ pub(crate) fn set(
             let found = flow.numbers.get(name).copied();
             let made = match verb {
                 IntVerb::Set => value,
-                // An unset integer counts from 0.
+                // An integer that was never set counts from 0.
                 IntVerb::Add => found.unwrap_or(0).wrapping_add(value),
                 IntVerb::Subtract => found.unwrap_or(0).wrapping_sub(value),
                 _ => return,
@@ -214,8 +215,8 @@ impl HostBits {
         self.bits.insert((name.to_string(), scope), Some(until));
     }
 
-    /// Whether a match of rule `rule` raises an alert by `count`, number `index` of the rule's
-    /// counts.
+    /// Whether a match of rule `rule` raises an alert according to `count`, the rule's count with
+    /// the index `index`.
     pub fn counts(&mut self, rule: usize, index: usize, count: &Count, info: &PacketInfo) -> bool {
         if self.counts.len() >= MAX_ENTRIES {
             self.counts.clear();

@@ -12,8 +12,8 @@ use crate::Refused;
 use crate::inspect::{self, CompiledStep};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 
-/// The rules for [`crate::Engine`]s. Each rule is compiled on first use, since most engines use
-/// few.
+/// The rules for [`crate::Engine`]s. Each rule is compiled on first use, because most engines use
+/// few of them.
 pub struct Compiled<'a> {
     rules: &'a RuleSet,
     made: Vec<OnceLock<Result<Box<CompiledRule<'a>>, Refused>>>,
@@ -50,13 +50,13 @@ impl<'a> Compiled<'a> {
 pub(crate) struct CompiledRule<'a> {
     pub index: usize,
     pub rule: &'a Rule,
-    /// Rules are evaluated in this order, which is Suricata's.
+    /// Position in the order of evaluation, which is Suricata's.
     pub order: Order,
-    /// Whether tests without a buffer apply to single packets or to the stream. If both, Suricata
-    /// tries the stream first; see [`CompiledRule::places`].
+    /// Whether tests without a buffer apply to single packets, and whether to the stream. If to
+    /// both, Suricata tries the stream first; see [`CompiledRule::places`].
     on_packets: bool,
     on_stream: bool,
-    /// No test requires single packets, and none the stream.
+    /// No test requires single packets, and none requires the stream.
     anywhere: bool,
     possible: (bool, bool),
     pub payload: Vec<CompiledStep<'a>>,
@@ -68,37 +68,37 @@ pub(crate) struct CompiledRule<'a> {
     pub packet_tests: &'a [Sourced<PacketTest>],
     /// Tests of transactions.
     pub tests: Vec<&'a ApplicationTest>,
-    /// `app-layer-protocol:` tests of the flow, each with its negation.
+    /// `app-layer-protocol:` tests of the flow, each with whether it is negated.
     pub protocols: Vec<(Option<Application>, bool)>,
     /// Events of packets and connections.
     pub events: Vec<&'a str>,
     /// The required application protocol.
     pub application: Option<Application>,
-    /// A pattern that the rule needs for a match, with its buffer: `fast_pattern` or the longest
-    /// content.
+    /// A pattern without which the rule cannot match, with its buffer: the `fast_pattern` or the
+    /// longest content.
     pub fast: Option<(Buffer, &'a [u8])>,
-    /// Whether any source port and any destination port match.
+    /// Whether any source port matches, and whether any destination port does.
     any_port: [bool; 2],
-    /// Inspects data from both ends in one transaction.
+    /// The rule inspects data from both ends in one transaction.
     pub of_both: bool,
-    /// Tests nothing but addresses, so it is evaluated once in each direction of a flow.
+    /// The rule tests only addresses, so it is evaluated once in each direction of a flow.
     pub addresses_only: bool,
     pub silent: bool,
 }
 
-/// The test of one buffer.
+/// A test of one buffer.
 #[derive(Debug)]
 pub(crate) struct BufferTest<'a> {
     pub buffer: Buffer,
     pub transforms: Vec<&'a Transform>,
     pub steps: Vec<CompiledStep<'a>>,
-    /// `Some`: the buffer must be absent. With `Some(true)` it may instead exist and match the
+    /// `Some`: the buffer must be absent. With `Some(true)` it may also be present and match the
     /// steps.
     pub absent: Option<bool>,
-    /// The end that must have sent the buffer, by the rule or because only one end can send it.
+    /// The end that must have sent the buffer: named in the rule, or the only one that can send it.
     pub sent_by: Option<End>,
-    /// The part of the buffer to test, and the buffer that the rule names: a parameter is a part of
-    /// the URI.
+    /// The part of the buffer to test, and the buffer that the rule names, which may be a part
+    /// itself: a parameter is a part of the URI.
     pub part: Option<(Buffer, &'a str)>,
 }
 
@@ -123,7 +123,7 @@ impl<'a> CompiledRule<'a> {
                 _ => (),
             }
         }
-        // Suricata tests BER after everything else has matched.
+        // Sort BER tests last, as Suricata does.
         payload.sort_by_key(|step| (matches!(step.operation, Operation::Asn1(_)), step.option));
         let (mut headers, mut buffer_tests) = (vec![], vec![]);
         let mut application = match rule.header.protocol {
@@ -187,7 +187,7 @@ impl<'a> CompiledRule<'a> {
                 | Protocol::Ip4
                 | Protocol::Ip6
         ) || matches!(rule.header.protocol, Protocol::Application(_));
-        // A test that applies only to packets restricts the payload tests to single packets.
+        // A test that applies only to packets restricts the payload tests to single packets too.
         let packet_only = rule.header.protocol == Protocol::TcpSegments
             || rule.flow.stream == Some(false)
             || !headers.is_empty()
@@ -195,7 +195,7 @@ impl<'a> CompiledRule<'a> {
         let stream_only =
             rule.header.protocol == Protocol::TcpReassembled || rule.flow.stream == Some(true);
         let anywhere = of_tcp && !packet_only && !stream_only && !payload.is_empty();
-        // Suricata applies `asn1` to the payload of the packet.
+        // Suricata applies `asn1` to packet payloads.
         let packet_only =
             packet_only || payload.iter().any(|step| matches!(step.operation, Operation::Asn1(_)));
         let (on_packets, on_stream) = match (packet_only, stream_only) {
@@ -265,7 +265,7 @@ impl<'a> CompiledRule<'a> {
         self.possible
     }
 
-    /// Whether it is evaluated on transactions instead of packets.
+    /// Whether the rule is evaluated on transactions instead of packets.
     pub fn is_of_transactions(&self) -> bool {
         !self.buffer_tests.is_empty() || !self.tests.is_empty()
     }
@@ -315,14 +315,14 @@ impl<'a> CompiledRule<'a> {
     }
 }
 
-/// Why Suricata never raises a rule, as a phrase that follows its name. Observed with 8.0.6 on
-/// traffic that satisfies the rules; the source of 7.0 does the same.
+/// The reason why Suricata never raises a rule, as a phrase that follows the rule's name. Observed
+/// with 8.0.6 on traffic that satisfies the rules; the source code of 7.0 does the same.
 pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
     for test in &rule.application {
         match &test.is {
-            // The state is that of the last message in the data just parsed, which is never the
-            // ServerHello.
+            // The tested state is that of the last message in the data just parsed, which is never
+            // the ServerHello.
             ApplicationTest::SslState { any_of, negated: false }
                 if any_of.iter().all(|state| state == "server_hello") =>
             {
@@ -362,7 +362,8 @@ fn is_any_port(ports: &Numbers) -> bool {
     ports.ranges().next().is_some_and(|range| *range.start() == 0 && *range.end() >= 65_535)
 }
 
-/// The pattern to search for first. For a rule on transactions it is from one of their buffers.
+/// The pattern to search for first. For a rule on transactions it is a pattern for one of their
+/// buffers.
 fn fast(rule: &Rule, of_transactions: bool) -> Option<(Buffer, &[u8])> {
     let mut best: Option<(Buffer, &[u8], bool)> = None;
     for inspection in &rule.inspections {
@@ -413,7 +414,7 @@ fn is_of_packets(buffer: Buffer) -> bool {
     )
 }
 
-/// Whether the event belongs to an application protocol, by its prefix (`http.`).
+/// Whether the prefix of the event's name (`http.`) is that of an application protocol.
 fn is_of_application(event: &str) -> bool {
     const OF_PACKETS: &[&str] = &[
         "ipv4",

@@ -15,14 +15,14 @@ use crate::protocols::{FactIs, Transaction};
 use crate::stream::{Session, State, Stream};
 use crate::{Alert, Engine, conditions, parts, transforms};
 
-/// Less data than this waits for more unless it is urgent: Suricata's `toserver-chunk-size` and
+/// Data shorter than this waits for more, unless it is urgent: Suricata's `toserver-chunk-size` and
 /// `toclient-chunk-size`.
 const CHUNK: u64 = 2560;
 
 /// The context of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowContext {
-    /// Its direction, if it belongs to a flow.
+    /// The packet's direction, if it belongs to a flow.
     pub from: Option<End>,
     /// The flow was established before this packet.
     pub established: bool,
@@ -31,7 +31,7 @@ pub(crate) struct FlowContext {
     /// The part of its direction's stream to inspect now.
     pub stream: Option<Window>,
     pub event: Option<&'static str>,
-    /// Not a packet: the flow has ended.
+    /// The flow has ended, so there is no packet.
     pub last: bool,
 }
 
@@ -43,7 +43,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The data of `of` to inspect now, if there is enough or it is urgent.
+    /// The data sent by `of` that is to be inspected now; `None` if there is too little and it is
+    /// not urgent.
     pub fn of(session: &mut Session, of: End, last: bool) -> Option<Self> {
         let urgent = last || session.state >= State::ClientClosed;
         let established = session.is_established();
@@ -69,13 +70,13 @@ impl Stream {
 /// A match of a rule. `place` is the index of the rule in the engine.
 struct Match {
     place: u32,
-    /// Alerts of later transactions come first.
+    /// Alerts for later transactions come first.
     transaction: usize,
     of_flow: bool,
 }
 
 impl Engine<'_> {
-    /// Evaluates all rules. `own`: the packet belongs to the flow and is not an ICMP error about
+    /// Evaluates all rules. `own`: the packet belongs to the flow, and is not an ICMP error about
     /// it.
     pub(crate) fn evaluate(
         &mut self,
@@ -154,7 +155,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a rule matches this packet. `Some(true)`: by its stream.
+    /// Whether a rule matches this packet; `Some(true)`: by its stream.
     fn packet_matches(
         &self,
         rule: &CompiledRule<'_>,
@@ -169,7 +170,7 @@ impl Engine<'_> {
         {
             return None;
         }
-        // An ended flow has no packet, only its stream, transactions and bits.
+        // An ended flow has no packet, but still a stream, transactions and bits.
         let every_view = self.settings.every_view && packet.protocol == TCP;
         let is_of_ends =
             rule.places(self.settings.engine).1 || every_view && rule.possible_places().1;
@@ -222,7 +223,7 @@ impl Engine<'_> {
             {
                 return Some(true);
             }
-            // Data in the stream is inspected there, not in the packet.
+            // Data in the stream is inspected in the stream, not in the packet.
             if context.in_stream && !on_packets {
                 return None;
             }
@@ -236,7 +237,7 @@ impl Engine<'_> {
         .then_some(false)
     }
 
-    /// Whether all conditions other than buffers hold.
+    /// Whether all conditions hold, except those on buffers.
     fn header_matches(
         &self,
         rule: &CompiledRule<'_>,
@@ -299,7 +300,7 @@ impl Engine<'_> {
         }
         let count = flow.transactions.len();
         flow.inspected.resize_with(count, InspectionState::default);
-        // For rules that also test the payload: the whole stream so far.
+        // The whole stream so far, for rules that also test the payload.
         let stream: Option<Vec<u8>> = match (&flow.session, context.stream) {
             (Some(session), Some(window)) => {
                 let runs = session.streams[from as usize].runs(0, window.to);
@@ -315,7 +316,7 @@ impl Engine<'_> {
             if !changed && stream.is_none() && !context.last {
                 continue;
             }
-            // Bit sets of the buffers present: in this direction, and in either.
+            // Bit sets of the buffers that are present: in this direction, and in either direction.
             let (mut present, mut of_either) = ([0u64; 4], [0u64; 4]);
             if let Some(prefilter) = &mut self.prefilter {
                 prefilter.begin();
@@ -347,7 +348,7 @@ impl Engine<'_> {
                 {
                     continue;
                 }
-                // A rule on both directions matches once, independent of the end that sent last.
+                // A rule on both directions matches only once, whichever end sent last.
                 let key = (if rule.of_both { End::Client } else { from }, place as usize);
                 let mut progress =
                     flow.inspected[index].rules.get(&key).cloned().unwrap_or_default();
@@ -390,7 +391,7 @@ impl Engine<'_> {
             }
             let transaction = &mut flow.transactions[index];
             flow.inspected[index].fingerprint[from as usize] = fingerprint;
-            // Free the buffers of a complete transaction that was inspected in both directions.
+            // Free the buffers of a complete transaction once it is inspected in both directions.
             let over = |fingerprint: &Option<(usize, usize, [bool; 2])>| {
                 fingerprint.is_some_and(|(_, _, done)| done == [true; 2])
             };
@@ -403,8 +404,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Raises alerts in the order of rules, up to the limit for one packet. A pass rule ends the
-    /// list.
+    /// Raises alerts in the order of the rules, up to the limit for one packet. The list ends at a
+    /// pass rule.
     fn alert(
         &mut self,
         mut found: Vec<Match>,
@@ -458,7 +459,7 @@ fn is_little_endian(transaction: &Transaction) -> bool {
         .any(|fact| matches!(fact.is, FactIs::Number { what: "dcerpc.little_endian", value } if value != 0))
 }
 
-/// Whether all tests of a rule have matched by now. Partial matches are kept in `progress`.
+/// Whether all tests of a rule have matched so far. `progress` keeps partial matches.
 #[expect(clippy::too_many_arguments, reason = "all that is known of one transaction")]
 fn transaction_matches(
     rule: &CompiledRule<'_>,
@@ -553,8 +554,8 @@ fn header(buffer: Buffer, packet: &Packet) -> Option<Cow<'_, [u8]>> {
     (!octets.is_empty()).then_some(octets.as_slice().into())
 }
 
-/// Whether `raised` is the event that a rule requires. `stream-event:` names have an optional
-/// prefix `stream.`.
+/// Whether `raised` is the event that a rule requires. Names of stream events may have the prefix
+/// `stream.`.
 fn is_event(required: &str, raised: &str) -> bool {
     required == raised || required.strip_prefix("stream.").is_some_and(|name| name == raised)
 }

@@ -1,11 +1,11 @@
-//! Compiles expressions of rules with PCRE2 and Suricata's match limits.
+//! Compiles the regular expressions in rules with PCRE2, with Suricata's match limits.
 
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_rules::Pcre;
 
-// Rules match alike on all machines only with the same PCRE2. The crate links the system's library
-// if it finds one, unless this variable is set at build time. .cargo/config.toml sets it, but Cargo
-// ignores that file for builds started in another directory.
+// Rules match in the same way on all machines only if the PCRE2 is the same. The crate links the
+// system's library if it finds one, unless this variable is set at build time. .cargo/config.toml
+// sets it, but Cargo ignores that file in builds started from another directory.
 const _: () = assert!(
     matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
     "this would use the PCRE2 of the system: build in the repository's folder, or set \
@@ -25,12 +25,12 @@ pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
     } else {
         pcre.pattern.clone()
     };
-    // PCRE2 accepts verbs only at the start of a pattern.
+    // Verbs must stay first: PCRE2 accepts them only at the start of a pattern.
     let verbs = leading_verbs(&body);
     let (verbs, body) = body.split_at(verbs);
     let ungreedy = if pcre.ungreedy { "(?U)" } else { "" };
-    // \G, not \A: a retry starts at a later offset and is anchored there. The line end before the
-    // closing parenthesis is needed since an extended expression may end in a comment.
+    // \G, not \A, because a retry starts at a later offset and is anchored there. The closing
+    // parenthesis needs a line of its own, because an extended expression may end in a comment.
     let pattern = match (pcre.anchored, pcre.extended) {
         (true, true) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body}\n)"),
         (true, false) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body})"),
@@ -58,7 +58,7 @@ fn leading_verbs(pattern: &str) -> usize {
     length
 }
 
-/// Replaces each `$` by `\z`, since the crate has no option for PCRE2_DOLLAR_ENDONLY.
+/// Replaces each `$` by `\z`, because the crate has no option for PCRE2_DOLLAR_ENDONLY.
 fn end_only(pattern: &str) -> String {
     let mut made = String::with_capacity(pattern.len() + 4);
     let (mut in_class, mut chars) = (false, pattern.chars().peekable());
@@ -73,7 +73,7 @@ fn end_only(pattern: &str) -> String {
             '[' if !in_class => {
                 in_class = true;
                 made.push(c);
-                // A bracket in first position is a member of the class.
+                // A bracket in first position is itself a member of the class.
                 if chars.next_if_eq(&'^').is_some() {
                     made.push('^');
                 }
@@ -100,12 +100,12 @@ mod tests {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
     }
 
-    /// Asks the linked library for its version. pcre2::version() is a constant of the crate, and
+    /// Gets the version from the linked library. The crate's pcre2::version() is a constant, and
     /// lags by a release.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
-        // The version in upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock). A newer crate
-        // has another.
+        // The version in upstream/include/pcre2.h of pcre2-sys 0.2.10 (see Cargo.lock). A newer
+        // crate has another version.
         let regex = compile(&pcre("^(?(VERSION=10.46)this|another)$")).unwrap();
         assert!(regex.is_match(b"this").unwrap(), "another release: is it the system's?");
     }

@@ -1,4 +1,4 @@
-//! Flows: their endpoints and state.
+//! Flows, with their endpoints and state.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use crate::packet::{Embedded, ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 use crate::protocols::{Reader, Transaction};
 use crate::stream::Session;
 
-/// Bound on tracked flows. Beyond it, the oldest is ended.
+/// Maximum number of tracked flows. If it is exceeded, the oldest flow is ended.
 const MAX_FLOWS: usize = 1 << 18;
 
-/// Protocol, VLAN, and both endpoints, the smaller one first.
+/// Protocol, VLAN, and both endpoints in ascending order.
 pub(crate) type Key = (u8, u32, (IpAddr, u16), (IpAddr, u16));
 
 pub(crate) struct Flow {
@@ -29,7 +29,7 @@ pub(crate) struct Flow {
     pub server_port: u16,
     pub first: Nanos,
     pub last: Nanos,
-    /// Packets sent by each end. All pairs are indexed by [`End`].
+    /// Number of packets sent by each end. All pairs are indexed by [`End`].
     pub packets: [u64; 2],
     pub octets: [u64; 2],
     pub session: Option<Session>,
@@ -37,8 +37,8 @@ pub(crate) struct Flow {
     pub reader: Option<Box<dyn Reader + Send>>,
     pub transactions: Vec<Transaction>,
     pub inspected: Vec<InspectionState>,
-    /// Rules whose header matches packets of each direction, in order. Set by the first such
-    /// packet.
+    /// Rules whose headers match packets in each direction, in order. Set by the first packet in
+    /// that direction.
     pub candidates: [Option<std::sync::Arc<Candidates>>; 2],
     pub addresses_done: [bool; 2],
     /// A pass rule has matched.
@@ -48,10 +48,10 @@ pub(crate) struct Flow {
     pub prefix: [Vec<u8>; 2],
 }
 
-/// The state of inspection of one transaction.
+/// How far the inspection of one transaction has progressed.
 #[derive(Default)]
 pub(crate) struct InspectionState {
-    /// Size of the transaction at the last evaluation, for each direction.
+    /// Fingerprint of the transaction at the last evaluation, per direction.
     pub fingerprint: [Option<(usize, usize, [bool; 2])>; 2],
     /// Partial matches by direction and rule.
     pub rules: HashMap<(End, usize), RuleProgress>,
@@ -59,16 +59,16 @@ pub(crate) struct InspectionState {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleProgress {
-    /// The whole rule has matched; it is not evaluated again.
+    /// The whole rule has matched and is not evaluated again.
     pub done: bool,
     pub header: bool,
     pub payload: bool,
-    /// Bit set of the buffer tests that have matched, by index.
+    /// Bit set, by index, of the buffer tests that have matched.
     pub buffer_tests: u64,
     pub variables: Vec<u64>,
 }
 
-/// Rules to evaluate on a packet, as indices in the engine's list.
+/// Rules to evaluate on a packet, as indices into the engine's list.
 #[derive(Default)]
 pub(crate) struct Candidates {
     pub of_packets: Vec<u32>,
@@ -78,7 +78,7 @@ pub(crate) struct Candidates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detection {
     Pending,
-    /// No supported protocol.
+    /// The protocol is not supported.
     Unknown,
     Known(Application),
 }
@@ -105,7 +105,7 @@ impl Flow {
         if packet.source == self.client { End::Client } else { End::Server }
     }
 
-    /// Whether a transaction has uninspected data from `from`.
+    /// Whether a transaction has data from `from` that was not inspected yet.
     pub fn has_new_data(&self, from: End) -> bool {
         self.transactions.iter().enumerate().any(|(index, transaction)| {
             self.inspected.get(index).and_then(|inspected| inspected.fingerprint[from as usize])
@@ -122,7 +122,7 @@ impl Flow {
     }
 }
 
-/// A value that changes whenever the transaction does.
+/// A value that changes whenever `transaction` changes.
 pub(crate) fn fingerprint(transaction: &Transaction) -> (usize, usize, [bool; 2]) {
     (transaction.buffers.len(), transaction.facts.len(), transaction.done)
 }
@@ -132,17 +132,18 @@ pub(crate) struct Flows {
     places: HashMap<Key, usize>,
     flows: Vec<Option<Box<Flow>>>,
     free: Vec<usize>,
-    /// In order of creation.
+    /// Flows in order of creation.
     order: VecDeque<(usize, u64)>,
     made: u64,
 }
 
 impl Flows {
-    /// Removes the flow of `packet` from the table, or creates it. [`Flows::put_back`] returns it
-    /// to the table. `None` if the packet has no flow.
+    /// Takes the flow of `packet` out of the table, or creates it. [`Flows::put_back`] returns it
+    /// to the table. `None` if the packet belongs to no flow.
     pub fn take(&mut self, packet: &Packet) -> Option<(usize, Box<Flow>)> {
         if packet.is_icmp_error() {
-            // An error belongs to the flow of the packet it quotes and never creates one.
+            // An ICMP error belongs to the flow of the packet that it quotes, and never creates a
+            // flow.
             let place = *self.places.get(&embedded_key(packet, &packet.icmp?.properties?))?;
             return self.flows[place].take().map(|flow| (place, flow));
         }
@@ -192,13 +193,13 @@ impl Flows {
         self.flows[place] = Some(flow);
     }
 
-    /// Drops the flow that was taken from `place`.
+    /// Drops the flow that was taken from index `place`.
     pub fn forget(&mut self, place: usize, flow: &Flow) {
         self.places.remove(&flow.key);
         self.free.push(place);
     }
 
-    /// Removes the oldest flow if there are too many, or in any case if `all`.
+    /// Removes and returns the oldest flow if there are too many, or in any case if `all`.
     pub fn oldest(&mut self, all: bool) -> Option<Box<Flow>> {
         while all || self.places.len() > MAX_FLOWS {
             let (place, number) = self.order.pop_front()?;
@@ -234,7 +235,7 @@ fn ordered(protocol: u8, vlan: u32, one: (IpAddr, u16), other: (IpAddr, u16)) ->
     (protocol, vlan, one.min(other), one.max(other))
 }
 
-/// The ICMP type that answers a type or that it answers; 255 if there is none.
+/// The ICMP type that answers `kind`, or that `kind` answers; 255 if there is none.
 fn counterpart(protocol: u8, kind: u8) -> u8 {
     match (protocol, kind) {
         (ICMP, 8) => 0,

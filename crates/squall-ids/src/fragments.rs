@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use squall_units::Nanos;
 
-/// Bound on incomplete packets. Beyond it, the oldest is dropped.
+/// Maximum number of incomplete packets. If it is exceeded, the oldest is dropped.
 const MAX_PACKETS: usize = 1024;
-/// Time that a packet waits for its fragments: Suricata's `defrag.timeout`.
+/// Time for which an incomplete packet is kept: Suricata's `defrag.timeout`.
 const TIMEOUT_NS: u64 = 60_000_000_000;
 
 pub(crate) struct Fragment<'a> {
@@ -15,7 +15,7 @@ pub(crate) struct Fragment<'a> {
     pub destination: IpAddr,
     pub protocol: u8,
     pub id: u32,
-    /// In octets.
+    /// Offset in octets.
     pub offset: usize,
     pub more: bool,
     /// The IP header.
@@ -35,9 +35,9 @@ struct Waiting {
     since: Nanos,
     /// The header of the first fragment.
     header: Vec<u8>,
-    /// Sorted by offset; at the same offset in order of arrival.
+    /// Sorted by offset. Parts with the same offset are in order of arrival.
     parts: Vec<Part>,
-    /// Offset of the last fragment, once it was accepted.
+    /// Offset of the last fragment, once that was accepted.
     last: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ struct Waiting {
 struct Part {
     offset: usize,
     octets: Vec<u8>,
-    /// Leading octets that belong to an earlier fragment.
+    /// Number of leading octets that an earlier fragment already has.
     trimmed: usize,
 }
 
@@ -55,15 +55,15 @@ impl Part {
     }
 }
 
-/// Which data to keep where fragments overlap.
+/// Which data is kept where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Suricata's default, BSD: the fragment that starts earlier, or arrived first at the same
-    /// offset, stays. A last fragment without data of its own is dropped together with the
+    /// BSD, Suricata's default: the fragment with the lower offset stays, or if the offsets are
+    /// equal, the earlier one. A last fragment without data of its own is dropped, along with the
     /// information that it was the last, so the packet stays incomplete.
     #[default]
     Bsd,
-    /// Snort's default, Linux: the fragment that starts earlier stays. The end of the packet is
+    /// Linux, Snort's default: the fragment with the lower offset stays. The end of the packet is
     /// recorded even if the last fragment's data is dropped.
     Linux,
 }
@@ -73,7 +73,7 @@ impl Fragments {
         Fragments { policy, waiting: HashMap::new() }
     }
 
-    /// Adds a fragment. Returns header and data of the packet that it completes.
+    /// Adds a fragment. If that completes a packet, returns the packet's header and data.
     pub fn add(&mut self, at: Nanos, fragment: Fragment<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
         fragment.offset.checked_add(fragment.octets.len()).filter(|&end| end <= 65_535)?;
         let key = (fragment.source, fragment.destination, fragment.protocol, fragment.id);
@@ -122,7 +122,7 @@ impl Waiting {
         if policy == Policy::Linux && !fragment.more {
             self.last = Some(offset);
         }
-        // Only the first fragment that ends after this one's start matters.
+        // Only the first fragment that ends after the start of this one matters.
         let mut trimmed = 0;
         if let Some(at) = self.parts.iter().position(|part| offset < part.end()) {
             let part = &self.parts[at];
@@ -159,7 +159,7 @@ impl Waiting {
             if part.offset > whole.len() {
                 return None;
             }
-            // Skip the octets that an earlier part owns.
+            // Skip the octets that an earlier fragment already has.
             let from = part.offset + part.trimmed;
             whole.resize(whole.len().max(part.end()), 0);
             whole[from..part.end()].copy_from_slice(&part.octets[part.trimmed..]);

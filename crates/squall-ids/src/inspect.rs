@@ -1,5 +1,5 @@
 //! Matches a buffer against the steps of a rule as Suricata does: if a relative step fails, the
-//! preceding content is searched for again at a later position.
+//! search for the preceding content continues at a later offset.
 
 use memchr::{memchr2, memmem};
 use pcre2::bytes::{CaptureLocations, Regex};
@@ -10,14 +10,15 @@ use squall_rules::{
 
 use crate::expression;
 
-/// Bound on the steps for one buffer: Suricata's `inspection-recursion-limit`.
+/// Maximum number of steps for one buffer: Suricata's `inspection-recursion-limit`.
 const MAX_STEPS: u32 = 3000;
 
 /// A compiled step.
 #[derive(Debug)]
 pub(crate) struct CompiledStep<'a> {
     operation: &'a Operation,
-    /// The next step is relative to this one: if it fails, this one is tried at a later position.
+    /// The next step is relative to this one: if it fails, this one is tried again at a later
+    /// offset.
     relative_next: bool,
     expression: Option<Regex>,
     /// Steps for the data that `base64_decode` produces.
@@ -79,7 +80,7 @@ pub(crate) struct BufferProperties {
 }
 
 /// Whether `octets` match all of `steps`. `variables` has an element for each byte variable of the
-/// rule and receives extracted values.
+/// rule; extracted values are written to it.
 pub(crate) fn matches(
     steps: &[CompiledStep<'_>],
     octets: &[u8],
@@ -94,7 +95,7 @@ pub(crate) fn matches(
 enum Outcome {
     Match,
     NoMatch,
-    /// No match, and earlier steps at later positions would not help either.
+    /// No match, and matching earlier steps at later offsets would not help either.
     Never,
 }
 
@@ -151,8 +152,8 @@ impl Matcher<'_> {
                 };
                 let outcome = look.from(&step.decoded);
                 self.steps = look.steps;
-                // The decoded data is inspected last. In Suricata 7, a final failure inside is
-                // final outside too: an earlier content is not tried again.
+                // The decoded data is inspected last. In Suricata 7, a final failure inside it is
+                // final outside too: no earlier content is tried again.
                 return match outcome {
                     Never if self.properties.engine != EngineVersion::Suricata7 => NoMatch,
                     outcome => outcome,
@@ -248,15 +249,16 @@ impl Matcher<'_> {
                 return match (content.negated, content.is_relative()) {
                     (true, _) => self.from(rest),
                     (false, true) => NoMatch,
-                    // This step is not relative to an earlier one, so other positions of that would
-                    // not help.
+                    // This step is not relative to an earlier one, so matching that one at other
+                    // offsets would not help.
                     (false, false) => Never,
                 };
             };
             let found = start + found;
             let matched_end = found + content.pattern.len();
             if content.negated {
-                // The pattern is forbidden only at the end, but this one is before it.
+                // The pattern is only forbidden at the end of the buffer, and this match is before
+                // it.
                 if content.endswith && end - start != matched_end {
                     return self.from(rest);
                 }
@@ -292,8 +294,8 @@ impl Matcher<'_> {
             if from > subject.len() {
                 return NoMatch;
             }
-            // An error means that a limit was reached. Then neither the expression nor its negation
-            // matches.
+            // An error means that a limit was reached. In that case neither the expression nor its
+            // negation matches.
             let Ok(found) = regex.captures_read_at(&mut places, subject, from) else {
                 return NoMatch;
             };
@@ -315,7 +317,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// Position of `count` octets at `offset`. `None` if they are not all present.
+    /// Index of `count` octets at `offset`; `None` if the buffer does not have all of them.
     fn place(&self, reading: Reading, offset: i64, count: usize) -> Option<usize> {
         let mut base = 0;
         if reading.relative {
@@ -328,9 +330,9 @@ impl Matcher<'_> {
         (at.checked_add(count)? <= self.octets.len()).then_some(at)
     }
 
-    /// Reads a number from `count` octets at `at`. Returns it with the octets consumed; `None` if
-    /// there is no number. A count of 0 gives 0, or with digits reads to the end, like
-    /// strtoull.
+    /// Reads a number from `count` octets at `at`. Returns the number and how many octets were
+    /// consumed; `None` if there is no number. With a count of 0, returns 0, or for digits reads to
+    /// the end as strtoull does.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
         let octets = match (reading.digits, count) {
             (Some(_), 0) => self.octets.get(at..)?,
@@ -403,8 +405,8 @@ impl Matcher<'_> {
             JumpFrom::Beginning => value,
             JumpFrom::End => len + value,
         };
-        // The position after the last octet is valid: a relative step with a negative offset may
-        // start there.
+        // The offset just after the last octet is valid, because a relative step with a negative
+        // offset may start there.
         if to > len {
             return false;
         }
@@ -492,12 +494,12 @@ impl Matcher<'_> {
         if there != at.negated {
             return Match;
         }
-        // A negated relative `isdataat` may match after a later match of the previous step, since
-        // less data follows it.
+        // A negated relative `isdataat` may match after the previous step has matched at a later
+        // offset, because less data follows then.
         if is_variable || (at.relative && at.negated) { NoMatch } else { Never }
     }
 
-    /// Decodes up to the first octet outside of the base64 alphabet. `None` if there is no data.
+    /// Decodes up to the first octet outside the base64 alphabet; `None` if there is no data.
     fn base64(&self, decode: &Base64Decode) -> Option<Vec<u8>> {
         let from = if decode.relative { self.cursor } else { 0 } + decode.offset as usize;
         let octets = self.octets.get(from..).filter(|octets| !octets.is_empty())?;
@@ -506,7 +508,7 @@ impl Matcher<'_> {
     }
 }
 
-/// Decodes base64 up to the first octet outside of its alphabet.
+/// Decodes base64 up to the first octet outside its alphabet.
 fn base64(octets: &[u8]) -> Vec<u8> {
     let mut made = Vec::with_capacity(octets.len() / 4 * 3);
     let (mut bits, mut have) = (0u32, 0);
@@ -530,8 +532,8 @@ fn base64(octets: &[u8]) -> Vec<u8> {
     made
 }
 
-/// Parses a number like strtoull: white space, a sign, `0x` in base 16, then digits. Returns it
-/// with the octets consumed. Base 0 detects the base as in C.
+/// Parses a number like strtoull: white space, a sign, `0x` in base 16, then digits. Returns the
+/// number and how many octets were consumed. With base 0, the prefix determines the base as in C.
 fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
     let mut at =
         octets.iter().take_while(|octet| octet.is_ascii_whitespace() || **octet == 0x0b).count();
@@ -584,7 +586,7 @@ fn entropy(octets: &[u8]) -> f64 {
         .sum()
 }
 
-/// The first position of `pattern`.
+/// The first index at which `pattern` occurs.
 pub(crate) fn find(octets: &[u8], pattern: &[u8], nocase: bool) -> Option<usize> {
     if !nocase {
         return memmem::find(octets, pattern);

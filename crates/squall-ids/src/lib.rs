@@ -1,12 +1,12 @@
-//! Finds the rules that a capture matches. The input is rules and frames in order of time; the
+//! Finds the rules that a capture matches. The input is rules, and frames in order of time; the
 //! output is alerts.
 //!
 //! This is an exact evaluator, modeled on Suricata's documentation and observed behavior. It
 //! follows flows, reassembles streams, parses the application layer, and matches each rule against
-//! the buffers it names, with real PCRE2. Correctness comes before speed: it checks traffic made
-//! from rules and scores the alerts of other engines. It knows nothing of how traffic is made from
-//! a rule (squall-attacks uses it as an examiner and shares no code with it), of files, clocks and
-//! ports.
+//! the buffers that the rule names, with real PCRE2. Correctness has priority over speed: the
+//! evaluator checks traffic made from rules, and scores the alerts of detection engines. It does
+//! not depend on how traffic is made from a rule (squall-attacks uses it for verification and
+//! shares no code with it), nor on files, clocks and ports.
 //!
 //! ```
 //! use squall_ids::{Compiled, Engine, Settings};
@@ -60,9 +60,9 @@ use crate::prefilter::Prefilter;
 use crate::protocols::{Expected, First, Transport, Verdict};
 use crate::stream::Session;
 
-/// Bound on the octets kept per end until the protocol is detected.
+/// Maximum octets kept per end until the protocol is detected.
 const MAX_PREFIX: usize = 16 * 1024;
-/// Bound on announced connections that have not been opened, such as those for FTP data.
+/// Maximum number of announced connections, such as those for FTP data, that were not opened yet.
 const MAX_EXPECTED: usize = 4096;
 
 /// Maximum number of alerts for one packet: Suricata's `packet-alert-max`, `event_queue: log` in
@@ -75,26 +75,26 @@ fn alerts_per_packet(engine: EngineVersion) -> usize {
     }
 }
 
-/// Why the engine never raises this rule on any traffic, if that is known.
+/// The reason why the engine never raises this rule on any traffic, if there is a known one.
 pub fn never_raised(engine: EngineVersion, rule: &squall_rules::Rule) -> Option<String> {
     let why = compiled::never_by_suricata(rule).filter(|_| engine.is_suricata())?;
     Some(format!("{engine} {why}"))
 }
 
-/// Differences between engines.
+/// Settings in which engines differ.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The engine to follow where engines are known to differ. Suricata 8 was verified against its
-    /// alerts; the others follow their source code and documentation.
+    /// The engine to follow where engines are known to differ. Only Suricata 8 was verified against
+    /// the engine's alerts; the others follow their source code and documentation.
     pub engine: EngineVersion,
     /// Maximum number of alerts for one packet.
     pub alerts_per_packet: usize,
-    /// Octets of an HTTP body to inspect.
+    /// Maximum octets of an HTTP body to inspect.
     pub body_limit: usize,
-    /// Ignore packets with a wrong checksum.
+    /// Ignore packets with wrong checksums.
     pub checksums: bool,
-    /// Also match payloads against each packet and against all data that an end has sent so far.
-    /// Any chunk that an engine may form is a part of these. For traffic that must not match.
+    /// Also match payloads against each packet, and against all data that an end has sent so far.
+    /// Every chunk that an engine may form is a part of these. For traffic that must not match.
     pub every_view: bool,
 }
 
@@ -121,9 +121,9 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Alert {
     pub at: Nanos,
-    /// Index in [`squall_rules::RuleSet::rules`].
+    /// Index into [`squall_rules::RuleSet::rules`].
     pub rule: usize,
-    /// Protocol number of the IP header: 6, 17, 1, 58 ...
+    /// Protocol number in the IP header, such as 6, 17, 1 or 58.
     pub protocol: u8,
     pub source: IpAddr,
     pub source_port: u16,
@@ -142,7 +142,7 @@ pub struct Refused {
 
 /// Matches rules against frames.
 pub struct Engine<'a> {
-    /// In order of evaluation.
+    /// The rules, in order of evaluation.
     rules: Vec<&'a CompiledRule<'a>>,
     /// Indices of rules grouped by equal headers.
     headers: Vec<Vec<u32>>,
@@ -151,15 +151,15 @@ pub struct Engine<'a> {
     fragments: Fragments,
     flows: Flows,
     hosts: HostBits,
-    /// Announced connections by address and port of the listener.
+    /// Announced connections by the listener's address and port.
     expected: HashMap<(IpAddr, u16), Expected>,
     alerts: Vec<Alert>,
     packets: Vec<Packet>,
 }
 
 impl<'a> Engine<'a> {
-    /// Creates an engine for the rules with the indices `which`. The caller includes the rules that
-    /// set bits for them. Rules that the engine never raises are skipped.
+    /// Creates an engine for the rules with the indices `which`. The caller must include rules that
+    /// set bits which these rules test. Rules that the engine never raises are skipped.
     pub fn new(
         rules: &'a Compiled<'_>,
         which: &[usize],
@@ -205,14 +205,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends all flows and inspects the data that is still buffered.
+    /// Ends all flows, and inspects the data that is still buffered.
     pub fn finish(&mut self) {
         while let Some(flow) = self.flows.oldest(true) {
             self.finish_flow(flow);
         }
     }
 
-    /// Takes the alerts so far, in order.
+    /// Returns the alerts since the last call, in order.
     pub fn alerts(&mut self) -> Vec<Alert> {
         std::mem::take(&mut self.alerts)
     }
@@ -261,8 +261,8 @@ impl<'a> Engine<'a> {
                         let taken = session.packet(from, packet, tcp);
                         context.in_stream = taken.added;
                         context.event = taken.event;
-                        // The acknowledgment that ends the handshake belongs to an established flow
-                        // only if it carries data.
+                        // The acknowledgment that ends the handshake counts as part of an
+                        // established flow only if it carries data.
                         context.established |=
                             session.is_established() && !packet.payload.is_empty();
                         self.acknowledged(&mut flow, from.other());
@@ -291,7 +291,8 @@ impl<'a> Engine<'a> {
             let stream = session.stream(of);
             let octets = stream.octets(stream.application, stream.acknowledged).to_vec();
             if octets.is_empty() {
-                // The capture lacks acknowledged octets. The parser cannot resume after a gap.
+                // Acknowledged octets are missing in the capture. The parser cannot resume after a
+                // gap.
                 if let Some(next) = stream.after_gap(stream.application) {
                     stream.application = next;
                     flow.reader = None;
@@ -344,7 +345,7 @@ impl<'a> Engine<'a> {
         done(flow, from) != before
     }
 
-    /// Detects the protocol. Once it is known, the parser gets the data kept so far.
+    /// Detects the protocol. Once it is known, passes the data kept so far to the parser.
     fn begin(&mut self, flow: &mut Flow, from: End, octets: &[u8], transport: Transport) {
         let prefix = &mut flow.prefix[from as usize];
         prefix.extend_from_slice(&octets[..octets.len().min(MAX_PREFIX - prefix.len())]);
@@ -370,7 +371,8 @@ impl<'a> Engine<'a> {
                     None => protocols::reader(application, transport, &self.settings),
                 };
                 let prefix = std::mem::take(&mut flow.prefix);
-                // The end that sent last comes last, since the other end had to speak first.
+                // The data of the end that sent last comes last: it is a response to the other
+                // end's data.
                 for end in [from.other(), from] {
                     if !prefix[end as usize].is_empty() {
                         self.read(flow, end, &prefix[end as usize], transport);
@@ -409,7 +411,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends a flow: inspects both directions a last time, even data that was not acknowledged.
+    /// Ends a flow. Inspects both directions a last time, including data that was not acknowledged.
     fn finish_flow(&mut self, mut flow: Box<Flow>) {
         if let Some(mut session) = flow.session.take() {
             for of in [End::Client, End::Server] {
@@ -427,7 +429,7 @@ impl<'a> Engine<'a> {
                 reader.end(of, &mut flow.transactions);
             }
         }
-        // Datagrams were inspected on arrival.
+        // Datagrams were already inspected on arrival.
         if flow.passed || !flow.session.as_ref().is_some_and(Session::is_established) {
             return;
         }
@@ -493,9 +495,9 @@ fn by_header(rules: &[&CompiledRule<'_>]) -> Vec<Vec<u32>> {
     found
 }
 
-/// Whether rules without a buffer are evaluated as soon as a transaction is complete, even before a
-/// chunk is full. Suricata 7 does this for a few protocols, Suricata 8 for all but FTP. SMB does
-/// not request it in either version.
+/// Whether rules without a buffer are evaluated as soon as a transaction is complete, before a
+/// chunk is full. Suricata 7 does this for a few protocols, Suricata 8 for all but FTP. In neither
+/// version does SMB request it.
 fn is_inspected_when_done(detected: Application, engine: EngineVersion) -> bool {
     use Application::*;
     match engine {
@@ -507,12 +509,12 @@ fn is_inspected_when_done(detected: Application, engine: EngineVersion) -> bool 
     }
 }
 
-/// Number of transactions that are complete from the view of one end.
+/// Number of transactions that are complete as seen from one end.
 fn done(flow: &Flow, from: End) -> usize {
     flow.transactions.iter().filter(|transaction| transaction.done[from as usize]).count()
 }
 
-/// An empty packet for inspecting the rest of a flow.
+/// An empty packet, used to inspect the rest of a flow.
 fn last_packet(flow: &Flow, from: End) -> Packet {
     let (client, server) = ((flow.client, flow.client_port), (flow.server, flow.server_port));
     let (source, destination) =

@@ -1,4 +1,4 @@
-//! Decodes a frame into its packets: header fields for rules, and payloads.
+//! Decodes a frame into its packets, with their payloads and the header fields that rules test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,14 +14,14 @@ pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMP6: u8 = 58;
 pub(crate) const SCTP: u8 = 132;
 
-/// Bound on nested packets: Suricata's limit.
+/// Maximum number of nested packets: Suricata's limit.
 const MAX_LAYERS: u8 = 16;
 
-/// An IP packet and its header fields. For a fragment, nothing after the IP header is known.
+/// An IP packet and its header fields. For a fragment, only the IP header is decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub at: Nanos,
-    /// VLAN identifiers, with the outer one in the upper half.
+    /// VLAN identifiers. The outer one is in the upper half.
     pub vlan: u32,
     pub vlan_layers: u8,
     pub version: u8,
@@ -31,14 +31,14 @@ pub(crate) struct Packet {
     pub protocol: u8,
     pub ttl: u8,
     pub tos: u8,
-    /// Identification of IPv4, or of IPv6's fragment header.
+    /// Identification field of IPv4, or of IPv6's fragment header.
     pub id: Option<u32>,
-    /// More fragments 1, don't fragment 2, reserved 4.
+    /// More fragments: 1, don't fragment: 2, reserved: 4.
     pub fragment_bits: u8,
     /// In units of eight octets.
     pub fragment_offset: u16,
     pub is_fragment: bool,
-    /// Reassembled from fragments.
+    /// The packet was reassembled from fragments.
     pub reassembled: bool,
     /// Types of the IPv4 options.
     pub ip_options: Vec<u8>,
@@ -52,7 +52,7 @@ pub(crate) struct Packet {
     pub payload: Vec<u8>,
     /// Names of Suricata's `decode-event:` options that apply to the packet.
     pub events: Vec<&'static str>,
-    /// Whether the transport header is valid. A packet without a valid one belongs to no flow.
+    /// Whether the transport header is valid. If it is not, the packet belongs to no flow.
     pub has_upper: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Icmp {
     pub id: Option<u16>,
     pub sequence: Option<u16>,
     pub mtu: Option<u32>,
-    /// The packet that an error message quotes.
+    /// The packet that an ICMP error quotes.
     pub properties: Option<Embedded>,
 }
 
@@ -88,9 +88,9 @@ pub(crate) struct Embedded {
     pub destination_port: u16,
 }
 
-/// Decodes `frame` (Ethernet, without FCS) and appends its packets to `packets`: an outer packet
-/// precedes inner ones, a fragment precedes the packet it completes. With `checksums`, packets with
-/// wrong checksums are dropped.
+/// Decodes `frame` (Ethernet, without FCS) and appends its packets to `packets`. An outer packet
+/// precedes the packets inside it; a fragment precedes the packet that it completes. With
+/// `checksums`, packets with wrong checksums are dropped.
 pub(crate) fn decode(
     at: Nanos,
     frame: &[u8],
@@ -232,8 +232,8 @@ impl Decoder<'_> {
         };
         loop {
             match packet.protocol {
-                // Hop-by-hop, routing, destination options, mobility, HIP, Shim6; AH, whose length
-                // is in units of four octets.
+                // Hop-by-hop, routing, destination options, mobility, HIP, Shim6; and AH, whose
+                // length is in units of four octets.
                 0 | 43 | 60 | 51 | 135 | 139 | 140 => {
                     let Some(&[next, units]) = rest.first_chunk() else { break };
                     let length = if packet.protocol == 51 {
@@ -255,7 +255,8 @@ impl Decoder<'_> {
                     packet.fragment_bits = (field & 1) as u8;
                     packet.protocol = extension[0];
                     if field & 0xfff9 == 0 {
-                        // An atomic fragment (RFC 6946): offset 0 without a successor.
+                        // This is an atomic fragment (RFC 6946): its offset is 0 and no fragment
+                        // follows.
                         rest = data;
                         continue;
                     }
@@ -276,7 +277,7 @@ impl Decoder<'_> {
         self.upper(packet, rest, pseudo);
     }
 
-    /// A packet with only the octets of its IP header set.
+    /// A packet in which only the fields of its IP header are set.
     fn new_packet(&self, header: &[u8], reassembled: bool) -> Packet {
         Packet {
             at: self.at,
@@ -306,8 +307,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Adds a fragment with the data after `header`. Returns the first fragment's header and all
-    /// data once the packet is complete.
+    /// Adds a fragment that consists of `header` and data. Once the packet is complete, returns the
+    /// first fragment's header and all data.
     fn fragment(
         &mut self,
         mut packet: Packet,
@@ -332,7 +333,7 @@ impl Decoder<'_> {
         whole
     }
 
-    /// Decodes the transport layer. `pseudo` is the sum of both addresses, for checksums.
+    /// Decodes the transport layer. `pseudo` is the sum of both addresses, used in checksums.
     fn upper(&mut self, mut packet: Packet, octets: &[u8], pseudo: u64) {
         let pseudo = pseudo + u64::from(packet.protocol) + octets.len() as u64;
         let wrong =
@@ -402,7 +403,8 @@ impl Decoder<'_> {
                 if self.checksums && wrong(octets, 0) {
                     return;
                 }
-                // Echo, timestamp, information and address mask, requests and replies.
+                // Requests and replies of echo, timestamp, information and address mask have an
+                // identifier.
                 let numbered = matches!(header[0], 0 | 8 | 13..=18);
                 packet.icmp = Some(Icmp {
                     kind: header[0],
@@ -514,7 +516,7 @@ impl Packet {
         self.has_upper = true;
     }
 
-    /// Whether it is an ICMP error, which belongs to the flow of the packet it quotes.
+    /// Whether the packet is an ICMP error, which belongs to the flow of the packet that it quotes.
     pub fn is_icmp_error(&self) -> bool {
         match (self.protocol, self.icmp) {
             (ICMP, Some(icmp)) => matches!(icmp.kind, 3 | 4 | 5 | 11 | 12),

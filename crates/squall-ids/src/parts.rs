@@ -1,8 +1,8 @@
-//! Parts of buffers in Snort 3's sense: a header field, a component of a URI, a parameter.
+//! Parts of buffers as Snort 3 defines them: a header field, a component of a URI, a parameter.
 
 use squall_rules::Buffer;
 
-/// Extracts the part named `part` from `octets`. `None` if it is missing.
+/// Extracts the part named `part` from `octets`; `None` if there is none.
 pub(crate) fn of(buffer: Buffer, part: &str, octets: &[u8]) -> Option<Vec<u8>> {
     match buffer {
         Buffer::HttpUri | Buffer::HttpRawUri => piece(part, octets).map(<[u8]>::to_vec),
@@ -11,7 +11,7 @@ pub(crate) fn of(buffer: Buffer, part: &str, octets: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The value after `name:`. The values of repeated fields are joined with commas.
+/// The value of the header field `name`. If it is repeated, the values are joined by commas.
 fn field(name: &str, octets: &[u8]) -> Option<Vec<u8>> {
     let mut found: Option<Vec<u8>> = None;
     for line in octets.split(|&octet| octet == b'\n') {

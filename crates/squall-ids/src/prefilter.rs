@@ -1,4 +1,5 @@
-//! Excludes rules that cannot match: searches for one pattern of each rule, for all rules at once.
+//! Excludes rules that cannot match, by searching for one pattern of each rule, for all rules at
+//! once.
 
 use std::collections::HashMap;
 
@@ -7,11 +8,11 @@ use squall_rules::Buffer;
 
 use crate::compiled::CompiledRule;
 
-/// With fewer rules, matching each costs less than building the automaton.
+/// Minimum number of rules. Below this, matching each rule costs less than building the automaton.
 const MIN_RULES: usize = 48;
 
 pub(crate) struct Prefilter {
-    /// By buffer. [`Buffer::Payload`] holds the patterns for payloads.
+    /// Groups by buffer. [`Buffer::Payload`] has the patterns for payloads.
     groups: HashMap<Buffer, Group>,
     /// For each rule with a pattern, the generation in which the pattern was last found.
     rules: Vec<Option<u32>>,
@@ -20,12 +21,12 @@ pub(crate) struct Prefilter {
 
 struct Group {
     patterns: AhoCorasick,
-    /// Rule index by pattern.
+    /// The rule that each pattern belongs to, as an index.
     rules: Vec<u32>,
 }
 
 impl Prefilter {
-    /// `None` if there are too few rules.
+    /// Builds the automata; `None` if there are too few rules.
     pub fn of(rules: &[&CompiledRule<'_>]) -> Option<Self> {
         if rules.len() < MIN_RULES {
             return None;

@@ -1,4 +1,4 @@
-//! TCP as Suricata tracks it passively: the state of a connection, and the data of each direction
+//! TCP as Suricata tracks it passively: the state of a connection, and for each direction the data
 //! that the other end has acknowledged.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use squall_wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 use crate::packet::{Packet, Tcp};
 
-/// Octets to inspect in each direction: Suricata's `stream.reassembly.depth`.
+/// Maximum octets to inspect in each direction: Suricata's `stream.reassembly.depth`.
 const REASSEMBLY_DEPTH: u64 = 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,8 +18,7 @@ pub(crate) enum State {
     Established,
     /// The server has sent its FIN.
     ServerClosed,
-    /// The client or both ends have sent their FIN. Remaining data is inspected even if it is
-    /// short.
+    /// The client or both ends have sent their FIN. Now even a short rest of data is inspected.
     ClientClosed,
     Closed,
 }
@@ -27,7 +26,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub state: State,
-    /// The client's and the server's.
+    /// The streams sent by the client and by the server.
     pub streams: [Stream; 2],
     /// Whether the client's SYN has a window scale option.
     scaled: bool,
@@ -36,12 +35,12 @@ pub(crate) struct Session {
 /// The data of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// Sequence number of its first octet.
+    /// Sequence number of the stream's first octet.
     first: u32,
     known: bool,
-    /// The end of acknowledged data, as an offset in octets.
+    /// End of the acknowledged data, as an offset in octets.
     pub acknowledged: u64,
-    /// The end of the receiver's window, as an offset.
+    /// End of the receiver's window, as an offset in octets.
     allowed: u64,
     /// Received data by offset. Blocks neither touch nor overlap.
     blocks: BTreeMap<u64, Vec<u8>>,
@@ -51,26 +50,26 @@ pub(crate) struct Stream {
     pub raw: u64,
     /// Offset of the next octet for the application parser.
     pub application: u64,
-    /// A transaction is complete, so inspect the stream now.
+    /// A transaction is complete, so the stream must be inspected now.
     pub trigger: bool,
     finished: bool,
-    /// Offset of the end of the last segment by sequence number.
+    /// End of the segment with the highest sequence number, as an offset in octets.
     pub next: u64,
-    /// Window scale that this end announced.
+    /// Window scale that this end has announced.
     scale: u8,
 }
 
 /// The effect of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Its data is part of the stream.
+    /// The segment's data is part of the stream.
     pub added: bool,
     /// A `stream-event:` name.
     pub event: Option<&'static str>,
 }
 
 impl Session {
-    /// The session that `packet` opens. `None` unless it is a SYN: connections opened before the
+    /// The session that `packet` opens. `None` if it is not a SYN: connections opened before the
     /// capture are not tracked.
     pub fn open(tcp: &Tcp) -> Option<Self> {
         if tcp.flags & (SYN | ACK | RST | FIN) != SYN {
@@ -89,7 +88,7 @@ impl Session {
         Some(session)
     }
 
-    /// Whether a new connection may reuse the addresses and ports.
+    /// Whether the connection is over, so a new one may reuse its addresses and ports.
     pub fn is_over(&self) -> bool {
         self.state >= State::ClientClosed
     }
@@ -122,7 +121,7 @@ impl Session {
                 let [client, server] = &mut self.streams;
                 server.first = tcp.sequence.wrapping_add(1);
                 server.known = true;
-                // Window scaling needs the option in both SYNs (RFC 7323).
+                // Window scaling applies only if both SYNs have the option (RFC 7323).
                 match tcp.window_scale.filter(|_| self.scaled) {
                     Some(scale) => server.scale = scale,
                     None => client.scale = 0,
@@ -186,7 +185,7 @@ impl Session {
             (tcp.acknowledgment.wrapping_sub(other.first.wrapping_add(other.acknowledged as u32)))
                 as i32;
         let to = other.acknowledged as i64 + i64::from(acknowledged);
-        // The FIN occupies a sequence number too, hence + 1.
+        // The FIN occupies a sequence number, hence + 1.
         if to > other.allowed as i64 + 1 {
             return false;
         }
@@ -197,13 +196,13 @@ impl Session {
 }
 
 impl Stream {
-    /// The offset of `sequence`.
+    /// Converts `sequence` to an offset.
     fn offset(&self, sequence: u32) -> i64 {
         let near = self.next;
         near as i64 + i64::from(sequence.wrapping_sub(self.first.wrapping_add(near as u32)) as i32)
     }
 
-    /// Adds the data of a segment. Returns false if it is empty or outside of the window.
+    /// Adds the data of a segment. Returns false if it is empty or outside the window.
     fn segment(&mut self, sequence: u32, octets: &[u8]) -> bool {
         if octets.is_empty() || !self.known {
             return false;
@@ -226,11 +225,11 @@ impl Stream {
         true
     }
 
-    /// On overlap, the first data stays: the Windows policy, which Suricata's default configuration
-    /// assigns to all hosts.
+    /// Adds data. Where it overlaps, the first data stays: this is the Windows policy, which
+    /// Suricata's default configuration assigns to all hosts.
     fn insert(&mut self, start: u64, octets: &[u8]) {
         let end = start + octets.len() as u64;
-        // Merge all blocks that touch.
+        // Merges all blocks that the data touches.
         let touched: Vec<u64> = self
             .blocks
             .range(..=end)
@@ -271,7 +270,7 @@ impl Stream {
         self.blocks.insert(first, merged);
     }
 
-    /// Contiguous data from `from`, up to `to`.
+    /// The contiguous data between `from` and `to`.
     pub fn octets(&self, from: u64, to: u64) -> &[u8] {
         let Some((at, block)) = self.blocks.range(..=from).next_back() else { return &[] };
         let skip = usize::try_from(from - at).unwrap_or(usize::MAX).min(block.len());
@@ -279,12 +278,12 @@ impl Stream {
         &block[skip..skip + length.min(block.len() - skip)]
     }
 
-    /// The start of the data after a gap at `from`, if that data is acknowledged.
+    /// The offset at which data starts again after a gap at `from`, if that data is acknowledged.
     pub fn after_gap(&self, from: u64) -> Option<u64> {
         self.blocks.range(from..).next().map(|(at, _)| *at).filter(|at| *at < self.acknowledged)
     }
 
-    /// All data between `from` and `to` as contiguous runs with their offsets.
+    /// All data between `from` and `to`, as contiguous runs with their offsets.
     pub fn runs(&self, from: u64, to: u64) -> Vec<(u64, &[u8])> {
         self.blocks
             .iter()
@@ -295,17 +294,18 @@ impl Stream {
             .collect()
     }
 
-    /// The size for `stream_size`: counts sequence numbers, including the SYN's. 0 before the SYN.
+    /// The size that `stream_size` tests: a number of sequence numbers, including the SYN's; 0
+    /// before the SYN.
     pub fn size(&self) -> u64 {
         if self.known { self.next + 1 } else { 0 }
     }
 
-    /// The end of the received data, as an offset.
+    /// End of the received data, as an offset.
     pub fn end(&self) -> u64 {
         self.blocks.last_key_value().map_or(self.dropped_to, |(at, block)| *at + block.len() as u64)
     }
 
-    /// Drops data that both readers have passed, when that frees at least 64 KiB.
+    /// Drops data that both readers have passed, if that frees at least 64 KiB.
     pub fn tidy(&mut self) {
         let keep = self.raw.min(self.application);
         if keep < self.dropped_to + 65_536 {

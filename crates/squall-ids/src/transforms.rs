@@ -1,11 +1,11 @@
-//! Transforms of buffers.
+//! Applies transforms to buffers.
 
 use std::io::Read as _;
 
 use md5::Digest as _;
 use squall_rules::{Base64Mode, Transform};
 
-/// Bound on decompressed data.
+/// Maximum octets of decompressed data.
 const MAX_UNPACKED: u64 = 64 * 1024;
 
 /// Applies `transform`. Data that cannot be transformed is returned unchanged.
@@ -63,7 +63,7 @@ pub(crate) fn apply(transform: &Transform, octets: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes base64. `None` only for invalid text in [`Base64Mode::Strict`]. The other modes are
-/// lenient: [`Base64Mode::Rfc4648`] stops at the first character outside of the alphabet,
+/// lenient: [`Base64Mode::Rfc4648`] stops at the first character outside the alphabet,
 /// [`Base64Mode::Rfc2045`] skips such characters.
 pub(crate) fn decode_base64(text: &[u8], mode: Base64Mode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
@@ -111,7 +111,7 @@ fn is_space(octet: u8) -> bool {
     matches!(octet, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
-/// Decodes `%XX` and plus signs. Invalid escapes stay.
+/// Decodes `%XX` and plus signs. Keeps invalid escapes.
 fn url_decoded(octets: &[u8]) -> Vec<u8> {
     let digit = |at: usize| octets.get(at).and_then(|&digit| char::from(digit).to_digit(16));
     let mut out = Vec::with_capacity(octets.len());
@@ -149,12 +149,12 @@ fn first_group(pattern: &str, octets: &[u8]) -> Option<Vec<u8>> {
 
 fn unpacked(reader: &mut dyn std::io::Read, octets: &[u8]) -> Vec<u8> {
     let mut out = vec![];
-    // Keep the output from before an error.
+    // Output from before an error is kept.
     let _ = reader.take(MAX_UNPACKED).read_to_end(&mut out);
     if out.is_empty() { octets.to_vec() } else { out }
 }
 
-/// The most common two-label public suffixes of the public suffix list.
+/// The most common two-label suffixes in the public suffix list.
 const SUFFIXES: [&str; 40] = [
     "co.uk", "org.uk", "ac.uk", "gov.uk", "me.uk", "ltd.uk", "plc.uk", "net.uk", "com.au",
     "net.au", "org.au", "edu.au", "gov.au", "co.nz", "org.nz", "net.nz", "co.jp", "or.jp", "ne.jp",
@@ -163,7 +163,7 @@ const SUFFIXES: [&str; 40] = [
     "co.il", "com.ru",
 ];
 
-/// The public suffix of a name: its last label, or the last two for a known suffix.
+/// The public suffix of a name: its last label, or its last two if they are a known suffix.
 fn suffix(name: &[u8]) -> &[u8] {
     let dots: Vec<usize> = memchr::memrchr_iter(b'.', name).take(2).collect();
     if let [_, rest @ ..] = &dots[..] {
@@ -176,7 +176,7 @@ fn suffix(name: &[u8]) -> &[u8] {
     dots.first().map_or(name, |dot| &name[dot + 1..])
 }
 
-/// The public suffix with the label before it.
+/// The public suffix and the label before it.
 fn domain(name: &[u8]) -> &[u8] {
     let before = name.len().saturating_sub(suffix(name).len() + 1);
     let start = memchr::memrchr(b'.', &name[..before]).map_or(0, |dot| dot + 1);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn digests_are_octets_not_text() {
         let hexadecimal = |octets: Vec<u8>| squall_wire::to_hex(&octets);
-        // RFC 1321 A.5, FIPS 180-2 appendices A and B.
+        // Test vectors of RFC 1321 A.5 and FIPS 180-2 appendices A and B.
         assert_eq!(
             hexadecimal(apply(&Transform::ToMd5, b"abc")),
             "900150983cd24fb0d6963f7d28e17f72"

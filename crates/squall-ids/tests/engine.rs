@@ -1,4 +1,4 @@
-//! Rules on frames, through the public interface.
+//! Tests rules on frames through the public interface.
 
 use proptest::prelude::*;
 use squall_ids::{Alert, Compiled, Engine, Settings, never_raised};
@@ -9,7 +9,7 @@ use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 const CLIENT: [u8; 4] = [203, 0, 113, 1];
 const SERVER: [u8; 4] = [192, 168, 1, 1];
 
-/// Writes the frames of one connection.
+/// Builds the frames of one connection.
 struct Conversation {
     frames: Vec<Vec<u8>>,
     client_port: u16,
@@ -19,7 +19,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Starts with a handshake.
+    /// Begins a connection with a handshake.
     fn open(server_port: u16) -> Self {
         let mut conversation =
             Conversation { frames: vec![], client_port: 40_000, server_port, next: [1000, 5000] };
@@ -45,7 +45,7 @@ impl Conversation {
         self.frames.push(ip(source, destination, 6, 0, &tcp));
     }
 
-    /// Sends parts from one end, each as a segment that the other end acknowledges.
+    /// Sends parts from one end, each in a segment that the other end acknowledges.
     fn send(mut self, from: usize, parts: &[&[u8]]) -> Self {
         for part in parts {
             self.segment(from, PSH | ACK, part);
@@ -65,7 +65,7 @@ impl Conversation {
     }
 }
 
-/// An Ethernet frame with an IPv4 packet. `fragment` is the field of flags and offset.
+/// An Ethernet frame with an IPv4 packet. `fragment` is the field with flags and fragment offset.
 fn ip(
     source: [u8; 4],
     destination: [u8; 4],
@@ -174,7 +174,7 @@ fn a_depth_counts_from_the_beginning_of_the_chunk() {
         r#"alert tcp any any -> any 7000 (msg:"m"; content:"ab"; depth:2; content:"yz"; sid:1;)"#;
     assert_eq!(sids(rule, &Conversation::open(7000).send(0, &[b"a", b"bc", b"yz"]).close()), [1]);
     assert!(sids(rule, &Conversation::open(7000).send(0, &[b"xabyz"]).close()).is_empty());
-    // 2,560 octets fill a chunk: later data is inspected as another chunk, and in its packet.
+    // 2,560 octets fill a chunk, so later data is inspected in another chunk, and in its packet.
     let long = [b'.'; 1400];
     let far = Conversation::open(7000).send(0, &[&long, &long, b"..", b"abyz"]).close();
     assert_eq!(sids(rule, &far), [1]);
@@ -342,7 +342,7 @@ fn rules_that_suricata_never_raises_are_not_raised() {
     let before = r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#;
     let frames = Conversation::open(7000).send(0, &[b"s3t"]).close();
     assert!(by(EngineVersion::Suricata8, before, &frames).is_empty());
-    // It matches once in its packet and once in the stream.
+    // The rule matches once in its packet and once in the stream.
     assert_eq!(by(EngineVersion::Snort2, before, &frames), [3, 3]);
     for rule in [
         r#"alert tcp any any -> any 443 (msg:"m"; flow:to_server,established; ssl_state:client_hello; sid:1;)"#,
@@ -388,7 +388,7 @@ fn a_protocol_that_is_not_known_yet_is_not_another_one() {
         let found = [&silent, &answered, &http].map(|frames| by(engine, rule, frames));
         assert_eq!(found, [vec![], vec![1], vec![]], "{engine}");
     }
-    // The first datagram decides.
+    // The first datagram determines the protocol.
     let rule = r#"alert udp any any -> any 9 (msg:"m"; app-layer-protocol:!dns; content:"needle"; sid:1;)"#;
     let datagram = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"needle"))];
     assert_eq!(SURICATA.map(|engine| by(engine, rule, &datagram)), [vec![1], vec![1]]);

@@ -1,5 +1,5 @@
-//! CPUs for workers: the set that the system allows, their topology, and locks so that no two runs
-//! bind workers to the same CPU.
+//! CPUs for workers: the set that the system allows, their topology, and locks which ensure that no
+//! two runs bind workers to the same CPU.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use squall_port_linux::{Permissions, shared};
 
 use crate::Error;
 
-/// CPUs that this thread, and thus the workers that it starts, may use.
+/// CPUs that this thread may use, and therefore the workers that it starts.
 pub fn allowed() -> Vec<u32> {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
@@ -22,7 +22,7 @@ pub fn allowed() -> Vec<u32> {
 
 fn describe(number: u32) -> Cpu {
     let folder = PathBuf::from(format!("/sys/devices/system/cpu/cpu{number}"));
-    // A core is named by its first CPU: core_id is unique only within a package.
+    // Name a core by its first CPU, because core_id is unique only within a package.
     let siblings =
         fs::read_to_string(folder.join("topology/thread_siblings_list")).unwrap_or_default();
     let core = parse_cpus(&siblings).ok().and_then(|list| list.into_iter().min()).unwrap_or(number);
@@ -32,21 +32,23 @@ fn describe(number: u32) -> Cpu {
     Cpu { number, core, node: node.unwrap_or(0) }
 }
 
-/// NUMA node of a port's device: the interface or, for `dpdk`, the device at a PCI address.
+/// NUMA node of the device of a port: the interface or, for `dpdk`, the device with that PCI
+/// address.
 pub fn node_of_port(address: &str) -> Option<u32> {
     let address: Address = address.parse().ok()?;
     let device = match address.kind() {
         "dpdk" => Path::new("/sys/bus/pci/devices").join(address.name()),
         _ => Path::new("/sys/class/net").join(address.name()).join("device"),
     };
-    // -1, which does not parse, on machines with one node or an unknown topology.
+    // The file contains -1, which does not parse, if the machine has one node or its topology is
+    // unknown.
     fs::read_to_string(device.join("numa_node")).ok()?.trim().parse().ok()
 }
 
-/// The CPUs of `--cpus`, or all allowed CPUs without a worker of another run.
+/// The CPUs given by `--cpus`, or all allowed CPUs to which no other run has bound a worker.
 ///
 /// # Errors
-/// A CPU is not allowed, or there are more workers than CPUs.
+/// If a CPU is not allowed, or there are more workers than CPUs.
 pub fn choose(requested: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
     let allowed = allowed();
     let Some(requested) = requested else {
@@ -72,14 +74,15 @@ pub fn choose(requested: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu
     Ok(requested.iter().copied().map(describe).collect())
 }
 
-/// Locks of the CPUs to which this run binds workers, and of interfaces on which it bypasses the
-/// packet taps, held until dropped; the system releases them however the process ends.
+/// Locks on the CPUs to which this run binds workers, and on the interfaces where it bypasses the
+/// packet taps. They are held until this is dropped. The system releases them regardless of how the
+/// process ends.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
 
 impl Claim {
-    /// Locks the CPUs of `plan`, or returns the first that another run took meanwhile. CPUs chosen
-    /// by number may be shared.
+    /// Locks the CPUs in `plan`. Returns the first one that another run has locked in the meantime.
+    /// CPUs chosen by number may be shared.
     pub fn of(plan: &Plan, by_number: bool) -> Result<Self, u32> {
         let mut held = Vec::new();
         for cpu in plan.workers.iter().filter_map(|w| w.cpu) {
@@ -92,20 +95,21 @@ impl Claim {
         Ok(Self(held))
     }
 
-    /// Holds `marks` until dropped, too.
+    /// Also holds `marks` until this is dropped.
     pub fn with(mut self, marks: Vec<File>) -> Self {
         self.0.extend(marks);
         self
     }
 
-    /// `None`: another run has the CPU. `Some(None)`: unknown, because no lock file can be made.
+    /// Returns `None` if another run has the CPU. `Some(None)` if that is unknown, because no lock
+    /// file can be made.
     fn take(cpu: u32) -> Option<Option<File>> {
         Self::take_in(&[PathBuf::from("/run/lock"), std::env::temp_dir()], cpu)
     }
 
-    /// Uses the first directory of `folders` where this user can make a lock file. Each user has
-    /// one, `squall-cpu3.1000.lock`: locking another user's file for writing would require opening
-    /// a path that they control.
+    /// Locks in the first directory of `folders` in which this user can make a lock file. Each user
+    /// has a file of their own (`squall-cpu3.1000.lock`), because locking another user's file for
+    /// writing would require opening a path that they control.
     fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
         let own = Permissions::of_this_process().uid;
         let name = |user: u32| format!("squall-cpu{cpu}.{user}.lock");
@@ -122,11 +126,11 @@ impl Claim {
         let others = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
             let found = entry.file_name();
             let user = found.to_str()?.strip_prefix(&before)?.strip_suffix(after)?.parse().ok()?;
-            // `007` is another spelling of a user's number, not their file's name.
+            // `007` is another spelling of a user's number, and not the name of their file.
             (user != own && found.to_str() == Some(&name(user)))
                 .then(|| shared::file_of(&entry.path(), user).ok())?
         });
-        // Two runs that lock at the same moment may both fail, but never both succeed.
+        // If two runs lock at the same time, both may fail, but never will both succeed.
         let held = |file: File| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
         (!others.into_iter().any(held)).then_some(Some(file))
     }
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_cpu_is_claimed_by_one_run_at_a_time() {
-        // A number above those of any machine, so that no other test has it.
+        // A number higher than on any machine, so that no other test uses it.
         let plan = Plan {
             seed: 0,
             key: 0,
@@ -160,7 +164,7 @@ mod tests {
         assert_eq!(Claim::of(&plan, false).err(), Some(4095));
         assert!(Claim::of(&plan, true).is_ok(), "who asks by number shares");
         drop(first);
-        // A child that another test has just forked also holds the file until it calls exec.
+        // A child that another test has just forked holds the file, too, until it calls exec.
         let free = || {
             (0..200).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -170,7 +174,7 @@ mod tests {
         assert!(free());
     }
 
-    /// Otherwise any user with write access to the directory could block all runs.
+    /// Otherwise, any user with write access to the directory could block all runs.
     #[test]
     fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;

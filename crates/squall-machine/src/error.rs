@@ -1,14 +1,14 @@
-//! Errors, by their cause: the user's input, or the machine.
+//! Errors, divided by cause: the user's input, or the machine.
 
 use squall_profile::Diagnostics;
 use squall_units::Cannot;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The profile is wrong, with the position.
+    /// An error in the profile, with its position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], without a position.
+    /// As [`Error::Input`], but without a position.
     #[error("{0}")]
     Usage(String),
     /// A problem of the machine: permission, interface, driver, disk space.

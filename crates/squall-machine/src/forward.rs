@@ -1,8 +1,9 @@
-//! A wire between two ports: frames that arrive at one leave by the other, with the faults of both.
+//! A wire between two ports: frames that arrive on one port leave on the other, with the
+//! impairments of both.
 //!
-//! Input: two addresses. Output: the frames in each direction. A frame leaves at its arrival time,
-//! which the faults of a port delay (`delay`, `drain`); so a device that is simulated on the path
-//! to a port becomes one that other programs can send through.
+//! The input is two addresses, the output the frames in each direction. A frame leaves at its
+//! arrival time, plus the delays that the options of a port cause (`delay`, `drain`). A simulated
+//! device on the path to a port thus becomes a device through which other programs can send.
 
 use std::{
     collections::VecDeque,
@@ -16,23 +17,23 @@ use squall_units::{Cut, Nanos};
 
 use crate::{Error, kinds::Wanted, ports::open};
 
-/// Frames from one port to the other.
+/// Counts of frames from one port to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     pub frames: u64,
-    /// Frames that could not be sent: too long, or truncated on arrival.
+    /// Frames that could not be sent because they were too long or truncated on arrival.
     pub refused: u64,
 }
 
-/// Forwards in both directions between the two ports until `stop` returns true.
+/// Forwards frames between the two ports in both directions until `stop` returns true.
 ///
 /// # Errors
-/// A port cannot be opened, or is lost.
+/// If a port cannot be opened, or is lost.
 pub fn forward(
     addresses: [&str; 2],
     stop: &dyn Fn() -> bool,
 ) -> Result<([Forwarded; 2], Vec<String>), Error> {
-    // Receives frame by frame, not only when a block of the receive ring is full.
+    // Frames must be received one by one, and not only when a block of the receive ring is full.
     let wanted = Wanted { answers: true, ..Wanted::default() };
     let (mut a, ..) = open(addresses[0], wanted)?;
     let (mut b, ..) = open(addresses[1], wanted)?;
@@ -56,19 +57,20 @@ pub fn forward(
     Ok(([there.counts, back.counts], notes))
 }
 
-/// One direction.
+/// One of the two directions.
 struct Direction {
     from: Box<dyn RxQueue>,
     to: Box<dyn TxQueue>,
     max_frame: u32,
-    /// Frames to send, in the order of their departures.
+    /// Frames to send, in order of departure.
     waiting: VecDeque<(Nanos, Cut, Vec<u8>)>,
     counts: Forwarded,
 }
 
-/// Shorter waits yield instead of sleeping, because a sleep takes up to 0.1 ms longer.
+/// For waits shorter than this, yield instead of sleeping, because a sleep takes up to 0.1 ms
+/// longer.
 const YIELD_BELOW: Nanos = Nanos(150_000);
-/// Length of a sleep: a receive queue holds the frames of this time.
+/// Duration of a sleep. Receive queues can hold the frames that arrive in this time.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl Direction {
@@ -100,7 +102,7 @@ impl Direction {
         self.to.finish()
     }
 
-    /// Returns whether any frame arrived.
+    /// Receives frames. Returns whether any arrived.
     fn receive(&mut self) -> io::Result<bool> {
         let batch = self.from.receive()?;
         for (octets, frame) in batch.iter() {
@@ -113,7 +115,7 @@ impl Direction {
         Ok(!batch.frames.is_empty())
     }
 
-    /// Sends due frames. Returns whether any left.
+    /// Sends the frames that are due. Returns whether any left.
     fn send(&mut self, now: Nanos) -> io::Result<bool> {
         let due = self.waiting.iter().take(BATCH).take_while(|(due, ..)| *due <= now).count();
         if due == 0 {
@@ -155,8 +157,8 @@ mod tests {
         let mut came: [Vec<u8>; 2] = Default::default();
         let deadline = Instant::now() + Duration::from_secs(20);
         let take = std::cell::RefCell::new(|| {
-            // Made only after both ends of each link are open: a single end would be a link to
-            // itself.
+            // Created only when both ends of each link are open, because a single end would be a
+            // link to itself.
             let ends = ends.get_or_insert_with(|| {
                 [&mut left, &mut right].map(|port| {
                     let (mut tx, rx) = (port.open_tx(0, 60).unwrap(), port.open_rx(0).unwrap());

@@ -1,4 +1,4 @@
-//! The machine of a run, from /proc.
+//! Facts about the machine of a run, read from /proc.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub fn cpus_here() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Wall clock minus the engine's clock, nanoseconds.
+/// Wall clock minus engine clock, in nanoseconds.
 pub fn wall_offset() -> i64 {
     let before = squall_port::monotonic();
     let wall =
@@ -40,15 +40,16 @@ pub fn wall_offset() -> i64 {
 /// CPU time of the process so far.
 pub fn cpu() -> Cpu {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The fields after the command name, which may contain spaces and parentheses.
+    // Skip the command name, which may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
-    // Ticks of USER_HZ, which Linux fixes at 100 in /proc.
+    // Ticks of USER_HZ, which Linux fixes at 100 for /proc.
     let seconds =
         |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
     Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
 }
 
-/// The kernel's totals; context switches are counted by workers.
+/// Totals kept by the kernel. Context switches are not included, because the workers count their
+/// own.
 pub fn contention() -> Contention {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     Contention {
@@ -60,7 +61,7 @@ pub fn contention() -> Contention {
     }
 }
 
-/// Throttled time of this process's control group (version 2), or of the groups above it.
+/// Time for which this process's control group (version 2), or a group above it, was throttled.
 fn throttled_s() -> f64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };

@@ -1,5 +1,5 @@
-//! The kinds of ports: one table for opening and choosing them, and for messages, `squall ports`
-//! and docs/reference/ports.md. A new backend is one more entry.
+//! The kinds of ports, in a single table. It is used to open and choose them, and for messages,
+//! `squall ports` and docs/reference/ports.md. A new backend needs one more entry.
 
 #[cfg(not(feature = "dpdk"))]
 #[path = "no_dpdk.rs"]
@@ -15,46 +15,48 @@ use squall_port_linux::{InterfaceInfo, Permissions};
 pub struct Kind {
     /// The part before the colon of an address.
     pub name: &'static str,
-    /// The form of its addresses: `af_packet:IFACE`.
+    /// The form of its addresses, such as `af_packet:IFACE`.
     pub address: &'static str,
     pub what: &'static str,
     /// Requirements on the system and the user's permissions.
     pub needs: &'static str,
-    /// Checks the kind's requirements on this machine beyond the build: the release found, or the
-    /// missing part.
+    /// Checks whether this machine meets the kind's requirements, beyond the features of this
+    /// build. Returns the release that was found, or describes the missing part.
     pub here: fn() -> Result<String, String>,
     pub open: Opener,
     /// Set only for kinds on a kernel interface.
     pub interface: Option<OnInterface>,
 }
 
-/// Opens a port; `None` for a kind of another crate.
+/// Opens a port; `None` if another crate opens this kind.
 type Opener = fn(&Address) -> io::Result<Option<Box<dyn Port>>>;
 
 /// Properties by which a kind is chosen for an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct OnInterface {
-    /// Whether it works on the interface, as far as that is known without touching it: a short
-    /// description, or why not.
+    /// Whether it works on the interface, as far as this is known without changing anything.
+    /// Returns a short description, or the reason why not.
     pub can: fn(&InterfaceInfo, &Permissions) -> Result<String, String>,
-    /// Rank among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: unsupported.
+    /// Ranks by speed among the kinds, for sending and for receiving; 1 is the fastest
+    /// (docs/measuring.md), `None` means unsupported.
     pub send: Option<u8>,
     pub receive: Option<u8>,
-    /// Options, `,key=value`, to append to an address made from a bare name, so that the port does
+    /// Options (`,key=value`) to append to an address made from a bare name, so that the port does
     /// not disturb the host.
-    pub quietly: &'static str,
-    /// Default options of a port whose frames are answered.
+    pub host_safe_options: &'static str,
+    /// Default options for ports whose frames are answered.
     pub answering: Option<Answering>,
-    /// Whether a bare interface name may use it: an argument in its favor, or why it must be named.
-    pub unasked: fn(Use) -> Result<&'static str, &'static str>,
+    /// Whether it may be chosen for a bare interface name. Returns an argument in its favor, or the
+    /// reason why it must be named.
+    pub for_bare_name: fn(Use) -> Result<&'static str, &'static str>,
 }
 
-/// Options of a port whose frames are answered.
+/// Options for ports whose frames are answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Answering {
-    /// Key and value for delivering each frame at once, not a block at a time.
+    /// Key and value that deliver each frame at once, instead of a block at a time.
     pub at_once: (&'static str, &'static str),
-    /// Key for the number of workers that receive, if there are several.
+    /// Key for the number of workers that receive, used if there are several.
     pub queues: &'static str,
 }
 
@@ -70,13 +72,14 @@ pub enum Use {
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub to: Use,
-    /// Number of workers that send on it at once.
+    /// Number of workers that send on it at the same time.
     pub workers: u32,
     /// Whether GSO frames are sent on it.
     pub cuts: bool,
-    /// Whether received frames are answered: they are needed at once, not when a block is full.
+    /// Whether received frames are answered. If so, they are needed at once, and not when a block
+    /// is full.
     pub answers: bool,
-    /// Number of workers with a receive queue each, which gets the frames of their flows.
+    /// Number of workers that each have a receive queue, with the frames of their own flows.
     pub players: u32,
 }
 
@@ -87,7 +90,7 @@ impl Default for Wanted {
 }
 
 impl OnInterface {
-    /// Rank by speed for that use: lower is faster; `None`: unsupported.
+    /// Rank by speed for that use, lower is faster; `None` if it is not supported.
     pub fn place(&self, wanted: Use) -> Option<u8> {
         match wanted {
             Use::Send => self.send,
@@ -97,7 +100,7 @@ impl OnInterface {
     }
 }
 
-/// All kinds; those on an interface first, the most general of them last.
+/// All kinds. Those on an interface come first, and the most general of these last.
 pub const KINDS: &[Kind] = &[
     Kind {
         name: "xdp_live",
@@ -114,9 +117,9 @@ pub const KINDS: &[Kind] = &[
             },
             send: Some(1),
             receive: None,
-            quietly: "",
+            host_safe_options: "",
             answering: None,
-            unasked: |_| Err("it only sends, and does not support every profile"),
+            for_bare_name: |_| Err("it only sends, and does not support every profile"),
         }),
     },
     Kind {
@@ -128,7 +131,7 @@ pub const KINDS: &[Kind] = &[
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
-            // Opening one loads a program without attaching it.
+            // Opening a port loads a program without attaching it, so this changes nothing.
             can: |interface, permissions| {
                 let facts = opens("af_xdp", interface)?;
                 let best = match interface.xdp.features {
@@ -150,10 +153,10 @@ pub const KINDS: &[Kind] = &[
             },
             send: Some(2),
             receive: Some(2),
-            // With zero-copy the driver would take the queue away from the host.
-            quietly: ",rx_queues=0,zerocopy=0",
+            // With zero-copy, the driver would take the queue away from the host.
+            host_safe_options: ",rx_queues=0,zerocopy=0",
             answering: None,
-            unasked: |wanted| match wanted {
+            for_bare_name: |wanted| match wanted {
                 Use::Send => {
                     Ok("the fastest that sends every stream and attaches nothing to the interface")
                 }
@@ -170,13 +173,13 @@ pub const KINDS: &[Kind] = &[
         here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
-            // Opening one sends nothing and does not disturb the host.
+            // Opening a port sends nothing and does not disturb the host.
             can: |interface, _| opens("af_packet", interface).map(|_| "packet sockets".to_owned()),
             send: Some(9),
             receive: Some(9),
-            quietly: "",
+            host_safe_options: "",
             answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
-            unasked: |_| {
+            for_bare_name: |_| {
                 Ok("packet sockets see every frame that arrives and take none from the host")
             },
         }),
@@ -232,7 +235,7 @@ fn built_in() -> Result<String, String> {
     Ok("built in".into())
 }
 
-/// The kinds for an interface: a short description if it works, or why not.
+/// Whether each kind works on an interface: a short description, or the reason why not.
 pub fn on_interface(
     interface: &InterfaceInfo,
     permissions: &Permissions,
@@ -240,19 +243,19 @@ pub fn on_interface(
     KINDS.iter().filter_map(move |kind| Some((kind, (kind.interface?.can)(interface, permissions))))
 }
 
-/// The kind that a bare name would get now.
+/// The kind that would be chosen for a bare name now.
 pub fn chosen(
     interface: &InterfaceInfo,
     permissions: &Permissions,
     wanted: Use,
 ) -> Option<&'static Kind> {
     let fits = |(_, on): &(&Kind, OnInterface)| {
-        (on.unasked)(wanted).is_ok() && (on.can)(interface, permissions).is_ok()
+        (on.for_bare_name)(wanted).is_ok() && (on.can)(interface, permissions).is_ok()
     };
     candidates(wanted).into_iter().find(fits).map(|(kind, _)| kind)
 }
 
-/// Kinds for interfaces that support `wanted`, fastest first.
+/// Kinds on interfaces that support `wanted`, fastest first.
 pub fn candidates(wanted: Use) -> Vec<(&'static Kind, OnInterface)> {
     let on_interface = KINDS.iter().filter_map(|kind| Some((kind, kind.interface?)));
     let mut fit: Vec<_> = on_interface.filter(|(_, on)| on.place(wanted).is_some()).collect();
@@ -278,7 +281,7 @@ pub fn reference() -> String {
         .to_owned();
     for kind in KINDS {
         let place = |place: Option<u8>| place.map_or("-".into(), |p| p.to_string());
-        let (places, unasked) = kind.interface.as_ref().map_or_else(
+        let (places, for_bare_name) = kind.interface.as_ref().map_or_else(
             || ("-".to_owned(), "-".to_owned()),
             |on| {
                 let uses = [
@@ -288,7 +291,7 @@ pub fn reference() -> String {
                 ];
                 let words = uses.into_iter().filter(|(u, _)| on.place(*u).is_some());
                 let words: Vec<String> = words
-                    .map(|(wanted, word)| match (on.unasked)(wanted) {
+                    .map(|(wanted, word)| match (on.for_bare_name)(wanted) {
                         Ok(_) => word.to_owned(),
                         Err(why) => format!("not {word}: {why}"),
                     })
@@ -297,7 +300,7 @@ pub fn reference() -> String {
             },
         );
         text += &format!(
-            "| `{}` | {} | {} | {places} | {unasked} |\n",
+            "| `{}` | {} | {} | {places} | {for_bare_name} |\n",
             kind.address, kind.what, kind.needs
         );
     }
@@ -312,7 +315,8 @@ mod tests {
     fn every_kind_opens_something_and_has_an_address_of_its_name() {
         for kind in KINDS {
             assert!(kind.address.starts_with(&format!("{}:", kind.name)), "{}", kind.address);
-            // No kind has this option: the error must be about it, not about an unknown kind.
+            // No kind has this option. The error must be about the option, not about an unknown
+            // kind.
             let address: Address =
                 format!("{}:nothing,no_such_option=1", kind.name).parse().unwrap();
             let opened = (kind.open)(&address);
@@ -338,7 +342,7 @@ mod tests {
         assert!(
             [Use::Send, Use::Receive, Use::Both]
                 .into_iter()
-                .all(|u| last.place(u).is_some() && (last.unasked)(u).is_ok())
+                .all(|u| last.place(u).is_some() && (last.for_bare_name)(u).is_ok())
         );
     }
 }

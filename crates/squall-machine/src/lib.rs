@@ -1,11 +1,12 @@
-//! Resources of this machine for a run. Input: addresses. Output: opened ports ([`ports::open`]),
-//! with the facts that a plan needs. Also lists [`kinds`] of ports, interfaces ([`listing`]), CPUs
-//! ([`cpus`]), disk space ([`room`]), and addresses of names ([`Names`]).
+//! Resources of this machine for a run. The input is addresses, the output opened ports
+//! ([`ports::open`]) with the facts that a plan needs. Also lists [`kinds`] of ports and interfaces
+//! ([`listing`]), chooses CPUs ([`cpus`]), checks disk space ([`room`]), and resolves host names
+//! ([`Names`]).
 //!
-//! Uses without a run: [`forward`] is a wire between two ports, [`speaking`] runs hosts on an
-//! interface.
+//! Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
+//! runs hosts on an interface.
 //!
-//! Knows plans only for the resources that they use, and neither sessions nor the engine.
+//! Knows of a plan only the resources that it uses, and knows neither sessions nor the engine.
 #![forbid(unsafe_code)]
 
 pub mod cpus;

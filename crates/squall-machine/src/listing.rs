@@ -1,4 +1,4 @@
-//! Interfaces, and the kinds of ports that work on them, for `squall ports`.
+//! Interfaces, and the kinds of ports that work on each, for `squall ports`.
 
 use serde_json::{Map, Value, json};
 use squall_port_linux::{InterfaceInfo, InterfaceState, Permissions, XdpMode, list_interfaces};
@@ -8,14 +8,14 @@ use crate::{
     kinds::{KINDS, Kind, on_interface},
 };
 
-/// The interfaces of this machine, and the permissions of this process.
+/// The interfaces of this machine and the permissions of this process.
 #[derive(Debug)]
 pub struct Listing {
     pub interfaces: Vec<Listed>,
     pub rights: Permissions,
 }
 
-/// An interface, and whether each kind works on it.
+/// An interface, and for each kind whether it works there.
 #[derive(Debug)]
 pub struct Listed {
     pub interface: InterfaceInfo,
@@ -23,10 +23,10 @@ pub struct Listed {
 }
 
 impl Listing {
-    /// All interfaces, or the one called `name`.
+    /// All interfaces, or only the one called `name`.
     ///
     /// # Errors
-    /// There is no such interface, or the kernel does not list any.
+    /// If there is no such interface, or the kernel lists none.
     pub fn new(name: Option<&str>) -> Result<Self, Error> {
         let rights = Permissions::of_this_process();
         let found = list_interfaces()
@@ -45,16 +45,16 @@ impl Listing {
         Ok(Self { interfaces, rights })
     }
 
-    /// As `squall ports --json` writes it.
+    /// The form that `squall ports --json` writes.
     pub fn to_value(&self) -> Value {
         value(&self.interfaces, &self.rights)
     }
 }
 
-/// The interface of that name.
+/// The interface with that name.
 ///
 /// # Errors
-/// There is none; the message has the names that there are.
+/// If there is none. The message has the names that exist.
 pub fn find<'a>(name: &str, found: &'a [InterfaceInfo]) -> Result<&'a InterfaceInfo, Error> {
     found.iter().find(|i| i.name == name).ok_or_else(|| {
         let names = found.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -1,5 +1,5 @@
-//! Host names in a profile's pools of servers, looked up by the system's resolver once per session,
-//! before planning, so that plans and engine see addresses only.
+//! Resolves host names in a profile's server pools. The system's resolver is asked once per
+//! session, before planning, so plans and engine see only addresses.
 
 use std::{
     borrow::Cow,
@@ -12,20 +12,21 @@ use squall_profile::{Diagnostic, Diagnostics, Flows, Located, Profile};
 
 use crate::Error;
 
-/// Names looked up so far, with an address and the number of addresses. Clones share them: a run
-/// that changes keeps the addresses with which it began.
+/// Names resolved so far, each with an address and the number of its addresses. Clones share them,
+/// so a run that changes keeps the addresses with which it started.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Mutex<Known>>);
 
-/// By name, and whether IPv4 addresses were looked up.
+/// The key is the name, and whether IPv4 addresses were requested.
 type Known = BTreeMap<(String, bool), (IpAddr, usize)>;
 
 impl Names {
-    /// Replaces names in `profile` by addresses, with a note for each. Without `look_up` an unknown
-    /// name gets a documentation address, which is enough to find errors.
+    /// Replaces names in `profile` by addresses, with a note for each. Without `look_up`, an
+    /// unknown name gets a documentation address, which is enough to find errors.
     ///
     /// # Errors
-    /// The resolver does not know a name, or only addresses of another family than the clients'.
+    /// If the resolver does not know a name, or knows only addresses of another family than that of
+    /// the clients.
     pub fn resolved<'p>(
         &self,
         profile: &'p Profile,
@@ -57,7 +58,7 @@ impl Names {
         Ok((resolved, notes))
     }
 
-    /// The address of a name, and the number of its addresses of the family; 0: not looked up.
+    /// The address for a name, and the number of its addresses in the family (0: not looked up).
     fn known(&self, name: &str, ipv4: bool, look_up: bool) -> Result<(IpAddr, usize), String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (name.to_ascii_lowercase(), ipv4);
@@ -82,16 +83,16 @@ impl Names {
     }
 }
 
-/// Whether the servers of pool `number` need IPv4 addresses, by the clients of the first template
-/// that uses them; `None`: no template does.
+/// Whether the servers in pool `number` need IPv4 addresses. The clients of the first template that
+/// uses the pool decide this; `None` if no template does.
 fn family(flows: &Flows, number: usize) -> Option<bool> {
     let template = flows.templates.iter().find(|template| template.servers == number)?;
     let clients = flows.pools.get(template.clients)?.addresses.first()?;
     Some(!clients.text.contains(':'))
 }
 
-/// Letters, digits, `-`, `_` and dots, with a last label that does not start with a digit (RFC 1123
-/// §2.1): nothing that could be meant as an address.
+/// Whether the text consists of letters, digits, `-`, `_` and dots, and its last label does not
+/// start with a digit (RFC 1123 §2.1). This excludes anything that may be meant as an address.
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         (1..64).contains(&label.len())
@@ -99,7 +100,7 @@ fn is_name(text: &str) -> bool {
     };
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);
-    // Two numbers at the start belong to an address with a typing error.
+    // A text that starts with two numbers is an address with a typing error.
     let numbers = text.split('.').take(2).filter(|label| label.bytes().all(|o| o.is_ascii_digit()));
     text.len() < 254
         && numbers.count() < 2
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_reported_with_its_position() {
-        // No host ever has this name (RFC 6761 §6.4).
+        // No host can ever have this name (RFC 6761 §6.4).
         let error = servers(&Names::default(), &profile("10.0.0.1", "no.such.invalid"), true);
         let error = error.expect_err("it has no address");
         assert!(error.starts_with("test.toml:7:11"), "{error}");

@@ -1,4 +1,4 @@
-//! Replaces `squall-port-dpdk` in a build without the feature `dpdk`.
+//! Replaces `squall-port-dpdk` in builds without the feature `dpdk`.
 
 use std::io;
 

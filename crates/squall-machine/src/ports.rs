@@ -1,4 +1,4 @@
-//! From addresses to ports, and from bare interface names to addresses.
+//! Converts bare interface names to addresses, and opens the ports at addresses.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use crate::{
     kinds::{KINDS, Kind, OnInterface, Use, Wanted, candidates},
 };
 
-/// A port, the facts that a plan needs, and notes for the user, a line each.
+/// A port, the facts that a plan needs, and notes for the user (one line each).
 pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
 
-/// Opens the port at `address`. A bare interface name gets the fastest kind that supports
-/// `wanted`; the note says which, and why no faster one.
+/// Opens the port at `address`. For a bare interface name, chooses the fastest kind that supports
+/// `wanted`. A note then names that kind, and the reason why no faster one is used.
 ///
 /// # Errors
 /// [`Error::Usage`] for a malformed address, [`Error::Environment`] for a port that cannot be
@@ -34,20 +34,21 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     }
 }
 
-/// A profile that receives on ports that are named by their addresses, shortened while the names
-/// differ.
+/// A profile that only receives. Its ports are named by their addresses, which are shortened as
+/// long as the names differ.
 ///
 /// # Errors
-/// [`Error::Usage`] for a port that is listed twice: each of its frames would be counted twice.
+/// [`Error::Usage`] if a port is listed twice, because each of its frames would be counted twice.
 pub fn listening<A: AsRef<str>>(addresses: &[A]) -> Result<Profile, Error> {
     let names = names(addresses)?;
     Ok(Profile::listening(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
 }
 
-/// Names of ports to receive on, for reports: as typed, without options while the names differ.
+/// Names of the receiving ports in reports: the addresses as typed, without options as long as the
+/// names differ.
 ///
 /// # Errors
-/// [`Error::Usage`] for a port that is listed twice: each of its frames would be counted twice.
+/// [`Error::Usage`] if a port is listed twice, because each of its frames would be counted twice.
 fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     let mut seen: Vec<String> = Vec::new();
     for address in addresses.iter().map(AsRef::as_ref) {
@@ -66,7 +67,7 @@ fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
         let alike =
             addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
         let name = if alike > 1 { address.to_owned() } else { short(address) };
-        // Both ends of a link in memory have the same address.
+        // Both ends of a link in memory have the same address, so it may occur twice.
         let before =
             names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
         names.push(if before > 0 { format!("{name} ({})", before + 1) } else { name });
@@ -74,13 +75,13 @@ fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// A key that no two ports to receive on may share; `None` if they may.
+/// A key that must be unique among receiving ports; `None` if the port may be listed twice.
 fn exclusive_key(address: &str) -> Result<Option<String>, Error> {
     let mut parsed: Address = address.parse().map_err(usage)?;
     Ok(match parsed.kind() {
         "loop" | "null" | squall_port::elsewhere::KIND => None,
-        // A bare name becomes af_packet for receiving. Ports with different directions receive
-        // different frames.
+        // A bare name becomes af_packet for receiving. Ports that receive different directions
+        // receive different frames.
         "" | "af_packet" => {
             let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
             Some(format!(
@@ -93,10 +94,10 @@ fn exclusive_key(address: &str) -> Result<Option<String>, Error> {
     })
 }
 
-/// Checks that there may be a port at `address`: its kind and its interface exist. Opens nothing.
+/// Checks that a port at `address` can exist: its kind and its interface do. Opens nothing.
 ///
 /// # Errors
-/// [`Error::Usage`]: why not.
+/// [`Error::Usage`] with the reason why it cannot.
 pub fn is_there(address: &str) -> Result<(), Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     if !parsed.kind().is_empty() {
@@ -112,7 +113,7 @@ pub fn is_there(address: &str) -> Result<(), Error> {
     Err(Error::Usage(format!("no interface {name:?}\n  {hint}")))
 }
 
-/// The kernel's interface that the port at `address` uses.
+/// The kernel interface that the port at `address` uses.
 pub fn interface_of(address: &str) -> Option<String> {
     let parsed: Address = address.parse().ok()?;
     let stands = |kind: &Kind| kind.name == parsed.kind() && kind.interface.is_some();
@@ -160,8 +161,8 @@ fn open_kind(
     Ok((port, limits))
 }
 
-/// Opens the fastest kind that works on the interface. If none does, the error is that of the last
-/// kind, which is the most widely supported.
+/// Opens the fastest kind that works on the interface. If none does, returns the error of the last
+/// kind, because that is the most widely supported one.
 fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface = interfaces.iter().find(|i| i.name == bare.name());
@@ -192,11 +193,11 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     }))
 }
 
-/// Kinds whose addresses do not name an interface.
+/// Kinds whose addresses do not name a kernel interface.
 const NOT_CONSIDERED: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
-/// Opens a port of `kind` for a bare name; returns an argument in its favor, too. A kind chosen
-/// without being named must be able to do everything that the last kind in the list can.
+/// Opens a port of `kind` for a bare name. Also returns an argument in favor of that kind. A kind
+/// that the user did not name must be able to do everything that the last kind in the list can.
 fn open_for_bare_name(
     kind: &Kind,
     on: OnInterface,
@@ -205,8 +206,8 @@ fn open_for_bare_name(
     rights: &Permissions,
     wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
-    let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
-    let address = format!("{}:{bare}{}", kind.name, on.quietly);
+    let because = (on.for_bare_name)(wanted.to).map_err(|why| environment(why.into()))?;
+    let address = format!("{}:{bare}{}", kind.name, on.host_safe_options);
     if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
         let (port, limits) = open_kind(kind, &address, wanted)?;
         return Ok((port, limits, because.to_owned()));
@@ -230,8 +231,8 @@ fn open_for_bare_name(
                 format!("{} queues to send for {} workers", limits.tx_queues, wanted.workers);
             return Err(environment(text));
         }
-        // Some errors only show when a queue opens, and after the start of the run there is no
-        // second choice.
+        // Some errors occur only when a queue is opened, and once the run has started it is too
+        // late to choose another kind.
         trial.open_tx(0, max_frame).map_err(|e| environment(e.to_string()))?;
     }
     drop(trial);
@@ -250,7 +251,7 @@ fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
-/// The virtual time at which a run with files starts: the first `epoch` option of `ports`.
+/// The virtual time at which a run with files starts: that of the first `epoch` option in `ports`.
 pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
     let option = ports
         .iter()
@@ -259,7 +260,7 @@ pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
     Nanos((seconds * 1e9) as u64)
 }
 
-/// Limits for a plan, without opening the port at `address`.
+/// Limits for a plan that are known without opening the port at `address`.
 ///
 /// # Errors
 /// [`Error::Usage`] for a malformed address.
@@ -268,15 +269,16 @@ pub fn known(address: &str) -> Result<PortLimits, Error> {
     if !parsed.kind().is_empty() {
         kind_of(address, parsed.kind())?;
     }
-    // Files, and ports with the option, use virtual time.
+    // Files use virtual time, and so do ports with that option.
     Ok(PortLimits {
         virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"),
         ..assumed(address)
     })
 }
 
-/// Whether a run uses virtual time. For each of `ports`, the flag says whether the port itself
-/// requires that. `null:` and ports of other nodes have no clock: they follow the others.
+/// Whether a run uses virtual time. Each of `ports` has a flag that is true if the port itself
+/// requires virtual time. `null:` and ports of other nodes have no clock, so they follow the
+/// others.
 pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
     let follows = |address: &str| {
         let parsed = address.parse::<Address>();
@@ -292,9 +294,9 @@ pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool
     some
 }
 
-/// Puts loops on virtual time, too: their timestamps of the machine's clock would not match the
-/// departure times.
-pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+/// Puts loop links on virtual time, too, because timestamps from the machine's clock would not
+/// match the departure times.
+pub fn use_virtual_time(ports: &mut [squall_profile::Port]) {
     for port in ports {
         let Ok(address) = port.address.parse::<Address>() else { continue };
         if address.kind() == "loop" && !address.has("virtual") {
@@ -303,8 +305,8 @@ pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
     }
 }
 
-/// Limits for a plan where the port at `address` cannot be opened: the limits of the
-/// interface, if it exists.
+/// Limits for a plan if the port at `address` cannot be opened. If its interface exists, they are
+/// the limits of the interface.
 pub fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
     let speed = parsed
@@ -313,9 +315,9 @@ pub fn assumed(address: &str) -> PortLimits {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface =
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
-    let elsewhere = is_elsewhere(address);
+    let elsewhere = is_remote(address);
     PortLimits {
-        // As for af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
+        // The same as for af_packet: an Ethernet header and a VLAN tag in addition to the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
         mac: None,
         speed_bps: speed
@@ -332,13 +334,13 @@ pub fn assumed(address: &str) -> PortLimits {
     }
 }
 
-/// Whether the port at `address` is another node's.
-pub fn is_elsewhere(address: &str) -> bool {
+/// Whether the port at `address` belongs to another node.
+pub fn is_remote(address: &str) -> bool {
     address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
 }
 
-/// Assumed speed of another node's port without a stated one. Rates relative to it are not sent
-/// here, so they only have to be possible.
+/// Assumed speed of another node's port if none is stated. Rates relative to it are not sent here,
+/// so they only have to be possible.
 const ASSUMED_NODE_SPEED: u64 = 10_000_000_000;
 
 fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {

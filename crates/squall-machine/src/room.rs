@@ -1,5 +1,5 @@
-//! Whether the files that a run writes to `pcap:FILE` fit their disks, as far as that is known
-//! before anything is sent.
+//! Checks whether the files that a run writes to `pcap:FILE` fit on their disks, as far as that is
+//! known before anything is sent.
 
 use std::path::{Path, PathBuf};
 
@@ -13,19 +13,19 @@ use squall_units::{Cannot, FCS_LEN, Picos};
 
 use crate::Error;
 
-/// Frames and octets to be written on a port, as far as known.
+/// Number of frames and octets to be written on a port, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Load {
     frames: f64,
     octets: f64,
-    /// Whether the load is known completely.
+    /// Whether the load is completely known.
     whole: bool,
 }
 
-/// Permissions of each port for its file. `surveys` are those of the plan's replays.
+/// Permissions for the file of each port. `surveys` belong to the plan's replays.
 ///
 /// # Errors
-/// [`Error::Usage`]: a file exists, or the files would use more than half of a disk's free space,
+/// [`Error::Usage`] if a file exists, or the files would use more than half of a disk's free space,
 /// unless `force`.
 pub fn permits(
     plan: &Plan,
@@ -39,7 +39,7 @@ pub fn permits(
     }
     let mut loads: Vec<Load> = (0..ports.len()).map(|i| load(plan, i, surveys)).collect();
     bound(plan, &mut loads);
-    // Files on one disk share its space.
+    // Files on the same disk share its free space.
     let mut disks: Vec<(Space, f64, Vec<usize>)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
         let Some(path) = written(port.as_ref()) else { continue };
@@ -73,14 +73,14 @@ pub fn permits(
     Ok(permits)
 }
 
-/// The file that a port writes.
+/// The file that a port writes, if it writes one.
 fn written(port: &dyn Port) -> Option<PathBuf> {
     let facts = port.facts();
     let address: Address = facts.address.parse().ok()?;
     (facts.kind == "pcap" && facts.tx_queues > 0).then(|| address.name().into())
 }
 
-/// Octets that a record adds to its frame.
+/// Number of octets that a record adds to its frame.
 fn around(path: &Path) -> f64 {
     if path.extension().is_some_and(|end| end == "pcapng") { 36.0 } else { 16.0 }
 }
@@ -116,7 +116,7 @@ fn load(plan: &Plan, port: usize, surveys: &[Option<Survey>]) -> Load {
     load
 }
 
-/// Number of frames of a stream; `None` if it depends on other streams, or is unlimited.
+/// Number of frames of a stream; `None` if it is unlimited or depends on other streams.
 fn frames(plan: &Plan, stream: &PlanStream) -> Option<f64> {
     let share = match stream.division {
         StreamDivision::Here => 1.0,
@@ -138,14 +138,14 @@ fn frames(plan: &Plan, stream: &PlanStream) -> Option<f64> {
     Some(most * share)
 }
 
-/// How often the captures are sent, with fractions; `None` if that is unlimited.
+/// How many times the captures are sent, including fractions; `None` if that is unlimited.
 fn loops(plan: &Plan, replay: &PlanReplay, survey: &Survey) -> Option<f64> {
     let all: u64 = survey.ports.iter().map(|(frames, _)| frames).sum();
     let bounds = [replay.replay.limit, plan.stop.packets];
     let counted = bounds.into_iter().flatten().min().map(|most| most as f64 / all.max(1) as f64);
     let run = plan.stop.duration.map(Picos::from);
     let end = run.into_iter().chain(replay.end).min().filter(|_| {
-        // At top speed the captures may be sent completely within any time.
+        // At top speed, the captures may be sent completely within any duration.
         replay.replay.timing != Timing::Top && survey.end > Picos(0)
     });
     let timed = end.map(|end| {
@@ -157,8 +157,8 @@ fn loops(plan: &Plan, replay: &PlanReplay, survey: &Survey) -> Option<f64> {
     [counted, timed, looped].into_iter().flatten().reduce(f64::min)
 }
 
-/// Octets of captures that are too large to be read twice, if all their packets are sent unchanged;
-/// otherwise 0.
+/// Octets of captures that are too large to read twice, assuming that all their packets are sent
+/// unchanged. 0 for other captures.
 fn at_least(plan: &Plan, replay: &PlanReplay) -> f64 {
     let of = &replay.replay;
     let chooses = of.filter.is_some() || of.include.is_some() || of.exclude.is_some();
@@ -174,7 +174,7 @@ fn at_least(plan: &Plan, replay: &PlanReplay) -> f64 {
     octets as f64 * of.loops as f64
 }
 
-/// Applies the run's limits of frames and octets, which hold for all ports together.
+/// Applies the run's limits on frames and octets, which apply to all ports together.
 fn bound(plan: &Plan, loads: &mut [Load]) {
     let sums =
         loads.iter().fold((0.0, 0.0), |sum, load| (sum.0 + load.frames, sum.1 + load.octets));
@@ -196,7 +196,7 @@ mod tests {
     use squall::Session;
     use squall_options::RunOptions;
 
-    /// The load on the first port of a profile with these streams.
+    /// The load on the first port of a profile that has these streams.
     fn load_of(text: &str, options: &str) -> Load {
         let text = format!("ports.A = \"pcap:/no/such/file.pcap\"\n{text}");
         let profile = Profile::parse(&text, "test", Format::Toml).unwrap();

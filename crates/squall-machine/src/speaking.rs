@@ -1,4 +1,4 @@
-//! Hosts on an interface, in addition to the runs there: a thread receives and sends for them.
+//! Hosts on an interface, in addition to the runs there. A thread receives and sends for them.
 
 use std::{
     sync::{
@@ -15,36 +15,36 @@ use squall_units::Nanos;
 
 use crate::{Error, kinds::Wanted, ports::open};
 
-/// Interval of polling a quiet port.
+/// Interval between polls of a port on which nothing arrives.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The longest frame that a host sends, without FCS.
+/// Length of the longest frame that a host sends, without FCS.
 const MAX_FRAME: u32 = 1_518;
 
 /// The hosts of an interface. Frames that they send are appended to `out`.
 pub trait Hosts: Send {
     /// Handles a received frame of ARP, ICMP or ICMPv6.
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
-    /// Runs timers: after received frames, and every few milliseconds.
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
+    /// Runs timers. Called after received frames, and every few milliseconds.
     fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>);
 }
 
-/// The thread of the hosts, which ends when this is dropped.
-pub struct Speaking {
+/// The thread of the hosts. It ends when this is dropped.
+pub struct HostThread {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Speaking {
+impl HostThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The interface cannot be opened.
+    /// If the interface cannot be opened.
     pub fn start(interface: &str, hosts: impl Hosts + 'static) -> Result<Self, Error> {
         let wanted = Wanted { answers: true, ..Wanted::default() };
         let (mut opened, ..) = open(&format!("af_packet:{interface}"), wanted)?;
         let fails =
             |error: std::io::Error| Error::Environment(format!("hosts on {interface}: {error}"));
-        // Without libpcap there is no filter, and the hosts get every frame.
+        // If there is no libpcap, there is no filter, and the hosts get every frame.
         if let Ok(filter) =
             filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
         {
@@ -55,7 +55,7 @@ impl Speaking {
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = std::thread::Builder::new().name("squall-hosts".into()).spawn(move || {
-            // The port must live as long as its queues.
+            // Keep the port, because it must live as long as its queues.
             let _port = opened;
             run(hosts, rx, tx, &ends);
         });
@@ -65,7 +65,7 @@ impl Speaking {
     }
 }
 
-impl Drop for Speaking {
+impl Drop for HostThread {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -85,7 +85,7 @@ fn run(
         let Ok(batch) = rx.receive() else { return };
         let quiet = batch.frames.is_empty();
         for frame in batch.iter() {
-            hosts.hear(frame.0, &mut frames);
+            hosts.handle(frame.0, &mut frames);
         }
         let now = monotonic();
         hosts.turn(now, &mut frames);
@@ -93,7 +93,7 @@ fn run(
             let mut batch = tx.lend(1);
             if !batch.is_empty() && frame.len() <= MAX_FRAME as usize {
                 batch.frame(0, frame.len(), now).copy_from_slice(&frame);
-                // Without an answer the peer asks again, so a full queue does no harm.
+                // A full queue does no harm, because a peer without an answer asks again.
                 let _ = tx.send(1);
             }
         }

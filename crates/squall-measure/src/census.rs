@@ -1,7 +1,7 @@
 //! The contents of a capture: lengths, times, protocols, flows ([`Census`]).
 //!
-//! Built to run at the speed of memory: a packet costs a few table increments, and figures that can
-//! be derived from the tables are only computed at the end. Memory: 0.5 MB for the tables, and the
+//! Designed for the speed of memory: a packet costs a few table increments, and figures that can be
+//! derived from the tables are computed only at the end. Memory: 0.5 MB for the tables, and the
 //! flow table.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use crate::flow::{
     FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol,
 };
 
-/// Packets processed together, so that their entries in the flow table are prefetched before the
+/// Number of packets processed together: their entries in the flow table are prefetched before the
 /// first is needed.
 pub const BATCH: usize = 32;
-/// Lengths below this are counted in a table; longer ones in a map.
+/// Lengths below this are counted in a table, longer ones in a map.
 const SHORT: usize = 1 << 16;
 
-/// Options of a census beyond the inexpensive figures.
+/// Limits, and which of the more expensive figures to compute.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most flows: each takes 72 octets, and 16 of index.
+    /// Most flows: each takes 72 octets, plus 16 for the index.
     pub flows: usize,
     /// Idle time after which a flow has ended.
     pub idle_ns: Option<u64>,
@@ -46,14 +46,14 @@ pub struct Sample<'a> {
     pub octets: &'a [u8],
     /// Length on the wire; at least the captured length.
     pub wire_len: u32,
-    /// Nanoseconds since 1970. 0 means unknown, unless the capture starts there.
+    /// Nanoseconds since 1970. 0 means unknown, unless the capture starts at that time.
     pub time_ns: u64,
-    /// Whether the capture has a time for the packet.
+    /// Whether the capture has a time for this packet.
     pub timed: bool,
     pub link: Link,
 }
 
-/// Packets and their octets on the wire.
+/// Number of packets, and their octets on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     pub packets: u64,
@@ -94,7 +94,7 @@ pub struct Checked {
 pub struct Census {
     settings: Settings,
     lengths: Vec<u64>,
-    /// Lengths beyond the table.
+    /// Packets by length, for lengths beyond the table.
     long: BTreeMap<u32, u64>,
     /// Octets on the wire.
     octets: u64,
@@ -108,14 +108,14 @@ pub struct Census {
     /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
     tagged: Share,
-    labelled: Share,
+    labeled: Share,
     fragments: Share,
     later_fragments: Share,
     malformed: u64,
     cut_headers: u64,
-    /// Results by row of [`CHECKSUMS`].
+    /// Results per row of [`CHECKSUMS`].
     checksums: [Checked; 5],
-    /// Hashes of the last packets, as a ring.
+    /// Hashes of the last packets, in a ring.
     recent: Vec<u64>,
     duplicates: u64,
 }
@@ -138,7 +138,7 @@ impl Census {
             unassigned: vec![Share::default(); 512],
             others: BTreeMap::new(),
             tagged: Share::default(),
-            labelled: Share::default(),
+            labeled: Share::default(),
             fragments: Share::default(),
             later_fragments: Share::default(),
             malformed: 0,
@@ -224,7 +224,7 @@ impl Census {
         usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
     }
 
-    /// Counts a packet that is not plain. Returns whether it still belongs to a flow.
+    /// Counts a packet that is not plain. Returns whether it belongs to a flow nevertheless.
     #[cold]
     fn is_in_flow(&mut self, headers: &Headers, packet: &Sample<'_>) -> bool {
         let len = packet.wire_len;
@@ -232,7 +232,7 @@ impl Census {
             self.tagged.add(len);
         }
         if headers.mpls_labels > 0 {
-            self.labelled.add(len);
+            self.labeled.add(len);
         }
         if headers.fragment != Fragment::Whole {
             self.fragments.add(len);
@@ -246,7 +246,7 @@ impl Census {
             self.others.entry(headers.ethertype).or_default().add(len);
             return false;
         }
-        // A later fragment has no ports, so it would be counted in a flow other than its own.
+        // A later fragment has no ports, so it would count for a flow that is not its own.
         if headers.fragment == Fragment::Later {
             self.later_fragments.add(len);
         } else if headers.fault.is_none() {
@@ -256,7 +256,7 @@ impl Census {
         false
     }
 
-    /// Verifies the checksums of whole packets that are not fragments.
+    /// Verifies the checksums of complete packets that are not fragments.
     fn verify(&mut self, headers: &Headers, packet: &Sample<'_>) {
         let octets = packet.octets;
         let (network, transport, end) =
@@ -284,7 +284,7 @@ impl Census {
         match headers.key.protocol {
             protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
             protocol::UDP => {
-                // The UDP length differs if the datagram is shorter than its IP packet.
+                // The UDP length differs from this if the datagram is shorter than its IP packet.
                 let len = usize::from(be16(segment, 4));
                 let none = segment[6..8] == [0, 0] && headers.key.version == 4;
                 if !none && (len == segment.len() || len == 0) {
@@ -319,7 +319,7 @@ impl Census {
         for (i, packet) in packets.iter().enumerate() {
             let mut fingerprint = squall_stats::Fingerprint::default();
             fingerprint.add(packet.octets);
-            // 0 marks an empty entry.
+            // 0 marks an empty entry in the ring, so a hash is never 0.
             let hash = (fingerprint.to_u128() as u64 ^ u64::from(packet.wire_len)) | 1;
             if self.recent.contains(&hash) {
                 self.duplicates += 1;
@@ -375,7 +375,7 @@ impl Census {
         self.cut += other.cut;
         self.cut_octets += other.cut_octets;
         self.tagged += other.tagged;
-        self.labelled += other.labelled;
+        self.labeled += other.labeled;
         self.fragments += other.fragments;
         self.later_fragments += other.later_fragments;
         self.malformed += other.malformed;
@@ -398,7 +398,7 @@ impl Census {
         self.octets
     }
 
-    /// (length on the wire, packets) in ascending order, without empty entries.
+    /// (length on the wire, packets), in ascending order, without empty entries.
     pub fn lengths(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let short = self
             .lengths
@@ -409,7 +409,7 @@ impl Census {
         short.chain(self.long.iter().map(|(len, n)| (*len, *n)))
     }
 
-    /// Truncated packets, with their octets on the wire.
+    /// Truncated packets, and their octets on the wire.
     pub fn cut(&self) -> Share {
         self.cut
     }
@@ -441,7 +441,7 @@ impl Census {
         filled.map(|(kind, share)| ((if kind < 256 { 4 } else { 6 }, kind as u8), share)).collect()
     }
 
-    /// Packets without IP by EtherType; 0: the link has none, or the packet ends before it.
+    /// Packets without IP, by EtherType; 0 if the link has none, or the packet ends before it.
     pub fn others(&self) -> &BTreeMap<u16, Share> {
         &self.others
     }
@@ -452,8 +452,8 @@ impl Census {
     }
 
     /// Packets with MPLS labels.
-    pub fn labelled(&self) -> Share {
-        self.labelled
+    pub fn labeled(&self) -> Share {
+        self.labeled
     }
 
     /// Fragments, including the first of each datagram.
@@ -461,7 +461,7 @@ impl Census {
         self.fragments
     }
 
-    /// Fragments without ports, which are in no flow.
+    /// Fragments without ports, which belong to no flow.
     pub fn later_fragments(&self) -> Share {
         self.later_fragments
     }
@@ -481,7 +481,7 @@ impl Census {
         self.checksums
     }
 
-    /// Packets that equal one of the packets before them octet for octet.
+    /// Packets that are equal to one of the packets before them, octet for octet.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -492,7 +492,7 @@ impl Census {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// Initial width of a point of the series, in nanoseconds; it grows tenfold whenever there are too
+/// Initial width of a point in the series, in nanoseconds; it grows tenfold whenever there are too
 /// many points.
 const FINEST: u64 = 1_000_000;
 const MOST_POINTS: usize = 10_000;
@@ -501,7 +501,7 @@ const MOST_POINTS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     span: Option<(u64, u64)>,
-    /// Whether a packet with a time was seen; and the time of the last.
+    /// Whether a packet with a time was seen, and the time of the last one.
     begun: bool,
     last: u64,
     untimed: u64,
@@ -523,7 +523,8 @@ pub struct Point {
 }
 
 impl Times {
-    /// `before`: packets and octets before the batch; `flows`: flows begun until its end.
+    /// Counts a batch. `before`: packets and octets before the batch; `flows`: number of flows
+    /// begun by its end.
     #[inline]
     fn add(&mut self, batch: &[Sample<'_>], before: (u64, u64), flows: u64) {
         let mut gaps = [0; BATCH];
@@ -559,8 +560,8 @@ impl Times {
             Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
     }
 
-    /// Handles a packet that is not later than the one before: the first, one that goes backward,
-    /// or one without a time.
+    /// Handles a packet that is not later than the previous one: the first packet, one that goes
+    /// backward, or one without a time.
     #[cold]
     fn has_time(&mut self, time: u64) -> bool {
         if time == 0 && self.last > 0 {
@@ -579,7 +580,7 @@ impl Times {
         true
     }
 
-    /// The earliest and the latest time, in whatever order they were captured.
+    /// The earliest and the latest time, whatever the order of capture.
     pub fn span(&self) -> Option<(u64, u64)> {
         self.span
     }
@@ -593,7 +594,7 @@ impl Times {
         self.untimed
     }
 
-    /// Packets earlier than the one before them.
+    /// Packets that are earlier than the previous one.
     pub fn backward(&self) -> u64 {
         self.backward
     }
@@ -607,16 +608,15 @@ impl Times {
         &self.gaps
     }
 
-    /// Points of equal width in nanoseconds, from the first packet on. Earlier packets are in point
-    /// 0.
+    /// Points of equal width in nanoseconds, from the first packet on. Earlier packets count in
+    /// point 0.
     pub fn series(&self) -> (u64, Vec<Point>) {
         let mut series = self.series.clone();
         series.commit_tick();
         (series.width, series.points)
     }
 
-    /// The largest number of packets, and of octets, in one second. Seconds count from the first
-    /// packet.
+    /// Most packets, and most octets, in one second. Seconds count from the first packet.
     pub fn peak_second(&self) -> (u64, u64) {
         let (packets, octets) = self.own_peak();
         (packets.max(self.merged_peak.0), octets.max(self.merged_peak.1))
@@ -664,7 +664,7 @@ struct Series {
     /// The current counting interval: a point, or one second of a wider point.
     tick: u64,
     tick_len: u64,
-    /// Totals at the start of the tick, and now.
+    /// Totals at the start of the tick, and current totals.
     base: Point,
     totals: Point,
     /// The current second: its number and counts.

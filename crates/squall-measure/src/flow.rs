@@ -1,5 +1,5 @@
-//! The flow of a frame, whatever sent it: [`Headers::parse`] finds the headers in any octets,
-//! [`FlowTable`] keeps a value for each flow in bounded memory.
+//! The flow of a frame, whatever sent it: [`Headers::parse`] finds the headers in any octets, and
+//! [`FlowTable`] keeps a value per flow in bounded memory.
 //!
 //! Unlike `squall_wire`'s dissector it explains nothing: it runs once per captured or received
 //! frame, in some tens of nanoseconds, and reads no further than the ports. Tunnels other than MPLS
@@ -22,9 +22,9 @@ pub struct FlowKey {
     pub src_port: u16,
     /// The EtherType if `version` is 0.
     pub dst_port: u16,
-    /// As in the IPv4 header; in IPv6 the first header that is not an extension.
+    /// As in the IPv4 header; for IPv6, the first header that is not an extension.
     pub protocol: u8,
-    /// 4 or 6. 0: no IP, and the addresses are MAC addresses.
+    /// IP version, 4 or 6; 0: not IP, and the addresses are MAC addresses.
     pub version: u8,
 }
 
@@ -42,7 +42,7 @@ pub mod protocol {
     pub const SCTP: u8 = 132;
     pub const UDP_LITE: u8 = 136;
 
-    /// `TCP`, `UDP` ...; `None`: a rare protocol.
+    /// Name such as `TCP` or `UDP`; `None` for a rare protocol.
     pub fn name(protocol: u8) -> Option<&'static str> {
         Some(match protocol {
             0 => "HOPOPT",
@@ -72,7 +72,7 @@ pub mod protocol {
 }
 
 impl FlowKey {
-    /// The key that both directions share, and whether it is that of the opposite direction.
+    /// The key that both directions share, and whether it is the key of the opposite direction.
     #[inline]
     pub fn canonical(&self) -> (Self, bool) {
         let ports_too = |address: &[u8; 16], port: u16| (u128::from_be_bytes(*address), port);
@@ -91,7 +91,7 @@ impl FlowKey {
         }
     }
 
-    /// The key of the answer.
+    /// The key of the opposite direction.
     #[inline]
     pub fn reversed(&self) -> Self {
         let (src_port, dst_port) = if self.version == 0 {
@@ -106,7 +106,7 @@ impl FlowKey {
         self.version != 0
     }
 
-    /// `None`: not IP.
+    /// The source address; `None` if the packet is not IP.
     pub fn src_ip(&self) -> Option<IpAddr> {
         self.ip(self.src)
     }
@@ -126,8 +126,8 @@ impl FlowKey {
     /// Equal for equal keys and the same `seed`.
     #[inline]
     pub fn hash_with(&self, seed: u64) -> u64 {
-        // As whole integers, so that values that `plain` has just written come from registers
-        // instead of memory.
+        // As whole integers: values that `plain` has just written then come from registers instead
+        // of memory.
         let half = |octets: &[u8; 16], at: usize| (u128::from_le_bytes(*octets) >> (8 * at)) as u64;
         let rest = u64::from(self.src_port)
             | u64::from(self.dst_port) << 16
@@ -150,7 +150,7 @@ impl FlowKey {
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
-    // Restores the entropy that a zero factor removes.
+    // Restores the entropy that is lost if a factor is zero.
     (product as u64 ^ (product >> 64) as u64) ^ a.rotate_left(17) ^ b
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// `ARP`, `IPv4` ...; `None`: a rare EtherType.
+/// Name such as `ARP` or `IPv4`; `None` for a rare EtherType.
 pub fn ethertype_name(ethertype: u16) -> Option<&'static str> {
     Some(match ethertype {
         ethertype::LLC => "LLC",
@@ -234,24 +234,24 @@ pub mod ethertype {
     }
 }
 
-/// The link type of a packet; `Rare` and `Other` have no parser of their own here.
+/// The link type of a packet; this module has no parser of its own for `Rare` and `Other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
     #[default]
     Ethernet,
     /// IPv4 or IPv6, by the version field.
     Raw,
-    /// tcpdump's interface `any`.
+    /// Linux cooked capture, as on tcpdump's interface `any`.
     LinuxCookedV1,
     LinuxCookedV2,
     /// The address family in either byte order (NULL) or in network order (LOOP).
     BsdLoopback,
-    /// A rare link type by its number: [`squall_wire::link`] finds the payload.
+    /// A rare link type, by its number: [`squall_wire::link`] finds the payload.
     Rare(u16),
     Other,
 }
 
-/// From a number of tcpdump.org's list of link-layer header types.
+/// Converts a number in tcpdump.org's list of link-layer header types.
 impl From<u16> for Link {
     fn from(link_type: u16) -> Self {
         match link_type {
@@ -272,11 +272,11 @@ pub enum Fragment {
     #[default]
     Whole,
     First,
-    /// Without ports.
+    /// A later fragment, which has no ports.
     Later,
 }
 
-/// Why not all headers were found.
+/// Why some headers were not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// A header extends beyond the last octet.
@@ -285,12 +285,12 @@ pub enum HeaderFault {
     Malformed,
 }
 
-/// The positions of a packet's headers, and its flow. Offsets are octets from the start of the
+/// The offsets of a packet's headers, and its flow. Offsets are octets from the start of the
 /// packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
     pub key: FlowKey,
-    /// After tags, MPLS labels and PPPoE; 0 on a link without EtherTypes.
+    /// The EtherType after tags, MPLS labels and PPPoE; 0 on a link without EtherTypes.
     pub ethertype: u16,
     /// Number of tags; the first two are in `vlan`.
     pub tags: u8,
@@ -298,10 +298,10 @@ pub struct Headers {
     pub vlan: [u16; 2],
     pub mpls_labels: u8,
     pub fragment: Fragment,
-    /// As in the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+    /// Flags as in the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub tcp_flags: u8,
     pub fault: Option<HeaderFault>,
-    /// Offset of the IP header, or of whatever follows the link's header.
+    /// Offset of the IP header, or of whatever follows the link header.
     pub network: u32,
     /// Offset of the transport header (TCP, UDP, ...); `end` if it was not reached.
     pub transport: u32,
@@ -338,7 +338,7 @@ impl Headers {
 
     /// The flow of the most common packets: Ethernet, IPv4 without tags, options and fragments, TCP
     /// or UDP with complete headers. `None` for others, which need [`Headers::parse`]. Costs a
-    /// quarter of it.
+    /// quarter as much as that.
     #[inline]
     pub fn plain(octets: &[u8]) -> Option<FlowKey> {
         let header: &[u8; 42] = octets.first_chunk()?;
@@ -375,7 +375,7 @@ impl Headers {
         })
     }
 
-    /// Captured octets of the transport payload.
+    /// Number of captured octets of the transport payload.
     pub fn payload_len(&self) -> u32 {
         self.end - self.payload
     }
@@ -393,7 +393,7 @@ impl Headers {
         self.network_of(octets, ethertype, 14)
     }
 
-    /// Parses the network header at octet `at`; `ethertype` is its type.
+    /// Parses the network header at octet `at`, whose type is `ethertype`.
     fn network_of(
         &mut self,
         octets: &[u8],
@@ -456,7 +456,7 @@ impl Headers {
         if ethertype == ethertype::IPV4 { self.ipv4(octets, at) } else { self.ipv6(octets, at) }
     }
 
-    /// Not IP: no known header follows.
+    /// Ends the headers at `at`: not IP, and no known header follows.
     fn ends_at(&mut self, at: usize) -> Result<(), HeaderFault> {
         self.transport = (at as u32).min(self.end);
         self.payload = self.transport;
@@ -472,8 +472,8 @@ impl Headers {
                 break;
             }
         }
-        // Labels do not name their payload. As routers do, use the version nibble (RFC 4928); any
-        // other value is a pseudowire.
+        // Labels do not identify their payload. Like routers, uses the version nibble (RFC 4928);
+        // any other value means a pseudowire.
         match octets.get(at).map(|o| o >> 4) {
             Some(4) => self.reach(ethertype::IPV4, octets, at),
             Some(6) => self.reach(ethertype::IPV6, octets, at),
@@ -541,7 +541,7 @@ impl Headers {
         self.key = FlowKey { protocol: header[9], version: 4, ..FlowKey::default() };
         self.key.src[..4].copy_from_slice(&header[12..16]);
         self.key.dst[..4].copy_from_slice(&header[16..20]);
-        // Length 0: a GSO frame, whose length is in the kernel's descriptor.
+        // A length of 0 means a GSO frame, whose length is in the kernel's descriptor.
         if total_len != 0 {
             if total_len < header_len {
                 return Err(HeaderFault::Malformed);
@@ -565,7 +565,7 @@ impl Headers {
         self.key.src.copy_from_slice(&header[8..24]);
         self.key.dst.copy_from_slice(&header[24..40]);
         let payload_len = usize::from(be16(header, 4));
-        // Length 0: a jumbogram (RFC 2675) or a GSO frame.
+        // A length of 0 means a jumbogram (RFC 2675) or a GSO frame.
         if payload_len != 0 {
             self.end = self.end.min((at + 40 + payload_len) as u32);
         }
@@ -647,16 +647,16 @@ fn front<const N: usize>(octets: &[u8], at: usize) -> Result<&[u8; N], HeaderFau
     octets.get(at..).and_then(<[u8]>::first_chunk).ok_or(HeaderFault::Cut)
 }
 
-/// A value for each flow, for at most `limit` flows, so that memory is bounded; packets of further
-/// flows are counted.
+/// A value per flow, for at most `limit` flows, which bounds the memory; packets of further flows
+/// are only counted.
 ///
-/// Flows keep the order of their first packets, so that results do not depend on the hash. A flow
+/// Flows keep the order of their first packets, so results do not depend on the hash. A flow
 /// without packets for longer than `idle_ns` has ended, and its next packet starts a new one (as
 /// tcpreplay's `--flow-expiry`).
 #[derive(Clone, Debug)]
 pub struct FlowTable<V> {
-    /// A power of two, at most half full: 32 bits of the hash, 32 of the index in `flows` + 1; 0:
-    /// free.
+    /// Hash table whose size is a power of two, at most half full. A slot has 32 bits of the hash
+    /// and 32 bits of the index in `flows` + 1; 0: free.
     slots: Vec<u64>,
     flows: Vec<Flow<V>>,
     limit: usize,
@@ -669,19 +669,19 @@ pub struct FlowTable<V> {
 #[derive(Clone, Debug)]
 pub struct Flow<V> {
     pub key: FlowKey,
-    /// When its last packet arrived, in nanoseconds.
+    /// Arrival of its last packet, in nanoseconds.
     pub last_ns: u64,
     pub value: V,
 }
 
-/// Counters of a table.
+/// Counters of a flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun, including those that restarted after they had expired.
+    /// Flows begun, including those that began again after they had expired.
     pub flows: u64,
-    /// Flows found expired by their next packet or by [`FlowTable::expire`].
+    /// Expired flows, detected by their next packet or by [`FlowTable::expire`].
     pub expired: u64,
-    /// Packets of flows for which the table had no room.
+    /// Packets of flows that did not fit the table.
     pub overflow_packets: u64,
 }
 
@@ -691,19 +691,19 @@ pub enum Seen {
     /// The first packet.
     New,
     Again,
-    /// The first packet after the flow expired: a new flow with the same key. The value is still
-    /// that of the old flow.
+    /// The first packet after the flow had expired: a new flow with the same key. The value is
+    /// still that of the old flow.
     Expired,
 }
 
 impl<V: Default> FlowTable<V> {
-    /// Holds at most `limit` flows; `idle_ns`: idle time after which they expire.
+    /// Makes a table for at most `limit` flows; `idle_ns`: idle time after which they expire.
     ///
     /// # Panics
     /// If `limit` is more than 2^31.
     pub fn new(limit: usize, idle_ns: Option<u64>) -> Self {
         assert!(limit <= 1 << 31, "flows have numbers of 32 bits");
-        // A random seed, because otherwise a crafted capture could make all flows collide. No
+        // The seed is random, because otherwise a crafted capture could make all flows collide. No
         // result depends on it.
         let seed = RandomState::new().hash_one(0);
         Self {
@@ -716,20 +716,20 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// The value of the flow `key`, created if needed. `None`: the table is full; the packet is
-    /// counted.
+    /// The value of flow `key`, which is created if needed. `None`: the table is full; the packet
+    /// is counted.
     #[inline]
     pub fn entry(&mut self, key: &FlowKey, now_ns: u64) -> Option<&mut V> {
         self.seen(key, now_ns).map(|(value, _)| value)
     }
 
-    /// As [`FlowTable::entry`], with the role of the packet.
+    /// As [`FlowTable::entry`], together with the role of the packet.
     #[inline]
     pub fn seen(&mut self, key: &FlowKey, now_ns: u64) -> Option<(&mut V, Seen)> {
         self.seen_hashed(key, self.hash(key), now_ns)
     }
 
-    /// The value of the flow `key`, if it exists.
+    /// The value of flow `key`, if it exists.
     pub fn get(&self, key: &FlowKey) -> Option<&V> {
         let hash = self.hash(key);
         let mask = self.slots.len() - 1;
@@ -744,21 +744,21 @@ impl<V: Default> FlowTable<V> {
         None
     }
 
-    /// A hash for this table only.
+    /// A hash that is valid only for this table.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> u64 {
         key.hash_with(self.seed)
     }
 
     /// Prefetches the entry of `hash`: call it for several packets, then [`FlowTable::seen_hashed`]
-    /// for each of them. The result has no meaning, but use it ([`std::hint::black_box`]), or the
-    /// compiler removes the load.
+    /// for each of them. The result has no meaning, but must be used ([`std::hint::black_box`]), or
+    /// the compiler removes the load.
     #[inline]
     pub fn touch(&self, hash: u64) -> u64 {
         self.slots[hash as usize & (self.slots.len() - 1)]
     }
 
-    /// As [`FlowTable::seen`]; `hash` is that of `key`.
+    /// As [`FlowTable::seen`]; `hash` is the hash of `key`.
     #[inline]
     pub fn seen_hashed(&mut self, key: &FlowKey, hash: u64, now_ns: u64) -> Option<(&mut V, Seen)> {
         let (tag, mask) = (hash >> 32, self.slots.len() - 1);
@@ -818,14 +818,14 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// Adds the counters of a table of other packets.
+    /// Adds the counters of a table for other packets.
     pub fn merge_counts(&mut self, other: FlowCounts) {
         self.counts.flows += other.flows;
         self.counts.expired += other.expired;
         self.counts.overflow_packets += other.overflow_packets;
     }
 
-    /// Removes flows that have expired at `now_ns` and passes each to `each`: for long-lived
+    /// Removes flows that have expired by `now_ns`, and passes each to `each`: for long-lived
     /// tables.
     pub fn expire(&mut self, now_ns: u64, mut each: impl FnMut(&Flow<V>)) {
         let Some(idle_ns) = self.idle_ns else { return };
@@ -862,7 +862,7 @@ impl<V> FlowTable<V> {
         self.counts
     }
 
-    /// Number of flows that have not expired at `now_ns`; all without an idle time.
+    /// Number of flows that have not expired by `now_ns`; all flows if there is no idle time.
     pub fn active(&self, now_ns: u64) -> usize {
         let Some(idle_ns) = self.idle_ns else { return self.len() };
         self.flows.iter().filter(|flow| now_ns.saturating_sub(flow.last_ns) <= idle_ns).count()
@@ -878,7 +878,7 @@ impl<V> FlowTable<V> {
         &self.flows
     }
 
-    /// Memory in octets, without memory that the values own.
+    /// Memory usage in bytes, excluding memory that the values own.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * 8 + self.flows.capacity() * size_of::<Flow<V>>()
     }
@@ -1042,7 +1042,7 @@ mod tests {
     }
 
     fn any_key() -> impl Strategy<Value = FlowKey> {
-        // A small set of keys, so that they collide.
+        // Few distinct keys, so that they collide.
         (
             0..4u8,
             0..4u8,
@@ -1105,7 +1105,7 @@ mod tests {
                     prop_assert_eq!((key, parsed.fault, parsed.fragment), (parsed.key, None, Fragment::Whole));
                     prop_assert_eq!((parsed.tags, parsed.mpls_labels), (0, 0));
                 }
-                // Left to the parser: packets that end beyond the octets, have no length, or have
+                // Packets left to the parser: they end beyond the octets, have no length, or have
                 // options.
                 None => prop_assert!(
                     parsed.fault.is_some() || parsed.fragment != Fragment::Whole || protocol == 1 || version != 0x45

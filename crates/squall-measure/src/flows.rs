@@ -1,4 +1,4 @@
-//! The flows or sources that one receiving queue sees, in bounded memory.
+//! The flows or sources that one receive queue sees, in bounded memory.
 
 use squall_program::signature::Signature;
 use squall_stats::EqualBins;
@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use crate::{
     flow::{FlowKey, FlowTable, Headers, Link},
-    kinds::{Packet, Recognised, WallOffset, Wanted},
+    kinds::{Packet, Recognition, WallOffset, Wanted},
     traffic::{Gaps, Pace, Traffic},
 };
 
@@ -16,13 +16,14 @@ pub enum By {
     /// By addresses, protocol and ports.
     #[default]
     Flow,
-    /// By source address only; sequence numbers are not searched, because each flow has its own.
+    /// By source address only. Sequence numbers are not searched for, because each flow of a source
+    /// has its own.
     Source,
     /// No grouping.
     None,
 }
 
-/// `flow`, `source`, `none`.
+/// Parses `flow`, `source` or `none`.
 impl std::str::FromStr for By {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -39,12 +40,12 @@ impl std::str::FromStr for By {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     pub by: By,
-    /// Most flows; frames of further ones are counted together.
+    /// Most flows; frames of further flows are counted together.
     pub limit: usize,
     pub pace: Pace,
     pub sequence: Wanted,
     pub wall: WallOffset,
-    /// Whether Squall's senders may restart. They do not while this process is the sender.
+    /// Whether Squall's senders may restart, which they do not while this process is the sender.
     pub restarts: bool,
 }
 
@@ -66,7 +67,7 @@ impl Default for FlowSettings {
 pub struct FlowRx {
     pub traffic: Traffic,
     pub gaps: Gaps,
-    pub sequence: Recognised,
+    pub sequence: Recognition,
 }
 
 /// Measurements of one queue.
@@ -76,10 +77,10 @@ pub struct Flows {
     /// The link type of the frames.
     link: Link,
     bins: Option<EqualBins>,
-    /// All frames together; their gaps are [`crate::Receiver::gaps`].
+    /// All frames together; their gaps are in [`crate::Receiver::gaps`].
     pub total: Traffic,
     pub table: FlowTable<FlowRx>,
-    /// Flows for which there was no room.
+    /// Frames of flows that did not fit the table.
     pub rest: Traffic,
     /// Greatest common divisor of the first gaps: the resolution of the time stamps. 0: no gaps
     /// yet.
@@ -88,7 +89,7 @@ pub struct Flows {
     trusted: Option<u16>,
 }
 
-/// The flows with most octets, for a live view.
+/// The flows with the most octets, for a live view.
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
     /// Number of flows in the table.
@@ -102,7 +103,7 @@ pub struct TopFlow {
     pub key: FlowKey,
     pub packets: u64,
     pub octets: u64,
-    /// Missing sequence numbers; `None`: the packets have none.
+    /// Number of missing sequence numbers; `None` if the packets have none.
     pub missing: Option<u64>,
 }
 
@@ -111,12 +112,12 @@ pub struct TopFlow {
 pub struct FlowCount {
     pub key: FlowKey,
     pub packets: u64,
-    /// With FCS.
+    /// Octets, including the FCS.
     pub octets: u64,
     /// Times of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
-    /// Missing sequence numbers; `None`: the packets have no known ones.
+    /// Number of missing sequence numbers; `None` if the packets have no known ones.
     pub missing: Option<u64>,
 }
 
@@ -147,7 +148,7 @@ impl Flows {
         Self { link, ..self }
     }
 
-    /// Counts a frame; `len` octets with FCS.
+    /// Counts a frame of `len` octets with FCS.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], len: u64, time: Nanos) {
         let s = &self.settings;
@@ -171,9 +172,9 @@ impl Flows {
         if let Some(gap) = flow.traffic.arrive(len, time, s.pace) {
             flow.gaps.record(gap, self.bins.as_ref());
         }
-        if s.by == By::Flow && !matches!(flow.sequence, Recognised::Unknown) {
+        if s.by == By::Flow && !matches!(flow.sequence, Recognition::Unknown) {
             let signed = match flow.sequence {
-                Recognised::Known(_) => None,
+                Recognition::Known(_) => None,
                 _ => Signature::read(octets),
             };
             flow.sequence.take(
@@ -191,14 +192,14 @@ impl Flows {
         &self.settings
     }
 
-    /// Memory in octets, including heap memory of the flows.
+    /// Memory usage in bytes, including heap memory of the flows.
     pub fn memory(&self) -> usize {
         let heap = |flow: &FlowRx| flow.gaps.memory() + flow.sequence.memory();
         self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()
     }
 
     /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
-    /// Flows keep their positions in the table, so that consecutive parts cover all.
+    /// Flows keep their index in the table, so consecutive calls cover all flows.
     pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
         let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
             key: flow.key,
@@ -207,19 +208,19 @@ impl Flows {
             first: flow.value.traffic.first,
             last: flow.value.traffic.last,
             missing: match &flow.value.sequence {
-                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                Recognition::Known(known) => Some(known.sequence.missing_so_far()),
                 _ => None,
             },
         };
         self.table.iter().skip(from).take(most).map(count).collect()
     }
 
-    /// The resolution of the time stamps in nanoseconds; `None`: no gap has been seen.
+    /// The resolution of the time stamps in nanoseconds; `None` if no gap has been seen.
     pub fn resolution(&self) -> Option<Nanos> {
         (self.resolution > 0).then_some(Nanos(self.resolution))
     }
 
-    /// The `n` flows with most octets.
+    /// The `n` flows with the most octets.
     pub fn top(&self, n: usize) -> TopFlows {
         let mut top: Vec<_> = self.table.iter().collect();
         let order =
@@ -234,7 +235,7 @@ impl Flows {
             packets: flow.value.traffic.packets,
             octets: flow.value.traffic.octets,
             missing: match &flow.value.sequence {
-                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                Recognition::Known(known) => Some(known.sequence.missing_so_far()),
                 _ => None,
             },
         };
@@ -247,7 +248,7 @@ pub fn source(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// Euclid's algorithm; every number divides 0.
+/// Euclid's algorithm, in which every number divides 0.
 fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

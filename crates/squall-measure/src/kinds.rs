@@ -1,8 +1,8 @@
 //! Finds and reads sequence numbers that other tools write into their packets.
 //!
 //! A flow's kind is adopted only after consecutive packets have confirmed it ([`Kind::evidence`]);
-//! those packets are counted too. Nothing here reads a clock: arrival times, and the offset of the
-//! receiver's clock from the wall clock, are given.
+//! those packets are counted too. Nothing here reads a clock: the caller provides arrival times,
+//! and the offset of the receiver's clock from the wall clock.
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, SequenceTracker};
@@ -10,10 +10,10 @@ use squall_units::{Nanos, get_be16, get_be32};
 
 use crate::flow::{Fragment, Headers, protocol};
 
-/// The sender that numbered the packets of a flow.
+/// The tool that numbered the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The signature at the end of Squall's frames; counted by stream instead of flow.
+    /// The signature at the end of Squall's frames; these are counted by stream instead of by flow.
     Squall,
     /// MGEN 4 and 5 (NRL), `mgenMsg.cpp`.
     Mgen,
@@ -28,18 +28,18 @@ pub enum Kind {
     Rtp,
 }
 
-/// The kinds to search.
+/// The kinds to search for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// All, each after its evidence.
+    /// All kinds, each after its evidence.
     #[default]
     Auto,
-    /// This one, from the first packet that can be parsed as this kind.
+    /// Only this kind, from the first packet that can be parsed as such.
     Only(Kind),
     None,
 }
 
-/// `auto`, `none`, or the name of a kind.
+/// Parses `auto`, `none`, or the name of a kind.
 impl std::str::FromStr for Wanted {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -58,12 +58,12 @@ impl std::str::FromStr for Wanted {
     }
 }
 
-/// In the order of trial: a kind with more proof comes before one with less.
+/// In the order of trial: kinds with more proof come first.
 const KINDS: [Kind; 6] =
     [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
-/// Packets of a flow in which a kind is searched.
+/// Number of packets of a flow in which a kind is searched for.
 const TRIED: u64 = 64;
-/// Largest difference between two numbers of which the second confirms the first: loss and
+/// Largest difference between two numbers such that the second confirms the first: loss and
 /// reordering also happen at the start.
 const NEAR: u32 = 100;
 /// Nanoseconds by which two clocks may differ and still count as one.
@@ -81,14 +81,14 @@ impl Kind {
         }
     }
 
-    /// Whether the packets contain their destination address.
+    /// Whether the packets contain their own destination address.
     fn is_addressed(self) -> bool {
         matches!(self, Self::Mgen | Self::Crude)
     }
 
-    /// Number of packets, each numbered one above the last, that confirm a kind. Two suffice for
-    /// MGEN, because length, port and address in its header are 80 bits that must match; an RTP
-    /// header has 2 fixed bits and a constant.
+    /// Number of packets, each numbered one above the previous, that confirm a kind. Two suffice
+    /// for MGEN, because length, port and address in its header are 80 bits that must match; an RTP
+    /// header has only 2 fixed bits and a constant.
     fn evidence(self) -> usize {
         match self {
             Self::Squall => 1,
@@ -107,7 +107,7 @@ pub struct Packet<'a> {
     pub headers: &'a Headers,
 }
 
-/// The sequence number and time stamp in a packet.
+/// The sequence number and the time stamp in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub sequence: u32,
@@ -116,18 +116,18 @@ pub struct Mark {
     pub id: u64,
 }
 
-/// The departure time in a packet.
+/// The departure time that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
     /// Nanoseconds since some epoch.
     Nanos(i64),
     /// Ticks of a CPU of unknown frequency.
     Ticks(u64),
-    /// RTP's time stamp, with its rate in Hz if the payload type defines it.
+    /// RTP's time stamp, and its rate in Hz if the payload type defines one.
     Media(u32, Option<u32>),
 }
 
-/// Seconds and microseconds, 32 bits each.
+/// Parses seconds and microseconds, 32 bits each.
 fn timeval(octets: &[u8], at: usize) -> Option<Stamp> {
     let (s, us) = (get_be32(octets, at)?, get_be32(octets, at + 4)?);
     (us < 1_000_000).then(|| Stamp::Nanos(i64::from(s) * 1_000_000_000 + i64::from(us) * 1000))
@@ -166,7 +166,7 @@ impl<'a> Packet<'a> {
     fn mgen(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
-        // By the length in the UDP header, because the payload may be truncated or fragmented.
+        // The length comes from the UDP header, because the payload may be truncated or fragmented.
         let len = get_be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
         let fits = get_be16(p, 0)? == len
             && (1..=6).contains(p.get(2)?)
@@ -190,8 +190,8 @@ impl<'a> Packet<'a> {
     }
 
     /// The last 16 octets, in the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
-    /// seq (32), time_stamp (64). In IPv4 the identification is 0xffff too; on NICs that filter by
-    /// it, it begins with 0xff.
+    /// seq (32), time_stamp (64). In addition, the IPv4 identification is 0xffff; on NICs that
+    /// filter by it, it begins with 0xff.
     fn trex(&self) -> Option<Mark> {
         let h = self.headers;
         let fixed = match h.key.version {
@@ -256,13 +256,13 @@ fn step(kind: Kind, then: u32, now: u32) -> i32 {
     }
 }
 
-/// Whether two packets can come from one sender; the first arrived `passed` before the second.
+/// Whether two packets can come from the same sender; the first arrived `passed` before the second.
 fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     if then.id != now.id || step(kind, then.sequence, now.sequence).unsigned_abs() > NEAR {
         return false;
     }
     match (then.stamp, now.stamp) {
-        // A quarter of a second, because queues delay packets.
+        // A quarter of a second of tolerance, because queues delay packets.
         (Stamp::Nanos(then), Stamp::Nanos(now)) => {
             (now - then).abs_diff(passed as i64) < 250_000_000
         }
@@ -276,7 +276,7 @@ fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
 }
 
 /// Whether departure times, if any, advanced like arrivals over all packets since the first, which
-/// arrived `passed` before. A constant field or a packet counter does not.
+/// arrived `passed` before. Neither a constant field nor a packet counter does.
 fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     match (first.stamp, last.stamp) {
         (Stamp::Nanos(first), Stamp::Nanos(last)) => {
@@ -286,15 +286,16 @@ fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     }
 }
 
-/// The relation of the sender's clock to the receiver's.
+/// How the sender's clock relates to the receiver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SenderClock {
-    /// No departure time, or one of unknown unit.
+    /// The packets have no departure time, or one of unknown unit.
     #[default]
     None,
     /// Another clock: only the variation of delays is known.
     Other,
-    /// The wall clock, or the receiver's own: within two seconds at the first packet.
+    /// The wall clock or the receiver's own, because the first packet's time was within two seconds
+    /// of it.
     Wall,
     Receiver,
 }
@@ -306,13 +307,13 @@ pub struct Sequenced {
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
     pub clock: SenderClock,
-    /// Packets of the flow without a number.
+    /// Number of packets in the flow without a number.
     pub unnumbered: u64,
     /// Number (extended to 32 bits) and id of the last packet.
     last: (u32, u64),
     /// The previous id: packets that still carry it are late.
     before: Option<u64>,
-    /// The number that would confirm the last unexpected one.
+    /// The number that would confirm the last unexpected number.
     suspect: Option<u32>,
     first_arrival: Nanos,
     last_arrival: Nanos,
@@ -356,7 +357,7 @@ impl Sequenced {
             self.restart(arrival);
         }
         if self.suspect.is_some() {
-            // The next packet confirms the number or not; a stray one counts as unnumbered.
+            // The next packet confirms the number or does not; a stray packet counts as unnumbered.
             self.unnumbered += 1;
             return;
         }
@@ -376,12 +377,13 @@ impl Sequenced {
         (self.first_arrival, self.media) = (arrival, None);
     }
 
-    /// A sender has restarted if a lower number was sent after all others, or if the number is
-    /// further ahead than four times what the flow has sent in this time so far. (RFC 3550 appendix
-    /// A.1 requires two consecutive packets where, as in RTP, time stamps prove nothing.)
+    /// Whether a sender has restarted: a lower number was sent after all others, or the number is
+    /// further ahead than four times the number of packets that the flow has sent in this time so
+    /// far. (RFC 3550 appendix A.1 requires two consecutive packets if, as in RTP, time stamps
+    /// prove nothing.)
     fn has_restarted(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
         let borne_out = self.suspect.take() == Some(sequence);
-        let is_lower = self.sequence.is_behind(sequence);
+        let is_lower = self.sequence.is_below_expected(sequence);
         if is_lower && self.kind != Kind::Rtp {
             return delay.is_some_and(|delay| self.delay.is_newer(delay, arrival.0, 0));
         }
@@ -407,7 +409,7 @@ impl Sequenced {
         borne_out
     }
 
-    /// Arrival minus departure; plus a constant if the clocks differ.
+    /// Arrival minus departure, plus a constant if the clocks differ.
     fn transit(&mut self, stamp: Stamp, arrival: Nanos, wall: WallOffset) -> Option<i64> {
         let arrival = arrival.0 as i64;
         match stamp {
@@ -442,9 +444,9 @@ impl Sequenced {
     }
 }
 
-/// The kind of a flow, once it is known.
+/// The kind of a flow, once known.
 #[derive(Clone, Debug, Default)]
-pub enum Recognised {
+pub enum Recognition {
     #[default]
     New,
     Looking(Box<Looking>),
@@ -459,7 +461,7 @@ pub enum Recognised {
 #[derive(Clone, Debug, Default)]
 pub struct Looking {
     tried: u64,
-    /// The signature of the last packet that had one.
+    /// The signature in the last packet that had one.
     signature: Option<Signature>,
     candidates: Vec<Candidate>,
 }
@@ -467,13 +469,13 @@ pub struct Looking {
 #[derive(Clone, Debug)]
 struct Candidate {
     kind: Kind,
-    /// How often a number was one above the last.
+    /// How often a number was one above the previous one.
     agreed: usize,
     marks: Vec<(Mark, Nanos)>,
 }
 
-impl Recognised {
-    /// Heap memory in octets.
+impl Recognition {
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         match self {
             Self::New | Self::Unknown | Self::Signed(_) => 0,
@@ -490,8 +492,8 @@ impl Recognised {
         }
     }
 
-    /// Takes a packet of the flow; `signed`: its possible signature, accepted if it has the key
-    /// `trusted`, or if an earlier packet had the same key.
+    /// Takes a packet of the flow; `signed`: its possible signature, which is accepted if it has
+    /// the key `trusted`, or if an earlier packet had the same key.
     #[inline]
     pub fn take(
         &mut self,
@@ -535,8 +537,8 @@ impl Recognised {
             Wanted::Only(kind) => std::slice::from_ref(kind),
             Wanted::Auto => &KINDS,
         };
-        // One in 65,536 packets contains the signature of some run by chance, but hardly two with
-        // the same key, unless they are equal.
+        // One in 65,536 packets contains the signature of some run by chance, but hardly two
+        // contain the same key, unless they are equal.
         let before = match self {
             Self::Looking(looking) => looking.signature,
             _ => None,

@@ -1,9 +1,9 @@
-//! A received frame -> its stream, sequence and delay.
+//! Maps a received frame to its stream, sequence number and delay.
 //!
-//! Input: octets with their arrival time ([`Receiver::observe`]). Output: counters and trackers for
-//! each stream, identified by the signature at the frame's end; on request also for each flow
-//! ([`flows`]), by the sequence numbers of other tools ([`kinds`]). Frames without a signature are
-//! counted only. This crate does not know ports or clocks.
+//! Input: octets with their arrival time ([`Receiver::observe`]). Output: counters and trackers per
+//! stream, which the signature at the frame's end identifies; on request also per flow ([`flows`]),
+//! by the sequence numbers of other tools ([`kinds`]). Frames without a signature are only counted.
+//! This crate does not know ports or clocks.
 #![forbid(unsafe_code)]
 
 pub mod census;
@@ -41,36 +41,37 @@ use track::{Place, Tracked};
 /// Measurements of received frames.
 #[derive(Clone, Debug, Default)]
 pub struct Measure {
-    /// Frames and octets only, because something else evaluates the frames.
+    /// Whether to count only frames and octets, because other code evaluates the frames.
     pub count_only: bool,
     /// Whether to hash every frame.
     pub fingerprint: bool,
-    /// Empty bins, in nanoseconds, in which gaps between frames are counted as well.
+    /// Empty bins, in nanoseconds, in which gaps between frames are counted in addition.
     pub gap_bins: Option<EqualBins>,
-    /// Whether to measure each flow, bursts and peaks.
+    /// Settings for measuring each flow, bursts and peaks, if that is wanted.
     pub flows: Option<FlowSettings>,
-    /// Bits by whose value the frames of each stream are counted; none if empty.
+    /// Bits by whose value the frames of each stream are counted; empty: none.
     pub places: Arc<[Place]>,
     /// Streams whose frames have TRex's header or mark instead of a signature.
     pub trex: Option<Arc<HwIds>>,
-    /// The key of the run to measure; frames of other runs are only counted. `None`: frames of all
-    /// runs are measured, each run separately.
+    /// The key of the run to measure; frames of other runs are only counted. `None`: measures
+    /// frames of all runs, each run separately.
     pub key: Option<u16>,
 }
 
-/// Measurements of one receiving queue.
+/// Measurements of one receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// GSO frames received whole, and their segments, which are included in `packets`.
+    /// GSO frames that were received as a whole, and the number of their segments, which `packets`
+    /// includes.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames that belong to no stream, because they carry neither a signature nor a mark.
+    /// Frames that belong to no stream: they carry neither a signature nor a mark.
     pub unsigned: u64,
-    /// By key: frames with signatures of other runs, or of an earlier run with the same key. They
-    /// are in no stream.
+    /// Frames with signatures of other runs, or of an earlier run with the same key, by key. They
+    /// belong to no stream.
     pub foreign: BTreeMap<u16, Foreign>,
     /// Frames with TRex's header that belong to no stream.
     pub trex: TrexErrors,
@@ -82,7 +83,7 @@ pub struct Receiver {
     pub fingerprint: Option<Fingerprint>,
     /// Measurements of each flow, if requested.
     pub flows: Option<Box<Flows>>,
-    /// In a copy for a live view: the largest flows only.
+    /// In a copy for a live view: only the largest flows.
     pub top_flows: TopFlows,
     /// Values at [`Measure::places`], if requested.
     pub tracked: Option<Box<Tracked>>,
@@ -92,22 +93,23 @@ pub struct Receiver {
     link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
-    /// The run being measured; the current one, if all are measured.
+    /// The run being measured; if all runs are measured, the current one.
     run: RunRx,
     /// Whether only one run is measured.
     one_run: bool,
-    /// The other runs seen so far, if all are measured.
+    /// The other runs seen so far, if all runs are measured.
     others: Vec<RunRx>,
     candidates: Candidates,
-    /// The key of `run`; [`NO_KEY`]: none.
+    /// The key of `run`; [`NO_KEY`] if there is none.
     key: u32,
-    /// The start of the run, and the largest plausible time from it to a departure. Frames outside
-    /// belong to another run, whatever their key. No limit if the sender has another clock.
+    /// The start of the run, and the longest plausible time from it to a departure. Frames outside
+    /// of this range belong to another run, whatever their key. No limit if the sender has another
+    /// clock.
     begin: u64,
     within_ns: u64,
 }
 
-/// Measurements of one stream at one receiving queue.
+/// Measurements of one stream at one receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct StreamRx {
     pub packets: u64,
@@ -115,7 +117,7 @@ pub struct StreamRx {
     pub octets: u64,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
-    /// Packets recognized by a mark, which are in no tracker.
+    /// Packets recognized by a mark, which the trackers do not include.
     pub marked: u64,
 }
 
@@ -127,25 +129,25 @@ pub struct StreamCounters {
     pub octets: u64,
     /// First copies.
     pub unique: u64,
-    /// Numbers below the highest that have not arrived: lost or late.
+    /// Missing numbers below the highest one: lost or late.
     pub missing: u64,
     /// First copies below the next expected number.
     pub reordered: u64,
-    /// Number of times that numbers were skipped.
+    /// How often numbers were skipped.
     pub gaps: u64,
     pub delay: DelaySummary,
 }
 
-/// Flows in a copy for a live view.
+/// Number of flows in a copy for a live view.
 const TOP_FLOWS: usize = 10;
 /// A restarted sender counts from 0 and takes at least 5 ms to return. Workers that share a stream
-/// send slightly out of order, each with its own time: that is no restart.
+/// send slightly out of order, each with its own time: that is not a restart.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
-/// A value by which no check differs from its hash, because keys have 16 bits.
+/// A value that no check XOR its hash can have, because keys have 16 bits.
 const NO_KEY: u32 = u32::MAX;
-/// Tolerance for one clock: a frame may leave after the time was read, and a port may stamp the
-/// frame with its future departure.
+/// Tolerance between times on one clock: a frame may leave after the time was read, and a port may
+/// stamp the frame with its future departure.
 const AHEAD_NS: u64 = 1_000_000_000;
 
 impl StreamRx {
@@ -167,12 +169,12 @@ impl StreamRx {
         self.sequence.counts().unique + self.marked
     }
 
-    /// Counts one frame; `restarts`: it may be the first of a sender that restarted.
+    /// Counts one frame; `restarts`: whether it may be the first of a sender that restarted.
     #[inline]
     fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {
         if restarts
             && sequence < BEGIN
-            && self.sequence.is_behind(sequence)
+            && self.sequence.is_below_expected(sequence)
             && self.delay.is_newer(delay, time, BREAK_NS)
         {
             self.sequence.restart();
@@ -184,7 +186,7 @@ impl StreamRx {
     }
 }
 
-/// Consecutive frames of one stream with consecutive numbers.
+/// Consecutive frames of one stream, with consecutive numbers.
 struct Row {
     stream: u16,
     /// The number of the first.
@@ -217,20 +219,20 @@ impl Row {
     }
 }
 
-/// Octets of a frame with its FCS, in 64 bits, because the length in a capture may be any 32-bit
-/// value.
+/// Length of a frame with its FCS in octets; 64 bits, because the length in a capture may be any
+/// 32-bit value.
 #[inline]
 fn with_fcs(wire_len: u32) -> u64 {
     u64::from(wire_len) + u64::from(FCS_LEN)
 }
 
 impl Receiver {
-    /// For frames that begin with Ethernet.
+    /// A receiver for frames that begin with Ethernet.
     pub fn new(measure: &Measure) -> Self {
         Self::on(measure, Link::Ethernet)
     }
 
-    /// For frames that begin with `link`.
+    /// A receiver for frames that begin with `link`.
     pub fn on(measure: &Measure, link: Link) -> Self {
         Self {
             count_only: measure.count_only,
@@ -252,8 +254,8 @@ impl Receiver {
         }
     }
 
-    /// Counts one frame: `octets` as received, `wire_len` octets without FCS, at `time` on the
-    /// clock of arrivals.
+    /// Counts one frame, which has `wire_len` octets without FCS: `octets` as received, at `time`
+    /// on the arrival clock.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
         let len = with_fcs(wire_len);
@@ -288,7 +290,7 @@ impl Receiver {
         stream.one(signature.sequence, delay, time.0, restarts);
     }
 
-    /// Sets the offset from the clock of arrivals to the clock that stamps frames.
+    /// Sets the offset from the arrival clock to the clock that stamps frames.
     #[inline]
     pub fn set_clock_offset(&mut self, offset_ns: i64) {
         self.clock_offset = offset_ns as u64;
@@ -309,7 +311,7 @@ impl Receiver {
         (self.begin, self.within_ns) = (0, u64::MAX);
     }
 
-    /// Sets the current time, by the clock of [`Receiver::begin`].
+    /// Sets the current time, on the clock of [`Receiver::begin`].
     #[inline]
     pub fn set_now(&mut self, now: Nanos) {
         if self.begin > 0 {
@@ -332,8 +334,8 @@ impl Receiver {
         self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
 
-    /// The frame's signature, if it is of the run being measured. `Err`: the signature of another
-    /// run, if it has one.
+    /// The frame's signature, if it belongs to the run being measured. The error is the signature
+    /// of another run, if the frame has one.
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         match Signature::read_of(octets, self.key) {
@@ -356,7 +358,7 @@ impl Receiver {
     /// counted.
     ///
     /// One in 65,536 frames contains the signature of some run by chance. A run is therefore
-    /// accepted only after a second frame with its key.
+    /// accepted only after a second frame with the same key.
     #[cold]
     fn of_another(
         &mut self,
@@ -366,7 +368,7 @@ impl Receiver {
         time: Nanos,
     ) -> Option<Signature> {
         let key = signature.key;
-        // The key of this run, at an impossible time.
+        // The key of this run, but at an impossible time.
         if u32::from(key) == self.key || self.foreign.contains_key(&key) {
             self.count_foreign(key, len);
             return None;
@@ -374,13 +376,13 @@ impl Receiver {
         if self.turn_to(key) {
             return Some(signature);
         }
-        // One damaged octet of the key must not look like another run: count the frame as unsigned.
+        // A damaged octet in the key must not look like another run: counts the frame as unsigned.
         let damaged = u32::from(key) ^ self.key;
         if self.one_run && (damaged & 0xff == 0 || damaged & 0xff00 == 0) {
             self.count_unsigned(octets, 1, len);
             return None;
         }
-        // The frame has the mark of a stream, so that the signature is there by chance.
+        // The frame has the mark of a stream, so it contains the signature by chance.
         let candidate = match self.marked(octets) {
             None => self.candidates.see(signature, len, time),
             Some(_) => None,
@@ -397,7 +399,7 @@ impl Receiver {
         None
     }
 
-    /// Counts a frame seen earlier as the first of its run.
+    /// Counts an earlier frame as the first of its run.
     fn confirm(&mut self, first: Confirmed) {
         let key = first.signature.key;
         self.unsigned = self.unsigned.saturating_sub(1);
@@ -415,7 +417,7 @@ impl Receiver {
         stream.one(first.signature.sequence, delay, first.arrival.0, restarts);
     }
 
-    /// Switches to the run with this key. Returns whether it exists.
+    /// Switches to the run with this key. Returns whether there is one.
     fn turn_to(&mut self, key: u16) -> bool {
         if self.key == u32::from(key) {
             return true;
@@ -424,7 +426,7 @@ impl Receiver {
             return false;
         };
         let before = std::mem::replace(&mut self.run, self.others.swap_remove(at));
-        // The initial run is a placeholder unless it has frames with marks.
+        // The initial run is only a placeholder, unless it has frames with marks.
         if before.key.is_some() || before.streams().next().is_some() {
             self.others.push(before);
         }
@@ -454,7 +456,7 @@ impl Receiver {
         measured.chain(self.foreign.keys().copied())
     }
 
-    /// The measured runs; a single one if only one is measured.
+    /// The measured runs: only one if a single run is measured.
     pub fn runs(&self) -> impl Iterator<Item = &RunRx> {
         std::iter::once(&self.run).chain(&self.others)
     }
@@ -464,7 +466,8 @@ impl Receiver {
         self.trex_flows.as_ref()?.marked(octets, self.link)
     }
 
-    /// Counts frames without a signature, `octets` long in total; `first` is one of them.
+    /// Counts frames without a signature; their total length is `octets`, and `first` is one of
+    /// them.
     #[inline]
     fn count_unsigned(&mut self, first: &[u8], frames: u64, octets: u64) {
         let Some(number) = self.marked(first) else {
@@ -477,8 +480,8 @@ impl Receiver {
         stream.octets += octets;
     }
 
-    /// Counts a frame that a host has claimed: `wire_len` octets without FCS, joined as `cut`
-    /// describes.
+    /// Counts a frame that a host has claimed. It has `wire_len` octets without FCS, and was joined
+    /// as described by `cut`.
     #[inline]
     pub fn count(&mut self, wire_len: u32, cut: Cut) {
         let segments = self.joined(wire_len, cut);
@@ -498,7 +501,7 @@ impl Receiver {
     }
 
     /// Counts frames in order, as [`Receiver::observe`]: (octets, wire length without FCS, time).
-    /// Consecutive frames of one stream cost a third of single ones.
+    /// Consecutive frames of one stream cost a third as much as single ones.
     #[inline]
     pub fn observe_all<'a>(
         &mut self,
@@ -546,7 +549,7 @@ impl Receiver {
                     }
                     Err(None) => self.count_unsigned(octets, 1, len),
                     Err(Some(other)) => {
-                        // Belongs to the run measured so far.
+                        // Counted for the run that was measured so far.
                         self.count_row(&mut row);
                         if let Some(signature) = self.of_another(other, octets, len, time) {
                             (row.stream, row.first) = (signature.stream, signature.sequence);
@@ -605,7 +608,7 @@ impl Receiver {
         if let Some(flows) = &mut self.flows {
             let each =
                 |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
-            // A truncated GSO frame cannot be split: count it as one frame of its flow.
+            // A truncated GSO frame cannot be split: counts it as one frame of its flow.
             match whole {
                 true => segments_of(octets, cut).for_each(&mut Vec::new(), each),
                 false => flows.observe(octets, cut.octets(wire_len), time),
@@ -632,7 +635,7 @@ impl Receiver {
         self.run.stream_mut(number)
     }
 
-    /// A copy without histograms: for a live view of thousands of streams.
+    /// A copy without histograms, for a live view of thousands of streams.
     pub fn without_histograms(&self) -> Self {
         let light = |s: &StreamRx| StreamRx {
             packets: s.packets,
@@ -644,8 +647,8 @@ impl Receiver {
         self.copy(|run| run.each(light), Histogram::default(), None)
     }
 
-    /// A copy with the histograms of streams, and only the largest flows: copying all would take
-    /// longer than the queue can buffer.
+    /// A copy with the streams' histograms, but only the largest flows: copying all flows would
+    /// take longer than the queue can buffer.
     pub fn with_histograms(&self) -> Self {
         self.copy(RunRx::clone, self.gaps.clone(), self.gap_bins.clone())
     }
@@ -680,14 +683,14 @@ impl Receiver {
         self.run.stream(number)
     }
 
-    /// The streams of the current run in ascending order.
+    /// The streams of the current run, in ascending order.
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
         self.run.streams()
     }
 }
 
-/// The fingerprint of the segments of `octets`. Excludes the time and key of signatures, because
-/// only they differ between runs.
+/// The fingerprint of the segments of `octets`. Excludes time and key of signatures, because only
+/// these differ between runs.
 pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     let mut all = Fingerprint::default();
     let mut add = |frame: &[u8]| match Signature::read(frame) {
@@ -702,7 +705,7 @@ pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     all
 }
 
-/// `frame` as if sent at time 0 in a run without a key, with matching checksums.
+/// `frame` as if it had been sent at time 0 in a run without a key, with matching checksums.
 fn without_run(frame: &[u8], signature: Signature) -> Vec<u8> {
     let mut frame = Frame::dissect(frame.to_vec());
     let (high, low) = Signature { key: 0, time: 0, ..signature }.halves();
@@ -768,7 +771,7 @@ mod tests {
             rx.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
         };
         send(0..500, 1000);
-        // Neither copies of old frames nor new time stamps of a late worker are a restart.
+        // Neither copies of old frames nor a late worker's new time stamps are a restart.
         send(300..310, 1000);
         send(490..495, 100_000);
         send(0..100, 1_000_000_000);
@@ -778,7 +781,7 @@ mod tests {
         assert_eq!(stream.sequence.missing_so_far(), 0);
         let flows = rx.flows.as_ref().unwrap();
         let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
-        assert!(matches!(known[..], [kinds::Recognised::Signed(Some(7))]), "{known:?}");
+        assert!(matches!(known[..], [kinds::Recognition::Signed(Some(7))]), "{known:?}");
     }
 
     #[test]

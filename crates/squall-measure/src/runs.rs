@@ -1,5 +1,5 @@
-//! Frames of several runs, distinguished by their keys: the run being measured, a replayed earlier
-//! one, another Squall on the same network.
+//! Frames of several runs, distinguished by their keys: the run being measured, an earlier run that
+//! is replayed, another Squall on the same network.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::StreamRx;
 /// Frames of one run.
 #[derive(Clone, Debug, Default)]
 pub struct RunRx {
-    /// `None`: no run has been confirmed.
+    /// The run's key; `None` if no run has been confirmed.
     pub key: Option<u16>,
-    /// When its first frame arrived, unless its start was known.
+    /// Arrival of its first frame, unless its start was known.
     pub begin: Nanos,
-    /// By the stream number in signatures; grows with the numbers seen.
+    /// Indexed by the stream number in signatures; grows with the numbers seen.
     streams: Vec<Option<Box<StreamRx>>>,
 }
 
-/// Frames in no stream, because they belong to another run.
+/// Frames that count for no stream, because they belong to another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub packets: u64,
@@ -27,7 +27,7 @@ pub struct Foreign {
     pub octets: u64,
 }
 
-/// Most runs measured per queue; frames of further ones are only counted.
+/// Most runs measured per queue; frames of further runs are only counted.
 pub(crate) const MOST_RUNS: usize = 256;
 
 impl RunRx {
@@ -60,7 +60,7 @@ impl RunRx {
     }
 }
 
-/// Signatures whose key was seen once, and which may be there by chance.
+/// Signatures whose key was seen only once, and which may be there by chance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     seen: Vec<Confirmed>,
@@ -77,14 +77,15 @@ pub(crate) struct Confirmed {
     pub arrival: Nanos,
 }
 
-/// With 64, a chance pair occurs once in 2^36 frames of random octets: each passes with 2^-16, has
-/// the key of one of these with 2^-10, and a near time with 2^-10.
+/// With 64 candidates, a chance pair occurs once in 2^36 frames of random octets: each frame passes
+/// with 2^-16, has the key of a candidate with 2^-10, and a near time with 2^-10.
 const MOST_CANDIDATES: usize = 64;
 /// Two frames of a run leave within this time of each other.
 const NEAR_NS: i64 = 137_000_000_000;
 
 impl Candidates {
-    /// Takes a signature of an unknown run. Returns the first one of the run if this is the second.
+    /// Takes a signature of an unknown run. Returns the run's first signature if this is the
+    /// second.
     pub fn see(&mut self, signature: Signature, len: u64, arrival: Nanos) -> Option<Confirmed> {
         let found = Confirmed { signature, len, arrival };
         let Some(at) = self.seen.iter().position(|one| one.signature.key == signature.key) else {
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{FlowSettings, Measure, Receiver, kinds};
 
-    /// Another key than 7, in both octets.
+    /// A key that differs from 7 in both octets.
     const OTHER: u16 = 0x0909;
 
     fn signed(key: u16, stream: u16, sequence: u32, time: u64) -> Vec<u8> {
@@ -139,7 +140,7 @@ mod tests {
         octets
     }
 
-    /// Receives the frames all at once and one by one, and asserts equal results.
+    /// Receives the frames all at once and one by one, and asserts that the results are equal.
     fn received(measure: &Measure, start: Option<u64>, frames: &[(Vec<u8>, u64)]) -> Receiver {
         let new = || {
             let mut rx = Receiver::new(measure);
@@ -213,7 +214,7 @@ mod tests {
         let counts = stream.sequence.counts();
         assert_eq!((stream.packets, counts.unique, counts.duplicates), (300, 300, 0));
         assert_eq!(stream.delay.delay().max(), 50);
-        // With another clock at the sender, times prove nothing.
+        // If the sender has another clock, times prove nothing.
         let rx = received(&measure, None, &frames);
         assert_eq!((rx.foreign.len(), rx.stream(0).unwrap().packets), (0, 1301));
     }
@@ -303,7 +304,7 @@ mod tests {
             );
             let flows = rx.flows.as_ref().unwrap();
             let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
-            assert!(matches!(known[..], [kinds::Recognised::Signed(Some(0))]), "{known:?}");
+            assert!(matches!(known[..], [kinds::Recognition::Signed(Some(0))]), "{known:?}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The contents of received test frames: how often each value of selected bits occurred, by stream.
+//! The contents of received test frames: how often each value of selected bits occurred, per
+//! stream.
 //!
 //! A device between sender and receiver may change frames: mark them, translate addresses, tunnel
-//! them. The signature names the stream; the tracked bits show the change.
+//! them. The signature identifies the stream; the tracked bits show the change.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,21 +11,21 @@ use std::{
 
 use crate::StreamCounters;
 
-/// Bits of a frame, counted from its first.
+/// Bits of a frame, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bits {
     pub first: usize,
     pub count: usize,
 }
 
-/// Bits that form one value, at most [`Place::BITS`]; the first ones are the most significant.
+/// Bits that form one value, at most [`Place::BITS`]; the first bits are the most significant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(Vec<Bits>);
 
-/// The stream, the index of the place, and the value.
+/// The stream, the index of the [`Place`], and the value.
 pub type Key = (u16, u16, u128);
 
-/// Most values per queue; frames with further ones are counted together.
+/// Most values per queue; frames with further values are counted together.
 const MOST: usize = 65_536;
 
 impl Bits {
@@ -45,15 +46,15 @@ impl Bits {
 impl Place {
     pub const BITS: usize = 128;
 
-    /// `None`: more than [`Place::BITS`] in total, or an empty range.
+    /// `None` if there are more than [`Place::BITS`] bits in total, or a range is empty.
     pub fn new(bits: Vec<Bits>) -> Option<Self> {
         let fits = bits.iter().map(|bits| bits.count).sum::<usize>() <= Self::BITS;
         (fits && bits.iter().all(|bits| bits.count > 0)).then_some(Self(bits))
     }
 
-    /// `None`: the frame is too short.
+    /// The value; `None` if the frame is too short.
     fn read(&self, octets: &[u8]) -> Option<u128> {
-        // `checked_shl` by 128 gives `None`, and then the value is still 0, because these bits are
+        // `checked_shl` by 128 returns `None`; the value is then still 0, because these bits are
         // the only ones.
         let add = |value: u128, bits: &Bits| {
             Some(value.checked_shl(bits.count as u32).unwrap_or(0) | bits.read(octets)?)
@@ -61,7 +62,7 @@ impl Place {
         self.0.iter().try_fold(0, add)
     }
 
-    /// The value of each range of bits, in order.
+    /// The values of each range of bits, in order.
     pub fn parts(&self, mut value: u128) -> Vec<u128> {
         let mut parts: Vec<u128> = (self.0.iter().rev())
             .map(|bits| {
@@ -75,12 +76,12 @@ impl Place {
     }
 }
 
-/// The values that one receiving queue has seen.
+/// The values that one receive queue has seen.
 #[derive(Clone, Debug)]
 pub struct Tracked {
     places: Arc<[Place]>,
     found: HashMap<Key, StreamCounters>,
-    /// Frames with a value for which the table had no room.
+    /// Number of frames whose value did not fit the table.
     pub beyond: u64,
 }
 

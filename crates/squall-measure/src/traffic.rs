@@ -33,7 +33,7 @@ pub struct Traffic {
 /// The busiest of consecutive intervals, which are aligned to the clock's zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// Counts of the busiest interval, separately by frames and by octets.
+    /// Counts of the busiest interval: by frames, and separately by octets.
     packets: u64,
     octets: u64,
     /// The interval in progress.
@@ -42,14 +42,14 @@ pub struct Peak {
     now_octets: u64,
 }
 
-/// Two or more frames, each at most [`Pace::burst_gap`] after the one before.
+/// Two or more frames, each at most [`Pace::burst_gap`] after the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bursts {
     pub bursts: u64,
     /// Frames in all bursts, and in the longest.
     pub packets: u64,
     pub longest: u64,
-    /// Largest time from first to last frame of a burst.
+    /// Longest time from the first to the last frame of a burst.
     pub longest_lasting: Nanos,
     /// Frames of the current burst, and its start.
     run: u64,
@@ -57,8 +57,8 @@ pub struct Bursts {
 }
 
 impl Traffic {
-    /// Counts a frame of `octets` (with FCS) at `time`. Returns the gap to the frame before, 0 if
-    /// the clock stepped back.
+    /// Counts a frame of `octets` (with FCS) at `time`. Returns the gap to the previous frame, or 0
+    /// if the clock stepped back.
     #[inline]
     pub fn arrive(&mut self, octets: u64, time: Nanos, pace: Pace) -> Option<u64> {
         let first = self.packets == 0;
@@ -82,7 +82,7 @@ impl Traffic {
     }
 
     /// Adds the measurements of another queue. Gaps across queues are unknown, and so are bursts
-    /// and peaks that span both: the larger of the two is a lower bound.
+    /// and peaks that span both: the larger value is a lower bound.
     pub fn merge(&mut self, other: &Self) {
         if other.packets == 0 {
             return;
@@ -163,7 +163,7 @@ impl Gaps {
         self.bins.as_deref()
     }
 
-    /// Heap memory in octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.values.memory() + self.bins.as_ref().map_or(0, |bins| size_of_val(bins.counts()))
     }

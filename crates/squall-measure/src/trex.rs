@@ -1,4 +1,4 @@
-//! Frames with TRex's header or mark, counted as by TRex's receiver.
+//! Frames with TRex's header or mark, counted as in TRex's receiver.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct TrexErrors {
     pub bad_header: u64,
 }
 
-/// The state of each hw_id at one receiving queue.
+/// The state of each hw_id at one receive queue.
 #[derive(Clone, Debug)]
 pub(crate) struct TrexFlows {
     ids: Arc<HwIds>,
@@ -28,7 +28,7 @@ pub(crate) struct TrexFlows {
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     stream: u16,
-    /// The stream's flow_seq, learned from the first frame, because the sender may be another
+    /// The stream's flow_seq, learned from its first frame, because the sender may be another
     /// machine.
     flow_seq: Option<u8>,
     /// The flow_seq of the stream that had the hw_id before.
@@ -91,7 +91,7 @@ impl TrexFlows {
 #[inline]
 fn network(octets: &[u8], link: Link) -> Option<usize> {
     const ETHERNET_HEADER: usize = 14;
-    // Most frames are plain Ethernet and IPv4: parsing the others costs some tens of nanoseconds.
+    // Most frames are plain Ethernet and IPv4; parsing others costs some tens of nanoseconds.
     let plain = link == Link::Ethernet
         && octets.get(12..ETHERNET_HEADER) == Some(&ethertype::IPV4.to_be_bytes());
     if plain {
@@ -128,7 +128,7 @@ mod tests {
             rx.observe_all(frames.iter().map(Vec::as_slice).enumerate().map(each));
             rx.clone()
         };
-        // 3 and 4 are skipped, 3 comes late, 7 twice, 4 never.
+        // 3 and 4 are skipped, 3 arrives late, 7 twice, 4 never.
         let seen = take(2, &[0, 1, 2, 5, 3, 6, 7, 7]);
         let stream = seen.stream(9).expect("frames of hw_id 5");
         let counts = stream.sequence.counts();
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(stream.delay.summary().min_ns, 998);
         // A frame with another flow_seq is bad.
         assert_eq!(take(3, &[8]).trex, TrexErrors { old_flow: 0, bad_header: 1 });
-        // The stream restarts under another number; late frames from before are old.
+        // The stream restarts under another number; late frames from before the restart are old.
         ids.set(5, 10);
         take(2, &[8]);
         let seen = take(3, &[0, 1]);
@@ -202,7 +202,7 @@ mod tests {
             assert!(!rx.is_of_a_stream(frame));
         }
         assert_eq!((rx.unsigned, rx.streams().count()), (5, 0));
-        // Without a stream that has it, a mark is ignored.
+        // A mark that no stream has is ignored.
         let mut none = receiver(&[]);
         none.observe(&marked("eth/ipv4/tcp", 0), 60, Nanos(5));
         assert_eq!((none.unsigned, none.streams().count()), (1, 0));

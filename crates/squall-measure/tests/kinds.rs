@@ -1,9 +1,9 @@
-//! Packets as other tools send them: which are recognized, and their counters.
+//! Packets as other tools send them: which of them are recognized, and how they are counted.
 
 use proptest::prelude::*;
 use squall_measure::{
     FlowSettings, Flows,
-    kinds::{Kind, Recognised, SenderClock, Sequenced, Wanted},
+    kinds::{Kind, Recognition, SenderClock, Sequenced, Wanted},
 };
 use squall_units::Nanos;
 
@@ -25,7 +25,7 @@ fn timeval(ns: u64) -> [u8; 8] {
     [s.to_be_bytes(), us.to_be_bytes()].concat().try_into().unwrap()
 }
 
-/// A packet numbered as by `kind`: number `sequence`, sent at `ns`.
+/// A packet numbered as in `kind`: number `sequence`, sent at `ns`.
 fn packet(kind: Kind, sequence: u64, ns: u64) -> Vec<u8> {
     let number = (sequence as u32).to_be_bytes();
     let payload = match kind {
@@ -69,7 +69,7 @@ const START: u64 = 1_700_000_000_000_000_000;
 const GAP: u64 = 20_000_000;
 const DELAY: u64 = 300_000;
 
-fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Recognised {
+fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Recognition {
     let mut flows = Flows::new(&FlowSettings { sequence: wanted, ..FlowSettings::default() }, None);
     for (frame, time) in frames {
         flows.observe(&frame, frame.len() as u64 + 4, Nanos(time));
@@ -79,13 +79,13 @@ fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Rec
     flow.value.sequence.clone()
 }
 
-/// Numbers in order of arrival, one per 20 ms, each sent on time.
+/// Receives packets with these numbers in order of arrival, one per 20 ms, each sent on time.
 fn known(kind: Kind, numbers: impl IntoIterator<Item = u64>) -> Box<Sequenced> {
     let frames = numbers.into_iter().enumerate();
     let frames =
         frames.map(|(i, n)| (packet(kind, n, START + n * GAP), START + i as u64 * GAP + DELAY));
     match seen(Wanted::Auto, frames) {
-        Recognised::Known(known) => known,
+        Recognition::Known(known) => known,
         other => panic!("{kind:?} is {other:?}"),
     }
 }
@@ -155,10 +155,10 @@ fn a_sender_that_begins_anew_has_lost_nothing() {
             }
             (frame, sent)
         });
-        let Recognised::Known(known) = seen(Wanted::Auto, first.chain(second)) else {
+        let Recognition::Known(known) = seen(Wanted::Auto, first.chain(second)) else {
             panic!("{kind:?}")
         };
-        // RTP needs a second packet as proof, and the first is not counted.
+        // RTP needs a second packet as proof, and the first one is not counted.
         let proof = u64::from(kind == Kind::Rtp);
         assert_eq!(
             (known.sequence.restarts(), known.sequence.missing_so_far()),
@@ -188,7 +188,7 @@ fn numbers_that_wrap_go_on() {
 #[test]
 fn an_outage_is_loss_and_a_leap_in_no_time_is_not() {
     let sent = |n: u64| (packet(Kind::Mgen, n, START + n * GAP), START + n * GAP);
-    let Recognised::Known(outage) = seen(Wanted::Auto, (0..100).chain(20_100..20_200).map(sent))
+    let Recognition::Known(outage) = seen(Wanted::Auto, (0..100).chain(20_100..20_200).map(sent))
     else {
         panic!()
     };
@@ -196,7 +196,7 @@ fn an_outage_is_loss_and_a_leap_in_no_time_is_not() {
     let leap = (0..100).chain(1_000_000..1_000_100).enumerate();
     let leap =
         leap.map(|(i, n)| (packet(Kind::Mgen, n, START + i as u64 * GAP), START + i as u64 * GAP));
-    let Recognised::Known(leap) = seen(Wanted::Auto, leap) else { panic!() };
+    let Recognition::Known(leap) = seen(Wanted::Auto, leap) else { panic!() };
     assert_eq!((leap.sequence.missing_so_far(), leap.sequence.restarts()), (0, 1));
 }
 
@@ -205,7 +205,7 @@ fn packets_before_the_numbers_are_counted_apart() {
     // iperf3's client first sends a greeting.
     let hello = (udp(&[0x39, 0x38, 0x37, 0x36]), START);
     let rest = (1..100).map(|n| (packet(Kind::Iperf3, n, START + n * GAP), START + n * GAP));
-    let Recognised::Known(known) = seen(Wanted::Auto, [hello].into_iter().chain(rest)) else {
+    let Recognition::Known(known) = seen(Wanted::Auto, [hello].into_iter().chain(rest)) else {
         panic!()
     };
     assert_eq!(
@@ -218,17 +218,17 @@ fn packets_before_the_numbers_are_counted_apart() {
 fn a_clock_elsewhere_gives_variation_and_no_delay() {
     let frames = (0..100)
         .map(|n| (packet(Kind::Mgen, n, START + n * GAP), 77_000_000_000 + n * GAP + n % 2 * 5000));
-    let Recognised::Known(known) = seen(Wanted::Auto, frames.clone()) else { panic!() };
+    let Recognition::Known(known) = seen(Wanted::Auto, frames.clone()) else { panic!() };
     assert_eq!(
         (known.clock, known.delay.delay().count(), known.delay.negative()),
         (SenderClock::Other, 0, 0)
     );
     assert_eq!((known.delay.ipdv().count(), known.delay.ipdv().min()), (99, 5000));
-    // The offset from the wall clock is given: the sender uses the wall clock.
+    // The offset from the wall clock is known, and the sender uses the wall clock.
     let wall = Some((START - 77_000_000_000) as i64 + 1000);
     let mut flows = Flows::new(&FlowSettings { wall, ..FlowSettings::default() }, None);
     frames.for_each(|(frame, time)| flows.observe(&frame, 64, Nanos(time)));
-    let Recognised::Known(known) = &flows.table.iter().next().unwrap().value.sequence else {
+    let Recognition::Known(known) = &flows.table.iter().next().unwrap().value.sequence else {
         panic!()
     };
     assert_eq!(
@@ -240,10 +240,10 @@ fn a_clock_elsewhere_gives_variation_and_no_delay() {
 #[test]
 fn a_kind_that_is_asked_for_needs_no_evidence_and_others_are_not_taken() {
     let rtp = (0..3).map(|n| (packet(Kind::Rtp, n * 7, START + n * GAP), START + n * GAP));
-    assert!(matches!(seen(Wanted::Auto, rtp.clone()), Recognised::Looking(_)));
-    let Recognised::Known(known) = seen(Wanted::Only(Kind::Rtp), rtp.clone()) else { panic!() };
+    assert!(matches!(seen(Wanted::Auto, rtp.clone()), Recognition::Looking(_)));
+    let Recognition::Known(known) = seen(Wanted::Only(Kind::Rtp), rtp.clone()) else { panic!() };
     assert_eq!((known.sequence.counts().unique, known.sequence.missing_so_far()), (3, 12));
-    assert!(matches!(seen(Wanted::None, rtp), Recognised::Unknown));
+    assert!(matches!(seen(Wanted::None, rtp), Recognition::Unknown));
 }
 
 #[test]
@@ -265,24 +265,24 @@ fn other_counters_are_not_taken_for_any_kind() {
             (udp(&payload), START + u64::from(n) * GAP)
         });
         assert!(
-            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown),
+            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognition::Unknown),
             "{at}"
         );
     }
-    // A counter in place of iperf3's microseconds and another after it; and a clock that stops.
+    // A counter where iperf3 has microseconds, and another after it; then a clock that stops.
     for step in [0, 1] {
         let frames = (0..200u32).map(|n| {
             let payload = [[0; 4], (n * step).to_be_bytes(), n.to_be_bytes(), [7; 4]].concat();
             (udp(&payload), START + u64::from(n) * GAP)
         });
         assert!(
-            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognised::Unknown),
+            matches!(seen(Wanted::Auto, frames.collect::<Vec<_>>()), Recognition::Unknown),
             "{step}"
         );
     }
     let noise: Vec<_> =
         (0..200).map(|n| (udp(&[(); 60].map(|()| random())), START + n * GAP)).collect();
-    assert!(matches!(seen(Wanted::Auto, noise), Recognised::Unknown));
+    assert!(matches!(seen(Wanted::Auto, noise), Recognition::Unknown));
 }
 
 proptest! {
@@ -301,7 +301,7 @@ proptest! {
                 flows.observe(&frame, 64, Nanos(*time));
             }
             for flow in &flows.table {
-                if let Recognised::Known(known) = &flow.value.sequence {
+                if let Recognition::Known(known) = &flow.value.sequence {
                     let counts = known.sequence.counts();
                     prop_assert_eq!(counts.received + known.unnumbered, flow.value.traffic.packets);
                 }

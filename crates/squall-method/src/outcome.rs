@@ -128,13 +128,15 @@ pub enum Limit {
     Offered,
     /// The generator kept to no higher load: the device may be better.
     Generator,
+    /// The trial showed only a part of the time: the true value is higher.
+    Trial,
 }
 
 impl Limit {
     pub fn mark(self) -> &'static str {
         match self {
             Self::Device => "",
-            Self::Offered => "at least",
+            Self::Offered | Self::Trial => "at least",
             Self::Generator => "at least (generator-bound)",
         }
     }
@@ -246,7 +248,8 @@ pub struct Comparison {
 }
 
 /// Compares the figures of `now` and `before` that have the same names. A figure has changed if it
-/// differs by more than `tolerance` of its value and by more than both uncertainties.
+/// differs by more than `tolerance` of its value and by more than both uncertainties. A time of
+/// which a trial showed only a part is not lower than another one, however short the trial.
 pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
     let one = |figure: &Figure| {
         let old = before.figure(&figure.name)?;
@@ -255,7 +258,9 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
         let (less, more) = (difference < -noise, difference > noise);
         let (regressed, improved) = match figure.better {
             Better::Higher => (less, more),
-            Better::Lower => (more, less),
+            Better::Lower => {
+                (more && old.limit != Limit::Trial, less && figure.limit != Limit::Trial)
+            }
             Better::Neither => (false, false),
         };
         let change = if difference == 0.0 { 0.0 } else { difference / old.value };
@@ -276,6 +281,23 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
 mod tests {
     use super::*;
     use crate::{LaneMeasured, Measured, Trial};
+
+    #[test]
+    fn a_time_that_the_trial_cut_short_is_not_better_than_a_longer_one() {
+        let of = |value, limit| Outcome {
+            figures: vec![Figure::new("reset", value, "s", Better::Lower, 0.0, limit)],
+            ..Outcome::default()
+        };
+        let changed = |before: Outcome, now: Outcome| {
+            let one = compare(&before, &now, 0.01).remove(0);
+            (one.regressed, one.improved)
+        };
+        let (device, trial) = (Limit::Device, Limit::Trial);
+        assert_eq!(changed(of(5.0, device), of(2.0, trial)), (false, false));
+        assert_eq!(changed(of(5.0, device), of(8.0, trial)), (true, false));
+        assert_eq!(changed(of(5.0, trial), of(8.0, device)), (false, false));
+        assert_eq!(changed(of(5.0, trial), of(2.0, device)), (false, true));
+    }
 
     #[test]
     fn times_between_two_clocks_are_as_uncertain_as_these() {

@@ -14,6 +14,11 @@ pub struct Rig {
     /// All ports, in the order of the profile.
     pub ports: Vec<String>,
     pub lanes: Vec<RigLane>,
+    /// The ports of the clients and of the servers of flows, if the profile has flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<String>,
     pub most: MostLoad,
 }
 
@@ -48,7 +53,8 @@ impl Rig {
     pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
         let lane =
             RigLane { stream: stream.into(), port: "A".into(), share: 1.0, ..RigLane::default() };
-        Self { ports: vec!["A".into()], lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
+        let most = MostLoad::BpsL1(bps_l1);
+        Self { ports: vec!["A".into()], lanes: vec![lane], clients: None, servers: None, most }
     }
 
     /// Ports that send.

@@ -1,7 +1,7 @@
-//! Edits captures ([`edit`]): reads one or several, edits packet by packet, and writes one or
-//! several.
+//! Edits captures ([`edit`]): reads one or more, edits packet by packet, and writes one or more.
 //!
-//! Streamed: memory does not grow with the files, only with the flows if they are distinguished.
+//! Captures are streamed. Memory does not grow with the files, but with the number of flows if
+//! flows are distinguished.
 
 use std::{
     collections::VecDeque,
@@ -28,41 +28,41 @@ pub use squall_edit::{self as edits, parse_shift, parse_vlan_mode, parse_when, s
 
 use crate::{Error, prep};
 
-/// The version of [`Edited`].
+/// Version of [`Edited`].
 pub const SCHEMA: &str = "squall-edit/1";
 
 /// Configuration of an edit.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub edits: Edits,
-    /// Merge several files in the order of time; otherwise they follow one another.
+    /// Merge several files in order of time; if false, they follow one another.
     pub merge: bool,
     pub split: Option<Split>,
-    /// A cache of tcpprep, which identifies the sender of each packet; packets that it omits do not
-    /// change.
+    /// A tcpprep cache, which has the sender of each packet. Packets that it omits stay unchanged.
     pub cache: Option<PathBuf>,
     /// Permissions for writing the files.
     pub permit: Permit,
 }
 
-/// When another file begins.
+/// When to begin a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// After this many packets.
     Count(u64),
-    /// After this many nanoseconds of the packets' time.
+    /// After this many nanoseconds, by the timestamps of the packets.
     Time(u64),
-    /// Each conversation (addresses, protocol and ports, both directions) has its own file.
+    /// Give each conversation (addresses, protocol and ports, both directions) a file of its own.
     Flows,
 }
 
-/// Packets between two calls of `go_on`.
+/// Number of packets between two calls of `go_on`.
 const ASK_EACH: u64 = 4096;
-/// Limit of conversations that have their own file; packets of further ones go to the last file.
+/// Maximum number of conversations with a file of their own. Packets of further ones go to the last
+/// file.
 const MAX_FLOWS: usize = 100_000;
-/// Bytes of a record in addition to its packet, without comments.
+/// Maximum number of bytes that a record has in addition to its packet, without comments.
 const MAX_AROUND: u64 = 64;
-/// Limit of files open at the same time: below the limits of common systems.
+/// Maximum number of files open at the same time, below the limits of common systems.
 const MAX_OPEN: usize = 200;
 
 /// Results of an edit. Octets are captured ones, without FCS.
@@ -154,21 +154,20 @@ impl Edited {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     pub packets: u64,
-    /// Over all files, in decompressed octets.
+    /// Number so far over all files, in decompressed octets.
     pub octets: u64,
-    /// Over all files; unknown if one is a pipe or compressed.
+    /// Number over all files; `None` if one is a pipe or compressed.
     pub all_octets: Option<u64>,
 }
 
-/// Edits `inputs` into `out`; `-` is standard input and output. `go_on` is called every few
-/// thousand packets, and stops the edit by returning false: packets read until then are written.
+/// Edits `inputs` into `out`, where `-` is standard input or output. Calls `go_on` every few
+/// thousand packets; if it returns false, the edit stops, and the packets read until then are
+/// written.
 ///
-/// A damaged file ends at the damage: packets before it are written, and the error is in the
-/// result.
+/// If a file is damaged, the packets before the damage are written, and the result has the error.
 ///
 /// # Errors
-/// For edits that contradict each other or the packets' link type, and files that cannot be opened
-/// or written.
+/// If edits contradict each other or the packets' link type, or a file cannot be opened or written.
 pub fn edit(
     inputs: &[PathBuf],
     out: &Path,
@@ -199,7 +198,7 @@ pub fn edit(
         ),
         read: Counted::default(),
     };
-    // Contradictory options are reported before a file is created.
+    // Report contradictory options before a file is created.
     let first_type =
         sources.first().and_then(|source| Some(source.reader.interfaces().first()?.link_type.0));
     run.editor(first_type.unwrap_or(LinkType::ETHERNET.0))?;
@@ -217,8 +216,8 @@ pub fn edit(
     Ok(edited)
 }
 
-/// Permission to write `out`. The output is about as large as the input, `all_octets`, unless
-/// packets are dropped or shortened.
+/// Permission to write `out`. The output is assumed to be as large as the input (`all_octets`),
+/// unless packets are dropped or shortened.
 fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<Permit, Error> {
     let (permit, edits) = (settings.permit, &settings.edits);
     if out == Path::new("-") {
@@ -233,7 +232,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
         || edits.snaplen.is_some()
         || edits.truncate.is_some();
     let Some(octets) = all_octets.filter(|_| !less && !permit.fill) else { return Ok(permit) };
-    // A missing directory is reported when the file is created.
+    // If the directory is missing, the error is reported when the file is created.
     let Ok(Some(space)) = Space::at(out) else { return Ok(permit) };
     if octets > space.free / 2 {
         return Err(Error::Usage(format!(
@@ -247,7 +246,7 @@ fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<P
     Ok(Permit { fill: true, ..permit })
 }
 
-/// Reads one file after the other. Returns whether it was stopped.
+/// Reads one file after the other. Returns whether the edit was stopped.
 fn chain(
     sources: &mut [Source],
     run: &mut Run<'_>,
@@ -272,8 +271,8 @@ fn chain(
     Ok(false)
 }
 
-/// Always writes the earliest packet of all files; among equal times, the file named first is
-/// first. Returns whether it was stopped.
+/// Always writes the earliest packet over all files next. If times are equal, the file that was
+/// named first comes first. Returns whether the edit was stopped.
 fn merge(
     sources: &mut [Source],
     run: &mut Run<'_>,
@@ -308,7 +307,7 @@ fn fault_of(error: &CaptureError) -> FileFault {
     FileFault { offset: error.offset, text: error.fault.to_string() }
 }
 
-/// Identity of a file, independent of its name.
+/// Identifies a file independent of its name: device and inode.
 type Id = (u64, u64);
 
 fn id_of(metadata: &std::fs::Metadata) -> Id {
@@ -321,17 +320,17 @@ struct Source {
     reader: CaptureReader<Box<dyn Read>>,
     input: Input,
     id: Option<Id>,
-    /// Size of an uncompressed file.
+    /// Size of the file, if it is not compressed.
     octets: Option<u64>,
-    /// Number of interfaces described in the output.
+    /// Number of interfaces that are already described in the output.
     described: usize,
 }
 
-/// A packet that waits for its turn by time.
+/// The next packet of a file, held until its time comes.
 #[derive(Default)]
 struct Held {
     time_ns: u64,
-    /// Whether the capture has a time for the packet.
+    /// Whether the packet has a timestamp in the capture.
     timed: bool,
     wire_len: u32,
     link_type: u16,
@@ -342,7 +341,7 @@ struct Held {
     data: Vec<u8>,
 }
 
-/// Source of a packet, and its new link type.
+/// Source of a packet, and its link type after the edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct From {
     source: usize,
@@ -350,9 +349,9 @@ struct From {
     link_type: u16,
 }
 
-/// Attributes of a packet that are written with its octets and time.
+/// Attributes of a packet that are written in addition to its octets and time.
 struct Kept<'a> {
-    /// `false`: the packet had no time, and got that of the preceding packet.
+    /// `false` if the packet had no timestamp, and got that of the preceding packet.
     timed: bool,
     notes: PacketNotes<'a>,
 }
@@ -393,7 +392,7 @@ impl Source {
         Ok(())
     }
 
-    /// Copies the descriptions of interfaces that are new.
+    /// Copies the descriptions of new interfaces.
     fn describe(&mut self, number: usize, sink: &mut Sink) {
         let interfaces = self.reader.interfaces();
         for (index, interface) in interfaces.iter().enumerate().skip(self.described) {
@@ -402,7 +401,7 @@ impl Source {
         self.described = interfaces.len();
     }
 
-    /// Reads the next packet. Returns false at the end, and at an error.
+    /// Reads the next packet. Returns false at the end of the file and on an error.
     fn next_into(&mut self, held: &mut Held) -> bool {
         match self.reader.next() {
             Ok(Some(packet)) => {
@@ -507,7 +506,7 @@ impl Run<'_> {
         Ok(self.editors.len() - 1)
     }
 
-    /// Whether no further packet is selected, or can be written.
+    /// Whether no further packet is selected or can be written.
     fn is_over(&self) -> bool {
         self.sink.full.is_some()
             || self
@@ -552,7 +551,8 @@ enum Format {
 }
 
 impl Format {
-    /// By the name's suffix; without a known one, the first input's format.
+    /// The format that the name's suffix implies. If there is no known suffix, that of the first
+    /// input.
     fn of(out: &Path, sources: &[Source], settings: &Settings) -> Result<Self, Error> {
         let first = sources.first().map_or("pcap", |source| source.reader.format());
         let end = out.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
@@ -570,7 +570,8 @@ impl Format {
         if format == "pcapng" {
             return Ok(Self::Pcapng);
         }
-        // As coarse as the input if finer time stamps would add nothing.
+        // A resolution of microseconds suffices if the input is no finer, and its times are not
+        // changed.
         let coarse = |source: &Source| {
             source.reader.format() == "pcap" && source.reader.interfaces().iter().all(is_coarse)
         };
@@ -592,10 +593,10 @@ struct Sink {
     inputs: Vec<Id>,
     permit: Permit,
     room: Room,
-    /// The reason why nothing more is written.
+    /// The reason why nothing more can be written.
     full: Option<String>,
     files: Vec<OutFile>,
-    /// Numbers of open files, the most recently used last.
+    /// Numbers of the open files, in order of use, the most recent last.
     open: VecDeque<usize>,
     current: usize,
     /// Start time of the current file.
@@ -609,9 +610,9 @@ struct Sink {
 struct OutFile {
     path: PathBuf,
     write: Option<BufWriter<Box<dyn Write>>>,
-    /// The link type, for a pcap; `None` before its first packet.
+    /// For a pcap, the link type; `None` before the first packet.
     link_type: Option<u16>,
-    /// The described interfaces, for a pcapng.
+    /// For a pcapng, the described interfaces.
     interfaces: Vec<From>,
     packets: u64,
 }
@@ -643,7 +644,7 @@ impl Sink {
         }
     }
 
-    /// Stores an interface's description, for a pcapng output.
+    /// Stores the description of an interface, for pcapng output.
     fn describe(&mut self, source: usize, index: u32, interface: &Interface) {
         let format = InterfaceFormat {
             name: interface.name.clone(),
@@ -666,8 +667,8 @@ impl Sink {
         meta: &Meta,
         kept: &Kept<'_>,
     ) -> Result<(), Error> {
-        // Checked before any part of the record is written, so that the file ends with a whole
-        // record.
+        // Check this before any part of the record is written, so that the file ends with a
+        // complete record.
         let len = octets.len() as u64 + MAX_AROUND;
         if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
             self.full.get_or_insert_with(|| Cannot::write(&self.out, &full).to_string());
@@ -714,10 +715,10 @@ impl Sink {
                         format.write_description(write).map(|()| file.interfaces.len() - 1)
                     }
                 };
-                // The same for all interfaces: whole packets.
+                // The snap length is the same for all interfaces: whole packets.
                 let format = InterfaceFormat { snaplen: 0, ..InterfaceFormat::default() };
-                // A block without a time also lacks a captured length, and belongs to the first
-                // interface.
+                // A block that cannot have a timestamp has no captured length either, and belongs
+                // to the first interface.
                 let is_simple = |index: usize| {
                     !kept.timed && index == 0 && octets.len() == meta.wire_len as usize
                 };
@@ -741,7 +742,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Number of the file for a packet.
+    /// The number of the file into which a packet goes.
     fn file_of(&mut self, link_type: u16, octets: &[u8], meta: &Meta) -> Result<usize, Error> {
         match self.split {
             Some(Split::Count(count))
@@ -774,7 +775,7 @@ impl Sink {
         Ok(self.current)
     }
 
-    /// Opens the file if necessary.
+    /// Opens the file if it is not open.
     fn ready(&mut self, number: usize, link_type: u16) -> Result<(), Error> {
         while self.files.len() <= number {
             let path = self.path(self.files.len());
@@ -837,7 +838,7 @@ impl Sink {
         Ok(())
     }
 
-    /// The name of file `number`: `OUT-00001.pcap` ... if there are several.
+    /// The name of file number `number`: `OUT-00001.pcap` ... if there are several files.
     fn path(&self, number: usize) -> PathBuf {
         if self.split.is_none() {
             return self.out.clone();
@@ -864,21 +865,21 @@ impl Sink {
         }
     }
 
-    /// Removes the output: after an error it does not correspond to the request. Keeps anything
-    /// that is not a file, or existed before.
+    /// Removes the output after an error, because it is incomplete. Keeps anything that is not a
+    /// regular file, and files that existed before.
     fn discard(&self) {
         for file in self.files.iter().filter(|file| file.link_type.is_some()) {
             let written = std::fs::canonicalize(&file.path);
             if let Ok(path) = written.as_deref()
                 && path.is_file()
             {
-                // The reported error is the original one.
+                // Ignore this error, because the original one is reported.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 
-    /// Without packets, writes an empty capture of `link_type`.
+    /// Finishes the output. If there were no packets, writes an empty capture of `link_type`.
     fn finish(&mut self, link_type: u16) -> Result<Edited, Error> {
         if self.files.is_empty() {
             self.ready(0, link_type)?;

@@ -1,4 +1,4 @@
-//! Converts conversations of captures to templates.
+//! Converts the conversations in captures to templates.
 
 use std::{collections::HashMap, path::Path};
 
@@ -12,19 +12,19 @@ use squall_profile::{Arrival, FlowContent, Flows, Located, Pool, Profile, Spacin
 
 use crate::Error;
 
-/// The conversations of the capture at `path`.
+/// The conversations in the capture at `path`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a file that is missing, is not a capture, is damaged, or exceeds a limit of
-/// `options`; [`Error::Environment`] for a file that may not be read.
+/// [`Error::Usage`] if the file is missing, is not a capture, is damaged, or exceeds a limit in
+/// `options`; [`Error::Environment`] if it may not be read.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
     conversations_where(path, None, options)
 }
 
-/// [`conversations`] for packets that match `expression`, in the language of tcpdump.
+/// As [`conversations`], but only with packets that match `expression`, in tcpdump's syntax.
 ///
 /// # Errors
-/// As [`conversations`], and [`Error::Usage`] for an invalid filter.
+/// As [`conversations`], and [`Error::Usage`] if the filter is invalid.
 pub fn conversations_where(
     path: &Path,
     expression: Option<&str>,
@@ -58,8 +58,8 @@ pub fn conversations_where(
     wrong.map_or(Ok(found), Err)
 }
 
-/// A profile with one template per conversation, each with `cps` flows per second, between two ends
-/// of a link in memory.
+/// A profile with one template per conversation, each with `cps` flows per second, between the two
+/// ends of a link in memory.
 pub fn profile(import: &Import, cps: f64) -> Profile {
     let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
     let mut pools = HashMap::new();
@@ -102,7 +102,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
     }
 }
 
-/// The programs as text; messages of the two sides have separate names.
+/// The programs as text. Messages from the two sides have separate names.
 fn content(conversation: &Imported) -> FlowContent {
     let mut messages = Vec::new();
     let mut lines = |side: &str, program: &Program| -> Vec<Located> {

@@ -1,7 +1,8 @@
-//! Analyzes captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps, flows.
+//! Analyzes captures ([`read`]): the figures of capinfos, protocol shares, lengths, gaps and flows.
 //!
 //! Lengths are octets on the wire **without** FCS, as in captures, capinfos and tcpdump, but unlike
-//! the sizes in profiles and in a run's report. Memory is bounded for files of any size.
+//! the sizes in profiles and in a run's report. Memory is bounded, regardless of the size of the
+//! files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,19 +30,19 @@ pub use squall_report::info::*;
 /// Configuration of an analysis.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Include only packets that match, in the language of tcpdump.
+    /// Include only packets that match this filter, in tcpdump's syntax.
     pub filter: Option<String>,
     pub bins: Bins,
-    /// Rows in lists of flows, hosts, ports.
+    /// Number of rows in the lists of flows, hosts and ports.
     pub top: usize,
-    /// Limit of flows.
+    /// Maximum number of flows to track.
     pub max_flows: usize,
-    /// A flow that is idle for longer has ended.
+    /// Idle time in seconds after which a flow has ended.
     pub flow_expiry_s: Option<f64>,
     pub checksums: bool,
-    /// Number of preceding packets that each packet is compared with; 0 for none.
+    /// Number of preceding packets with which each packet is compared; 0 to compare none.
     pub duplicates: usize,
-    /// SHA-256 of each file.
+    /// Whether to compute the SHA-256 of each file.
     pub hash: bool,
 }
 
@@ -60,21 +61,21 @@ impl Default for Settings {
     }
 }
 
-/// Grouping of lengths.
+/// How lengths are grouped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Bins {
-    /// RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
+    /// As in RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
     #[default]
     Rmon,
-    /// Wireshark's packet lengths (`tshark -z plen,tree`).
+    /// As in Wireshark's packet length statistics (`tshark -z plen,tree`).
     Wireshark,
     Width(u32),
-    /// The edges: the first octet of each bin except the first, which begins at 0.
+    /// Edges: the first length in each bin, except for the first bin, which begins at 0.
     Edges(Vec<u32>),
 }
 
 impl Bins {
-    /// The first octets of all bins except the first.
+    /// The first length in each bin, except for the first bin.
     fn edges(&self, longest: u32) -> Vec<u32> {
         match self {
             Self::Rmon => vec![60, 61, 124, 252, 508, 1020, 1515],
@@ -88,7 +89,7 @@ impl Bins {
     }
 }
 
-/// `rmon`, `wireshark`, a width (`100`), or edges (`64,128,1500`).
+/// Parses `rmon`, `wireshark`, a width (`100`), or edges (`64,128,1500`).
 impl std::str::FromStr for Bins {
     type Err = String;
 
@@ -112,25 +113,25 @@ impl std::str::FromStr for Bins {
     }
 }
 
-/// Progress, reported some times per second.
+/// Progress, reported several times per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Number of the file, from 0.
+    /// Index of the current file, from 0.
     pub file: usize,
-    /// Octets of this file.
+    /// Octets of this file read so far.
     pub octets: u64,
-    /// Size of the file; unknown for a pipe.
+    /// Size of the file; `None` for a pipe.
     pub file_octets: Option<u64>,
     pub packets: u64,
 }
 
-/// Analyzes captures; `-` is standard input. `go_on` is called a few times per second, and stops
-/// the analysis by returning false.
+/// Analyzes captures, where `-` is standard input. Calls `go_on` a few times per second, and stops
+/// if it returns false.
 ///
-/// A damaged file ends at the damage: the result has the packets before it, and the error.
+/// If a file is damaged, the result has the packets before the damage, and the error.
 ///
 /// # Errors
-/// For an invalid filter, and a file that cannot be opened.
+/// If the filter is invalid, or a file cannot be opened.
 pub fn read(
     paths: &[PathBuf],
     settings: &Settings,
@@ -138,7 +139,7 @@ pub fn read(
 ) -> Result<Info, Error> {
     let began = Instant::now();
     let mut filters = Filters::new(settings.filter.as_deref())?;
-    // Missing files are reported before hours of reading, not after.
+    // Report missing files now, because reading may take hours.
     paths.iter().try_for_each(|path| openable(path))?;
     let mut info = Info {
         schema: SCHEMA.into(),
@@ -198,7 +199,7 @@ pub fn read(
 
 fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     CensusSettings {
-        // The total has its own table.
+        // The total over all files has a table of its own, so the two share the limit.
         flows: if files > 1 { settings.max_flows / 2 } else { settings.max_flows },
         idle_ns: settings.flow_expiry_s.map(|s| (s * 1e9) as u64),
         checksums: settings.checksums,
@@ -206,7 +207,7 @@ fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     }
 }
 
-/// Pipes are not opened, because that would consume their data.
+/// Checks whether a file can be opened. Does not open pipes, because that would consume their data.
 fn openable(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
@@ -227,7 +228,7 @@ fn openable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A filter for each link type.
+/// The filter, compiled for each link type.
 struct Filters {
     expression: Option<String>,
     by_link_type: HashMap<u16, Arc<Filter>>,
@@ -237,7 +238,7 @@ impl Filters {
     fn new(expression: Option<&str>) -> Result<Self, Error> {
         let mut filters =
             Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
-        // Reports errors at once; most captures are of Ethernet.
+        // Report errors in the filter at once. Most captures have the link type Ethernet (1).
         filters.of(1)?;
         Ok(filters)
     }
@@ -253,7 +254,7 @@ impl Filters {
     }
 }
 
-/// A file in progress.
+/// A file that is being read.
 struct Reading<'a, F> {
     number: usize,
     census: Census,
@@ -283,7 +284,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         Ok(file)
     }
 
-    /// Reads all packets, until the end or an error.
+    /// Reads all packets until the end of the file, or until an error.
     fn packets<R: Read>(
         &mut self,
         mut reader: CaptureReader<R>,
@@ -293,7 +294,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         let mut link = (None, Link::Other, None);
         let mut batches = 0u32;
         file.format = Some(reader.format().into());
-        // Progress within a compressed file is unknown.
+        // The progress within a compressed file is unknown.
         let file_octets = file.size_octets.filter(|_| reader.compression().is_none());
         file.compression = reader.compression().map(|by| by.to_string());
         let end = loop {
@@ -355,7 +356,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
     }
 }
 
-/// SHA-256 of a file; `None` for a pipe, which cannot be read again.
+/// SHA-256 of a file. `None` for a pipe, which cannot be read a second time.
 fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     use sha2::{Digest, Sha256};
     if path == Path::new("-") {
@@ -384,8 +385,8 @@ fn traffic(census: &Census, settings: &Settings) -> Traffic {
     traffic_over(census, census.times().duration_ns(), settings)
 }
 
-/// The time that is in at least one of `spans`. Files can be years apart, and runs on virtual time
-/// begin in 1970, so that the time from the first packet to the last would be meaningless.
+/// The total time that is in at least one of `spans`. The time from the first packet to the last
+/// would be meaningless, because files can be years apart, and runs on virtual time begin in 1970.
 fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut end = 0;
@@ -507,7 +508,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     for (number, found) in census.others() {
         let name = match (*number, ethertype_name(*number)) {
             (0, _) => "unknown".into(),
-            // A network header was expected, but is not valid.
+            // The EtherType announces a network header, but it is not valid.
             (ethertype::IPV4 | ethertype::IPV6, Some(name)) => format!("{name}, faulty"),
             (_, Some(name)) => name.to_owned(),
             (number, None) => format!("EtherType {number:#06x}"),
@@ -521,7 +522,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
         rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
         all.extend(rows);
     }
-    for (name, found) in [("VLAN", census.tagged()), ("MPLS", census.labelled())] {
+    for (name, found) in [("VLAN", census.tagged()), ("MPLS", census.labeled())] {
         if found.packets > 0 {
             all.push(share("tag", name.into(), found));
         }
@@ -529,7 +530,7 @@ fn protocols(census: &Census) -> Vec<ProtocolShare> {
     all
 }
 
-/// The busiest ports of TCP and of UDP.
+/// The busiest TCP ports and the busiest UDP ports.
 fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
     let of = |number: u8| {
         let mut ports: HashMap<u16, Share> = HashMap::new();
@@ -550,7 +551,7 @@ fn ports(census: &Census, top: usize) -> (Vec<PortShare>, Vec<PortShare>) {
     (of(protocol::TCP), of(protocol::UDP))
 }
 
-/// Limit of hosts.
+/// Maximum number of hosts to track.
 const MAX_HOSTS: usize = 1 << 18;
 
 fn hosts(census: &Census, top: usize) -> Vec<HostShare> {

@@ -1,8 +1,9 @@
-//! Functions without a run: analyze captures ([`info`]); edit, merge or split them ([`edit`]);
+//! Functions that need no run: analyze captures ([`info`]); edit, merge or split them ([`edit`]);
 //! convert their conversations to templates of a profile ([`import`]); make a cache that assigns
 //! each packet to one of two ports ([`prep`]); and score alerts against labels ([`scoring`]).
 //!
-//! Memory does not grow with captures. Sends nothing, and has neither plans nor an engine.
+//! Memory does not grow with the size of captures. This crate sends nothing, and has neither plans
+//! nor an engine.
 #![forbid(unsafe_code)]
 
 pub mod edit;
@@ -20,22 +21,22 @@ use squall_port::ETHERNET;
 use squall_port_linux::filter::{self, FilterError};
 use squall_units::Cannot;
 
-/// Compiles a filter `expression` in the language of tcpdump.
+/// Compiles a filter `expression` in tcpdump's syntax.
 ///
 /// # Errors
-/// [`Error::Usage`] for an invalid expression, [`Error::Environment`] without libpcap.
+/// [`Error::Usage`] if the expression is invalid, [`Error::Environment`] if there is no libpcap.
 pub fn compile_filter(expression: &str) -> Result<Arc<Filter>, Error> {
     let filter = filter::compile_file(expression, ETHERNET)?;
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// Errors by cause.
+/// Errors, divided by cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user's error: an option or a file is wrong.
+    /// An error of the user: a wrong option or file.
     #[error("{0}")]
     Usage(String),
-    /// The system's error: permissions, space, a library.
+    /// An error of the system: permissions, disk space, a library.
     #[error("{0}")]
     Environment(String),
 }

@@ -1,4 +1,4 @@
-//! Makes a tcpprep cache for a capture, which assigns each packet to one of two ports.
+//! Makes a tcpprep cache, which assigns each packet of a capture to one of two ports.
 
 use std::path::Path;
 
@@ -13,20 +13,21 @@ pub use squall_replay::{cache, split};
 
 use crate::Error;
 
-/// A cache, and why it may be incomplete.
+/// A cache, and the reason why it may be incomplete.
 #[derive(Debug)]
 pub struct Prepared {
     pub cache: Cache,
-    /// The damage at which the capture, and so the cache, ends.
+    /// The damage in the capture at which the cache ends, if any.
     pub fault: Option<CaptureError>,
 }
 
-/// Splits the packets of the capture at `path`, which is read twice if the rule requires it; `-` is
-/// standard input. Packets that cannot be Ethernet frames are not sent.
+/// Assigns the packets of the capture at `path` to two ports, where `-` is standard input. Reads
+/// the capture twice if the rule requires it. Packets that cannot become Ethernet frames are marked
+/// as not sent.
 ///
 /// # Errors
-/// [`Error::Usage`] if the capture cannot be read (again), or does not determine the sides of its
-/// hosts, or for an invalid filter.
+/// [`Error::Usage`] if the capture cannot be read (a second time), if it does not reveal the sides
+/// of its hosts, or if a filter is invalid.
 pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Error> {
     let mut split = split.clone();
     if let Some(select) = &mut split.select {
@@ -44,7 +45,7 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
                 input.name
             )));
         }
-        // The second pass reports errors.
+        // Errors are reported by the second pass.
         let _ = each(&input, |frame, number| splitter.learn(frame.unwrap_or_default(), number))?;
         splitter.learned().map_err(|error| Error::Usage(format!("{}: {error}", input.name)))?;
     }
@@ -55,8 +56,8 @@ pub fn prepare(path: &Path, split: &Split, comment: &str) -> Result<Prepared, Er
     Ok(Prepared { cache, fault })
 }
 
-/// Passes each packet to `show`, with its number, as an Ethernet frame, or `None` if it cannot be
-/// one. Returns the error that ended the capture early.
+/// Calls `show` with each packet and its number. The packet is an Ethernet frame, or `None` if it
+/// cannot become one. Returns the error at which the capture ended early.
 fn each(
     input: &squall_replay::Input,
     mut show: impl FnMut(Option<&[u8]>, u64),
@@ -80,7 +81,7 @@ fn each(
 }
 
 /// # Errors
-/// [`Error::Usage`] if the file is not a cache of tcpprep.
+/// [`Error::Usage`] if the file is not a tcpprep cache.
 pub fn read(path: &Path) -> Result<Cache, Error> {
     let octets = squall_profile::read_file(path).map_err(|error| Cannot::read(path, &error))?;
     Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))

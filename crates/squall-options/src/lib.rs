@@ -1,7 +1,7 @@
-//! Options of a run, declared once for all interfaces.
+//! Options of a run, declared in one place for all interfaces.
 //!
-//! A command line, keyword arguments of Python or the JSON of the daemon become a [`RunOptions`],
-//! which `squall::Session::with` takes. Each field is an option, and its comment is the text of
+//! A command line, keyword arguments in Python, or JSON sent to the daemon become a [`RunOptions`],
+//! which `squall::Session::with` takes. Each field is an option, and its comment is the text in
 //! `--help`, the OpenAPI document and Python's docstring.
 //!
 //! Depends on quantities and their text forms, but not on profiles, ports or files.
@@ -147,7 +147,7 @@ pub struct FlowOptions {
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
     /// File to write [default: capture-TIME.pcapng]
-    // Commands name it differently.
+    // The field is not an option of the command line, because commands name it differently.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub file: Option<PathBuf>,
     /// Keep at most this many octets of each packet [default: 262144]
@@ -245,7 +245,7 @@ pub struct CaptureOptions {
     pub post_trigger: Option<Time>,
     /// Also show each packet in a line on standard output, which begins with a time: clock, date,
     /// epoch, relative, delta or none; without a file, only show it
-    // The command has two options for it, as tcpdump has.
+    // The command has two options for this, like tcpdump.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub print: Option<String>,
 }
@@ -255,13 +255,13 @@ pub struct CaptureOptions {
 pub enum Mistake {
     /// There is no such option.
     Unknown { name: String, hint: String },
-    /// Any other error as text, with the option's name.
+    /// Any other error, as text that includes the option's name.
     Wrong(String),
 }
 
 impl RunOptions {
     /// # Errors
-    /// An unknown option, with the nearest name, or an invalid value.
+    /// If an option is unknown (the error has the nearest name), or a value is invalid.
     pub fn from_json(text: &str) -> Result<Self, Mistake> {
         let wrong = |error: serde_json::Error| Mistake::Wrong(error.to_string());
         Self::from_table(serde_json::from_str(text).map_err(wrong)?)
@@ -270,14 +270,14 @@ impl RunOptions {
     /// As [`RunOptions::from_json`].
     ///
     /// # Errors
-    /// The same.
+    /// As [`RunOptions::from_json`].
     pub fn from_table(table: Map<String, Value>) -> Result<Self, Mistake> {
         let options: Self = one_by_one(table)?;
         options.check().map_err(Mistake::Wrong)?;
         Ok(options)
     }
 
-    /// The set options, and `below`'s for the rest.
+    /// The options that are set here, and those of `below` for the others.
     ///
     /// ```
     /// use squall_options::RunOptions;
@@ -290,11 +290,11 @@ impl RunOptions {
     pub fn over(self, below: &Self) -> Self {
         let mut table = below.to_table();
         table.extend(self.to_table());
-        // Each value was valid before the merge, so the result is valid.
+        // Each value was valid before the merge, so the result is valid, too.
         serde_json::from_value(Value::Object(table)).unwrap_or(self)
     }
 
-    /// The set options, in the form that [`RunOptions::from_table`] reads.
+    /// The options that are set, in the form that [`RunOptions::from_table`] reads.
     pub fn to_table(&self) -> Map<String, Value> {
         match serde_json::to_value(self).map(without_nulls) {
             Ok(Value::Object(table)) => table,
@@ -308,7 +308,7 @@ impl RunOptions {
     }
 
     /// # Errors
-    /// An invalid value, as text.
+    /// A message about the invalid value.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.is_some_and(|time| time == Time::default()) {
             return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
@@ -324,17 +324,17 @@ impl RunOptions {
 }
 
 impl ReceivedFlows {
-    /// As on the command line.
+    /// Parses the form used on the command line.
     ///
     /// # Errors
-    /// The text is neither `true` nor `false`.
+    /// If the text is neither `true` nor `false`.
     pub fn of(text: &str) -> Result<Self, String> {
         text.parse().map(Self::Measured).map_err(|_| "expected true or false".into())
     }
 }
 
 impl<'de> Deserialize<'de> for ReceivedFlows {
-    /// As `#[serde(untagged)]`, but with a message that names an error in the table.
+    /// As `#[serde(untagged)]`, but with a message that names the error in the table.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         match Value::deserialize(from)? {
             Value::Bool(measured) => Ok(Self::Measured(measured)),
@@ -347,7 +347,7 @@ impl CaptureOptions {
     /// A capture to `file`, with the defaults of all other options.
     ///
     /// # Errors
-    /// None: the command line needs a function that returns a `Result`.
+    /// Never. The command line needs a function that returns a `Result`.
     pub fn of(file: &str) -> Result<Self, String> {
         Ok(Self { file: Some(file.into()), ..Self::default() })
     }
@@ -361,7 +361,7 @@ fn names<T: Default + Serialize>() -> Vec<String> {
     all.into_iter().map(|(name, _)| name).collect()
 }
 
-/// Reads options so that a message can name the option, or the nearest one.
+/// Reads options one by one, so that a message can name the option, or the nearest one.
 fn one_by_one<T>(table: Map<String, Value>) -> Result<T, Mistake>
 where
     T: Default + Serialize + DeserializeOwned,
@@ -380,7 +380,7 @@ where
     serde_json::from_value(Value::Object(table)).map_err(|error| Mistake::Wrong(error.to_string()))
 }
 
-/// For fields of other crates' types: `#[serde(deserialize_with = "squall_options::read")]`.
+/// For fields of this type in other crates: `#[serde(deserialize_with = "squall_options::read")]`.
 ///
 /// # Errors
 /// As [`RunOptions::from_table`].
@@ -388,21 +388,21 @@ pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<RunOptions, D::Error> 
     RunOptions::from_table(Map::deserialize(from)?).map_err(D::Error::custom)
 }
 
-/// For the options of a capture next to other keys of an object: with this, and `flatten`, all keys
-/// that the object itself does not know are options of the capture, or an error. (serde has no
-/// `deny_unknown_fields` for both halves of such an object.)
+/// For objects that have the options of a capture in addition to other keys. With this and
+/// `flatten`, all keys that the object itself does not know are options of the capture, or an
+/// error. It is needed because serde's `deny_unknown_fields` does not work together with `flatten`.
 ///
 /// # Errors
 /// As [`RunOptions::from_table`].
 pub fn read_capture<'de, D: Deserializer<'de>>(from: D) -> Result<CaptureOptions, D::Error> {
     one_by_one(Map::deserialize(from)?).map_err(|mistake| match mistake {
-        // The nearest name may be one of the object's own.
+        // Do not suggest the nearest name, which may be one of the object's own keys.
         Mistake::Unknown { name, .. } => D::Error::custom(format!("there is no option {name:?}")),
         wrong @ Mistake::Wrong(_) => D::Error::custom(wrong),
     })
 }
 
-/// The JSON schema of [`RunOptions`], with definitions, or (`inline`) in one piece.
+/// The JSON schema of [`RunOptions`], with definitions or, if `inline`, in one piece.
 pub fn schema(inline: bool) -> Value {
     schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = inline)
@@ -543,11 +543,11 @@ mod tests {
         let command = RunOptions::augment_args(clap::Command::new("run"));
         let of_captures = CaptureOptions::augment_args(clap::Command::new("capture"));
         let schema = schema(true);
-        // A file's name or an object, and either may be absent.
+        // Either the name of a file or an object. Either may be absent.
         let capture = &schema["properties"]["capture"]["anyOf"][0]["anyOf"][1];
         let of_captures = names::<CaptureOptions>()
             .into_iter()
-            // Commands set them by other arguments.
+            // Commands set these by other arguments.
             .filter(|name| !["file", "print"].contains(&name.as_str()))
             .map(|name| (&of_captures, &capture["properties"][&name]["description"], name));
         let of_runs = RunOptions::names()

@@ -4,17 +4,17 @@ use std::{fmt, str::FromStr};
 
 use squall_units::Rate;
 
-/// `--mult`: applies to the whole profile.
+/// The value of `--mult`, which applies to the whole profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Multiplier {
-    /// Every rate times `num / den`.
+    /// Multiply every rate by `num / den`.
     Factor { num: u64, den: u64 },
-    /// The total rate of each port's streams.
+    /// Scale the streams of each port to this total rate.
     Total(Rate),
 }
 
 impl Multiplier {
-    /// `None`: the total does not depend on the profile's rates.
+    /// The factor. `None` for a total, which does not depend on the profile's rates.
     pub fn factor(self) -> Option<f64> {
         match self {
             Self::Factor { num, den } => Some(num as f64 / den as f64),
@@ -22,7 +22,7 @@ impl Multiplier {
         }
     }
 
-    /// Multiplies by `num / den`; `None` if there is no such rate.
+    /// Multiplies by `num / den`. `None` if there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         match self {
             Self::Factor { num: n, den: d } => {
@@ -40,7 +40,7 @@ impl Multiplier {
 impl FromStr for Multiplier {
     type Err = String;
 
-    /// `2`, `0.5`, `2x`; or a rate with its unit: `1mpps`, `50%`, `2gbps`.
+    /// Parses `2`, `0.5`, `2x`, or a rate with its unit: `1mpps`, `50%`, `2gbps`.
     ///
     /// ```
     /// use squall_options::Multiplier;
@@ -55,8 +55,8 @@ impl FromStr for Multiplier {
         match (decimal(number), text.parse::<Rate>()) {
             (Some((0, _)), _) => Err("a factor of 0 sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // A number in another form (1e3) would be a rate in frames per second, which is
-            // unlikely to be intended.
+            // A number in another form (1e3) would be parsed as a rate in frames per second, which
+            // is probably not intended.
             _ if number.parse::<f64>().is_ok() => {
                 Err("expected a factor in plain digits (2, 0.5)".into())
             }
@@ -72,7 +72,7 @@ impl FromStr for Multiplier {
 }
 
 impl fmt::Display for Multiplier {
-    /// The text parses back.
+    /// Prints a text that parses back to the same value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Factor { num, den: 1 } => num.fmt(f),
@@ -83,7 +83,7 @@ impl fmt::Display for Multiplier {
                         let width = decimals as usize;
                         write!(f, "{}.{:0width$}", num / den, num % den)
                     }
-                    // A computed factor.
+                    // A factor that was computed, and not given as a decimal.
                     false => (*num as f64 / *den as f64).fmt(f),
                 }
             }

@@ -1,5 +1,5 @@
-//! Types of options: each is parsed from the text of a command line, and from JSON as the same text
-//! or as plain numbers.
+//! Types of options. Each is parsed from the text on a command line, and from JSON, either as the
+//! same text or as plain numbers.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -9,14 +9,14 @@ use squall_units::{Division, Nanos, UnitError, parse_count, parse_octets};
 
 use crate::Multiplier;
 
-/// Limit of workers in a run.
+/// Maximum number of workers in a run.
 pub(crate) const WORKERS: usize = 1024;
-/// Limit of waiting: a longer time is an error.
+/// Maximum time to wait. A longer time is an error.
 pub(crate) const LINGER: Time = Time::from_secs(3600);
-/// The longest packet of a capture, tcpdump's and Wireshark's.
+/// Maximum length of a packet in a capture, as in tcpdump and Wireshark.
 #[cfg(feature = "clap")]
 const SNAPLEN: u32 = 262_144;
-/// Limit of the bins of one port's histogram, eight octets each.
+/// Maximum number of bins in a port's histogram, at eight octets each.
 const GAP_BINS: usize = 1_000_000;
 
 /// A time: `"10 s"`, `"500ms"`; a number is seconds.
@@ -176,7 +176,7 @@ impl GapBins {
 /// ```
 ///
 /// # Errors
-/// As text: an invalid list, or a CPU that occurs twice.
+/// A message, if the list is invalid or a CPU occurs twice.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     let wrong =
         |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
@@ -201,14 +201,14 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     Ok(cpus)
 }
 
-/// `--cores`
+/// Parses the value of `--cores`.
 #[cfg(feature = "clap")]
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=WORKERS).contains(number));
     number.ok_or_else(|| format!("expected 1 to {WORKERS}"))
 }
 
-/// `--snaplen`: 0 is all, as in tcpdump.
+/// Parses the value of `--snaplen`. 0 means whole packets, as in tcpdump.
 #[cfg(feature = "clap")]
 pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -223,7 +223,7 @@ pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
 #[serde(untagged, expecting = "expected a number or a string")]
 enum Literal {
     Integer(u64),
-    // Written without an exponent, which the text forms do not accept.
+    // Printed without an exponent, which the text forms do not accept.
     Number(f64),
     Text(String),
 }

@@ -1,5 +1,5 @@
-//! Measures the translation time of a configuration with many flows:
-//! `cargo run --release -p squall-otg --example translate [FLOWS | FILE]`.
+//! Measures how long the translation of a configuration with many flows takes: `cargo run --release
+//! -p squall-otg --example translate [FLOWS | FILE]`.
 use std::time::Instant;
 
 use serde_json::{Value, json};

@@ -10,10 +10,10 @@ use crate::{
 type Place = (&'static str, usize, usize);
 
 const ETHERNET: &[Place] = &[("src", 48, 48), ("dst", 0, 48), ("ether_type", 96, 16)];
-/// Fields of the first VLAN tag.
+/// Fields of the outermost VLAN tag.
 const VLAN: &[Place] =
     &[("priority", 112, 3), ("cfi", 115, 1), ("id", 116, 12), ("protocol", 128, 16)];
-/// Fields of IPv4 after Ethernet without a VLAN tag.
+/// Fields of an IPv4 header that follows Ethernet without a VLAN tag.
 const IPV4: &[Place] = &[
     ("version", 112, 4),
     ("header_length", 116, 4),
@@ -81,7 +81,7 @@ pub(crate) fn read(root: &Node<'_>, ports: &[PortInfo], notes: &mut Notes) -> Ve
     captures
 }
 
-/// Translates the filters of a capture; `None`: no filter.
+/// Translates the filters of a capture; `None` if there are none.
 fn filter(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     let choices = ["custom", "ethernet", "vlan", "ipv4", "ipv6"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -118,7 +118,8 @@ fn custom(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     term(node, offset * 8, bits, notes).map(|term| format!("({term})"))
 }
 
-/// Filter of one field. An all-zero mask, which is the schema's default, compares all bits.
+/// Translates the filter of one field. An all-zero mask, which is the schema's default, compares
+/// all bits.
 fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<String> {
     let mut octets = |key: &str| {
         let text = node.text(key, notes).unwrap_or("00");

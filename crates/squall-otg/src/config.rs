@@ -7,8 +7,8 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// The result of `set_config` and later `append`, `update` and `delete`. Always an object; not
-/// validated further until [`crate::translate`] reads it.
+/// The result of `set_config` and of later `append`, `update` and `delete`. Always an object;
+/// [`crate::translate`] validates its content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config(pub(crate) Value);
 
@@ -24,7 +24,7 @@ impl Config {
     pub fn from_json(value: &Value) -> Result<Self, Problems> {
         match value {
             Value::Object(_) => Ok(Self(value.clone())),
-            // An empty body is the empty configuration.
+            // An empty body is an empty configuration.
             Value::Null => Ok(Self::default()),
             _ => Err(Problems::one("", "the configuration is not an object")),
         }

@@ -17,12 +17,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pub list: Vec<DeviceInfo>,
-    /// Interfaces by the names of devices, interfaces and addresses.
+    /// Interfaces by device, interface and address name.
     names: HashMap<String, Vec<Endpoint>>,
     macs: HashMap<IpAddr, MacAddr>,
 }
 
-/// An interface, and its address if one was named.
+/// An interface, and its address if the flow names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub interface: usize,
@@ -116,7 +116,8 @@ impl Devices {
             }
             known
         });
-        // An interface without a MAC address gets a locally administered one, made of its number.
+        // An interface without a configured MAC address gets a locally administered one, derived
+        // from its index.
         let number = self.list.len() as u32;
         let [_, a, b, c] = number.to_be_bytes();
         let mac = address(node, "mac", "a MAC address", notes)
@@ -161,7 +162,8 @@ impl Devices {
         &self.list[endpoint.interface].port
     }
 
-    /// Addresses of packets between two endpoints. Adds an unknown gateway to `unresolved`.
+    /// Addresses for packets between two endpoints. Adds a gateway whose MAC address is unknown to
+    /// `unresolved`.
     pub fn ends(
         &self,
         from: Endpoint,
@@ -173,7 +175,8 @@ impl Devices {
         let (tx, rx) = (&self.list[from.interface], &self.list[to.interface]);
         let v4 = (tx.ipv4.get(from.ipv4.unwrap_or(0)), rx.ipv4.get(to.ipv4.unwrap_or(0)));
         let v6_ends = (tx.ipv6.get(from.ipv6.unwrap_or(0)), rx.ipv6.get(to.ipv6.unwrap_or(0)));
-        // The gateway of the packets' IP version; without IP, that of the interface.
+        // The gateway for the packets' IP version; for packets without an IP header, the
+        // interface's.
         let gateway = match (v6, v4.0, v6_ends.0) {
             (Some(true), _, Some(own)) => Some((IpAddr::V6(own.gateway), own.gateway_mac)),
             (None | Some(false), Some(own), _) => Some((IpAddr::V4(own.gateway), own.gateway_mac)),
@@ -181,7 +184,7 @@ impl Devices {
             _ => None,
         };
         let dst_mac = match gateway {
-            // Packets of another version, or without IP, go to the peer itself.
+            // If the interface has no gateway for these packets, they go directly to the peer.
             None => Some(rx.mac),
             Some((address, given)) => given
                 .or_else(|| self.macs.get(&address).copied())

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Maximum combinations of tag values that distinguish the frames of a flow.
+/// Maximum number of combinations of tag values that distinguish the frames of a flow.
 const MOST_TAGGED: u64 = 4096;
 /// Maximum number of streams: the stream number in signatures has 16 bits.
 const MOST_STREAMS: usize = 65_536;
@@ -36,7 +36,7 @@ pub(crate) struct Flows<'a> {
     names: HashSet<String>,
 }
 
-/// Frames that a part of a flow sends from one port.
+/// Frames of a flow that one port sends between a pair of endpoints.
 struct Part {
     tx: usize,
     rx: Vec<String>,
@@ -191,7 +191,7 @@ impl<'a> Flows<'a> {
             let mut vary = Vec::new();
             let mut variations = Vec::new();
             for varying in &built.varying {
-                // Each part of a mesh has all values; the classes divide them among themselves.
+                // Each part of a mesh uses all values; its classes share them.
                 let Some(what) = varying.law.each(class, classes) else {
                     notes.problem(
                         &varying.path,
@@ -202,7 +202,7 @@ impl<'a> Flows<'a> {
                 match what {
                     What::Value(value) => put(&mut octets, varying.bit, varying.bits, value),
                     What::Varying(law) => {
-                        // Random values keep the initial value.
+                        // Random values have no fixed first value; the frame keeps the initial one.
                         if let Some(first) = law.at(0) {
                             put(&mut octets, varying.bit, varying.bits, first);
                         }
@@ -211,7 +211,7 @@ impl<'a> Flows<'a> {
                     What::Nothing | What::Auto | What::BadChecksum => {}
                 }
             }
-            // Values that differ by class affect checksums, too.
+            // Values that differ between classes also change checksums.
             let octets = if classes > 1 { refreshed(&built.octets, octets) } else { octets };
             if !variations.is_empty() {
                 let frame = Frame::dissect(octets.clone());
@@ -389,8 +389,8 @@ impl<'a> Flows<'a> {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// Also returns the number of copies that arrive of each frame (`None`: one per receiving
-    /// port), and whether receivers are distinguished.
+    /// Also returns how many copies of each frame arrive (`None`: one per receiving port), and
+    /// whether to distinguish receivers.
     fn metrics(&self, node: &Node<'_>, notes: &mut Notes) -> (MetricsInfo, Option<f64>, bool) {
         node.known(
             &["enable", "loss", "rx_tx_ratio", "timestamps", "latency", "predefined_metric_tags"],
@@ -419,7 +419,7 @@ impl<'a> Flows<'a> {
     }
 }
 
-/// Number of combinations of tag values: the frames after which they repeat.
+/// Number of combinations of tag values, which is the number of frames after which they repeat.
 fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
     let mut classes = 1;
     for tag in &built.tags {
@@ -443,7 +443,7 @@ fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
     Some(classes)
 }
 
-/// Updates in `octets` the checksums that are correct in `before`.
+/// Updates the checksums in `octets` that are correct in `before`.
 fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     let mut frame = Frame::dissect(before.to_vec());
     frame.bytes = octets;
@@ -451,7 +451,7 @@ fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     frame.bytes
 }
 
-/// Tags of received frames, with their bit offset among the headers as received.
+/// Tags read from received frames, with their bit offset in the headers as received.
 fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
     let list = node.list("egress_packet", notes);
     let node = &node.at("egress_packet");
@@ -557,7 +557,7 @@ fn weight_pairs(
         let weight = pair.float("weight", notes).unwrap_or(1.0);
         pairs.push((size, weight));
     }
-    // Weights are whole numbers: thousandths, unless they are large.
+    // Weights are integers in thousandths, unless they are large.
     let sum: f64 = pairs.iter().map(|pair| pair.1).sum();
     if sum <= 0.0 {
         notes.problem(&node.at("custom").path, "expected sizes and weights above 0");
@@ -583,7 +583,7 @@ fn weighted(pairs: &[(u32, u32)]) -> Size {
     Size { law, min, max, mean }
 }
 
-/// Bit rates include preamble and gap, since the schema's minimum, 672, is one frame of 64 octets.
+/// Bit rates include preamble and gap: the schema's minimum, 672, is one frame of 64 octets.
 fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
     let choices = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
@@ -599,7 +599,7 @@ fn read_rate(node: &Node<'_>, notes: &mut Notes) -> Option<Rate> {
             notes.problem(&inner.path, format!("found {percent}, expected at most 100"));
             return None;
         }
-        // Print the number as written: a 32-bit float changes its digits in 64 bits.
+        // Keep the number as written: a 32-bit float gets other digits when converted to 64 bits.
         let short = percent as f32;
         let text =
             if f64::from(short) == percent { format!("{short} %") } else { format!("{percent} %") };
@@ -685,7 +685,7 @@ fn read_duration(
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
     let (choice, inner) = node.member(&choices, Some("continuous"), notes)?;
     let speed = (port.speed_bps > 0).then_some(port.speed_bps);
-    // A percentage refers to the speed in layer1, because many ports do not know their speed.
+    // A percentage refers to the speed in `layer1`, because many ports do not know their speed.
     let rate = match (rate.unit, speed.and_then(|speed| rate.scaled(speed, 100))) {
         (RateUnit::Percent, Some(of_speed)) => Rate { unit: RateUnit::BpsL1, ..of_speed },
         _ => rate,
@@ -719,7 +719,8 @@ fn read_duration(
         "burst" => {
             let packets = at_least_one(&inner, "packets", notes)?;
             let pause = wait(&inner.at("inter_burst_gap"), 12.0, speed, notes)?;
-            // The pause between bursts includes the normal gap, which Squall adds to `gap`.
+            // The pause between bursts includes the normal gap, which Squall adds to `gap`;
+            // subtract it.
             let gap = pause.saturating_sub(Nanos(gap_ns.unwrap_or(0.0) as u64));
             let bursts = match inner.uint("bursts", u64::from(u32::MAX), notes).unwrap_or(0) {
                 0 => u64::MAX,
@@ -741,7 +742,7 @@ fn at_least_one(node: &Node<'_>, key: &str, notes: &mut Notes) -> Option<u64> {
     Some(number)
 }
 
-/// Reads a time in octets of the link, nanoseconds or microseconds.
+/// Reads a time, given in octets on the link, nanoseconds or microseconds.
 fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> Option<Nanos> {
     node.known(&["choice", "bytes", "nanoseconds", "microseconds"], notes);
     let limit = |ns: f64| Nanos(ns.clamp(0.0, 1e16) as u64);

@@ -3,7 +3,7 @@
 /// One header of `packet`.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// Value of `choice`.
+    /// Value of `choice` in `packet`.
     pub name: &'static str,
     pub title: &'static str,
     pub octets: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Header {
     pub role: Role,
 }
 
-/// Alternatives by a `choice`; fields of other choices are not read.
+/// Alternatives selected by a `choice`; fields of other choices are ignored.
 #[derive(Debug)]
 pub(crate) struct Choice {
     /// Member of the header that contains the choice; empty: the header itself.
@@ -66,19 +66,19 @@ pub(crate) enum Fill {
     Protocol,
     /// PPP protocol of the next header.
     PppProtocol,
-    /// Octets of this header / 4.
+    /// Length of this header in units of 4 octets.
     Words,
-    /// Octets of this header and the following data.
+    /// Length of this header and the data after it, in octets.
     Length,
-    /// Octets after the given number.
+    /// Number of octets after the first N octets of the header.
     After(usize),
-    /// UDP port of the protocol in the payload.
+    /// UDP port assigned to the protocol in the payload.
     UdpPort,
-    /// 1, unless a further label follows.
+    /// Bottom-of-stack bit: 1, or 0 if another label follows.
     Bottom,
 }
 
-/// Headers that need code in addition to the table.
+/// Headers that need code in addition to the field table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ethernet,
@@ -100,7 +100,7 @@ pub(crate) enum Role {
     Pause,
 }
 
-/// Headers of the schema that are not supported.
+/// Headers in the schema that are not supported.
 pub(crate) const UNSUPPORTED: &[(&str, &str)] = &[
     ("snmpv2c", "try the octets of the message as custom"),
     ("rsvp", "try the octets of the message as custom"),

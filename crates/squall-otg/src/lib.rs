@@ -1,8 +1,9 @@
 //! Open Traffic Generator (OTG): translates configurations and implements a session.
 //!
-//! [`translate`] converts a JSON configuration ([`Config`]) to a [`squall_profile::Profile`] with
-//! the names of its parts in OTG, or lists every invalid or unsupported part with its path
-//! ([`Problems`]). [`replies`] has the other messages. All of these are pure and open no port.
+//! [`translate`] converts a JSON configuration ([`Config`]) to a [`squall_profile::Profile`] with a
+//! list of its ports, flows and devices by their OTG names, or lists every invalid or unsupported
+//! part with its path ([`Problems`]). [`replies`] has the other messages. All of these are pure and
+//! open no port.
 //!
 //! A [`Controller`] runs a configuration, with flows that start and stop, captures and devices. It
 //! is independent of the transport.

@@ -30,7 +30,7 @@ struct Layer {
 enum Kind {
     Header {
         header: &'static Header,
-        /// One setting for each field of the table.
+        /// One setting per field of the table.
         settings: Vec<Setting>,
         /// Octets after the fixed part: options, extension headers.
         more: Vec<u8>,
@@ -41,7 +41,7 @@ enum Kind {
     },
 }
 
-/// Addresses of a flow between devices, used for fields that are unset.
+/// Addresses of a flow between devices. They fill fields that are unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub src_mac: MacAddr48,
@@ -66,7 +66,7 @@ pub(crate) struct Built {
     pub octets: Vec<u8>,
     pub varying: Vec<Varying>,
     pub tags: Vec<Tag>,
-    /// Whether a signature fits after the headers of the shortest frame.
+    /// Whether a signature fits after the headers even in the shortest frame.
     pub room: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Varying {
     pub path: String,
 }
 
-/// Bits that distinguish frames of a flow.
+/// Bits whose values distinguish the frames of a flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag {
     pub name: String,
@@ -161,7 +161,7 @@ impl Headers {
                 layers.push(Layer { path: node.path.clone(), kind });
             }
         }
-        // Without headers, the schema's default is Ethernet.
+        // If there are no headers, the schema's default is a single Ethernet header.
         if list.is_empty() {
             let settings = HEADERS[0].fields.iter().map(|_| Setting::default()).collect();
             let kind = Kind::Header { header: HEADERS[0], settings, more: Vec::new() };
@@ -170,7 +170,7 @@ impl Headers {
         Self(layers)
     }
 
-    /// Octets of the headers.
+    /// Total length of the headers in octets.
     pub fn octets(&self) -> usize {
         self.0.iter().map(|layer| layer.kind.octets()).sum()
     }
@@ -184,7 +184,7 @@ impl Headers {
         })
     }
 
-    /// The part of `ends` that the frame uses; the rest is 0.
+    /// The part of `ends` that the frame uses, with the rest set to 0.
     pub fn used(&self, ends: &Ends) -> Ends {
         let mut used = Ends::default();
         let mut first_ip = true;
@@ -209,7 +209,7 @@ impl Headers {
         used
     }
 
-    /// Whether the destination of the first Ethernet header is computed.
+    /// Whether the destination address of the first Ethernet header is computed.
     pub fn wants_gateway(&self) -> bool {
         match self.0.first().map(|layer| &layer.kind) {
             Some(Kind::Header { header, settings, .. }) if header.role == Role::Ethernet => {
@@ -477,7 +477,7 @@ impl Header {
         }
     }
 
-    /// Octets of the fixed part and of optional fields.
+    /// Length in octets of the fixed part and optional fields.
     fn fixed(&self, settings: &[Setting]) -> usize {
         let set = |name: &str| {
             let index = self.fields.iter().position(|field| field.name == name);
@@ -492,7 +492,7 @@ impl Header {
     }
 }
 
-/// A number without an entry in the table.
+/// A numeric field that is in no header's field table.
 fn plain(name: &'static str, bits: usize) -> Field {
     Field {
         name,
@@ -564,7 +564,7 @@ fn ipv4_options(node: &Node<'_>, notes: &mut Notes) -> Vec<u8> {
     octets
 }
 
-/// A header in the frame.
+/// A header with its position in the frame.
 struct Place<'a> {
     layers: &'a [Layer],
     index: usize,
@@ -591,8 +591,8 @@ impl Place<'_> {
                 field.within.is_some() && setting.what == What::Nothing && field.default == 0;
             let front = self.front_tpid(header, field, setting);
             let (bit, value) = match (front, setting.first()) {
-                // The TPID before the tag is already written; the one after it depends on the next
-                // header.
+                // The TPID before the tag is already written; the one after the tag depends on the
+                // next header.
                 (true, _) | (false, None) if !unset => {
                     (bit, self.filled(header, field, fixed + more.len()))
                 }
@@ -624,7 +624,7 @@ impl Place<'_> {
     /// `None` if the header omits the field.
     fn bit_of(&self, header: &Header, field: &Field, fixed: usize) -> Option<usize> {
         let bit = match (header.role, field.name) {
-            // Without a TEID, the following fields move to its position.
+            // If there is no TEID, the fields after it move up.
             (Role::Gtpv2, "teid") if fixed == 8 => return None,
             (Role::Gtpv2, "sequence_number" | "spare2") if fixed == 8 => field.bit - 32,
             _ => field.bit,
@@ -632,7 +632,7 @@ impl Place<'_> {
         (bit + field.bits <= fixed * 8).then_some(self.at * 8 + bit)
     }
 
-    /// Whether `tpid` of a tag sets the type field before the tag.
+    /// Whether the tag's `tpid` setting goes into the type field before the tag.
     fn front_tpid(&self, header: &Header, field: &Field, setting: &Setting) -> bool {
         header.role == Role::Vlan
             && field.name == "tpid"
@@ -643,7 +643,7 @@ impl Place<'_> {
         self.layers.get(self.index + 1).and_then(|layer| layer.kind.role())
     }
 
-    /// The value of a field that is unset.
+    /// The computed or default value of an unset field.
     fn filled(&self, header: &Header, field: &Field, octets: usize) -> u128 {
         let from_here = |skip: usize| (self.end - self.at).saturating_sub(skip) as u128;
         let outermost = self.index == 0;
@@ -751,7 +751,7 @@ impl Place<'_> {
                     Role::Ipv6 => Some((at + 8, at + 40)),
                     _ => None,
                 });
-                // Without addresses there is no pseudo header to include.
+                // If there are no addresses, there is no pseudo-header to include.
                 Some((range.into_iter().next()?, protocol))
             }
         };
@@ -791,7 +791,7 @@ impl Sum {
             0 if self.udp => 0xffff,
             right => right,
         };
-        // Any other value is wrong; 0 would mean no checksum.
+        // A wrong checksum is the right one plus 1, but never 0, which means no checksum.
         let value = if self.right { right } else { right.wrapping_add(1).max(1) };
         octets[self.at..self.at + 2].copy_from_slice(&value.to_be_bytes());
     }
@@ -861,7 +861,7 @@ pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
         .then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Writes the low `bits` bits of `value` at bit `at`.
+/// Writes the low `bits` bits of `value` at bit offset `at`.
 pub(crate) fn put(octets: &mut [u8], at: usize, bits: usize, value: u128) {
     for i in 0..bits {
         let (octet, mask) = ((at + i) / 8, 0x80 >> ((at + i) % 8));
@@ -873,7 +873,7 @@ pub(crate) fn put(octets: &mut [u8], at: usize, bits: usize, value: u128) {
     }
 }
 
-/// The `bits` bits at bit `at`, 128 at most.
+/// Reads `bits` bits (128 at most) at bit offset `at`.
 pub(crate) fn get(octets: &[u8], at: usize, bits: usize) -> u128 {
     (at..at + bits)
         .fold(0, |value, bit| value << 1 | u128::from(octets[bit / 8] >> (7 - bit % 8) & 1))

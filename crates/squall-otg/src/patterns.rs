@@ -30,14 +30,14 @@ pub(crate) enum What {
     BadChecksum,
 }
 
-/// Values as a function of the frame's number.
+/// Values as a function of the frame index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Law {
-    /// Two or more values.
+    /// A list of at least two values.
     List(Vec<u128>),
-    /// `count` values, 2 or more; wraps within `bits` of the field.
+    /// `count` values (at least 2); wraps within the field's `bits`.
     Step { start: u128, step: u128, count: u64, down: bool },
-    /// `count` draws, repeated.
+    /// `count` random values, repeated.
     Random { min: u128, max: u128, seed: u64, count: u64 },
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct TagDef {
     pub length: usize,
 }
 
-/// Maximum length of lists made from wrapping steps and from tagged values.
+/// Maximum length of the lists made for steps that wrap and for tagged values.
 pub(crate) const LONGEST_LIST: u64 = 65_536;
 
 impl Setting {
@@ -151,7 +151,7 @@ fn steps(node: &Node<'_>, field: &Field, down: bool, notes: &mut Notes) -> Optio
         return Some(What::Value(start));
     }
     let most = field.most();
-    // Values within the field need no wrap.
+    // Values that fit into the field do not wrap.
     let reach = step.checked_mul(u128::from(count - 1));
     let inside = match down {
         false => reach.and_then(|reach| start.checked_add(reach)).is_some_and(|last| last <= most),
@@ -266,14 +266,14 @@ impl Field {
         if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
     }
 
-    /// The default start of counters: the schema uses that of the field's value.
+    /// The default start of a counter, which in the schema is the field's default value.
     fn counter_default(&self) -> u128 {
         self.default
     }
 }
 
 impl Law {
-    /// Frames after which the values repeat.
+    /// Number of frames after which the values repeat.
     pub fn period(&self) -> u64 {
         match self {
             Self::List(values) => values.len() as u64,
@@ -301,7 +301,7 @@ impl Law {
         }
         let period = self.period();
         if let Self::Random { min, max, seed, count } = self {
-            // Each part draws its own values; all parts together draw as many as `count`.
+            // Each part draws its own values; the parts together draw `count` values.
             let count = count.div_ceil(every);
             return Some(What::Varying(Self::Random {
                 min: *min,
@@ -332,7 +332,7 @@ impl Law {
         values.collect::<Option<_>>().map(|values| What::Varying(Self::List(values)))
     }
 
-    /// The operation in a profile.
+    /// The equivalent operation in a profile.
     pub fn op(&self) -> Op {
         match self {
             Self::List(values) => Op::List { values: values.clone(), init: 0 },

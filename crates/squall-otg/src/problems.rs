@@ -7,11 +7,11 @@ use std::fmt;
 pub struct Problem {
     /// Path such as `flows[3].packet[2].udp.src_port`; empty: the whole message.
     pub path: String,
-    /// `not supported: ...`, or the found and the expected value.
+    /// `not supported: ...`, or the value found and the value expected.
     pub message: String,
 }
 
-/// All problems of a message, in its order; never empty.
+/// All problems in a message, in message order; never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -20,7 +20,7 @@ impl Problems {
         Self(vec![Problem { path: path.into(), message: message.into() }])
     }
 
-    /// The problems as texts of an OTG error.
+    /// The problems as strings for an OTG error.
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }

@@ -21,7 +21,7 @@ impl Notes {
         }
     }
 
-    /// Reports an unsupported part; `why` gives the alternative.
+    /// Reports an unsupported part; `why` names the alternative.
     pub fn unsupported(&mut self, node: &Node<'_>, why: &str) {
         self.problem(&node.path, format!("not supported: {why}"));
     }
@@ -32,7 +32,7 @@ impl Notes {
         }
     }
 
-    /// Returns the value, or the problems if there are any.
+    /// Returns `value` if there are no problems, otherwise the problems.
     pub fn end<T>(self, value: Option<T>) -> Result<T, Problems> {
         match value {
             Some(value) if self.problems.is_empty() => Ok(value),
@@ -41,7 +41,7 @@ impl Notes {
     }
 }
 
-/// A value and its path. A missing value is a node of `null`, which has all defaults.
+/// A value and its path. A missing value is a `null` node, so every member has its default.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<'a> {
     pub value: &'a Value,
@@ -59,7 +59,7 @@ impl<'a> Node<'a> {
         !self.value.is_null()
     }
 
-    /// The member; `null` if missing.
+    /// The member `key`; `null` if missing.
     pub fn at(&self, key: &str) -> Self {
         let path =
             if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
@@ -144,7 +144,7 @@ impl<'a> Node<'a> {
         Some((choice, self.at(choice)))
     }
 
-    /// Reads one of several words.
+    /// Reads one of several keywords.
     pub fn word(
         &self,
         key: &str,
@@ -209,7 +209,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Reads a whole number up to `max`; 64-bit ones may be text.
+    /// Reads a whole number up to `max`, which may be a string if it has 64 bits.
     pub fn uint(&self, key: &str, max: u64, notes: &mut Notes) -> Option<u64> {
         let node = self.at(key);
         if !node.is_present() {
@@ -218,7 +218,7 @@ impl<'a> Node<'a> {
         node.own_uint(max, notes)
     }
 
-    /// Reads the node itself.
+    /// Reads the value of this node.
     pub fn own_uint(&self, max: u64, notes: &mut Notes) -> Option<u64> {
         let number = match self.value {
             Value::Number(number) => number.as_u64().or_else(|| {
@@ -289,7 +289,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A value for a message, truncated.
+/// Formats a value for a message, truncated.
 pub(crate) fn brief(value: &Value) -> String {
     const LONGEST: usize = 40;
     match value {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::headers::{Field, Fill, Form, HEADERS, Header, UNSUPPORTED};
 
-/// Markdown with the supported parts of the schema, and every field.
+/// Markdown that lists the supported parts of the schema with all their fields.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for header in HEADERS {

@@ -1,8 +1,8 @@
 //! The messages other than a configuration: requests and replies.
 //!
-//! Replies contain only members of the schema, since some clients refuse unknown ones. 64-bit
-//! counts are text, as in protobuf's JSON; other numbers never use scientific notation, which the
-//! Python client reads as text.
+//! Replies contain only members of the schema, because some clients refuse unknown ones. As in
+//! protobuf's JSON, 64-bit counts are strings. Other numbers never use scientific notation, which
+//! the Python client would read as a string.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ use crate::{
     read::{Node, Notes},
 };
 
-/// A request of `set_control_state`.
+/// A `set_control_state` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlState {
-    /// Names of flows; empty: all flows.
+    /// Flow names; empty: all flows.
     Traffic { flows: Vec<String>, state: TransmitState },
-    /// Names of ports; empty: all ports.
+    /// Port names; empty: all ports.
     Link { ports: Vec<String>, up: bool },
-    /// Names of ports; empty: all ports with captures.
+    /// Port names; empty: all ports with captures.
     Capture { ports: Vec<String>, start: bool },
-    /// All protocols of devices.
+    /// Starts or stops the protocols of all devices.
     Protocols { start: bool },
 }
 
@@ -35,7 +35,7 @@ pub enum TransmitState {
     Resume,
 }
 
-/// A request of `get_metrics`. Empty names or columns: all.
+/// A `get_metrics` request. Empty lists of names or columns select all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsRequest {
     Ports { names: Vec<String>, columns: Vec<String> },
@@ -45,42 +45,42 @@ pub enum MetricsRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaggedRequest {
     pub include: bool,
-    /// Include combinations of values without any frame.
+    /// Include combinations of values for which no frame was counted.
     pub include_empty: bool,
     pub columns: Vec<String>,
-    /// Name of a tag, and the values to select, as hex digits.
+    /// Tag name, and the values to select, as hex digits.
     pub filters: Vec<(String, Vec<String>)>,
 }
 
-/// A request of `get_capture`.
+/// A `get_capture` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureRequest {
     pub port: String,
-    /// Number of the first frames to return.
+    /// Return only this number of frames, from the first.
     pub initial: Option<u64>,
 }
 
-/// A request of `get_states`. Empty names: all interfaces.
+/// A `get_states` request. An empty list of names selects all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatesRequest {
     Ipv4Neighbors { ethernets: Vec<String> },
     Ipv6Neighbors { ethernets: Vec<String> },
 }
 
-/// A request of `set_control_action`.
+/// A `set_control_action` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAction {
     /// Pings, all sent at once. `v6`: to IPv6 addresses.
     Ping { v6: bool, requests: Vec<PingRequest> },
 }
 
-/// An echo request of a device.
+/// An echo request that a device sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingRequest {
-    /// Name of an address of a device.
+    /// Name of one of the device's addresses.
     pub source: String,
     pub target: IpAddr,
-    /// Path of the request in the message.
+    /// Path of this request in the message.
     pub path: String,
 }
 
@@ -327,11 +327,11 @@ impl ControlAction {
     }
 }
 
-/// The reply of `set_control_action`.
+/// The reply to `set_control_action`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingReply {
     pub v6: bool,
-    /// Each request, and whether an answer arrived, in the order of the message.
+    /// Each request with whether an answer arrived, in the order of the message.
     pub results: Vec<(PingRequest, bool)>,
     pub warnings: Vec<String>,
 }
@@ -350,7 +350,7 @@ impl PingReply {
     }
 }
 
-/// A 64-bit count: text in JSON.
+/// A 64-bit count: a string in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
@@ -370,9 +370,9 @@ impl Serialize for Decimal {
     }
 }
 
-/// A JSON number without exponent (`1e-7` and `1.7e18` would be text to Python's YAML reader).
+/// A JSON number without exponent: Python's YAML reader would take `1e-7` and `1.7e18` for strings.
 fn plain(value: f64) -> Number {
-    // The range of 64-bit integers prints digit by digit; no figure exceeds it.
+    // Values in the range of 64-bit integers print without exponent; no figure exceeds it.
     let value = if value.is_finite() { value.clamp(-9e18, 9e18) } else { 0.0 };
     let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value.round() };
     match Number::from_f64(rounded) {
@@ -381,7 +381,7 @@ fn plain(value: f64) -> Number {
     }
 }
 
-/// The reply of `get_metrics`.
+/// The reply to `get_metrics`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum MetricsResponse {
@@ -420,7 +420,7 @@ pub struct PortMetric {
     /// `started` or `stopped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transmit: Option<&'static str>,
-    /// Nanoseconds since 1970 of the link's last change.
+    /// Time of the link's last change, in nanoseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_change: Option<Count>,
     /// Mbit/s.
@@ -447,7 +447,7 @@ impl FlowCounts {
     }
 }
 
-/// Counters of a flow, or of its frames with certain tags.
+/// Counters of a flow, or of those of its frames with certain tags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FlowCounts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -540,7 +540,7 @@ pub struct Latency {
     pub average_ns: Decimal,
 }
 
-/// The reply of `get_states`.
+/// The reply to `get_states`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
 pub enum StatesResponse {
@@ -548,7 +548,7 @@ pub enum StatesResponse {
     Ipv6Neighbors { ipv6_neighbors: Vec<Ipv6Neighbor> },
 }
 
-/// A neighbor of an interface. The MAC address is absent without an answer.
+/// A neighbor of an interface. The MAC address is absent if the neighbor did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ipv4Neighbor {
     pub ethernet_name: String,
@@ -565,7 +565,7 @@ pub struct Ipv6Neighbor {
     pub link_layer_address: Option<String>,
 }
 
-/// The reply of `get_version`.
+/// The reply to `get_version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Version {
     pub api_spec_version: String,
@@ -574,10 +574,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// Clients read the API version as a constraint for their own.
+    /// Clients read the API version as a constraint on their own, so any 1.x is accepted.
     pub const API_SPEC: &'static str = "^1.0.0";
 
-    /// The reply of an application with this version.
+    /// The reply for an application of this version.
     pub fn of(app_version: &str) -> Self {
         Self {
             api_spec_version: Self::API_SPEC.into(),
@@ -587,7 +587,7 @@ impl Version {
     }
 }
 
-/// The reply of requests that change something.
+/// The reply to requests that change something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Warning {
     pub warnings: Vec<String>,

@@ -19,8 +19,8 @@ use crate::{
 /// The result of a translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated {
-    /// The ports have the names of the configuration. A configuration without flows gives no
-    /// streams.
+    /// The ports have the names of the configuration. Without flows in the configuration, there are
+    /// no streams.
     pub profile: Profile,
     pub ports: Vec<PortInfo>,
     /// Flows in the configuration's order.
@@ -31,7 +31,7 @@ pub struct Translated {
     /// discovery) and calls [`translate_with`] with the answers. Until then the packets contain
     /// 00:00:00:00:00:00.
     pub unresolved: Vec<Unresolved>,
-    /// Settings without effect, for the reply of `set_config`.
+    /// Settings without effect, for the reply to `set_config`.
     pub warnings: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct PortInfo {
     pub location: String,
     /// The address in the profile: `af_packet:veth-a` for the location `veth-a`.
     pub address: String,
-    /// Speed in layer1, bits per second; 0: unset.
+    /// Speed in `layer1`, bits per second; 0: unset.
     pub speed_bps: u64,
     pub mtu: Option<u32>,
     pub promiscuous: bool,
@@ -54,7 +54,7 @@ pub struct FlowInfo {
     pub name: String,
     /// Name of the sending port; for flows between devices, the port of the first sending device.
     pub tx_port: String,
-    /// Empty: any port.
+    /// Receiving ports; empty: any port.
     pub rx_ports: Vec<String>,
     /// Indices into `profile.streams`. More than one if devices send to several others, or tags
     /// distinguish frames.
@@ -64,10 +64,10 @@ pub struct FlowInfo {
     pub packets: Option<u64>,
     /// Frame length with FCS, if it is the same for all frames.
     pub size: Option<u32>,
-    /// The names of the flow's tags, in order; `tagged_metrics` sum streams with the same
+    /// Names of the flow's tags, in order. `tagged_metrics` adds up streams with the same
     /// [`StreamInfo::tags`].
     pub tag_names: Vec<String>,
-    /// Tags of received frames.
+    /// Tags read from received frames.
     pub egress: Option<EgressInfo>,
     /// Frames expected per sent frame (`rx_tx_ratio`): 1 by default, or one per receiving port.
     pub rx_copies: f64,
@@ -80,14 +80,14 @@ pub struct StreamInfo {
     pub stream: usize,
     pub tx_port: String,
     pub counting: Counting,
-    /// The stream's values of the flow's tags, in the same order.
+    /// The stream's values for the flow's tags, in the same order.
     pub tags: Vec<TagValue>,
 }
 
-/// Tags of received frames, whose values `tagged_metrics` distinguish in addition.
+/// Tags read from received frames. `tagged_metrics` also distinguishes their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressInfo {
-    /// At least one; 128 bits at most in total.
+    /// At least one tag, and at most 128 bits in total.
     pub tags: Vec<EgressTag>,
 }
 
@@ -102,17 +102,17 @@ pub struct EgressTag {
 /// How the receiver identifies the stream's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// By a signature: counts, loss and delay of the stream.
+    /// By a signature, which gives counts, loss and delay per stream.
     Signature,
-    /// No room for a signature, or metrics are off: counted among the frames without a signature on
-    /// the receiving ports.
+    /// By nothing: there is no room for a signature, or metrics are off. The frames count among
+    /// those without a signature on the receiving ports.
     Unsigned,
 }
 
 /// Value of a tag; the entry of [`FlowInfo::tag_names`] with the same index has its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TagValue {
-    /// Digits without 0x, as many as the tag's bits need.
+    /// Hex digits without 0x, enough for the tag's bits.
     Hex(String),
     /// `rx_name` of predefined tags: the receiving port.
     RxName,
@@ -137,7 +137,7 @@ pub struct CaptureInfo {
     pub pcapng: bool,
     /// Overwrite the oldest frames; otherwise the capture ends when it is full.
     pub overwrite: bool,
-    /// Octets kept of each frame.
+    /// Octets to keep of each frame.
     pub packet_size: Option<u32>,
     /// A tcpdump expression; `None`: every frame.
     pub filter: Option<String>,
@@ -148,7 +148,7 @@ pub struct CaptureInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     pub device: String,
-    /// `ethernet_name` of states.
+    /// Value of `ethernet_name` in states.
     pub ethernet: String,
     pub port: String,
     pub mac: MacAddr,
@@ -171,7 +171,7 @@ pub struct IpInfo<A> {
     pub address: A,
     pub gateway: A,
     pub prefix: u8,
-    /// MAC address of the gateway if it is configured, so that no request is needed.
+    /// The gateway's MAC address, if it is configured; then no request is needed.
     pub gateway_mac: Option<MacAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests the OTG state machine on links in memory.
+//! Tests the OTG state machine with ports that are links in memory.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ impl Client {
         self.0.control_state(&message).unwrap_or_else(|refusal| panic!("{state}: {refusal:?}"));
     }
 
-    /// Figures by name of the flow or port.
+    /// Metrics by flow or port name.
     fn metrics(&mut self, choice: &str) -> Vec<Value> {
         let reply = self.0.metrics(&json!({ "choice": choice })).expect("metrics");
         assert_eq!(reply["choice"], format!("{choice}_metrics"));
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// Waits until a flow sends nothing any more.
+    /// Waits until a flow has stopped sending.
     fn wait_still(&mut self, flow: &str) {
         self.wait("it sends nothing", |client| {
             let before = client.flow(flow)["frames_tx"].clone();
@@ -98,7 +98,7 @@ impl Client {
         self.wait("all flows end", |client| {
             client.metrics("flow").iter().all(|flow| flow["transmit"] == "stopped")
         });
-        // Frames in flight have arrived when the run is over.
+        // When the run is over, frames in flight have arrived.
         self.wait("all frames come", |client| {
             client.metrics("flow").iter().all(|flow| flow["frames_rx"] == flow["frames_tx"])
         });
@@ -129,7 +129,7 @@ fn fixed_packets_are_counted_on_flows_and_ports_and_the_counts_stay_when_all_is_
     );
     let instant = |which: &str| f1["timestamps"][which].as_u64().expect("nanoseconds");
     let (first, last) = (instant("first_timestamp_ns"), instant("last_timestamp_ns"));
-    // The times of arrival are in this century.
+    // The arrival times are in this century.
     assert!(first > 1_600_000_000_000_000_000 && last > first, "{f1}");
     assert!(f1["latency"]["minimum_ns"].as_f64() <= f1["latency"]["average_ns"].as_f64(), "{f1}");
     let ports = client.metrics("port");
@@ -174,7 +174,7 @@ fn flows_start_and_stop_each_by_itself_in_one_run() {
     client.wait("f2 ends", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50
     });
-    // Start f2 again while f1 continues: it counts from zero, and to the same end.
+    // Start f2 again while f1 continues: f2 counts from zero again, up to the same total.
     client.traffic("start", &["f2"]);
     client.wait("f2 ends again", |client| {
         client.flow("f2")["transmit"] == "stopped" && count(&client.flow("f2"), "frames_rx") == 50

@@ -1,8 +1,8 @@
-//! Exercises this crate for comparison with other programs:
+//! Exercises this crate, for comparison with other programs:
 //!
-//! `captures write FOLDER` writes captures with everything that the writers support, for
+//! `captures write FOLDER` writes captures that use every feature of the writers, for
 //! tests/interop/captures.py. `captures read FILE` prints each packet, and each error with the
-//! octets skipped after it.
+//! number of octets skipped after it.
 
 use std::{error::Error, path::Path, process::ExitCode};
 
@@ -30,7 +30,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Ethernet, IPv4, UDP to port 5001, with `len` octets.
+/// An Ethernet frame of `len` octets with IPv4 and UDP to port 5001.
 fn frame(len: usize) -> Vec<u8> {
     let mut octets = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
     octets.extend([8, 0, 0x45, 0]);

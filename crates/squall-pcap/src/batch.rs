@@ -1,13 +1,13 @@
-//! Batches of packets: in a large file, calls for single packets cost more than reading them.
+//! Batches of packets. In a large file, a call per packet costs more than reading the packet.
 
 use std::ops::Range;
 
 use crate::{LinkType, Packet, PacketOptions, input::Endian};
 
-/// Maximum number of packets in a batch: their headers stay in the first-level cache.
+/// Maximum number of packets in a batch, whose headers then stay in the L1 cache.
 pub const MAX_BATCH: usize = 64;
 
-/// Consecutive packets, borrowed until the next call.
+/// Consecutive packets, borrowed until the next call on the reader.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     pub(crate) window: &'a [u8],
@@ -15,10 +15,10 @@ pub struct Batch<'a> {
     /// Number of the first packet.
     pub(crate) first: u64,
     pub(crate) endian: Endian,
-    /// Only a batch of one packet has options.
+    /// Options of the packet; only a batch of a single packet has any.
     pub(crate) options: &'a [u8],
     pub(crate) dropped: Option<u16>,
-    /// A packet without a time is alone in its batch.
+    /// Whether the packets have timestamps. A packet without one is alone in its batch.
     pub(crate) timed: bool,
 }
 

@@ -9,13 +9,13 @@ use crate::unpack::{Compression, Damaged};
 /// Position and reason of an error in a capture. Every packet before it was returned.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// The file, if the reader knows it.
+    /// The file, if the reader knows its path.
     pub path: Option<PathBuf>,
-    /// Offset of the invalid record, block or header in the file; in the decompressed data, if it
-    /// is compressed.
+    /// Offset of the invalid record, block or header in the file; for a compressed file, in the
+    /// decompressed data.
     pub offset: u64,
     pub compression: Option<Compression>,
-    /// Packets returned before the error.
+    /// Number of packets returned before the error.
     pub packets: u64,
     pub fault: Fault,
 }
@@ -44,7 +44,7 @@ pub enum Fault {
         magic(*found)
     )]
     ByteOrder { found: [u8; 4] },
-    /// At the offset, `need` octets were expected and `have` are present.
+    /// At the offset, `need` octets were expected but only `have` are left.
     #[error(
         "the file ends inside {what}: {need} octets expected, {have} found; it was cut off, or is \
          still being written"
@@ -69,7 +69,7 @@ pub enum Fault {
     NoSuchPacket { number: u64, packets: u64 },
 }
 
-/// `0x726f6f74 ("root")`.
+/// Formats a magic number, such as `0x726f6f74 ("root")`.
 fn magic(octets: [u8; 4]) -> String {
     let number = format!("0x{:08x}", u32::from_be_bytes(octets));
     match std::str::from_utf8(&octets) {
@@ -98,7 +98,7 @@ impl fmt::Display for CaptureError {
             Some(path) => write!(f, "{}: ", path.display())?,
             None => f.write_str("capture: ")?,
         }
-        // The offset is meaningless for errors of the file as a whole.
+        // The offset has no meaning for errors that concern the file as a whole.
         match self.fault {
             Fault::Open(_)
             | Fault::Empty
@@ -129,7 +129,7 @@ impl std::error::Error for CaptureError {
 }
 
 impl CaptureError {
-    /// For a file that is not a capture.
+    /// An error for a file that is not a capture.
     pub(crate) fn new(fault: Fault) -> Self {
         Self { path: None, offset: 0, compression: None, packets: 0, fault }
     }
@@ -140,7 +140,7 @@ impl Fault {
         Self::Read(error).of_the_data()
     }
 
-    /// Converts a failed read of compressed data to its error.
+    /// Converts a failed read of compressed data to the decoder's error.
     pub(crate) fn of_the_data(self) -> Self {
         let Self::Read(error) = &self else { return self };
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Damaged>()) {
@@ -151,7 +151,7 @@ impl Fault {
         }
     }
 
-    /// Whether nothing after the error can be read.
+    /// Whether this is a read error, after which nothing can be read.
     pub(crate) fn is_of_the_disk(&self) -> bool {
         matches!(self, Self::Open(_) | Self::Read(_) | Self::Compressed { .. })
     }

@@ -1,16 +1,16 @@
-//! A sliding window over the octets of a file; packets are borrowed from it without a copy.
+//! A sliding window over the octets of a file. Packets are borrowed from it, not copied.
 
 use std::{io::Read, ops::Range};
 
 use crate::Fault;
 
-/// Octets per read: large enough to amortize read(2), small enough to stay in L2.
+/// Octets per read: large enough to amortize read(2), small enough for the L2 cache.
 const CHUNK: usize = 256 << 10;
 
 pub struct Input<R> {
     read: R,
     window: Vec<u8>,
-    /// Start of the part of the window that was read and not yet taken.
+    /// Start of the octets in the window that were read and not taken yet.
     start: usize,
     end: usize,
     /// Offset of `window[start]` in the file.
@@ -28,7 +28,7 @@ impl<R: Read> Input<R> {
         self.offset
     }
 
-    /// Starts a record: later errors are reported at its offset.
+    /// Begins a record. Later errors are reported at its offset.
     #[inline]
     pub fn begin_record(&mut self) {
         self.record = self.offset;
@@ -39,8 +39,8 @@ impl<R: Read> Input<R> {
         self.record
     }
 
-    /// The octets that were read and not yet taken; at least as many as [`Self::need`] last asked
-    /// for.
+    /// The octets that were read and not taken yet; at least as many as the last call of
+    /// [`Self::need`] asked for.
     #[inline]
     pub fn peek(&self) -> &[u8] {
         &self.window[self.start..self.end]
@@ -50,7 +50,7 @@ impl<R: Read> Input<R> {
         Ok(self.fill(1)? == 0)
     }
 
-    /// Reads until `len` octets of `what` can be taken.
+    /// Reads until `len` octets can be taken. `what` names them in errors.
     #[inline]
     pub fn need(&mut self, len: usize, what: &'static str) -> Result<(), Fault> {
         let have = if self.end - self.start < len { self.fill(len)? } else { len };
@@ -61,8 +61,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Takes `len` octets that were read. The range is valid for [`Self::window`] until the next
-    /// read.
+    /// Takes `len` octets that were already read. The range is valid for [`Self::window`] until the
+    /// next read.
     #[inline]
     pub fn take(&mut self, len: usize) -> Range<usize> {
         assert!(len <= self.end - self.start, "only what `need` made ready is taken");
@@ -72,7 +72,7 @@ impl<R: Read> Input<R> {
         start..self.start
     }
 
-    /// Index in the window at which [`Self::peek`] begins.
+    /// Index in the window of the first octet of [`Self::peek`].
     #[inline]
     pub fn window_at(&self) -> usize {
         self.start
@@ -86,12 +86,13 @@ impl<R: Read> Input<R> {
         &self.window[range]
     }
 
-    /// Reads until `len` octets are present or the file ends. Returns their number. The window
-    /// grows only with octets that arrive, so that a length in a damaged file allocates nothing.
+    /// Reads until `len` octets are present or the file ends. Returns the number present. The
+    /// window grows only as octets arrive, so a wrong length in a damaged file allocates nothing.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
-        // Moves data only when there is no room after it, and at most half of the window: in a
-        // damaged file, each step of a few octets may need many, and must not move them all.
+        // Move data only if there is no room after it, and at most half of the window: reading a
+        // damaged file takes steps of a few octets, each of which may need many, and must not move
+        // them all.
         if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -120,7 +121,7 @@ pub enum Endian {
 }
 
 impl Endian {
-    /// The number at octet `at`.
+    /// Reads the number at octet `at`.
     #[inline]
     pub fn u16(self, octets: &[u8], at: usize) -> u16 {
         let octets = std::array::from_fn(|i| octets[at + i]);

@@ -1,12 +1,11 @@
-//! Captures as streams: [`CaptureReader`] reads the packets of a pcap or pcapng file (or pipe) one
-//! by one; [`PcapWriter`] and [`PcapngWriter`] write files.
+//! Reads and writes captures as streams: [`CaptureReader`] reads the packets of a pcap or pcapng
+//! file (or pipe) one by one; [`PcapWriter`] and [`PcapngWriter`] write files.
 //!
 //! Memory does not grow with the file. Frames never contain the FCS, even if the file does. The
 //! content of packets is not interpreted here.
 //!
-//! Reader and writers are part of this project because users need the offset and the reason of each
-//! error, all packets before it, and the speed of the disk, which leaves little for a library to
-//! do.
+//! Reader and writers are not left to a library, because users need the offset of each error and
+//! its reason, all packets before it, and the full speed of the disk.
 //!
 //! ```
 //! use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
@@ -56,10 +55,10 @@ pub struct Frame {
     pub data: Vec<u8>,
 }
 
-/// Packet `number` (from 1) of a capture: `x.pcap#3` in a profile.
+/// Packet `number` (1-based) of a capture: `x.pcap#3` in a profile.
 ///
 /// # Errors
-/// If the file cannot be read up to there, or has fewer packets: the message gives their number.
+/// The file cannot be read up to that packet, or has fewer packets: the message gives their number.
 pub fn frame_number(path: impl AsRef<Path>, number: u64) -> Result<Frame, CaptureError> {
     let mut reader = CaptureReader::open(path)?;
     while let Some(packet) = reader.next()? {

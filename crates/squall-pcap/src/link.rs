@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Type of a packet's first header (the tcpdump.org list of link-layer header types).
+/// Type of a packet's outermost header (the tcpdump.org list of link-layer header types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
@@ -19,14 +19,14 @@ impl LinkType {
     pub const IPV6: Self = Self(229);
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// The name on tcpdump.org, without `LINKTYPE_`: "ETHERNET", "LINUX_SLL2"; `None` if it is not
-    /// in the table.
+    /// The name on tcpdump.org without `LINKTYPE_`, such as "ETHERNET" or "LINUX_SLL2"; `None` if
+    /// the table does not have the type.
     pub fn name(self) -> Option<&'static str> {
         NAMES.binary_search_by_key(&self.0, |&(number, ..)| number).ok().map(|i| NAMES[i].1)
     }
 }
 
-/// "Ethernet", "Linux cooked v2", "link type 4711".
+/// Formats as "Ethernet", "Linux cooked v2", "link type 4711".
 impl fmt::Display for LinkType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match NAMES.binary_search_by_key(&self.0, |&(number, ..)| number) {
@@ -36,7 +36,7 @@ impl fmt::Display for LinkType {
     }
 }
 
-/// Names by number: current types, and common old ones.
+/// Names by number: all current types, and common old ones.
 const NAMES: &[(u16, &str, &str)] = &[
     (0, "NULL", "BSD loopback"),
     (1, "ETHERNET", "Ethernet"),
@@ -46,7 +46,7 @@ const NAMES: &[(u16, &str, &str)] = &[
     (8, "SLIP", "SLIP"),
     (9, "PPP", "PPP"),
     (10, "FDDI", "FDDI"),
-    // The numbers of OpenBSD, the BSDs and Windows in some captures.
+    // Numbers that OpenBSD, other BSDs and Windows use in some captures.
     (12, "RAW", "raw IP"),
     (14, "RAW", "raw IP"),
     (50, "PPP_HDLC", "PPP in HDLC"),

@@ -7,19 +7,19 @@ use crate::{Direction, LinkType, input::Endian, pcapng::options};
 /// A packet of a capture, borrowed until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Nanoseconds since 1970-01-01 UTC, clamped to the range (up to the year 2554). If the file
-    /// has no time for the packet, the time of the preceding packet, so that times follow the
-    /// file's order; 0 if there is none.
+    /// Nanoseconds since 1970-01-01 UTC, clamped to the range (up to the year 2554). A packet
+    /// without a timestamp has the time of the preceding packet, so times stay in file order; 0 if
+    /// there is no such packet.
     pub time_ns: u64,
-    /// Whether the file has a time for the packet: pcapng's simple packet blocks have none.
+    /// Whether the packet has a timestamp: pcapng's simple packet blocks have none.
     pub timed: bool,
-    /// Octets on the wire, without FCS; at least as many as `data` has.
+    /// Octets on the wire, without FCS; at least the length of `data`.
     pub wire_len: u32,
     pub link_type: LinkType,
     /// Index in [`CaptureReader::interfaces`](crate::CaptureReader::interfaces), counted over all
     /// sections of the file.
     pub interface: u32,
-    /// Number in the file, from 1, as in Wireshark.
+    /// Number in the file (1-based), as in Wireshark.
     pub number: u64,
     /// The captured octets, without FCS.
     pub data: &'a [u8],
@@ -48,13 +48,13 @@ impl<'a> PacketOptions<'a> {
         self.find(2, 4).map(|value| self.endian.u32(value, 0))
     }
 
-    /// Packets lost on this interface since the preceding packet, if counted.
+    /// Packets lost on this interface since the preceding packet, if they were counted.
     pub fn dropped(&self) -> Option<u64> {
         self.find(4, 8).map(|value| self.endian.u64(value, 0)).or(self.dropped.map(u64::from))
     }
 
-    /// Hash of the packet by the capturing program: the first octet is the algorithm's number
-    /// (epb_hash).
+    /// Hash of the packet, computed by the capturing program. The first octet identifies the
+    /// algorithm (epb_hash).
     pub fn hash(&self) -> Option<&'a [u8]> {
         self.find(3, 1)
     }
@@ -63,7 +63,7 @@ impl<'a> PacketOptions<'a> {
         self.iter().filter(|&(code, _)| code == 1).map(|(_, text)| String::from_utf8_lossy(text))
     }
 
-    /// Code and value of all options; numbers are in the section's byte order.
+    /// Code and value of every option. Numbers are in the section's byte order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         options(self.endian, self.octets)
     }

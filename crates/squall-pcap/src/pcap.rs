@@ -12,11 +12,11 @@ use crate::{
 
 pub const MAGIC_US: u32 = 0xa1b2_c3d4;
 pub const MAGIC_NS: u32 = 0xa1b2_3c4d;
-/// Alexey Kuznetsov's modified format: each record header has 8 more octets (interface, protocol,
-/// packet type).
+/// Alexey Kuznetsov's modified format, whose record headers have 8 more octets (interface,
+/// protocol, packet type).
 pub const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
-/// Ixia's lcap, from hardware (nanoseconds) and software (microseconds): the file header has 4 more
-/// octets.
+/// Ixia's lcap, with timestamps from hardware (nanoseconds) or software (microseconds). Its file
+/// header has 4 more octets.
 const MAGIC_IXIA_NS: u32 = 0x1c00_01ac;
 const MAGIC_IXIA_US: u32 = 0x1c00_01ab;
 
@@ -32,7 +32,7 @@ pub struct Pcap {
     interface: u32,
 }
 
-/// A record's header, with its lengths in the right order.
+/// A record's header, with its two lengths swapped if necessary.
 struct Header {
     seconds: u32,
     fraction: u32,
@@ -40,16 +40,16 @@ struct Header {
     wire_len: u32,
 }
 
-/// Whether the two lengths of a record are swapped, as before version 2.4.
+/// Whether the two lengths of a record are swapped, as in versions before 2.4.
 enum Swapped {
     No,
     Yes,
-    /// Version 2.3 was written either way: the captured length is the smaller one.
+    /// Version 2.3 was written either way, so the captured length is the smaller one.
     Perhaps,
 }
 
 impl Pcap {
-    /// Takes the file header if its magic number is known. `interface` is the index for its
+    /// Reads the file header if its magic number is known. `interface` is the index for its
     /// interface.
     pub fn begin<R: Read>(
         input: &mut Input<R>,
@@ -67,8 +67,8 @@ impl Pcap {
             return Err(Fault::Version { format: "pcap", major, minor, expected: "2" });
         }
         let snaplen = endian.u32(header, 16);
-        // The upper bits have the FCS length in units of 16 bits (4 bits), and a bit that marks it
-        // as valid.
+        // The upper bits have the FCS length in units of 16 bits (4 bits), and a bit that says
+        // whether it is valid.
         let network = endian.u32(header, 20);
         let link_type = LinkType(network as u16);
         let ns_per_tick = if matches!(magic, MAGIC_NS | MAGIC_IXIA_NS) { 1 } else { 1_000 };
@@ -110,7 +110,7 @@ impl Pcap {
             if (seconds, fraction, wire_len) == (0, 0, 0) && self.is_hole(input) {
                 return Err(Fault::Hole);
             }
-            // Another file's header, parsed as a record.
+            // This is the header of another file, read as a record.
             if input.need(24, "").is_ok() && is_file_header(input.peek()) {
                 return Err(Fault::Appended);
             }
@@ -135,9 +135,8 @@ impl Pcap {
         )))
     }
 
-    /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
-    /// is the index of `octets` in the window. Stops before anything special, which [`Self::next`]
-    /// handles.
+    /// Reads up to `max` complete packets from `octets`, which begin at index `at` of the window.
+    /// Returns the number of octets read. Stops at any special case, which [`Self::next`] handles.
     pub fn batch(
         &self,
         octets: &[u8],
@@ -191,8 +190,9 @@ impl Pcap {
         at
     }
 
-    /// Whether zeros at the start of the input are a hole of the file rather than empty packets of
-    /// 1970: they continue for too long, or nothing plausible follows. A hole ends within a packet.
+    /// Whether zeros at the start of the input are a hole in the file rather than empty packets
+    /// from 1970: there are too many of them, or nothing plausible follows. A hole ends within a
+    /// packet.
     #[cold]
     fn is_hole<R: Read>(&self, input: &mut Input<R>) -> bool {
         let at_end = input.need(HOLE + REACH, "").is_err();
@@ -218,9 +218,10 @@ impl Pcap {
         Header { seconds: number(0), fraction: number(4), captured, wire_len }
     }
 
-    /// Whether packets can be read from the start of `octets`: three plausible headers in a row, or
-    /// as many as there are up to the end. A single header has little redundancy, but three do not
-    /// line up by chance. Earlier packets are ignored, since the last one may have been damaged.
+    /// Whether packets can be read from the start of `octets`: there are three plausible headers in
+    /// a row, or as many as fit before the end. A single header has little redundancy, but three do
+    /// not line up by chance. Earlier packets are not compared, because the last one may have been
+    /// damaged.
     pub fn begins(&self, octets: &[u8], at_end: bool) -> bool {
         let (mut at, mut last_s) = (0, None::<u32>);
         for records in 0..3 {
@@ -229,8 +230,8 @@ impl Pcap {
             }
             let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header)
             else {
-                // The last packet may be truncated here, but not the first; otherwise the search
-                // distance is exhausted.
+                // At the end of the file, the last packet may be truncated, but not the first.
+                // Before that, the octets end where the search distance is exhausted.
                 return records > usize::from(at_end);
             };
             let Header { seconds, fraction, captured, wire_len } = self.header(rest);
@@ -251,10 +252,10 @@ impl Pcap {
     }
 }
 
-/// Zeros of this length are a hole: a page of memory or a block of a disk.
+/// Zeros of at least this length are a hole: a memory page or a disk block.
 const HOLE: usize = 4096;
 
-/// In doubt, packets this far apart belong to different captures.
+/// If it is unclear, packets further apart than this belong to different captures.
 const A_YEAR: u32 = 365 * 86_400;
 
 fn magic(octets: &[u8]) -> Option<(Endian, u32)> {

@@ -1,5 +1,5 @@
-//! The block format (draft-ietf-opsawg-pcapng): sections of blocks, each with its length at both
-//! ends.
+//! The block format (draft-ietf-opsawg-pcapng): sections of blocks. Each block has its length at
+//! both ends.
 
 use std::io::Read;
 
@@ -24,14 +24,14 @@ const DECRYPTION_SECRETS: u32 = 10;
 const CUSTOM: u32 = 0xbad;
 const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
 
-/// Limit of a block's length. A longer one is damaged, and would hide everything after it.
+/// Maximum length of a block. A longer one is damaged, and would hide everything after it.
 /// Wireshark's limit is similar, but counts the packet without its options.
 const MAX_BLOCK: u32 = 17 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 
 pub struct Pcapng {
     endian: Endian,
-    /// Index in the reader's table of the section's interface 0.
+    /// Index of the section's interface 0 in the reader's table.
     section: usize,
     /// Time formats of all interfaces in the reader's table.
     clocks: Vec<Clock>,
@@ -46,11 +46,11 @@ struct Clock {
     /// Seconds to add to all times.
     offset: i64,
     fcs_len: u32,
-    /// Whether the description of the interface was read without damage.
+    /// Whether the interface has an undamaged description.
     known: bool,
 }
 
-/// Unit of the time stamps.
+/// Unit of the timestamps.
 #[derive(Clone, Copy)]
 enum Unit {
     /// Nanoseconds per tick.
@@ -61,7 +61,7 @@ enum Unit {
     Binary(u8),
 }
 
-/// A block's type and length, both checked.
+/// A block's type and length, both validated.
 struct Block {
     kind: u32,
     /// Total length, a multiple of 4 and at least 12.
@@ -69,7 +69,7 @@ struct Block {
 }
 
 impl Pcapng {
-    /// Takes the first section header if the file begins with one; `known` interfaces belong to
+    /// Reads the first section header if the file begins with one. `known`: number of interfaces in
     /// earlier files.
     pub fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<Option<Self>, Fault> {
         if Endian::Big.u32(input.peek(), 0) != SECTION_HEADER {
@@ -93,11 +93,11 @@ impl Pcapng {
                 return Ok(None);
             }
             input.need(8, "a block's header")?;
-            // The type of a section header is a palindrome, because its byte order is not known
-            // yet.
+            // The type of a section header is a palindrome, so it can be read before the byte order
+            // is known.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                // Even if the header is invalid: the following blocks do not belong to earlier
-                // interfaces.
+                // Do this even if the header is invalid: the following blocks do not belong to
+                // earlier interfaces.
                 self.section = interfaces.len();
                 let endian = self.endian;
                 self.begin_section(input).inspect_err(|_| self.endian = endian)?;
@@ -122,7 +122,7 @@ impl Pcapng {
                     if let Err(fault) =
                         whole.and_then(|()| self.describe_interface(input, &block, interfaces))
                     {
-                        // An empty interface keeps the numbers of later interfaces correct.
+                        // An empty entry keeps the numbers of later interfaces correct.
                         if interfaces.len() < MAX_INTERFACES {
                             interfaces.push(Interface::default());
                             self.clocks.push(Clock { known: false, ..Clock::default() });
@@ -143,9 +143,8 @@ impl Pcapng {
         }
     }
 
-    /// Takes up to `max` complete packets from `octets`. Returns the octets that they occupy. `at`
-    /// is the index of `octets` in the window. Stops before anything special, which [`Self::next`]
-    /// handles.
+    /// Reads up to `max` complete packets from `octets`, which begin at index `at` of the window.
+    /// Returns the number of octets read. Stops at any special case, which [`Self::next`] handles.
     pub fn batch(
         &self,
         octets: &[u8],
@@ -160,7 +159,7 @@ impl Pcapng {
             let number = |at| self.endian.u32(rest, at);
             let (len, captured) = (number(4), number(20));
             let padded = u64::from(captured).next_multiple_of(4);
-            // Only blocks without options, which may contain an FCS length.
+            // Only blocks without options: an option may contain an FCS length.
             if number(0) != ENHANCED_PACKET
                 || u64::from(len) != padded + 32
                 || len as usize > rest.len()
@@ -197,7 +196,7 @@ impl Pcapng {
             _ => return Err(Fault::ByteOrder { found }),
         };
         let (major, minor) = (self.endian.u16(octets, 12), self.endian.u16(octets, 14));
-        // Some programs wrote 1.2 instead of 1.0.
+        // Some programs wrote version 1.2 instead of 1.0.
         if major != 1 {
             return Err(Fault::Version { format: "pcapng", major, minor, expected: "1" });
         }
@@ -231,7 +230,7 @@ impl Pcapng {
         Ok(Block { kind, len })
     }
 
-    /// Reads the whole block, and checks the length at its end.
+    /// Reads the whole block and checks the length at its end.
     #[inline]
     fn whole<R: Read>(
         &self,
@@ -295,7 +294,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Two 32-bit numbers, the high one first in either byte order.
+    /// Reads a 64-bit number as two 32-bit halves. The high half is first in either byte order.
     #[inline]
     fn time(&self, octets: &[u8], at: usize) -> u64 {
         u64::from(self.endian.u32(octets, at)) << 32 | u64::from(self.endian.u32(octets, at + 4))
@@ -370,7 +369,8 @@ impl Pcapng {
         self.packet(input, block, interfaces, head)
     }
 
-    /// Reads a packet that has no time and no captured length, and always belongs to interface 0.
+    /// Reads a packet that has no timestamp and no captured length, and always belongs to interface
+    /// 0.
     fn simple_packet<R: Read>(
         &self,
         input: &mut Input<R>,
@@ -394,7 +394,7 @@ impl Pcapng {
         )
     }
 
-    /// Takes the block and returns its packet.
+    /// Takes the block from the input and returns its packet.
     #[inline]
     fn packet<R: Read>(
         &self,
@@ -455,15 +455,17 @@ impl Pcapng {
         self.endian
     }
 
-    /// Length of the block at the start of `octets`, if it is complete with equal lengths.
+    /// Length of the block at the start of `octets`, if it is complete and both its lengths are
+    /// equal.
     pub fn whole_block(&self, octets: &[u8]) -> Option<usize> {
         let block = octets.get(..8).and_then(|octets| self.block(octets).ok())?;
         let len = block.len as usize;
         (octets.len() >= len && self.endian.u32(octets, len - 4) == block.len).then_some(len)
     }
 
-    /// Whether blocks can be read from the start of `octets`: a complete one of a known kind, with
-    /// equal lengths, and, for a packet, with an interface in the reader's table.
+    /// Whether blocks can be read from the start of `octets`: there is a complete block of a known
+    /// type with equal lengths at both ends, and for a packet its interface is in the reader's
+    /// table.
     pub fn begins(&self, octets: &[u8], interfaces: &[Interface]) -> bool {
         let Some(len) = self.whole_block(octets) else { return false };
         let number = |at| self.endian.u32(octets, at);
@@ -487,7 +489,7 @@ impl Pcapng {
         }
     }
 
-    /// The index in the reader's table of the section's interface `number`.
+    /// Index in the reader's table of interface `number` of the section.
     #[inline]
     fn interface(&self, number: u32, interfaces: &[Interface]) -> Result<usize, Fault> {
         let known = interfaces.len() - self.section;
@@ -500,7 +502,7 @@ impl Pcapng {
     }
 }
 
-/// The fields of the different packet blocks.
+/// The fields that all packet blocks have in common.
 struct Head {
     index: usize,
     ticks: Option<u64>,
@@ -508,7 +510,7 @@ struct Head {
     wire_len: u32,
     /// Offset of the packet in the block.
     at: u32,
-    /// Packets lost before it, in an obsolete packet block.
+    /// Packets lost before this one, in an obsolete packet block.
     dropped: Option<u16>,
 }
 
@@ -533,11 +535,11 @@ impl Clock {
 }
 
 impl Unit {
-    /// From `if_tsresol`: a negative power of 10, or of 2 with the highest bit set.
+    /// Converts `if_tsresol`: a negative power of 10, or of 2 if the highest bit is set.
     fn of(resolution: u8) -> Self {
         match resolution {
             n @ 0..=9 => Self::Times(10u64.pow(9 - u32::from(n))),
-            // Beyond 10^-28 s, 64 bits of ticks are less than a nanosecond.
+            // At less than 10^-28 s per tick, 2^64 ticks are less than a nanosecond.
             n @ 10..=127 => Self::Over(10u128.pow((u32::from(n) - 9).min(20))),
             n => Self::Binary(n & 0x7f),
         }
@@ -559,12 +561,12 @@ pub fn is_section_header(octets: &[u8]) -> bool {
     whole && endian.u16(octets, 12) == 1
 }
 
-/// Value of a text option: UTF-8, without the trailing zeros of some programs.
+/// Value of a text option: UTF-8, without the trailing zeros that some programs write.
 fn text(octets: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(octets).trim_end_matches('\0').into())
 }
 
-/// Code and value of each option; ends at the end mark, or at an option that does not fit.
+/// Code and value of each option. Ends at opt_endofopt, or at an option that exceeds `octets`.
 pub fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (code, len) =

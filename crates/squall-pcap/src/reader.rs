@@ -1,4 +1,4 @@
-//! Reads both formats.
+//! Reads pcap and pcapng.
 
 use std::{fs::File, io::Read, ops::Range, path::Path};
 
@@ -11,18 +11,18 @@ use crate::{
     unpack::Source,
 };
 
-/// A packet may always have this length (libpcap's MAXIMUM_SNAPLEN), whatever the file's snap
-/// length ...
+/// Maximum packet length that is always accepted (libpcap's MAXIMUM_SNAPLEN), whatever the snap
+/// length in the file.
 const MAX_LEN: u32 = 256 << 10;
-/// ... and never a larger one.
+/// Maximum packet length, even if the snap length in the file is larger.
 pub const MAX_LEN_EVER: u32 = 16 << 20;
 
-/// Search distance of [`CaptureReader::recover`]. It finds no packet longer than this.
+/// Search distance of [`CaptureReader::recover`], which finds no packet longer than this.
 pub const REACH: usize = 1 << 20;
 
 /// Reads pcap (microseconds, nanoseconds, modified, lcap; either byte order; versions 2.0 to 2.4)
-/// and pcapng (all packet blocks, several interfaces and sections) from a file or a pipe,
-/// uncompressed or compressed with gzip, zstd, lz4, xz or bzip2, even twice. All offsets refer to
+/// and pcapng (all packet blocks, several interfaces and sections) from a file or a pipe. The input
+/// may be compressed with gzip, zstd, lz4, xz or bzip2, even several times. All offsets refer to
 /// the decompressed data.
 ///
 /// After an error, [`next`](Self::next) returns nothing unless [`recover`](Self::recover) is
@@ -55,21 +55,21 @@ pub struct CaptureReader<R: Read = File> {
     format: Format,
     interfaces: Vec<Interface>,
     packets: u64,
-    /// Time of the last packet with a time.
+    /// Time of the last packet that has a timestamp.
     time_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
-    /// The error that ended reading, until it is recovered from.
+    /// The error that ended reading; `None` after recovery.
     fault: Option<Broken>,
-    /// The input was read to its end.
+    /// The input was read to the end.
     all_read: bool,
     batch: Vec<BatchRecord>,
 }
 
 enum Broken {
-    /// An error of the data at the start of the input; more may follow.
+    /// Invalid data at the start of the input; more data may follow.
     Data,
-    /// An error of the disk, after which nothing can be read.
+    /// A read error, after which nothing can be read.
     Disk,
 }
 
@@ -78,9 +78,9 @@ enum Broken {
 pub struct Skipped {
     /// Offset of the error.
     pub from: u64,
-    /// Number of skipped octets, up to the point where reading continues, or to the end.
+    /// Number of octets skipped, up to the offset where reading continues or to the end.
     pub octets: u64,
-    /// Whether readable data was found.
+    /// Whether there is readable data after the skipped part.
     pub found: bool,
 }
 
@@ -90,7 +90,7 @@ enum Format {
 }
 
 impl Format {
-    /// Whether another file, which does not continue this one, begins here.
+    /// Whether `octets` begin with another file, which does not continue this one.
     fn begins_another(&self, octets: &[u8]) -> bool {
         match self {
             Self::Pcap(_) => is_file_header(octets) || is_section_header(octets),
@@ -98,48 +98,48 @@ impl Format {
         }
     }
 
-    /// Where to search for packets when `octets` begin with an error.
+    /// Offset in `octets`, which begin with an error, at which to start the search for packets.
     fn after_fault(&self, octets: &[u8]) -> usize {
         match self {
             _ if self.begins_another(octets) => 0,
-            // A complete block is skipped as a whole, however wrong its content is.
+            // A complete block is skipped as a whole, even if its content is invalid.
             Self::Pcapng(pcapng) => pcapng.whole_block(octets).unwrap_or(1),
             Self::Pcap(_) => 1,
         }
     }
 }
 
-/// A capture's description of an interface.
+/// Description of an interface in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub link_type: LinkType,
-    /// Maximum captured octets of a packet; 0 is no limit.
+    /// Maximum captured octets of a packet; 0: no limit.
     pub snaplen: u32,
-    /// Resolution of the time stamps.
+    /// Resolution of the timestamps.
     pub resolution: Resolution,
     pub name: Option<String>,
     pub description: Option<String>,
-    /// The capture filter, in tcpdump's language.
+    /// The capture filter, as a tcpdump expression.
     pub filter: Option<String>,
     pub os: Option<String>,
     pub hardware: Option<String>,
     pub comment: Option<String>,
     pub mac: Option<[u8; 6]>,
     pub speed_bps: Option<u64>,
-    /// Start and end of the capture, from the last statistics in the file (pcapng).
+    /// Start and end of the capture, from the file's last statistics (pcapng).
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
     /// Packets received by the interface, accepted by its filter, and delivered to the program,
-    /// from the last statistics in the file (pcapng).
+    /// from the file's last statistics (pcapng).
     pub received: Option<u64>,
     pub accepted: Option<u64>,
     pub delivered: Option<u64>,
-    /// Packets lost in the interface and in the operating system, likewise.
+    /// Packets dropped by the interface and by the operating system, from the same statistics.
     pub dropped_by_interface: Option<u64>,
     pub dropped_by_system: Option<u64>,
 }
 
-/// As in pcapng's `if_tsresol`: 10^-n s, or 2^-n s with the highest bit set.
+/// Encoded as in pcapng's `if_tsresol`: 10^-n s, or 2^-n s if the highest bit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolution(pub u8);
 
@@ -194,7 +194,7 @@ impl CaptureReader {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Reads from a pipe, or from memory. Needs no buffering around it.
+    /// Reads from a pipe or from memory. The reader buffers its input, so `read` needs no buffer.
     pub fn from_read(read: R) -> Result<Self, CaptureError> {
         let source = Source::new(read).map_err(|error| CaptureError::new(Fault::read(error)))?;
         let compression = source.compression();
@@ -220,7 +220,7 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next packet; `None` at the end, and after an error.
+    /// Returns the next packet; `None` at the end of the file and after an error.
     #[expect(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, CaptureError> {
@@ -269,11 +269,12 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next packets, at most [`MAX_BATCH`]; none at the end and after an error. Equivalent to
-    /// [`next`](Self::next) at a fraction of its cost; the two may be mixed.
+    /// Returns the next packets, at most [`MAX_BATCH`]; none at the end of the file and after an
+    /// error. Has the same result as [`next`](Self::next) at a fraction of its cost; the two may be
+    /// mixed.
     ///
     /// # Errors
-    /// If there is no packet before the error.
+    /// An error with no packet before it.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, CaptureError> {
         self.batch.clear();
         let (mut options, mut dropped, mut endian, mut timed) = (0..0, None, Endian::Little, true);
@@ -288,7 +289,7 @@ impl<R: Read> CaptureReader<R> {
             self.input.take(taken);
         }
         if self.batch.is_empty() && !self.ended {
-            // Anything special, or not yet complete.
+            // A special case, or a packet that is not completely read yet.
             let record = match &mut self.format {
                 Format::Pcap(pcap) => pcap.next(&mut self.input),
                 Format::Pcapng(pcapng) => {
@@ -335,20 +336,21 @@ impl<R: Read> CaptureReader<R> {
             return self.error(fault);
         }
         self.fault = Some(Broken::Data);
-        // The header of an appended file may look like any error.
+        // The header of an appended file may look like any error, so check for it first.
         let appended = self.format.begins_another(self.input.peek());
         self.error(if appended { Fault::Appended } else { fault })
     }
 
-    /// After an error: skips to where packets can be read again, so that [`next`](Self::next)
-    /// returns them.
+    /// Recovers from an error: skips to the next readable packets, which [`next`](Self::next) then
+    /// returns.
     ///
-    /// That is a complete pcapng block of a known kind with equal lengths at both ends; or several
-    /// consecutive pcap records with plausible lengths, less than a year apart; or the start of
-    /// another file. Captured traffic that contains a capture may be mistaken for it.
+    /// Data counts as readable if it is a complete pcapng block of a known type with equal lengths
+    /// at both ends; several consecutive pcap records with plausible lengths, less than a year
+    /// apart; or the start of another file. A capture inside captured traffic may be mistaken for
+    /// one of these.
     ///
-    /// Takes time in proportion to the skipped data, and at most 2 MiB of memory. Nothing is found
-    /// after an error of the disk or of compressed data.
+    /// Takes time in proportion to the skipped data, and at most 2 MiB of memory. Finds nothing
+    /// after a read error or an error in compressed data.
     pub fn recover(&mut self) -> Skipped {
         let from = self.input.offset();
         let found = match self.fault.take() {
@@ -363,9 +365,10 @@ impl<R: Read> CaptureReader<R> {
     fn find(&mut self) -> bool {
         let mut start = None;
         loop {
-            // The present data is searched before more is read, because reading moves it.
+            // Search the octets in the window before reading more, because reading moves them.
             if self.input.peek().len() <= REACH && !self.all_read {
-                // The end, or an error of the disk that the next packet will report.
+                // An error here is the end of the file, or a read error that the next packet will
+                // report.
                 self.all_read = self.input.need(2 * REACH, "").is_err();
             }
             let octets = self.input.peek();
@@ -411,17 +414,17 @@ impl<R: Read> CaptureReader<R> {
         &self.interfaces
     }
 
-    /// Packets returned so far.
+    /// Number of packets returned so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Octets of the file taken so far.
+    /// Octets of the file consumed so far.
     pub fn offset(&self) -> u64 {
         self.input.offset()
     }
 
-    /// `pcap` or `pcapng`: the format of the file, or of the appended one.
+    /// `pcap` or `pcapng`: the format of the file, or of the appended file that is being read.
     pub fn format(&self) -> &'static str {
         match self.format {
             Format::Pcap(_) => "pcap",
@@ -434,7 +437,7 @@ impl<R: Read> CaptureReader<R> {
         self.compression
     }
 
-    /// The machine and program that made the current section of a pcapng.
+    /// Machine and program that made the current pcapng section.
     pub fn section(&self) -> Option<&Section> {
         match &self.format {
             Format::Pcap(_) => None,
@@ -465,7 +468,7 @@ impl<R: Read> std::fmt::Debug for CaptureReader<R> {
     }
 }
 
-/// Parses a file's header; `known` interfaces belong to files before it.
+/// Parses a file header. `known`: number of interfaces in the files before it.
 fn begin<R: Read>(
     input: &mut Input<R>,
     known: usize,
@@ -485,7 +488,7 @@ fn begin<R: Read>(
     Err(Fault::NotACapture { found })
 }
 
-/// A packet whose octets are in the input's window.
+/// A packet whose octets are in the input window.
 pub struct Record {
     pub time_ns: u64,
     pub timed: bool,
@@ -499,13 +502,13 @@ pub struct Record {
     pub dropped: Option<u16>,
 }
 
-/// Limit of a packet's length: files exist with packets above their snap length.
+/// Maximum packet length. It may exceed the snap length, because such files exist.
 #[inline]
 pub fn limit(snaplen: u32) -> u32 {
     snaplen.clamp(MAX_LEN, MAX_LEN_EVER)
 }
 
-/// Removes the captured part of an FCS of `fcs_len` octets.
+/// Removes the captured part of an FCS that has `fcs_len` octets.
 #[inline]
 pub fn without_fcs(mut record: Record, fcs_len: u32) -> Record {
     record.wire_len = record.wire_len.saturating_sub(fcs_len);

@@ -1,7 +1,8 @@
 //! Decompresses captures while they are read.
 //!
-//! All data before an error is returned before the error is reported. Memory is an input buffer, an
-//! output buffer, and the format's window, which is bounded whatever the file requests.
+//! All data before an error is returned before the error is reported. Memory consists of an input
+//! buffer, an output buffer and the format's window, which is bounded whatever size the file asks
+//! for.
 
 use std::{
     fmt,
@@ -14,12 +15,13 @@ use lzma_rust2::{Action, XzStream};
 use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
 const CHUNK: usize = 64 << 10;
-/// Limit of nested compression: `x.pcap.gz.xz` occurs, but files exist that decompress to
-/// themselves.
+/// Maximum number of nested compression layers. `x.pcap.gz.xz` occurs, but there are also files
+/// that decompress to themselves.
 const MAX_LAYERS: usize = 4;
-/// Memory limit of the xz decoder, KiB: enough for the 64 MiB window of `xz -9`.
+/// Memory limit of the xz decoder in KiB, enough for the 64 MiB window of `xz -9`.
 const MAX_XZ: u32 = 66 << 10;
-/// The window of `zstd --long`, 2^27 octets: the default limit of zstd itself.
+/// Maximum window, as a power of two: 2^27 octets, which `zstd --long` uses and zstd accepts by
+/// default.
 const MAX_ZSTD: u32 = 27;
 
 /// Compression format of a file.
@@ -33,13 +35,13 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Recognizes the format by the first octets; 6 are enough.
+    /// Recognizes the format by the first octets, of which 6 are enough.
     pub fn of(octets: &[u8]) -> Option<Self> {
         const SKIPPABLE: std::ops::RangeInclusive<u8> = 0x50..=0x5f;
         match *octets {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            // A skippable frame of zstd, which pzstd and others write before each frame.
+            // A skippable zstd frame, which pzstd and others write before each frame.
             [octet, 0x2a, 0x4d, 0x18, ..] if SKIPPABLE.contains(&octet) => Some(Self::Zstd),
             [0x04, 0x22, 0x4d, 0x18, ..] => Some(Self::Lz4),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
@@ -61,13 +63,13 @@ impl fmt::Display for Compression {
     }
 }
 
-/// An error in compressed data, carried by the `io::Error` of a read.
+/// An error in compressed data. The `io::Error` of a read carries it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Damaged {
     pub by: Compression,
     pub reason: String,
-    /// The data ends early.
+    /// The data ends too early.
     pub cut: bool,
 }
 
@@ -80,7 +82,7 @@ impl Damaged {
 
 /// A file, decompressed if necessary.
 pub struct Source<R: Read> {
-    /// The first octets, which were read for the format.
+    /// The first octets, read to detect the format.
     head: [u8; 6],
     head_at: usize,
     head_len: usize,
@@ -109,7 +111,7 @@ impl<R: Read> Source<R> {
         Ok(source)
     }
 
-    /// The compression format of the file; with several layers, that of the innermost one.
+    /// The compression format of the file; if there are several layers, that of the innermost one.
     pub fn compression(&self) -> Option<Compression> {
         match &self.layer {
             Layer::Plain(_) => None,
@@ -128,7 +130,8 @@ impl<R: Read> Source<R> {
                 Ok(0) => break,
                 Ok(n) => self.head_len += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The data before the error is examined first; the layer reports its error again.
+                // The data before the error is examined first. The layer will report the error
+                // again.
                 Err(error) if self.head_len > 0 && is_damaged(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -164,7 +167,7 @@ impl<R: Read> Layer<R> {
     }
 }
 
-/// A codec that works piece by piece.
+/// A codec that is fed piece by piece.
 struct Packed<R: Read> {
     source: Source<R>,
     by: Compression,
@@ -172,7 +175,7 @@ struct Packed<R: Read> {
     input: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The whole source is in `input`.
+    /// `input` holds the rest of the source.
     at_end: bool,
     /// The decoder is between two members, where a file may end.
     between: bool,
@@ -189,7 +192,7 @@ enum Codec {
 struct Step {
     consumed: usize,
     produced: usize,
-    /// Whether a member has ended. An error is about the octets after those produced.
+    /// Whether a member has ended. An error concerns the octets after the ones produced.
     ended: Result<bool, String>,
 }
 
@@ -236,8 +239,8 @@ impl<R: Read> Packed<R> {
                 && self.failed.is_none()
                 && (self.at_end || self.start < self.end)
             {
-                // No codec should refuse input that it could use; this avoids an endless loop if
-                // one does.
+                // No codec should refuse input that it could use. If one does, this avoids an
+                // endless loop.
                 let cut = self.at_end;
                 self.fail(
                     if cut {
@@ -252,10 +255,10 @@ impl<R: Read> Packed<R> {
         }
     }
 
-    /// Whether another member follows; zeros may pad the last sector of a file.
+    /// Whether another member follows. Zeros, which may pad the last sector of a file, are skipped.
     fn next_member(&mut self) -> io::Result<bool> {
         loop {
-            // The buffer may end within a magic number.
+            // The input buffer may end within a magic number.
             while self.end - self.start < 6 && !self.at_end {
                 self.input.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
@@ -304,7 +307,7 @@ impl Codec {
         })
     }
 
-    /// Prepares for another member.
+    /// Resets the codec for another member.
     fn again(&mut self, by: Compression) -> io::Result<()> {
         match self {
             Self::Gzip(codec) => codec.reset(true),
@@ -345,7 +348,7 @@ impl Codec {
                         produced: done.bytes_produced,
                         ended: Ok(done.status == lzma_rust2::Status::StreamEnd),
                     },
-                    // The end of the data is reported as such, not as an error of the codec.
+                    // Report the end of the data as such, not as an error of the codec.
                     Err(error) if at_end && error.kind() == ErrorKind::UnexpectedEof => {
                         Step { consumed: 0, produced: 0, ended: Ok(false) }
                     }
@@ -365,11 +368,11 @@ impl Codec {
     }
 }
 
-/// An error loses all output of the call that finds it. So no call gets more than one block, nor
-/// any input while output of the last call is pending.
+/// The zstd library loses all output of a call that finds an error. So no call gets more than one
+/// block, nor any input while output of the last call is pending.
 struct Zstd {
     codec: zstd::stream::raw::Decoder<'static>,
-    /// Size of the input that zstd wants next: the rest of a block and the header of the next.
+    /// Number of octets that zstd wants next: the rest of a block, and the header of the next one.
     hint: usize,
     /// The last output buffer was full, so more output may be pending.
     full: bool,
@@ -401,7 +404,7 @@ impl Zstd {
             Err(error) => Err(error.to_string()),
         };
         let (consumed, produced) = (given.pos(), taken.pos());
-        // A call that only fetched pending output does not show that the data has ended.
+        // A call that only returned pending output does not show that the data has ended.
         let fetched = std::mem::replace(&mut self.full, produced == taken.capacity());
         if fetched && consumed == 0 && produced == 0 && !self.full && ended == Ok(false) {
             return self.step(input, out);
@@ -410,7 +413,7 @@ impl Zstd {
     }
 }
 
-/// A decoder that owns its reader, because the library's does, and ends with each frame.
+/// A decoder that owns its reader, as the library requires. It ends with each frame.
 struct Lz4<R: Read> {
     decoder: FrameDecoder<EndTracker<R>>,
     /// The decoder is between two frames, where a file may end.
@@ -442,7 +445,8 @@ impl<R: Read> Lz4<R> {
                 return Ok(0);
             }
             match self.decoder.read(out) {
-                // This is the end of a frame, but the library also reports any end of file as one.
+                // The library reports the end of a frame in the same way as any end of file, so
+                // check which it is.
                 Ok(0) if self.decoder.get_ref().at_end => {
                     self.fail("a frame without its end mark".into(), true)
                 }
@@ -452,7 +456,7 @@ impl<R: Read> Lz4<R> {
                     return Ok(n);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // An error of an inner layer, or of the disk.
+                // An error of an inner layer, or a read error.
                 Err(error) if is_damaged(&error) || error.raw_os_error().is_some() => {
                     return Err(error);
                 }

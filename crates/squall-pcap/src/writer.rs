@@ -1,6 +1,6 @@
 //! Writes captures. The `write_..` methods of [`PcapFormat`], [`Section`], [`InterfaceFormat`] and
 //! [`Statistics`] write single records and blocks to any [`Write`]: a `Vec`, a slice, a file. The
-//! two writers add a buffer and a file, so that a packet costs one copy.
+//! two writers add a file and a buffer, so each packet is copied once.
 
 use std::{
     fs::File,
@@ -18,16 +18,16 @@ use crate::{
 };
 
 const BUFFER: usize = 256 << 10;
-/// The default of tcpdump and Wireshark.
+/// The default snap length of tcpdump and Wireshark.
 const SNAPLEN: u32 = 262_144;
 
-/// Fields of a pcap's header.
+/// Fields of a pcap file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapFormat {
     pub link_type: LinkType,
     /// Maximum octets kept per packet.
     pub snaplen: u32,
-    /// Nanoseconds in timestamps. Otherwise microseconds, for readers from before 2012.
+    /// Write timestamps in nanoseconds. Readers from before 2012 need microseconds.
     pub nanoseconds: bool,
 }
 
@@ -39,13 +39,13 @@ impl Default for PcapFormat {
 }
 
 impl PcapFormat {
-    /// Octets before the first packet.
+    /// Length of the file header, which precedes the first packet.
     pub const HEADER_LEN: usize = 24;
 
     /// Writes the file header.
     ///
     /// # Errors
-    /// Errors of `out`.
+    /// The errors of `out`.
     pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
         let mut header = [0; Self::HEADER_LEN];
         let magic = if self.nanoseconds { MAGIC_NS } else { MAGIC_US };
@@ -56,18 +56,19 @@ impl PcapFormat {
         out.write_all(&header)
     }
 
-    /// Octets that [`write_packet`](Self::write_packet) writes for `captured` octets.
+    /// Octets that [`write_packet`](Self::write_packet) writes for a packet with `captured` octets
+    /// of data.
     #[inline]
     pub fn packet_len(&self, captured: usize) -> usize {
         16 + captured.min(self.snaplen as usize)
     }
 
-    /// Writes the record of a packet of `wire_len` octets (without FCS), of which `data` were
-    /// captured.
+    /// Writes the record of a packet with `wire_len` octets on the wire (without FCS), of which
+    /// `data` were captured.
     ///
     /// # Errors
-    /// Errors of `out`; a time after the year 2106, which does not fit; `wire_len` below the length
-    /// of `data`. Nothing is written in the last two cases.
+    /// The errors of `out`; a time after the year 2106, which the format cannot hold; `wire_len`
+    /// below the length of `data`. In the last two cases nothing is written.
     #[inline]
     pub fn write_packet(
         &self,
@@ -92,8 +93,8 @@ impl PcapFormat {
     }
 }
 
-/// Writes a pcap, little-endian. Call [`finish`](Self::finish), because a drop cannot report write
-/// errors.
+/// Writes a little-endian pcap file. Call [`finish`](Self::finish) at the end: a drop cannot report
+/// write errors.
 #[derive(Debug)]
 pub struct PcapWriter<W: Write = File> {
     write: BufWriter<W>,
@@ -107,18 +108,19 @@ impl PcapWriter {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Needs no buffering around `write`.
+    /// Creates the writer, which buffers its output, so `write` needs no buffer.
     pub fn new(write: W, format: PcapFormat) -> io::Result<Self> {
         let mut write = BufWriter::with_capacity(BUFFER, write);
         format.write_header(&mut write)?;
         Ok(Self { write, format })
     }
 
-    /// Writes a packet of `wire_len` octets (without FCS), of which `data` were captured.
+    /// Writes a packet with `wire_len` octets on the wire (without FCS), of which `data` were
+    /// captured.
     ///
     /// # Errors
-    /// Errors of the file; a time after the year 2106, which does not fit; `wire_len` below the
-    /// length of `data`.
+    /// The errors of the file; a time after the year 2106, which the format cannot hold; `wire_len`
+    /// below the length of `data`.
     #[inline]
     pub fn write(&mut self, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
         self.format.write_packet(&mut self.write, time_ns, wire_len, data)
@@ -128,13 +130,13 @@ impl<W: Write> PcapWriter<W> {
         self.write.flush()
     }
 
-    /// Writes the buffer, and returns the file.
+    /// Flushes the buffer and returns the file.
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
 }
 
-/// A pcapng section's description of machine and program. Texts are cut at 65,535 octets.
+/// Machine and program that made a pcapng section. Text is cut at 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// "AMD EPYC 9B45": shb_hardware.
@@ -153,7 +155,7 @@ impl Default for Section {
 }
 
 impl Section {
-    /// The state of a reader before the header.
+    /// A section without any description, as a reader has it before the header.
     pub(crate) fn nothing() -> Self {
         Self { hardware: None, os: None, application: None, comment: None }
     }
@@ -161,7 +163,7 @@ impl Section {
     /// Writes the section header, which precedes the interface descriptions.
     ///
     /// # Errors
-    /// Errors of `out`.
+    /// The errors of `out`.
     pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
         body.extend([1, 0, 0, 0]); // version 1.0
@@ -174,26 +176,26 @@ impl Section {
     }
 }
 
-/// A pcapng's description of an interface. Texts are cut at 65,535 octets.
+/// Description of an interface in a pcapng file. Text is cut at 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFormat {
     pub name: Option<String>,
     pub description: Option<String>,
-    /// The capture filter, in tcpdump's language.
+    /// The capture filter, as a tcpdump expression.
     pub filter: Option<String>,
-    /// The operating system of the interface's machine.
+    /// The operating system of the machine with the interface.
     pub os: Option<String>,
-    /// The driver or the card.
+    /// The driver or the network card.
     pub hardware: Option<String>,
     pub comment: Option<String>,
     pub mac: Option<[u8; 6]>,
     pub speed_bps: Option<u64>,
     pub link_type: LinkType,
-    /// Maximum octets kept per packet; 0 keeps all, as in the file.
+    /// Maximum octets kept per packet; 0: all, as in the file format.
     pub snaplen: u32,
 }
 
-/// Ethernet, whole packets, without a name.
+/// Ethernet, whole packets, no name.
 impl Default for InterfaceFormat {
     fn default() -> Self {
         Self {
@@ -212,11 +214,11 @@ impl Default for InterfaceFormat {
 }
 
 impl InterfaceFormat {
-    /// Writes the description. The first one in a section is interface 0; all times of its packets
+    /// Writes the description. The first one in a section is interface 0. Timestamps of its packets
     /// are in nanoseconds.
     ///
     /// # Errors
-    /// Errors of `out`.
+    /// The errors of `out`.
     pub fn write_description(&self, out: &mut impl Write) -> io::Result<()> {
         let mut body = self.link_type.0.to_le_bytes().to_vec();
         body.extend([0; 2]);
@@ -239,17 +241,19 @@ impl InterfaceFormat {
         block(out, INTERFACE_DESCRIPTION, &body)
     }
 
-    /// Octets that [`write_packet`](Self::write_packet) writes for `captured` octets.
+    /// Octets that [`write_packet`](Self::write_packet) writes for a packet with `captured` octets
+    /// of data.
     #[inline]
     pub fn packet_len(&self, captured: usize, notes: &PacketNotes<'_>) -> usize {
         32 + self.kept_len(captured).next_multiple_of(4) + notes.len()
     }
 
-    /// Writes the block of a packet of `wire_len` octets (without FCS), of which `data` were
-    /// captured. `index` is the number of this interface in its section.
+    /// Writes the block of a packet with `wire_len` octets on the wire (without FCS), of which
+    /// `data` were captured. `index` is the number of this interface in its section.
     ///
     /// # Errors
-    /// Errors of `out`; `wire_len` below the length of `data`. Nothing is written in the last case.
+    /// The errors of `out`; `wire_len` below the length of `data`, in which case nothing is
+    /// written.
     #[inline]
     pub fn write_packet(
         &self,
@@ -278,11 +282,11 @@ impl InterfaceFormat {
         out.write_all(&tail[..padding + 4])
     }
 
-    /// Writes a packet without a time, as a simple packet block: a whole packet of the section's
-    /// first interface, which has no snaplen.
+    /// Writes a simple packet block, which has no timestamp: a whole packet of the section's first
+    /// interface, which must have no snap length.
     ///
     /// # Errors
-    /// Errors of `out`.
+    /// The errors of `out`.
     pub fn write_simple_packet(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
         let mut body = (data.len() as u32).to_le_bytes().to_vec();
         body.extend_from_slice(data);
@@ -303,15 +307,15 @@ pub enum Direction {
     Outbound,
 }
 
-/// Options of a pcapng packet. Without any, the block has its minimum length.
+/// Options of a pcapng packet block. If there are none, the block has its minimum length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketNotes<'a> {
     /// epb_flags.
     pub direction: Option<Direction>,
-    /// Packets of the interface lost since the preceding one, or since the start: epb_dropcount,
-    /// written unless 0.
+    /// Packets that the interface lost since the preceding packet, or since the start:
+    /// epb_dropcount, written unless 0.
     pub dropped: u64,
-    /// Cut at 65,535 octets.
+    /// Comment, cut at 65,535 octets.
     pub comment: Option<&'a str>,
 }
 
@@ -321,7 +325,7 @@ impl PacketNotes<'_> {
         self.direction.is_none() && self.dropped == 0 && self.comment.is_none()
     }
 
-    /// Length of the options, with their end mark.
+    /// Length of the options, including opt_endofopt.
     #[inline]
     fn len(&self) -> usize {
         if self.is_empty() {
@@ -340,8 +344,8 @@ impl PacketNotes<'_> {
             option(&mut body, COMMENT, text.as_bytes());
             out.write_all(&body)?;
         }
-        // Written at once and without allocation: nearly every packet of a capture has the first
-        // option.
+        // Written in one call and without allocation, because nearly every packet of a capture has
+        // the first option.
         let (mut options, mut len) = ([0; 24], 0);
         if let Some(direction) = self.direction {
             let flags = if direction == Direction::Inbound { 1 } else { 2 };
@@ -358,22 +362,22 @@ impl PacketNotes<'_> {
     }
 }
 
-/// An interface's counters, for the end of a capture.
+/// Counters of an interface, written at the end of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Start and end of the capture, since 1970: isb_starttime, isb_endtime.
+    /// Start and end of the capture, in nanoseconds since 1970: isb_starttime, isb_endtime.
     pub start_ns: Option<u64>,
     pub end_ns: Option<u64>,
     /// Packets received, including lost ones: isb_ifrecv.
     pub received: Option<u64>,
-    /// Packets lost in the interface: isb_ifdrop.
+    /// Packets dropped by the interface: isb_ifdrop.
     pub dropped_by_interface: Option<u64>,
     /// Packets accepted by the filter, including lost ones: isb_filteraccept.
     pub accepted: Option<u64>,
-    /// Packets lost in the operating system: isb_osdrop.
+    /// Packets dropped by the operating system: isb_osdrop.
     pub dropped_by_system: Option<u64>,
-    /// Packets that reached the program: isb_usrdeliv. If the file lacks some, the program lost
-    /// them.
+    /// Packets that reached the program: isb_usrdeliv. If the file has fewer, the program lost the
+    /// others.
     pub delivered: Option<u64>,
 }
 
@@ -381,16 +385,16 @@ impl Statistics {
     /// Maximum octets that [`write_block`](Self::write_block) writes.
     pub const MAX_LEN: usize = 24 + 7 * 12 + 4;
 
-    /// Writes the counters of interface `index` at `time_ns`.
+    /// Writes the counters of interface `index`, with the timestamp `time_ns`.
     ///
     /// # Errors
-    /// Errors of `out`.
+    /// The errors of `out`.
     pub fn write_block(&self, out: &mut impl Write, index: u32, time_ns: u64) -> io::Result<()> {
         let mut body = vec![0; 12];
         put(&mut body, [index, (time_ns >> 32) as u32, time_ns as u32]);
         for (code, time) in [(2, self.start_ns), (3, self.end_ns)] {
             if let Some(time) = time {
-                // A time has its high half first in either byte order, unlike a counter.
+                // In either byte order, a time starts with its high half, unlike a counter.
                 option(&mut body, code, &time.rotate_left(32).to_le_bytes());
             }
         }
@@ -411,8 +415,8 @@ impl Statistics {
     }
 }
 
-/// Writes a pcapng with one section, little-endian, in nanoseconds. Call [`finish`](Self::finish),
-/// as for a pcap.
+/// Writes a little-endian pcapng file with one section and nanosecond timestamps. Call
+/// [`finish`](Self::finish) at the end, as for a pcap file.
 ///
 /// ```
 /// use squall_pcap::{InterfaceFormat, PcapngWriter, Statistics};
@@ -437,12 +441,13 @@ impl PcapngWriter {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Needs no buffering around `write`. Packets refer to their interface by its index.
+    /// Creates the writer, which buffers its output, so `write` needs no buffer. Packets refer to
+    /// their interface by its index in `interfaces`.
     pub fn new(write: W, interfaces: Vec<InterfaceFormat>) -> io::Result<Self> {
         Self::with_section(write, &Section::default(), interfaces)
     }
 
-    /// As [`new`](Self::new), with a description of machine and program.
+    /// Like [`new`](Self::new), with a description of machine and program.
     pub fn with_section(
         write: W,
         section: &Section,
@@ -456,11 +461,11 @@ impl<W: Write> PcapngWriter<W> {
         Ok(Self { write, interfaces })
     }
 
-    /// Writes a packet of `interface` with `wire_len` octets (without FCS), of which `data` were
-    /// captured.
+    /// Writes a packet of `interface` with `wire_len` octets on the wire (without FCS), of which
+    /// `data` were captured.
     ///
     /// # Errors
-    /// Errors of the file; an unknown interface; `wire_len` below the length of `data`.
+    /// The errors of the file; an unknown interface; `wire_len` below the length of `data`.
     #[inline]
     pub fn write(
         &mut self,
@@ -472,7 +477,7 @@ impl<W: Write> PcapngWriter<W> {
         self.write_with(interface, time_ns, wire_len, data, &PacketNotes::default())
     }
 
-    /// [`write`](Self::write) with options.
+    /// Like [`write`](Self::write), with options.
     #[inline]
     pub fn write_with(
         &mut self,
@@ -486,7 +491,8 @@ impl<W: Write> PcapngWriter<W> {
         format.write_packet(&mut self.write, interface, time_ns, wire_len, data, notes)
     }
 
-    /// Writes the counters of `interface` at `time_ns`; readers use the last counters in a file.
+    /// Writes the counters of `interface`, with the timestamp `time_ns`. Readers use the last
+    /// counters in a file.
     pub fn statistics(
         &mut self,
         interface: u32,
@@ -501,7 +507,7 @@ impl<W: Write> PcapngWriter<W> {
         self.write.flush()
     }
 
-    /// Writes the buffer, and returns the file.
+    /// Flushes the buffer and returns the file.
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
@@ -518,7 +524,7 @@ fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFor
     })
 }
 
-/// The octets of a packet that go into the file.
+/// The part of a packet that is written: at most `snaplen` octets.
 #[inline]
 fn kept(data: &[u8], wire_len: u32, snaplen: u32) -> io::Result<&[u8]> {
     if data.len() as u64 > u64::from(wire_len) {
@@ -534,9 +540,10 @@ fn put<const N: usize>(octets: &mut [u8], numbers: [u32; N]) {
     }
 }
 
-/// opt_comment, in every block.
+/// opt_comment, which any block can have.
 const COMMENT: u16 = 1;
-/// An option's length has 16 bits. Longer texts are cut rather than refused.
+/// Maximum length of an option, whose length field has 16 bits. Longer text is cut rather than
+/// refused.
 const MAX_TEXT: usize = u16::MAX as usize;
 
 fn text_options(body: &mut Vec<u8>, texts: &[(u16, &Option<String>)]) {
@@ -555,14 +562,14 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Writes opt_endofopt if options follow the `fixed` octets of `body`.
+/// Writes opt_endofopt if `body` has options after its `fixed` octets.
 fn end_options(body: &mut Vec<u8>, fixed: usize) {
     if body.len() > fixed {
         body.extend([0; 4]);
     }
 }
 
-/// Writes a block with an already padded body.
+/// Writes a block. `body` must already be padded.
 fn block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let len = (body.len() as u32 + 12).to_le_bytes();
     out.write_all(&kind.to_le_bytes())?;

@@ -1,6 +1,6 @@
-//! Thousands of captures with all kinds of damage, generated here. Each must cause no panic, no
-//! endless loop and no excess of memory; it must give every packet before the error, octet for
-//! octet; the error with its position; and after it, every packet that can be found.
+//! Reads thousands of generated captures with all kinds of damage. None may cause a panic, an
+//! endless loop or excessive memory use. The reader must return every packet before the error,
+//! octet for octet; then the error with its position; and after it, every packet that can be found.
 
 use std::{
     fs,
@@ -16,11 +16,11 @@ use octets::Order::{self, Big, Little};
 /// 2023-11-14 22:13:20 UTC.
 const S: u32 = 1_700_000_000;
 const PACKETS: usize = 8;
-/// Memory limit of a run of all cases, above the process's initial size: twice the longest block
-/// that is read, and the window of xz.
+/// Memory limit for a run of all cases, above the initial size of the process: twice the longest
+/// block that is read, plus the window of xz.
 const MEMORY: u64 = 160 << 20;
 
-/// An undamaged capture, and the positions of its packets.
+/// An undamaged capture with the positions of its packets.
 #[derive(Clone)]
 struct Base {
     name: String,
@@ -36,7 +36,7 @@ struct Base {
 type Given = (u64, Vec<u8>);
 
 struct Outcome {
-    /// Packets before the first error; `after` has those after any error.
+    /// Packets before the first error; `after` has the packets after any error.
     before: Vec<Given>,
     after: Vec<Given>,
     first: Option<CaptureError>,
@@ -112,7 +112,7 @@ fn pcapng(name: &str, order: Order) -> Base {
         let ticks = u64::from(S + i as u32) * 1_000_000 + 7 * i as u64;
         let (data, wire) = (payload(i), payload(i).len() as u32 + i as u32);
         match i {
-            // One of each kind that can contain a packet.
+            // One block of each kind that can contain a packet.
             3 => add(order.block(3, &[order.u32(data.len() as u32), data].concat()), true),
             4 => {
                 let time = [(ticks >> 32) as u32, ticks as u32, data.len() as u32, wire];
@@ -128,7 +128,7 @@ fn pcapng(name: &str, order: Order) -> Base {
             _ => add(order.packet(i as u32 % 2, ticks, wire, &data, &[]), true),
         }
         match i {
-            // One of each kind without packets, in between.
+            // One block of each kind without packets, between the others.
             0 => add(
                 order.block(
                     4,
@@ -178,7 +178,7 @@ fn bases() -> Vec<Base> {
     bases
 }
 
-/// Reads the whole file, continuing after each error.
+/// Reads the whole file, recovering from each error.
 fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
     let mut outcome = Outcome { before: Vec::new(), after: Vec::new(), first: None, faults: 0 };
     let mut reader = match CaptureReader::from_read(file) {
@@ -248,7 +248,7 @@ fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from:
 }
 
 /// Checks the packets after the damage: each undamaged packet whose record begins after the first
-/// error must be found. Octets after `to` have moved by `shift`.
+/// error must be found. Octets after `to` were moved by `shift`.
 fn check_after(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
     let Some(error) = &outcome.first else { return };
     let found: Vec<&[u8]> = outcome.after.iter().map(|(_, data)| data.as_slice()).collect();
@@ -271,7 +271,7 @@ fn peak() -> u64 {
         << 10
 }
 
-/// Counts the cases of a test, and checks its memory.
+/// Counts the cases of a test and checks the memory that they use.
 struct Bounds {
     cases: usize,
     at_first: u64,
@@ -300,7 +300,7 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
             let outcome = read(&name, &base.octets[..cut], cut);
             let whole = base.packets.iter().filter(|&&(_, end)| end <= cut).count();
             assert_eq!(outcome.before, all[..whole], "{name}");
-            // A file may end where a block ends.
+            // A file may be complete if it is cut where a block ends.
             let may_end = cut > 0 && base.starts.contains(&cut);
             assert_eq!(outcome.first.is_none(), may_end, "{name}");
             assert!(outcome.after.is_empty(), "{name}: nothing is made up");
@@ -330,8 +330,8 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_after() {
             let start = *base.starts.iter().rev().find(|&&start| start <= at).unwrap();
             let end =
                 base.starts.iter().find(|&&start| start > at).copied().unwrap_or(base.octets.len());
-            // Numbers in headers, and those at the end of blocks: the octets of packets may have
-            // any value.
+            // Numbers in headers and at the end of blocks. The octets of packets may have any
+            // value, so they are left alone.
             if (at - start) % 4 != 0 || (at - start >= 28 && at + 4 != end) {
                 continue;
             }
@@ -353,8 +353,8 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_after() {
                 if at >= 28 {
                     check_before(&name, &base, &all, &outcome, at);
                 }
-                // A damaged section or interface description may change later packets; and a time
-                // stamp that is years later makes the next packets implausible, as intended.
+                // A damaged section or interface description may change later packets; and a
+                // timestamp that is years later makes the next packets implausible, as intended.
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && at - start >= 8 {
                     check_after(&name, &base, &outcome, end, 0);
@@ -373,7 +373,7 @@ fn garbage_between_packets_costs_none_of_them() {
     for base in bases() {
         let all = sound(&base);
         for &start in &base.starts[1..] {
-            // Before an interface's description, the following blocks cannot be recognized.
+            // Blocks before an interface description cannot be recognized.
             for len in [1, 2, 3, 4, 7, 16, 24, 31, 100, 5_000] {
                 let noise = chance.octets(len);
                 let text: Vec<u8> =
@@ -480,18 +480,18 @@ fn files_appended_to_another_are_read_after_it() {
     for first in &bases {
         for second in &bases {
             if first.name == "pcap-2.2" && second.name.starts_with("pcapng") {
-                // With swapped lengths, a section header is a packet of one octet.
+                // With swapped lengths, a section header looks like a packet of one octet.
                 continue;
             }
-            // lcap's header is longer than that of a record, and its numbers are not those of a
-            // packet, so that it is found, too.
+            // lcap's header is longer than a record header, and its numbers are implausible for a
+            // packet, so it is found too.
             for cut in [0, 5] {
                 let kept = first.octets.len() - cut;
                 let octets = [&first.octets[..kept], &second.octets[..]].concat();
                 let name = format!("{} cut by {cut}, then {}", first.name, second.name);
                 let outcome = read(&name, octets.as_slice(), octets.len());
                 let all: Vec<_> = outcome.before.iter().chain(&outcome.after).collect();
-                // The last record of the first file may swallow a part of the second.
+                // The last record of the first file may swallow part of the second.
                 let expected = sound(second);
                 let lost = if cut == 0 { 0 } else { 2 };
                 let found = expected
@@ -540,7 +540,7 @@ fn any_damage_keeps_the_packets_before_it() {
             }
             let name = format!("{} damaged from {first} on, {n}", base.name);
             let outcome = read(&name, octets.as_slice(), octets.len());
-            // Its header determines how everything is read.
+            // The file header determines how everything after it is read.
             if first >= base.starts[1].max(28) {
                 check_before(&name, &base, &all, &outcome, first);
             }
@@ -552,7 +552,7 @@ fn any_damage_keeps_the_packets_before_it() {
 
 #[test]
 fn a_long_file_of_nothing_but_faults_is_read_in_time() {
-    // Each block claims a length that only more octets could refute, and makes the reader search
+    // Each block claims a length that only further octets could refute, so the reader has to search
     // for the next block.
     let block = [Little.u32s(&[6, 16 << 20, 0, 0]), Little.packet(0, 7, 4, &[1; 4], &[])].concat();
     let mut file = [Little.section(), Little.interface(1, 0, &[])].concat();
@@ -657,8 +657,7 @@ fn compressed_captures_are_read_whole_in_parts_and_in_layers() {
 #[test]
 fn truncated_or_damaged_compressed_captures_give_the_packets_before() {
     let mut bounds = Bounds::new();
-    // A capture longer than the codecs' blocks, so that there is data before the error; and a short
-    // one.
+    // A capture longer than the codecs' blocks, which has data before the error; and a short one.
     let mut long = Little.pcap(0xa1b2_3c4d, 4, 1);
     let mut chance = Chance(9);
     for i in 0..3_000 {
@@ -688,7 +687,7 @@ fn truncated_or_damaged_compressed_captures_give_the_packets_before() {
                 damaged[at] ^= 0x55;
                 let name = format!("{by} of {} with another octet at {at}", octets.len());
                 let outcome = read(&name, damaged.as_slice(), octets.len());
-                // Damage may be detected only at the end, by the checksum.
+                // A codec may detect damage only at the end, by its checksum.
                 let right = outcome.before.iter().zip(&all).take_while(|(a, b)| a == b).count();
                 assert!(
                     outcome.before.len() == all.len()
@@ -711,7 +710,7 @@ fn truncated_or_damaged_compressed_captures_give_the_packets_before() {
 #[test]
 fn compressed_data_cannot_allocate_gigabytes() {
     let bounds = Bounds::new();
-    // A window of 2 GiB in a zstd frame: descriptor 0xa8, 2^(10 + 21).
+    // A zstd frame that asks for a window of 2 GiB: descriptor 0xa8, 2^(10 + 21).
     let zstd = [0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0, 0, 0, 0];
     let error = read("zstd", zstd.as_slice(), 0).first.unwrap();
     assert!(
@@ -719,7 +718,7 @@ fn compressed_data_cannot_allocate_gigabytes() {
         "{error}"
     );
 
-    // A dictionary of 4 GiB in xz: the block header's property 40, with a correct CRC.
+    // An xz block header that asks for a dictionary of 4 GiB: property 40, with a correct CRC.
     let mut xz = packed(Compression::Xz, &[7; 100]);
     let header = 12..12 + (usize::from(xz[12]) + 1) * 4;
     let property = (header.start..header.end).find(|&i| xz[i..i + 2] == [0x21, 1]).unwrap() + 2;
@@ -733,7 +732,7 @@ fn compressed_data_cannot_allocate_gigabytes() {
         "{error}"
     );
 
-    // 16 MiB of zeros in some KiB.
+    // 16 MiB of zeros, compressed to some KiB.
     for by in CODECS {
         let bomb = packed(by, &[Little.pcap(0xa1b2_c3d4, 4, 1), vec![0; 16 << 20]].concat());
         let outcome = read("bomb", bomb.as_slice(), 16 << 20);
@@ -755,14 +754,14 @@ fn tcpdump_and_tshark_read_the_same_packets_before_a_fault() {
     }
 }
 
-/// Whether `tool` finds the same packets in captures that are truncated or have an impossible
+/// Whether `tool` finds the same packets in captures that are truncated or contain an impossible
 /// length.
 fn compare(tool: &str, at_least: usize) {
     let (mut compared, mut chance) = (0, Chance(7));
     let folder = std::env::temp_dir().join(format!("squall-broken-{tool}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (from, to) = (folder.join("broken"), folder.join("kept"));
-    // Neither program knows all magic numbers of the other.
+    // Skip variants that one of the two programs does not know.
     for base in bases().iter().filter(|b| !b.name.contains("lcap") && !b.name.contains("2.2")) {
         for n in 0..at_least.div_ceil(7) {
             let mut octets = base.octets.clone();
@@ -771,7 +770,7 @@ fn compare(tool: &str, at_least: usize) {
             if n % 2 == 0 || (tool == "tshark" && base.name.starts_with("pcap-")) {
                 octets.truncate(start + 1 + chance.below(end - start - 1));
             } else {
-                // An absurd captured length; in pcapng, block length.
+                // An absurd captured length, or in pcapng an absurd block length.
                 let at = if base.name.starts_with("pcapng") { start + 4 } else { start + 8 };
                 octets[at..at + 4].copy_from_slice(&base.order.u32(0xffff_fff0));
             }

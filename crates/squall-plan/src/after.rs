@@ -1,4 +1,4 @@
-//! Compiles `after` of a profile to the plan's numbers.
+//! Compiles `after` in a profile to dependencies between parts of the plan.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use squall_profile::{Diagnostic, Profile};
 
 use crate::{PlanFlows, PlanReplay};
 
-/// A part of a plan that may wait for another, by its number.
+/// A part of a plan that may wait for another, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     Stream(usize),
     Replay(usize),
-    /// A template of the load.
+    /// A template in the load.
     Template(usize),
 }
 
@@ -22,8 +22,8 @@ pub struct After {
     pub then: Vec<Part>,
 }
 
-/// Keeps the parts that begin on this node, by their ports. Returns whether one of them waits for a
-/// part of another node, whose end is unknown here.
+/// Keeps the dependencies of parts that begin on ports of this node. Returns whether one of these
+/// parts waits for a part on another node, whose end is unknown here.
 pub(crate) fn keep_here(
     afters: &mut Vec<After>,
     profile: &Profile,
@@ -41,13 +41,13 @@ pub(crate) fn keep_here(
     afters.iter().flat_map(|after| &after.of).any(|part| ports(part).iter().any(|&p| !here(p)))
 }
 
-/// Compiles the dependencies. Attacks are replays with their names.
+/// Compiles the dependencies. Attacks are replays with the attacks' names.
 pub(crate) fn compile(
     profile: &Profile,
     replays: &[PlanReplay],
     flows: Option<&PlanFlows>,
 ) -> Result<Vec<After>, Vec<Diagnostic>> {
-    // A mix is several templates.
+    // A mix consists of several templates.
     let parts = |part: squall_profile::Part| -> Vec<Part> {
         match part {
             squall_profile::Part::Stream(i) => vec![Part::Stream(i)],

@@ -1,4 +1,4 @@
-//! Profile to plan, stream by stream.
+//! Compiles a profile to a plan, stream by stream.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -25,16 +25,17 @@ use crate::{
     rate, replays,
 };
 
-/// The smallest frame of a generated packet, in octets without FCS (IEEE 802.3).
+/// Minimum length of a generated frame, in octets without FCS (IEEE 802.3).
 const MIN_FRAME: usize = 60;
-/// The most streams that the signature can distinguish.
+/// Maximum number of streams that signatures can distinguish.
 const MAX_SIGNED: usize = 1 << 16;
 
-/// Compiles `profile` for ports with `limits` (one per port, in the profile's order).
+/// Compiles `profile` for ports with `limits` (one entry per port, in the profile's order).
 ///
 /// # Errors
-/// All errors that depend on packets, ports and files: a field that is not in the packet, a size
-/// too small for the headers, a rate that the port cannot carry, a capture without conversations.
+/// All errors that depend on packets, ports and files, such as a field that the packet does not
+/// have, a size too small for the headers, a rate that the port cannot carry, or a capture without
+/// conversations.
 pub fn compile(
     profile: &Profile,
     limits: &[PortLimits],
@@ -42,7 +43,7 @@ pub fn compile(
     options: &Options,
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
-    let Inputs { assets, replays: others, opened, live_flows, abandoned } = inputs;
+    let Inputs { assets, replays: others, opened, live_flows, is_cancelled } = inputs;
     let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
@@ -50,7 +51,7 @@ pub fn compile(
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
     let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
-    let made = programs(profile, limits, assets, abandoned, &mut warnings, &mut mistakes);
+    let made = programs(profile, limits, assets, is_cancelled, &mut warnings, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
@@ -74,7 +75,7 @@ pub fn compile(
         mistakes.check().expect_err("there is one")
     };
     let ended = || wrong("nobody waits for the plan any more".into());
-    if abandoned() {
+    if is_cancelled() {
         return Err(ended());
     }
     if let Some(by) = options.multiplier {
@@ -84,7 +85,7 @@ pub fn compile(
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
-        if abandoned() {
+        if is_cancelled() {
             return Err(ended());
         }
         let port = &profile.ports[stream.port].name;
@@ -150,18 +151,18 @@ pub fn compile(
     Ok(plan.keyed(key))
 }
 
-/// The program of each stream; `mistakes` has the reason if a stream has none.
+/// The program of each stream. If a stream has none, `mistakes` gets the reason.
 fn programs<'p>(
     profile: &'p Profile,
     limits: &[PortLimits],
     assets: &dyn Assets,
-    abandoned: &dyn Fn() -> bool,
+    is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<(&'p Stream, Program)> {
     let mut made = Vec::new();
     for (index, stream) in profile.streams.iter().enumerate() {
-        if abandoned() || mistakes.is_full() {
+        if is_cancelled() || mistakes.is_full() {
             break;
         }
         let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
@@ -173,7 +174,7 @@ fn programs<'p>(
     made
 }
 
-/// Reports combinations of streams that are valid only separately.
+/// Reports streams that are valid on their own but not together.
 fn check_together(profile: &Profile, mistakes: &mut Mistakes<'_>) {
     let linked = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
     linked.for_each(|problem| mistakes.add(problem));
@@ -183,7 +184,7 @@ fn check_together(profile: &Profile, mistakes: &mut Mistakes<'_>) {
     twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
 }
 
-/// The ports of the profile, with the longest frames that they are opened for.
+/// The ports of the profile, with the length of the longest frames for which each is opened.
 fn ports(
     profile: &Profile,
     limits: &[PortLimits],
@@ -212,8 +213,8 @@ fn ports(
     profile.ports.iter().enumerate().map(port).collect()
 }
 
-/// The longest frame of a port's streams in octets: the frames that the port cuts (`cut`), or the
-/// others.
+/// Length in octets of the longest frame on a port: among the frames that the engine cuts if `cut`,
+/// otherwise among the others.
 fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) -> u32 {
     let here = |s: &&PlanStream| s.port == port && !limits.elsewhere;
     let of_port = streams.iter().filter(here).map(|s| &s.program);
@@ -270,11 +271,11 @@ fn multiply(
     Ok(())
 }
 
-/// Octets of precomputed frames over all streams: half of a typical L2 cache.
+/// Maximum octets of precomputed frames over all streams: half of a typical L2 cache.
 const RINGS: usize = 256 << 10;
 
-/// Precomputes frames that soon repeat: a copy costs a third of two changed fields with their
-/// checksums.
+/// Precomputes frames whose sequence soon repeats: copying a frame costs a third of changing two
+/// fields and their checksums.
 fn make_ahead(streams: &mut [PlanStream]) {
     let mut room = RINGS;
     for stream in streams {
@@ -285,8 +286,8 @@ fn make_ahead(streams: &mut [PlanStream]) {
     }
 }
 
-/// Divides a total of packets or octets among the parts, if there is only one stream. Returns the
-/// rest of the stop condition, and whether the stream has the total.
+/// Divides a total of packets or octets between the parts, if there is only one stream. Returns the
+/// rest of the stop condition, and whether the total became the stream's.
 fn total_of_parts(
     streams: &mut [PlanStream],
     stop: Stop,
@@ -309,10 +310,10 @@ fn total_of_parts(
     Ok((Stop { packets: None, octets: None, ..stop }, true))
 }
 
-/// Divides streams among the parts of a run. A chain of `next` goes to one part, because a stream
-/// starts when another ends; so does a signed stream, because two receivers could not tell the
-/// order of its sequence numbers. These go to the parts in turn. All other streams are divided
-/// frame by frame.
+/// Divides streams between the parts of a run. All streams of a `next` chain go to one part,
+/// because a stream starts when another ends. A signed stream also goes to one part, because two
+/// receivers could not determine the order of its sequence numbers. Parts get these in rotation.
+/// All other streams are divided frame by frame.
 fn divide(streams: &mut [PlanStream], part: Division) {
     if part.is_whole() {
         return;
@@ -336,8 +337,8 @@ fn divide(streams: &mut [PlanStream], part: Division) {
     }
 }
 
-/// The error if `next` leads to a stream on another port: both streams must be on one worker, which
-/// starts the second when the first ends.
+/// The error if `next` leads to a stream on another port: one worker must send both streams,
+/// because it starts the second when the first ends.
 fn on_two_ports(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
     let port = |stream: &Stream| &profile.ports[stream.port].name;
@@ -385,8 +386,8 @@ fn warn_of_overload(
     }
 }
 
-/// A separate seed for each use, derived from names so that adding a stream does not change the
-/// others.
+/// A separate seed for each use. It is derived from names, so adding a stream does not change the
+/// seeds of the other streams.
 fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
     let hash = stream
         .bytes()
@@ -398,18 +399,18 @@ const SIZE_SEED: u64 = 1 << 32;
 const GAP_SEED: u64 = 2 << 32;
 const PAYLOAD_SEED: u64 = 3 << 32;
 
-/// Warnings about frames, each with its first stream and the number of streams: thousands of
-/// streams cause one note.
+/// Warnings about frames, each with its first stream and the number of streams. If thousands of
+/// streams have the same warning, there is one note.
 #[derive(Default)]
 struct Warnings(Vec<(String, String, u64)>);
 
-/// Limit of distinct warnings kept.
+/// Maximum number of distinct warnings.
 const DIFFERENT: usize = 100;
 
 impl Warnings {
     fn check(&mut self, stream: &Stream, frame: &Frame) {
-        // The frame has only one value of a field that varies, so a warning that depends on such a
-        // field is dropped.
+        // The frame shows only one value of each varying field, so ignore a warning that depends on
+        // such a field.
         let decides = |name: &str| {
             ["dst", "ttl", "hop_limit", "]"].iter().any(|end| name.trim_end().ends_with(end))
         };
@@ -426,7 +427,7 @@ impl Warnings {
         let full = self.0.len() >= DIFFERENT;
         match self.0.iter_mut().find(|(text, ..)| *text == warning) {
             Some((.., streams)) => *streams += 1,
-            // The text may differ in every stream, so the list would grow without bound.
+            // Each stream may have a different text, so bound the list.
             None if full => {}
             None => self.0.push((warning, stream.name.clone(), 1)),
         }
@@ -440,8 +441,8 @@ impl Warnings {
     }
 }
 
-/// Streams whose number from `key` equals the number of an earlier stream, so that receivers cannot
-/// distinguish them.
+/// Reports streams whose number under `key` is that of an earlier stream, because receivers could
+/// not distinguish them.
 fn twice<'a>(
     profile: &'a Profile,
     key: &'a str,
@@ -522,7 +523,7 @@ fn program(
         .map_err(|e| explain(e, stream, &shown))
 }
 
-/// Marks the frame for TRex's packet group `group`, by which receivers count it.
+/// Marks the frame for TRex's packet group `group`, so receivers can count it.
 fn mark(
     group: u16,
     stream: &Stream,
@@ -539,7 +540,7 @@ fn mark(
         return Err(problem(stream.packet_at, &why, hint));
     };
     if stream.segment.is_some() {
-        // The kernel, the NIC or Squall numbers the parts of a cut frame.
+        // The kernel, the NIC or Squall numbers the segments of a cut frame.
         let why = "frames that are cut have different identifications";
         return Err(problem(stream.segment_at, why, "try without segment"));
     }
@@ -558,7 +559,7 @@ fn mark(
     Ok(())
 }
 
-/// The frame at its longest, and its lengths without FCS.
+/// Builds the longest frame of the stream, and the frame lengths without FCS.
 fn frame(
     stream: &Stream,
     limits: &PortLimits,
@@ -638,7 +639,7 @@ fn frame(
     };
     let mut frame = Frame::dissect(octets);
     let Some(sizes) = sizes else {
-        // Unchanged, with the padding that the sender's driver would add.
+        // Keep the packet unchanged, with the padding that the sender's driver would add.
         let padding = MIN_FRAME.saturating_sub(frame.bytes.len());
         frame.bytes.resize(frame.bytes.len() + padding, 0);
         frame.trailer += padding;
@@ -647,9 +648,9 @@ fn frame(
         return Ok((frame, Sizes::fixed(len)));
     };
     let (least, most) = sizes.range();
-    // A packet given as octets is sent unchanged, with padding after it, so its lengths stay. This
-    // does not hold if it is too long, nor with a signature or segmentation, which need payload up
-    // to the end of the frame.
+    // A packet given as octets is sent unchanged and padded at its end, so its length fields keep
+    // their values. This does not apply if it is too long, nor with a signature or segmentation,
+    // because these need payload up to the end of the frame.
     let packet_end = frame.bytes.len() - frame.trailer;
     if least as usize >= packet_end && !stream.latency && stream.segment.is_none() {
         frame.pad(most as usize);
@@ -664,7 +665,7 @@ fn frame(
             vec!["try a smaller size".into()],
         ),
     })?;
-    // Fixed lengths and checksums keep their values in a shorter frame, too.
+    // Fixed lengths and checksums also keep their values in a shorter frame.
     if matches!(stream.recompute, Recompute::Only(_)) {
         let len = given.len().min(frame.bytes.len());
         frame.bytes[..len].copy_from_slice(&given[..len]);
@@ -672,7 +673,7 @@ fn frame(
     Ok((frame, sizes))
 }
 
-/// Fixes all lengths, checksums and CRCs except those of `fields`.
+/// Keeps the values of all lengths, checksums and CRCs except those in `fields`.
 fn keep(fields: &[String], stream: &Stream, frame: &mut Frame) -> Result<(), Diagnostic> {
     let mut places = Vec::new();
     for name in fields {
@@ -743,7 +744,7 @@ fn vars(
         };
         let Vary { add, shift, little_endian, .. } = *vary;
         let turn = squall_program::Turn {
-            // Modulo 2^64, like the sum.
+            // Wraps modulo 2^64, as the sum does.
             add: add.cast_unsigned(),
             shift,
             reversed: little_endian,
@@ -782,13 +783,13 @@ fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), 
     }
 }
 
-/// The sequence of values, or the reason why it is invalid.
+/// The law that a field operation describes, or the reason why the operation is invalid.
 fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
     Ok(match op {
         Op::Step { min, max, init, step } => {
             let size = step.unsigned_abs().max(1);
-            // Values are whole steps away from `init`, so the first one need not be an end of the
-            // range.
+            // Values differ from `init` by whole steps, so the first value need not be an end of
+            // the range.
             let (first, before, after) = if *step < 0 {
                 let before = (max - init) / size;
                 (init + before * size, before, (init - min) / size)
@@ -796,12 +797,12 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
                 let before = (init - min) / size;
                 (init - before * size, before, (max - init) / size)
             };
-            // A law represents 2^64 as 0.
+            // A law represents a count of 2^64 as 0.
             match u64::try_from(before.saturating_add(after))
                 .map(|most| (most.wrapping_add(1), before as u64))
             {
                 Ok((count, start)) => Law::Step { first, step: *step, count, start },
-                // No run reaches the end of 2^64 steps; a nearer end wraps to the other side.
+                // No run reaches the end of 2^64 steps. An end that is nearer would have to wrap.
                 Err(_) if after >= 1 << 64 => {
                     Law::Step { first: *init, step: *step, count: 0, start: 0 }
                 }
@@ -925,7 +926,7 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
     }
 }
 
-/// Departures, mode and rate of a stream.
+/// Gap law, mode and rate of a stream.
 #[allow(clippy::too_many_arguments)]
 fn schedule(
     seed: u64,
@@ -951,7 +952,7 @@ fn schedule(
         }
         Departures::File { path } => {
             let (law, mean) = gaps(stream, path, assets)?;
-            // "max" means that no rate scales the gaps of the file.
+            // For "max", no rate scales the gaps of the file.
             file_gap = (asked.unit == RateUnit::Max).then_some(mean);
             law
         }
@@ -1028,7 +1029,7 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
     if mean <= 0.0 {
         return Err(problem("the file has no gaps above 0".into()));
     }
-    // Their sum in picoseconds must fit 63 bits.
+    // The sum of all gaps in picoseconds must fit in 63 bits.
     if mean * gaps.len() as f64 > 9e15 {
         return Err(problem("the sum of the gaps is more than 104 days".into()));
     }

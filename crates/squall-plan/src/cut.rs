@@ -1,4 +1,4 @@
-//! GSO frames: how they are cut, and whether they can be.
+//! Determines how GSO frames are cut, and whether they can be.
 
 use squall_profile::{At, Diagnostic, Stream};
 use squall_program::{Sizes, VarSpec};
@@ -7,10 +7,10 @@ use squall_wire::Frame;
 
 use crate::PortLimits;
 
-/// The largest value of the length fields: total length in IPv4, payload length in IPv6.
+/// Maximum value of the length fields: total length in IPv4, payload length in IPv6.
 const MOST_COUNTED: usize = 65_535;
 
-/// Headers that can be cut: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
+/// Headers of a frame that can be cut: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
 struct Headers {
     ipv4: bool,
     udp: bool,
@@ -36,7 +36,7 @@ impl Headers {
         })
     }
 
-    /// The two-octet fields that cutting rewrites.
+    /// Offsets of the two-octet fields that cutting rewrites.
     fn written(&self) -> Vec<usize> {
         let mut places = vec![self.network + if self.ipv4 { 2 } else { 4 }];
         places.extend(self.ipv4.then_some(self.network + 10));
@@ -45,7 +45,7 @@ impl Headers {
         places
     }
 
-    /// Octets that contain the type or length of a header.
+    /// Offsets of the octets with the type or length of a header, which must not vary.
     fn structure(&self) -> [usize; 4] {
         let next = self.network + if self.ipv4 { 9 } else { 6 };
         [12, self.network, next, self.transport + if self.udp { 4 } else { 12 }]
@@ -56,7 +56,7 @@ impl Headers {
     }
 }
 
-/// The length of a stream's frames if the profile gives no size: as many whole segments as fit,
+/// The frame length of a stream without a size in the profile: as many whole segments as fit,
 /// without FCS.
 pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> Option<usize> {
     let headers = Headers::of(frame)?;
@@ -66,10 +66,10 @@ pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> O
     Some(headers.payload + (segments * segment as usize).min(room))
 }
 
-/// The cut of `stream`'s frames.
+/// Determines how the frames of `stream` are cut.
 ///
 /// # Errors
-/// If they cannot be cut, or not on that port.
+/// The frames cannot be cut, or not on this port.
 pub(crate) fn cut(
     stream: &Stream,
     frame: &Frame,

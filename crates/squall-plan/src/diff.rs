@@ -1,4 +1,4 @@
-//! The changes that turn a running plan into another.
+//! Computes the changes that turn the plan of a current run into another plan.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use crate::{Plan, PlanFlows, PlanReplay, PlanStream};
 /// One step from a plan to the next. Streams are identified by name.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A new stream, whose start delay begins when the change is applied. `next` is given by name
-    /// because numbers differ between plans.
+    /// Adds a stream, whose start delay begins when the change is applied. The follower (`next`) is
+    /// named, because indices differ between plans.
     Add(Box<PlanStream>, Option<String>),
-    /// Stops at the next frame; its counters stay in the report.
+    /// Stops a stream before its next frame. Its counters stay in the report.
     Remove(String),
-    /// The same frames at another rate, from the next gap on.
+    /// Sends the same frames at another rate, from the next gap on.
     Rate(String, squall_program::Gap, Option<f64>),
-    /// The rates of this load for templates; new templates begin, and missing ones are removed.
+    /// Applies the rates of this load to its templates. New templates begin; missing ones are
+    /// removed.
     Load(Arc<PlanFlows>),
-    /// A replay continues at this multiple of its own schedule.
+    /// Continues a replay at this multiple of its own speed.
     Speed(String, (u64, u64)),
 }
 
 impl Plan {
-    /// Steps from `self` to `new`: streams with the same name, packet and variables continue at
-    /// their new rate; others are removed and added.
+    /// The changes from `self` to `new`. Streams with the same name, packet and variables continue
+    /// at their new rate; others are removed and added.
     pub fn diff(&self, new: &Self) -> Vec<Change> {
         let old_of = |s: &PlanStream| self.streams.iter().find(|old| old.name == s.name);
         let same = |s: &PlanStream| {
@@ -35,7 +36,8 @@ impl Plan {
             })
         };
         let mut kept: Vec<bool> = new.streams.iter().map(same).collect();
-        // A link to a replaced stream would refer to the removed one.
+        // A stream whose follower is replaced would refer to the removed one, so it is replaced
+        // too.
         let breaks = |kept: &[bool], i: usize| {
             kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream])
         };
@@ -70,10 +72,10 @@ impl Plan {
         changes
     }
 
-    /// Whether flows can change to those of `new`.
+    /// Checks that the flows can change to those of `new`.
     ///
     /// # Errors
-    /// The first property that may not change.
+    /// The first difference that a change cannot make.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
@@ -88,8 +90,8 @@ impl Plan {
 }
 
 impl PlanStream {
-    /// Whether everything is equal except the rate and the number in the signature, which depends
-    /// on the preceding streams; the engine keeps its own number.
+    /// Whether everything is equal except the rate and the stream number in the signature. That
+    /// number depends on the preceding streams, and the engine keeps its own.
     fn same_frames(&self, other: &Self) -> bool {
         let unnumbered =
             |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);

@@ -1,4 +1,4 @@
-//! A preview of a plan for people: its first frames in order, decoded.
+//! A preview of a plan for people: its first frames, in order and decoded.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -8,22 +8,22 @@ use squall_wire::Frame;
 
 use crate::Plan;
 
-/// A frame that would be sent.
+/// A frame that the run would send.
 #[derive(Clone, Debug)]
 pub struct Preview {
     pub stream: usize,
-    /// Index in its stream.
+    /// Index of the frame in its stream.
     pub index: u64,
     /// Departure time since the start of the run.
     pub due: Picos,
     /// Octets without FCS.
     pub octets: Vec<u8>,
-    /// In the notation of `tcpdump -n`.
+    /// A summary in the format of `tcpdump -n`.
     pub summary: String,
 }
 
-/// The first `count` frames of the plan in the order of their departures. Streams that send as fast
-/// as possible take turns at time 0; streams that others start are not included.
+/// The first `count` frames of the plan, in order of departure. Streams that send as fast as
+/// possible alternate at time 0. Streams that others start are not included.
 pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
     let mut scratch = Scratch::default();
     let mut lines: Vec<(usize, Cursor, Timeline)> = plan
@@ -32,7 +32,7 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
         .enumerate()
         .filter_map(|(i, s)| {
             let (first, by) = plan.division(i)?.share(0, 1);
-            // A schedule that cannot be divided is left out.
+            // Leave out a stream whose schedule cannot be divided.
             let timeline = s.timeline(s.start).share(first, by)?;
             Some((i, s.program.cursor(first, by, i as u32 + 1), timeline))
         })

@@ -1,9 +1,10 @@
 //! `compile(Profile, port limits, inputs, cores) -> Plan`: the frames that each worker will send,
-//! with their templates, field operations and times. A plan is a value: it can be printed
-//! ([`text`]), compared ([`Plan::diff`]) and tested.
+//! as templates, field operations and times. A plan is a value: it can be printed ([`text`]),
+//! compared ([`Plan::diff`]) and tested.
 //!
-//! Pure except for files that a profile names, which are read through [`Assets`]. Rules are solved
-//! before, and the results are among the [`Inputs`]. This crate knows no backends or clocks.
+//! Pure, except for files that a profile names, which are read through [`Assets`]. Attack rules are
+//! solved before; the results are part of the [`Inputs`]. This crate is independent of backends and
+//! clocks.
 #![forbid(unsafe_code)]
 
 mod after;
@@ -37,124 +38,133 @@ pub use source::SourceId;
 pub use squall_options::Multiplier;
 pub use survey::survey;
 
-/// The facts of a port that a plan needs: `PortFacts` without those of backends.
+/// The facts about a port that a plan needs: `PortFacts` without those for backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLimits {
     /// Largest frame, in octets without FCS.
     pub max_frame: u32,
-    /// The MAC address of the interface, if there is one.
+    /// The MAC address of the interface, if it has one.
     pub mac: Option<MacAddr>,
     pub speed_bps: Option<u64>,
-    /// The most queues that can send at once.
+    /// Maximum number of queues that can send at the same time.
     pub tx_queues: u32,
-    /// 0: the port cannot receive, or receiving is disabled.
+    /// Number of receive queues; 0: the port cannot receive, or receiving is disabled.
     pub rx_queues: u32,
-    /// Frames sent on queue i arrive on queue i of the other end (a loop), so that as many queues
+    /// Frames sent on queue i arrive on queue i of the other end (a loop), so as many queues
     /// receive as send. Otherwise the port spreads received frames over all of its queues.
     pub paired_queues: bool,
     /// The device's NUMA node, if known.
     pub node: Option<u32>,
-    /// The port runs on virtual time, where no stream can send as fast as possible.
+    /// The port runs on virtual time, on which no stream can send as fast as possible.
     pub virtual_time: bool,
     /// The component that cuts GSO frames.
     pub segmentation: Segmentation,
-    /// The port is another node's: it is planned like any other, but carries nothing here.
+    /// The port belongs to another node. It is planned like any other, but carries no frames here.
     pub elsewhere: bool,
 }
 
 /// Reads the files that a profile names.
 pub trait Assets {
     /// # Errors
-    /// Errors of reading the file.
+    /// A file that cannot be read.
     fn file(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// A file named inside packet text: its path is relative to the profile's directory.
+    /// Reads a file that packet text names. Its path is relative to the profile's directory.
     ///
     /// # Errors
-    /// Errors of reading the file.
+    /// A file that cannot be read.
     fn payload(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// Octets without FCS of frame `number` (from 1) of a capture.
+    /// The octets, without FCS, of frame `number` (1-based) of a capture.
     ///
     /// # Errors
-    /// The file or the frame does not exist; the error is text.
+    /// The file or the frame does not exist; the error is a message for the user.
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String>;
-    /// A capture that is opened when the run begins; `-` is the standard input.
+    /// A capture that is opened at the start of the run; `-` is the standard input.
     fn capture(&self, path: &str) -> Input;
-    /// The conversations of a capture, from packets that match `filter`, a tcpdump filter.
+    /// The conversations in a capture, made from the packets that match `filter`, a tcpdump
+    /// expression.
     ///
     /// # Errors
-    /// As text: a missing file, one that is not a capture, more conversations than `options` allow,
-    /// or an invalid filter.
+    /// A message for the user: the file is missing or not a capture, it has more conversations than
+    /// `options` allow, or the filter is invalid.
     fn conversations(
         &self,
         path: &str,
         filter: Option<&str>,
         options: &ImportOptions,
     ) -> Result<Import, String>;
-    /// A filter of Ethernet frames for the tcpdump filter `expression`.
+    /// Compiles the tcpdump expression `expression` to a filter for Ethernet frames.
     ///
     /// # Errors
-    /// An invalid expression, or no compiler for expressions; the error is text.
+    /// The expression is invalid, or there is no compiler for expressions; the error is a message
+    /// for the user.
     fn filter(&self, expression: &str) -> Result<Filter, String>;
 }
 
 /// Inputs of a plan in addition to the profile.
 pub struct Inputs<'a> {
     pub assets: &'a dyn Assets,
-    /// Captures that are replayed in addition to the profile's, after them, such as attacks.
+    /// Captures to replay after those of the profile, such as attacks.
     pub replays: Vec<PlanReplay>,
-    /// If the plan changes a running run: the replays that it was opened with. Only their speeds
-    /// may differ.
+    /// If the plan changes a current run: the replays with which the run was opened. Only their
+    /// speeds may differ.
     pub opened: Option<&'a [squall_profile::Replay]>,
     /// Attacks whose conversations use Squall's own TCP and UDP.
     pub live_flows: Option<LiveFlows<'a>>,
-    /// Whether the plan is no longer needed: compilation then stops soon, with an error.
-    pub abandoned: &'a dyn Fn() -> bool,
+    /// Whether the plan is no longer needed. If so, compilation soon stops with an error.
+    pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Inputs<'a> {
-    /// Inputs with only the profile and its files.
+    /// Inputs that have only the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
-        Self { assets, replays: Vec::new(), opened: None, live_flows: None, abandoned: &|| false }
+        Self {
+            assets,
+            replays: Vec::new(),
+            opened: None,
+            live_flows: None,
+            is_cancelled: &|| false,
+        }
     }
 }
 
 /// Options of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Workers; `None`: one per sending port, and one for receiving if a CPU is left.
+    /// Number of workers; `None`: one per sending port, and one for receiving if there is another
+    /// CPU.
     pub cores: Option<usize>,
-    /// CPUs of the machine, at least 1.
+    /// Number of CPUs of the machine, at least 1.
     pub cpus: usize,
-    /// CPUs that workers may be pinned to, the best ones first; `None`: the scheduler moves them
-    /// freely.
+    /// CPUs to which workers may be pinned, the best ones first; `None`: the scheduler moves
+    /// workers freely.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
-    /// The planned part: one of several runs that together send everything.
+    /// The part to plan: one of several runs that send everything together.
     pub part: Division,
 }
 
 /// A CPU for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// The number that the operating system uses.
+    /// The operating system's number of this CPU.
     pub number: u32,
-    /// Shared by the CPUs of one core (SMT siblings).
+    /// Number of the core. The CPUs of one core (SMT siblings) share it.
     pub core: u32,
-    /// NUMA node.
+    /// Number of the NUMA node.
     pub node: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// The signatures' key ([`squall_program::signature`]).
+    /// The key in signatures ([`squall_program::signature`]).
     pub key: u16,
-    /// The part of the run that this plan sends; a function of the profile alone, whatever the
+    /// The part of the run that this plan sends. It depends only on the profile, not on the
     /// machine.
     pub part: Division,
     pub stop: Stop,
-    /// The packets or octets of `stop` are already the length of the only stream, and of each
-    /// worker's share of it.
+    /// The packets or octets of `stop` were converted to the length of the only stream, or of each
+    /// worker's share of it, so nothing needs to count them.
     pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
@@ -163,7 +173,7 @@ pub struct Plan {
     /// Dependencies between parts.
     pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
-    /// Hints for the user: a replaced rate, an idle core.
+    /// Hints for the user, such as a rate that was replaced or an idle core.
     pub notes: Vec<String>,
 }
 
@@ -171,13 +181,14 @@ pub struct Plan {
 pub struct PlanPort {
     pub name: String,
     pub address: String,
-    /// The longest frame given to the port, in octets without FCS; 0: none.
+    /// The longest frame passed to the port, in octets without FCS; 0: none.
     pub max_frame: u32,
-    /// The longest frame that the engine cuts for the port; 0: none.
+    /// The longest frame that the engine cuts into segments before the port; 0: none.
     pub cut_frame: u32,
-    /// Another node's port.
+    /// The port belongs to another node.
     pub elsewhere: bool,
-    /// On virtual time: bits per second of the port's link, including preambles and gaps.
+    /// Speed of the port's link in bits per second, counting preambles and gaps; `None` unless on
+    /// virtual time.
     pub virtual_bps: Option<u64>,
 }
 
@@ -190,12 +201,12 @@ pub struct PlanStream {
     pub gap: Gap,
     pub law: GapLaw,
     pub pattern: Pattern,
-    /// The seed of the departure law.
+    /// The seed of the gap law.
     pub seed: u64,
     pub start: Picos,
-    /// Time after the stream's start from which on no frame is due.
+    /// Time after the stream's start from which no further frame is due.
     pub lasts: Option<Picos>,
-    /// The stream begins when the engine reports the end of the part that it comes after.
+    /// The stream begins when the engine reports that the part before it has ended.
     pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
@@ -211,48 +222,48 @@ pub struct PlanStream {
 /// Which part or node sends the frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamDivision {
-    /// This part has all of them.
+    /// This part sends all frames.
     Here,
-    /// Another part has all of them.
+    /// Another part sends all frames.
     OtherPart,
-    /// The port of the frames belongs to another node.
+    /// The stream's port belongs to another node.
     Elsewhere,
-    /// This part has frames `index`, `index + of` ...
+    /// This part sends frames `index`, `index + of` ...
     Frames,
 }
 
 /// The workers that send a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// One of the port's workers.
+    /// One worker of the port.
     Worker(usize),
-    /// All of the port's `n` workers: the i-th sends frames i, i + n, i + 2n ...
+    /// All `n` workers of the port: the i-th sends frames i, i + n, i + 2n ...
     Shared,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanWorker {
-    /// (port, queue)
+    /// The queues to send on: (port, queue).
     pub tx: Vec<(usize, u32)>,
     pub rx: Vec<(usize, u32)>,
-    /// The CPU that it is pinned to; `None`: the scheduler moves it freely.
+    /// The CPU to which it is pinned; `None`: the scheduler moves it freely.
     pub cpu: Option<u32>,
 }
 
 impl PlanStream {
-    /// The configured bits per second with preamble, SFD and gap; `None`: as fast as the port
+    /// The configured bits per second, counting preamble, SFD and gap; `None`: as fast as the port
     /// allows.
     pub fn bps_l1(&self) -> Option<f64> {
         Some(self.asked_pps? * 8.0 * (self.mean_len + f64::from(L1_OVERHEAD)))
     }
 
-    /// The mean rate in frames per second from the first frame within `span`. In stages that is
-    /// less than the highest rate. With on and off times it exceeds the long-term mean until the
+    /// The mean rate in frames per second over `span`, from the first frame on. For stages this is
+    /// less than the highest rate. For on and off times it exceeds the long-term mean until the
     /// first silence is over: five seconds of `on = "5 s", off = "5 s"` have no silence.
     pub fn asked_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
         let even = !matches!(self.law, GapLaw::OnOff { .. } | GapLaw::Shaped { .. });
-        // Gaps between bursts are outside the span, and shift the sending times.
+        // Gaps between bursts would lie outside the span, and shift the sending times.
         if even || span == Nanos::ZERO || self.pattern.bursts > 1 {
             return Some(asked);
         }
@@ -279,7 +290,7 @@ impl PlanStream {
         self.pattern.total().is_none() && self.lasts.is_none()
     }
 
-    /// The stream's departures, the first at `start`.
+    /// The departures of the stream, whose first frame is due at `start`.
     pub fn timeline(&self, start: Picos) -> Timeline {
         Timeline::new(self.gap, self.law.clone(), self.pattern, self.seed, start)
     }
@@ -304,7 +315,7 @@ impl Plan {
         self.afters.iter().find(|after| after.then.contains(&part))
     }
 
-    /// The stop condition that workers have to check.
+    /// The stop condition that workers must check.
     pub fn watched(&self) -> Stop {
         if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
     }
@@ -314,25 +325,26 @@ impl Plan {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
 
-    /// The same plan with another key in its signatures.
+    /// The same plan with a different key in its signatures.
     pub fn keyed(mut self, key: u16) -> Self {
         let signed = self.streams.iter_mut().filter(|stream| stream.program.signature().is_some());
         signed.for_each(|stream| Arc::make_mut(&mut stream.program).set_key(key));
         Self { key, ..self }
     }
 
-    /// Whether other nodes have ports of the run.
+    /// Whether some ports of the run belong to other nodes.
     pub fn has_other_nodes(&self) -> bool {
         self.ports.iter().any(|port| port.elsewhere)
     }
 
-    /// Whether frames of streams or captures leave by ports of other nodes, and may arrive here.
+    /// Whether frames of streams or captures are sent through ports of other nodes, and may arrive
+    /// here.
     pub fn others_send(&self) -> bool {
         let away = |stream: &PlanStream| stream.division == StreamDivision::Elsewhere;
         self.streams.iter().any(away) || self.replays.iter().any(|replay| replay.elsewhere)
     }
 
-    /// The number of sources that send by `port`: its streams, each replay, flows.
+    /// Number of sources that send through `port`: its streams, each replay, and flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
         place::sources_of(port, &self.streams, replays, self.plays_flows(port))
@@ -344,7 +356,7 @@ impl Plan {
     }
 
     /// The workers that play flows on `port`. Each plays the flows that it owns
-    /// ([`squall_bpf::owner`]), by its position among them.
+    /// ([`squall_bpf::owner`]) by its index among them.
     pub fn players(&self, port: usize) -> impl Iterator<Item = usize> + '_ {
         let plays = move |worker: &usize| self.workers[*worker].tx.iter().any(|tx| tx.0 == port);
         (0..self.workers.len()).filter(move |worker| self.plays_flows(port) && plays(worker))
@@ -355,14 +367,14 @@ impl Plan {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_some()
     }
 
-    /// Numbers of the worker's replays.
+    /// Indices of the replays that the worker sends.
     pub fn replays_of(&self, worker: usize) -> impl Iterator<Item = usize> + '_ {
         let serves = move |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);
         let has = move |replay: &PlanReplay| replay.ports.first().is_some_and(serves);
         (0..self.replays.len()).filter(move |&number| has(&self.replays[number]))
     }
 
-    /// The worker of replay `number`.
+    /// The worker that sends replay `number`.
     pub fn worker_of_replay(&self, number: usize) -> Option<usize> {
         (0..self.workers.len()).find(|&worker| self.replays_of(worker).any(|n| n == number))
     }
@@ -372,7 +384,7 @@ impl Plan {
         self.replays.iter().any(|replay| replay.ports.contains(&port))
     }
 
-    /// This part's frames of stream `stream`; `None`: no frames.
+    /// This part's share of the frames of stream `stream`; `None`: no frames.
     pub fn division(&self, stream: usize) -> Option<Division> {
         match self.streams[stream].division {
             StreamDivision::Here => Some(Division::WHOLE),
@@ -381,7 +393,7 @@ impl Plan {
         }
     }
 
-    /// (first frame, distance) of stream `stream` on `worker`; `None`: not sent there.
+    /// (first frame, step) of stream `stream` on `worker`; `None`: the worker does not send it.
     pub fn share(&self, stream: usize, worker: usize) -> Option<(u64, u64)> {
         let s = &self.streams[stream];
         let of_part = self.division(stream)?;

@@ -1,28 +1,28 @@
-//! The assignment of streams, replays and flows to workers.
+//! Assigns streams, replays and flows to workers.
 
 use squall_profile::{Late, Stop};
 use squall_units::FCS_LEN;
 
 use crate::{Cpu, Placement, PlanPort, PlanStream, PlanWorker, PortLimits, StreamDivision};
 
-/// The sources in addition to streams, and the number of workers.
+/// The sources other than streams, and the number of workers.
 #[derive(Clone)]
 pub(crate) struct Wanted<'a> {
     /// As in [`crate::Options`].
     pub cores: Option<usize>,
     pub cpus: usize,
     pub pin: Option<&'a [Cpu]>,
-    /// The ports of each replay.
+    /// Ports of each replay.
     pub replays: Vec<&'a [usize]>,
     /// Ports that flows are played on.
     pub flows: Vec<usize>,
-    /// The flows are conversations of a script, so one worker must keep their order.
+    /// The flows are conversations in a script, whose order only a single worker can keep.
     pub scripted: bool,
-    /// Some parts wait for others.
+    /// Some parts wait for other parts.
     pub chained: bool,
 }
 
-/// Creates workers with their queues, then assigns every stream.
+/// Creates workers with their queues, then assigns each stream to workers.
 pub(crate) fn place(
     ports: &[PlanPort],
     limits: &[PortLimits],
@@ -77,7 +77,7 @@ pub(crate) fn place(
     (bound(workers, limits, options, notes), divided)
 }
 
-/// The number of sources that send by `port`: its streams, each replay and flows.
+/// Number of sources that send through `port`: its streams, each replay, and flows.
 pub(crate) fn sources_of<'a>(
     port: usize,
     streams: &[PlanStream],
@@ -89,7 +89,7 @@ pub(crate) fn sources_of<'a>(
     usize::from(streams) + replays + usize::from(flows)
 }
 
-/// Whether streams leave by `port`, including those of other parts.
+/// Whether streams are sent through `port`, including those of other parts.
 fn sends_streams(port: usize, streams: &[PlanStream]) -> bool {
     let here = |stream: &PlanStream| stream.division != StreamDivision::Elsewhere;
     streams.iter().any(|stream| stream.port == port && here(stream))
@@ -101,8 +101,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Ports that must share one worker because several sources (streams, captures, flows) send by
-/// them, and the ports that these depend on.
+/// Ports that must share one worker: those with several sources (streams, captures, flows), and
+/// those on which these depend.
 fn tied(
     ports: &[PlanPort],
     limits: &[PortLimits],
@@ -114,20 +114,20 @@ fn tied(
     let virtual_time = limits.iter().any(|limit| limit.virtual_time);
     let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| sources(port) > 1).collect();
     if tied.is_empty() {
-        // Workers on virtual time do not see each other's clocks.
+        // Workers on virtual time do not see each other's clocks, so all ports in use share one.
         let used = |port: &usize| sources(*port) > 0 || limits[*port].rx_queues > 0;
         return match options.chained && virtual_time {
             true => (0..ports.len()).filter(used).collect(),
             false => tied,
         };
     }
-    // One worker is needed for an exact total and for a common virtual time.
+    // An exact total and a common virtual time both need a single worker.
     let counted = stop.packets.is_some() || stop.octets.is_some();
     let one = counted || options.cores == Some(1) || virtual_time;
-    // A replay's frames leave in order, whatever their ports.
+    // A replay's frames are sent in order, even if they go to several ports.
     let replays = options.replays.iter().filter(|ports| ports.iter().any(|p| tied.contains(p)));
     let replayed: Vec<usize> = replays.copied().flatten().copied().collect();
-    // Frames sent on queue i of a pair arrive on queue i of the other end, which must be open.
+    // Frames sent on queue i arrive on queue i of the other end, so that queue must be open.
     let pairs = tied.iter().any(|&port| limits[port].paired_queues);
     let with = |port: &usize| {
         let used = sources(*port) > 0 || limits[*port].rx_queues > 0;
@@ -166,10 +166,11 @@ fn place_untied(
     if !players.is_empty() && none && options.replays.is_empty() && receiving.is_empty() {
         return (players, false);
     }
-    // The CPUs that flows leave free.
+    // The CPUs that are not used for flows.
     let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
     let cpus = options.cpus.saturating_sub(players.len()).max(1);
-    // A total over all streams is exact, and the same on any machine, only with one worker.
+    // A total over all streams is exact, and the same on any machine, only if a single worker
+    // sends.
     let mut counted = stop.packets.is_some() || stop.octets.is_some();
     let mut divided = false;
     if counted && cores.is_some_and(|c| c > 1) && options.replays.is_empty() {
@@ -188,7 +189,7 @@ fn place_untied(
     };
     let count = count.min(cores.unwrap_or(cpus)).max(1);
     let mut workers = vec![PlanWorker::default(); count];
-    // By default, a worker beyond one per port only receives.
+    // By default, there is one worker per port; a further one only receives.
     let senders = match cores {
         _ if counted => 1,
         Some(n) => n.max(1),
@@ -202,9 +203,9 @@ fn place_untied(
             workers[w].tx.push((port, queue as u32));
         }
     }
-    // Each replay has one worker, which keeps the order of its captures over the ports.
+    // Each replay has one worker, which keeps the order of its frames across ports.
     for (i, ports) in options.replays.iter().enumerate() {
-        // After the workers of streams, if there are more.
+        // Workers after those of streams, if there are any.
         let others = count.saturating_sub(sending.len());
         let replayer = match others {
             _ if counted => 0,
@@ -213,8 +214,8 @@ fn place_untied(
         };
         workers[replayer].tx.extend(ports.iter().map(|&port| (port, 0)));
     }
-    // Receiving ports go to workers that only receive, if any; a port that sends receives on its
-    // sending worker, so that a loop's frames stay on one core.
+    // Receiving ports go to workers that only receive, if there are any. Otherwise a port is
+    // received on the worker that sends on it, so a loop's frames stay on one core.
     let idle: Vec<usize> = (0..count).filter(|&w| workers[w].tx.is_empty()).collect();
     for (i, &port) in receiving.iter().enumerate() {
         let paired = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
@@ -230,7 +231,7 @@ fn place_untied(
             ([], replayed) => replayed.to_vec(),
             (idle, _) => idle.to_vec(),
         };
-        // Distributes ports with one queue each, otherwise all would be on the first worker.
+        // Distribute ports that have one queue each. Otherwise all would be on the first worker.
         let first = if idle.is_empty() && (limits[port].paired_queues || !replayed.is_empty()) {
             0
         } else {
@@ -266,7 +267,7 @@ fn bound(
     notes: &mut Vec<String>,
 ) -> Vec<PlanWorker> {
     if let Some(cpus) = options.pin {
-        // Without a chosen number of workers, a note would not help.
+        // If the user did not choose the number of workers, a note would not help.
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
             let (count, cpus) = (workers.len(), cpus.len());
@@ -276,11 +277,11 @@ fn bound(
     workers
 }
 
-/// Flows are received where they are sent. With paired queues, frames sent on queue i arrive on
-/// queue i of the other end: each worker has a queue of every port, and its share of the flows.
-/// Other ports each have their own workers, and a receive queue for each of them. Streams on the
-/// same ports have separate workers, because these spin for the next frame and those of flows sleep
-/// until one arrives.
+/// Assigns flows to workers. Flows are received on the worker that sends them. With paired queues,
+/// frames sent on queue i arrive on queue i of the other end, so each worker has a queue of every
+/// port, and its share of the flows. Other ports have their own workers, each with a receive queue.
+/// Streams on the same ports have separate workers, because these spin until the next frame is due,
+/// while workers of flows sleep until a frame arrives.
 fn place_flows(
     limits: &[PortLimits],
     alone: bool,
@@ -319,7 +320,7 @@ fn place_flows(
         }
     } else {
         for (i, port) in options.flows.iter().enumerate() {
-            // Paired queues lead to the other end's, which other workers may own.
+            // Paired queues lead to queues of the other end, which other workers may own.
             let one = of(port).paired_queues || options.scripted;
             let most = if one { 1 } else { queues(port) as usize };
             let players = (wanted / ports + usize::from(i < wanted % ports)).min(most);
@@ -346,7 +347,7 @@ fn place_flows(
     workers
 }
 
-/// Turns a total of packets or octets into the length of the only stream. The error is the reason
+/// Converts a total of packets or octets to the length of the only stream. The error is the reason
 /// why that is impossible.
 pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
     let [stream] = streams else {
@@ -360,7 +361,7 @@ pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'stati
     }
     let most = match (stop.octets, stream.program.sizes().only()) {
         (None, _) => u64::MAX,
-        // The frame that reaches the total is the last.
+        // The stream ends with the frame that reaches the total.
         (Some(octets), Some(len)) => octets.div_ceil(u64::from(len + FCS_LEN)),
         (Some(_), None) => return Err("its frames differ in length"),
     };
@@ -369,8 +370,9 @@ pub(crate) fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'stati
     Ok(())
 }
 
-/// Assigns a CPU to each worker: on the node of its port's device, and a free core before a free
-/// sibling. Returns false and assigns none if there are too few.
+/// Assigns a CPU to each worker: on the NUMA node of its port's device if possible, and an idle
+/// core rather than the sibling of a used one. Returns false and assigns none if there are too few
+/// CPUs.
 fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool {
     if cpus.len() < workers.len() {
         return false;
@@ -381,7 +383,7 @@ fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool 
         let taken =
             |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
         let away = |cpu: &Cpu| node.is_some_and(|node| node != cpu.node);
-        // The first of equals, because CPUs are in order of preference.
+        // Choose the first of several equal CPUs, because they are in order of preference.
         let best = (0..free.len()).min_by_key(|&i| (away(&free[i]), taken(&free[i])));
         let best = best.expect("there are at least as many CPUs as workers");
         worker.cpu = Some(free.remove(best).number);
@@ -403,8 +405,9 @@ pub(crate) fn chains(streams: &[PlanStream]) -> (Vec<usize>, Vec<bool>) {
     (chain, linked)
 }
 
-/// Distributes the streams of `port` over its `servers`: large ones are shared, others go to the
-/// least loaded. Streams linked by `next` stay together, because one starts when another ends.
+/// Distributes the streams of `port` over its `servers`. Large streams are shared by all; others go
+/// to the least loaded worker. Streams linked by `next` stay together, because one starts when
+/// another ends.
 fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
     let (chain, linked) = chains(streams);
     let load = |s: &PlanStream| s.asked_pps.unwrap_or(f64::INFINITY);
@@ -460,7 +463,8 @@ mod tests {
         list.iter().map(|w| w.cpu).collect()
     }
 
-    /// Two nodes of two cores of two CPUs, numbered as on most machines: siblings are 4 apart.
+    /// Two nodes with two cores each and two CPUs per core, numbered as on most machines: siblings
+    /// are 4 apart.
     fn machine() -> Vec<Cpu> {
         (0..8).map(|number| Cpu { number, core: number % 4, node: number % 4 / 2 }).collect()
     }
@@ -470,7 +474,7 @@ mod tests {
         let some = |list: &[u32]| list.iter().copied().map(Some).collect::<Vec<_>>();
         assert_eq!(cpus_of(4, None, &machine()), some(&[0, 1, 2, 3]));
         assert_eq!(cpus_of(6, None, &machine()), some(&[0, 1, 2, 3, 4, 5]));
-        // Two cores of the device's node, then their siblings, then the other node.
+        // The two cores of the device's node, then their siblings, then the other node.
         assert_eq!(cpus_of(5, Some(1), &machine()), some(&[2, 3, 6, 7, 0]));
     }
 
@@ -479,7 +483,7 @@ mod tests {
         assert_eq!(cpus_of(3, None, &machine()[..2]), [None; 3]);
     }
 
-    /// Workers of the ports that flows are played on: transmit and receive queues.
+    /// The workers that play flows: their transmit and receive queues.
     fn players(
         limits: &[PortLimits],
         ports: &[usize],
@@ -508,7 +512,7 @@ mod tests {
             [(vec![(0, 0)], vec![(0, 0)]), (vec![(0, 1)], vec![(0, 1)])]
         );
         assert!(notes.is_empty());
-        // Every worker has a queue, every queue a worker.
+        // Every worker has a queue, and every queue has a worker.
         let (workers, notes) = players(&one, &[0], Some(3));
         assert_eq!(workers.len(), 2);
         assert!(notes[0].contains("at most 2 workers"), "{notes:?}");
@@ -518,7 +522,7 @@ mod tests {
             [3, 2],
             "{workers:?}"
         );
-        // By default, one per port.
+        // By default, there is one worker per port.
         assert_eq!(players(&one, &[0], None).0.len(), 1);
     }
 
@@ -533,7 +537,7 @@ mod tests {
         assert_eq!(ports(Some(1)), [[0, 1]]);
         assert_eq!(ports(None), [[0], [1]]);
         assert_eq!(ports(Some(3)), [[0], [0], [1]]);
-        // A pair's queues lead to the same queue of the other end.
+        // Paired queues lead to the same queue of the other end.
         let loops = [limits(None, 64, true), limits(None, 64, true)];
         let (workers, _) = players(&loops, &[0, 1], Some(2));
         let of = |worker: &PlanWorker| (worker.tx.clone(), worker.rx.clone());

@@ -1,4 +1,4 @@
-//! Rates to gaps.
+//! Converts rates to gaps.
 
 use squall_profile::{Diagnostic, Stream};
 use squall_program::{Gap, Program, Shape, ShapeError, Stage};
@@ -6,10 +6,11 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit, gcd};
 
 use crate::{Multiplier, PortLimits};
 
-/// The speed of files for a stream with the rate `max`, because files have no speed.
+/// The link speed of files for a stream with the rate `max`, because files have no speed of their
+/// own.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
-/// The rates of all streams under the multiplier.
+/// The rates of all streams after applying the multiplier.
 pub(crate) fn scaled(
     streams: &[(&Stream, f64)],
     limits: &[PortLimits],
@@ -23,7 +24,7 @@ pub(crate) fn scaled(
             streams.iter().map(|(s, _)| factor(s, num, den)).collect()
         }
         Some(Multiplier::Total(total)) => {
-            // By port, per second: frames, octets on the link, octets of frames.
+            // For each port, per second: frames, octets on the link, octets of frames.
             let mut sums = vec![(0.0, 0.0, 0.0); limits.len()];
             for (t, len) in streams {
                 let pps = t.rate.as_pps(*len, limits[t.port].speed_bps).ok_or_else(|| {
@@ -72,7 +73,7 @@ pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
         return Ok(None);
     }
     let rates = || s.stages.iter().map(|stage| stage.to).chain([s.rate]);
-    // Levels are exact if their fractions have a common denominator.
+    // Levels are exact if there is a common denominator of their fractions.
     let most = u128::from(u64::MAX);
     let common = rates().try_fold(1u128, |common, rate| {
         let den = u128::from(rate.den);
@@ -104,7 +105,7 @@ pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
     })
 }
 
-/// The gap of a stream at `rate`, or the reason why the port cannot carry it.
+/// The gap for a stream at `rate`, or the reason why the port cannot reach it.
 pub(crate) fn gap(
     s: &Stream,
     rate: Rate,
@@ -153,7 +154,7 @@ pub(crate) fn gap(
     }
     if let (Some(pps), Some(speed)) = (rate.as_pps(len, None), limits.speed_bps) {
         let most = speed as f64 / 8.0 / (len + f64::from(L1_OVERHEAD));
-        // A tolerance of 1e-6: 100 % computed from a rounded mean size is valid.
+        // Allow a tolerance of 1e-6, so that 100 % computed from a rounded mean size is valid.
         if pps > most * 1.000_001 {
             return Err(problem(
                 format!(
@@ -175,14 +176,14 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        // A GSO frame counts as the frames it is cut into.
+        // A GSO frame counts as the frames into which it is cut.
         RateUnit::Pps => {
             Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
         }
         RateUnit::BpsL1 | RateUnit::Percent => Gap::from_bps(rate.num, rate.den, true),
         RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
     };
-    // 1e-6 pps is one frame in eleven days; longer gaps overflow picoseconds.
+    // 1e-6 pps is one frame in eleven days. Longer gaps would overflow in picoseconds.
     if gap.seconds(f64::from(sizes.range().1)) > 1e6 {
         return Err(problem(
             format!(
@@ -193,7 +194,7 @@ pub(crate) fn gap(
         ));
     }
     let overhead = if rate.unit == RateUnit::BpsL2 { FCS_LEN } else { FCS_LEN + L1_OVERHEAD };
-    // A gap includes the overhead of one frame.
+    // The gap includes the overhead of a single frame.
     let on_wire = |len: u32| {
         let cut = program.cut();
         let more = cut.segments(len) - 1;

@@ -1,4 +1,4 @@
-//! Compiles the replays of a profile: captures, schedules and edits.
+//! Compiles the replays in a profile: captures, schedules and edits.
 
 use std::sync::Arc;
 
@@ -10,33 +10,35 @@ use squall_units::{Cannot, Picos, RateUnit};
 
 use crate::Assets;
 
-/// Captures that are replayed; one worker serves all ports of a replay.
+/// A replay of captures. One worker serves all of its ports.
 #[derive(Clone, Debug)]
 pub struct PlanReplay {
     pub name: String,
-    /// In the order of the replay's port numbers.
+    /// Plan indices of the ports, in the order of the replay's port numbers.
     pub ports: Vec<usize>,
-    /// The start of the replay's schedule; if it waits, counted from the end of the part that it
-    /// comes after.
+    /// The start of the replay's schedule. If the replay waits, it counts from the end of the part
+    /// that precedes the replay.
     pub start: Picos,
-    /// The replay begins when the engine reports the end of the part that it comes after.
+    /// The replay begins when the engine reports that the part before it has ended.
     pub waits: bool,
-    /// Exclusive end of the replay's schedule; `None`: the end of the run.
+    /// End (exclusive) of the replay's schedule; `None`: the end of the run.
     pub end: Option<Picos>,
-    /// The multiple of its own schedule: numerator and denominator, both above 0.
+    /// The factor on the speed of the replay's own schedule: numerator and denominator, both above
+    /// 0.
     pub speed: (u64, u64),
-    /// Some or all of its frames leave by ports of other nodes, which are not in `ports`.
+    /// Some or all of the replay's frames are sent through ports of other nodes, which are not in
+    /// `ports`.
     pub elsewhere: bool,
-    /// Exempt from the multiplier, because another schedule depends on its times.
+    /// The multiplier does not apply, because another schedule depends on the replay's times.
     pub fixed: bool,
     /// The policy for late frames.
     pub late: Late,
-    /// The packets and their own schedule.
+    /// The packets, with their own schedule.
     pub replay: Replay,
 }
 
 impl PlanReplay {
-    /// `replay` from the start to the end of the run.
+    /// A replay that lasts from the start to the end of the run.
     pub fn new(name: &str, ports: Vec<usize>, replay: Replay) -> Self {
         Self {
             name: name.to_owned(),
@@ -58,7 +60,7 @@ impl PlanReplay {
         loops == 0 && limit.is_none() && self.end.is_none()
     }
 
-    /// Drops the ports of other nodes; the frames of the remaining ports keep their times.
+    /// Drops the ports of other nodes. Frames of the other ports keep their times.
     pub(crate) fn keep_ports(&mut self, here: impl Fn(usize) -> bool) {
         let kept: Vec<_> = (0u8..).zip(&self.ports).filter(|(_, port)| here(**port)).collect();
         self.elsewhere = kept.len() < self.ports.len();
@@ -68,7 +70,7 @@ impl PlanReplay {
         self.ports = kept.into_iter().map(|(_, port)| *port).collect();
     }
 
-    /// Whether any frame leaves by a port of this node.
+    /// Whether any frame is sent through a port of this node.
     pub fn is_here(&self) -> bool {
         !self.ports.is_empty()
     }
@@ -82,8 +84,8 @@ impl PlanReplay {
     }
 }
 
-/// Compiles the replays of a profile without opening captures. Replays in `opened` continue, at the
-/// speeds of the profile.
+/// Compiles the replays in a profile without opening captures. Replays in `opened` continue, at the
+/// speeds in the profile.
 pub(crate) fn compile(
     profile: &Profile,
     opened: Option<&[squall_profile::Replay]>,
@@ -141,7 +143,7 @@ fn replay(
         ..Replay::default()
     };
     if spec.held {
-        // A held replay sends each frame on request, so it needs no schedule.
+        // A held replay sends each frame on request and has no schedule of its own.
         replay.timing = Timing::Top;
     } else if let Some((_, at)) = &spec.speed {
         right(
@@ -187,7 +189,7 @@ fn replay(
     replay
 }
 
-/// The most flows counted separately, 128 octets each.
+/// Maximum number of flows that can be counted separately. Each takes 128 octets of memory.
 const MOST_FLOWS: u64 = 1 << 29;
 
 fn flow_settings(spec: &squall_profile::Replay) -> Settings {
@@ -200,7 +202,7 @@ fn flow_settings(spec: &squall_profile::Replay) -> Settings {
     }
 }
 
-/// The default is the captured speed.
+/// The speed of a replay; by default the captured one.
 fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
     let Some((of, text)) = &spec.speed else { return Ok(Speed::default()) };
     Speed::parse(of.word(), &text.text)
@@ -209,7 +211,7 @@ fn speed(spec: &squall_profile::Replay) -> Result<Speed, String> {
 /// The ratio of the speeds of `new` and `old`.
 ///
 /// # Errors
-/// If anything else differs, or the ratio is unknown.
+/// Anything else differs, or the ratio is unknown.
 fn faster(
     old: &squall_profile::Replay,
     new: &squall_profile::Replay,
@@ -240,9 +242,9 @@ fn faster(
         .ok_or_else(|| "the speed is out of range".into())
 }
 
-/// The rule that splits packets between two ports: `kind` is `cache` (`text` names its file),
-/// `auto`, `cidr`, `regex`, `mac` or `port` (by services, without a text); `reverse` exchanges the
-/// ports.
+/// The rule that splits packets between two ports. `kind` is `cache` (`text` names the file),
+/// `auto`, `cidr`, `regex`, `mac` or `port` (the default services; `text` is ignored); `reverse`
+/// swaps the ports.
 fn split(kind: &str, text: &str, reverse: bool, assets: &dyn Assets) -> Result<SplitBy, String> {
     if kind == "cache" {
         if reverse {

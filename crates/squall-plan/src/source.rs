@@ -1,6 +1,6 @@
-//! Sources of frames, by their numbers in the plan.
+//! Identifies sources of frames by number.
 
-/// A source of frames. The code that sends and counts its frames knows only this number.
+/// A source of frames. The code that sends and counts the frames knows only this number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(u32);
 
@@ -10,12 +10,12 @@ impl SourceId {
     /// All flows.
     pub const FLOWS: Self = Self(1);
 
-    /// A replay by its number in the plan: captures, and attacks as frames.
+    /// A replay by its index in the plan; attacks that are sent as frames are replays too.
     pub const fn replay(number: u32) -> Self {
         Self(number + 2)
     }
 
-    /// The replay's number, if the source is a replay.
+    /// The replay's index, if the source is a replay.
     pub const fn as_replay(self) -> Option<u32> {
         self.0.checked_sub(2)
     }

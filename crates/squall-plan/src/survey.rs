@@ -1,17 +1,18 @@
-//! Surveys the captures of a plan before the run.
+//! Surveys the captures in a plan before the run.
 
 use squall_replay::{Departure, Reader, Replay, Survey, Timing};
 use squall_units::Picos;
 
 use crate::{Plan, PlanReplay, PortLimits};
 
-/// Surveys each replay that leaves by local ports with these `limits`, as far as that is quick.
+/// Surveys each replay that is sent through local ports with these `limits`, as far as that is
+/// quick.
 ///
 /// # Errors
-/// A capture that cannot be read, or a frame due after the last time that a run can reach.
+/// A capture cannot be read, or a frame is due later than any run lasts.
 pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, String> {
     let survey = |replay: &PlanReplay| {
-        // Attacks are generated during the run, at times set by their rate.
+        // Attacks are generated during the run, and their rate determines their times.
         if !replay.is_here() || replay.fixed {
             return Ok(None);
         }
@@ -26,7 +27,7 @@ pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>,
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
         let survey =
             Reader::survey(&replay.replay, longest, horizon).map_err(|error| error.to_string())?;
-        // A run with an end never reaches later frames.
+        // A run that is limited otherwise may end before the later frames.
         let ends = plan.stop.duration.is_some() || plan.stop.octets.is_some();
         let Some(survey) = survey else { return Ok(None) };
         if !ends && replay.end.is_none() {
@@ -60,7 +61,7 @@ fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Opti
         let what = format!("packet {number}{of} is due {} after the start", days(due));
         return text(what, "--maxsleep 1000 (longest_gap), a higher speed, or --duration");
     }
-    // Frames of other parts count, too; and a ramp has another length in each loop.
+    // Give up if other parts send some of the frames, or if loops differ in length as with a ramp.
     if !survey.whole || !replay.part.is_whole() || matches!(replay.timing, Timing::Ramp { .. }) {
         return None;
     }

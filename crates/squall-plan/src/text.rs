@@ -1,4 +1,4 @@
-//! The text of a plan, for users before a run.
+//! Formats a plan as text, to show it to users before a run.
 
 use serde_json::Value;
 use squall_profile::{Profile, Replay, SpeedOf, Stream};
@@ -14,34 +14,34 @@ use crate::{
     PlannedTemplate, StreamDivision, explain::Preview,
 };
 
-/// A plan with facts about its ports.
+/// A plan with the facts about its ports.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
     pub plan: &'a Plan,
-    /// The plan's ports, in order.
+    /// The ports of the plan, in order.
     pub ports: Vec<ShownPort<'a>>,
     pub virtual_time: bool,
-    /// The load of flows.
+    /// The load of the flows.
     pub load: Option<&'a PlannedLoad>,
-    /// The description of the attacks; may be empty.
+    /// Description of the attacks; may be empty.
     pub attacks: &'a str,
 }
 
-/// Facts about a port, found when it was opened or looked up.
+/// Facts about a port, found by opening it or looking it up.
 #[derive(Clone, Debug)]
 pub struct ShownPort<'a> {
-    /// The resolved address of a bare name.
+    /// The address to which a bare name was resolved.
     pub address: &'a str,
     pub limits: &'a crate::PortLimits,
-    /// The source of receive times; `None`: the port is not open.
+    /// The source of receive times; `None`: the port was not opened.
     pub arrival_times: Option<&'static str>,
 }
 
-/// Limit of rows, for a screen or two; the rest is in the JSON.
+/// Maximum number of rows, which fit on a screen or two; the JSON has all.
 const MAX_STREAMS: usize = 40;
 
-/// The output of `squall plan`: ports, workers, streams, flows, and `frames` decoded, with their
-/// octets if `hex`.
+/// The output of `squall plan`: ports, workers, streams, flows, and the decoded `frames`, with
+/// their octets if `hex`.
 pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex: bool) -> String {
     let plan = planned.plan;
     let mut text = head(profile, planned);
@@ -122,7 +122,7 @@ fn ports(planned: &Shown<'_>) -> String {
             port.name.clone(),
             shown.address.to_owned(),
             limits.speed_bps.map_or("-".into(), |s| human::si(s as f64, "b/s")),
-            // With FCS, like sizes in profiles.
+            // With FCS, like sizes in a profile.
             (limits.max_frame + FCS_LEN).to_string(),
             format!("{}/{}", limits.tx_queues, limits.rx_queues),
             shown.arrival_times.unwrap_or("not opened").to_owned(),
@@ -192,7 +192,7 @@ fn replays(profile: &Profile, plan: &Plan) -> String {
             plan.worker_of_replay(number).map_or("-".into(), |worker| worker.to_string()),
         ]
     };
-    // Only the profile's replays; attacks that leave as frames have a section of their own.
+    // Only replays of the profile: attacks that are sent as frames have their own section.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let rows: Vec<_> = profile.replays.iter().zip(of_profile).map(row).collect();
     table(&columns, &rows)
@@ -285,7 +285,7 @@ fn flows(load: &PlannedLoad) -> String {
     text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The dependencies between parts.
+/// Describes the dependencies between parts.
 fn afters(plan: &Plan) -> String {
     let columns =
         [("BEGINS", Side::Left), ("AFTER THE END OF", Side::Left), ("DELAY", Side::Right)];
@@ -306,7 +306,7 @@ fn afters(plan: &Plan) -> String {
     table(&columns, &rows.take(MAX_STREAMS).collect::<Vec<_>>())
 }
 
-/// Settings that differ from the defaults.
+/// Lists the settings of a stream that differ from the defaults.
 fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     let mut text = String::new();
     if let Some(segment) = stream.segment {
@@ -343,7 +343,7 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     text
 }
 
-/// The pieces of a shape whose full level is `full`.
+/// Describes the pieces of a shape whose full level is `full`.
 pub(crate) fn in_stages(shape: &Shape, full: f64, unit: &str) -> String {
     let pieces = shape.pieces().map(|(lasts, from, to)| {
         let (from, to) = (human::si(from * full, unit), human::si(to * full, unit));
@@ -402,7 +402,7 @@ fn first_frames(plan: &Plan, frames: &[Preview], hex: bool) -> String {
     text
 }
 
-/// Picoseconds as seconds, with as many digits as needed.
+/// Formats picoseconds as seconds, with as many digits as needed.
 fn seconds(picos: u64) -> String {
     let (whole, rest) = (picos / 1_000_000_000_000, picos % 1_000_000_000_000);
     match rest % 1000 {
@@ -411,7 +411,7 @@ fn seconds(picos: u64) -> String {
     }
 }
 
-/// Like `tcpdump -xx`.
+/// Formats octets like `tcpdump -xx`.
 fn dump(octets: &[u8]) -> String {
     let mut text = String::new();
     for (i, line) in octets.chunks(16).enumerate() {

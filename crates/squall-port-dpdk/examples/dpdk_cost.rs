@@ -1,7 +1,8 @@
 //! Measures the CPU time per frame of a dpdk port, on one thread: `cargo run --release -p
 //! squall-port-dpdk --example dpdk_cost [ADDRESS]...` (`null:` and net_null by default).
 //!
-//! Frames are not filled: the time is that of lending, lengths, sending, and the driver.
+//! Frames are not filled: the result is the time for lending slots, setting lengths, sending, and
+//! the driver.
 
 use std::io;
 
@@ -56,7 +57,7 @@ fn ns_per_frame(tx: &mut dyn TxQueue) -> Result<f64, Box<dyn std::error::Error>>
     Ok((thread_ns() - begun) as f64 / sent as f64)
 }
 
-/// CPU time of this thread, on which other programs of the machine have little influence.
+/// CPU time of this thread, which other programs on the machine hardly affect.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an existing clock, and room for the result.

@@ -47,7 +47,7 @@
 
 /* ---- DPDK's log ---- */
 
-/* The last lines of the log: enough for the reason of a failure. */
+/* The last lines of the log, enough to include the reason for a failure. */
 static struct {
 	pthread_mutex_t lock;
 	size_t used;
@@ -426,7 +426,7 @@ static void detach(void *argument)
 }
 
 /* Runs in DPDK's own thread, in which drivers handle events: memif (22.11) frees its event handlers without a lock, and
- * crashed now and then when both ends were in one process and one was closed by another thread. */
+ * sometimes crashed when both ends were in one process and one was closed by another thread. */
 static int sq_detach(uint16_t port)
 {
 	struct detach_job job = { .port = port };
@@ -502,7 +502,7 @@ static int slots_enqueue(struct rte_mempool *pool, void *const *objects, unsigne
 
 static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 {
-	/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
+	/* A driver that wants an mbuf from a sent frame's pool, to linearize the frame for example, gets none. */
 	(void)pool;
 	(void)objects;
 	(void)n;
@@ -637,7 +637,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	free_pool(NULL);
 	if (max_frame < MIN_FRAME)
 		max_frame = MIN_FRAME;
-	/* An mbuf's `buf_len` has 16 bits, so that longer frames do not fit one. */
+	/* An mbuf's `buf_len` has 16 bits, so longer frames do not fit. */
 	if (RTE_PKTMBUF_HEADROOM + max_frame > UINT16_MAX)
 		return -EMSGSIZE;
 	stride = stride_of(max_frame);
@@ -689,7 +689,7 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	uint32_t room;
 
 	reap(tx);
-	/* Starts from the front when nothing is under way: recently used slots are in the cache. */
+	/* Starts from the front when no frame is in flight: recently used slots are in the cache. */
 	if (tx->held == 0)
 		tx->next = tx->oldest = 0;
 	room = tx->count - tx->held;

@@ -23,7 +23,7 @@
 #define SQ_RSS 4u
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
-#define SQ_BORROWED 64u /* the device uses an interface of the kernel's, which must not be changed */
+#define SQ_BORROWED 64u /* the device uses a kernel interface, whose settings must not be changed */
 #define SQ_COUNT_DOWN 32u /* for a transmit queue: the driver frees frames singly, and does little else */
 
 struct sq_device {

@@ -1,18 +1,17 @@
-//! A device's clock against `CLOCK_MONOTONIC`, for receive timestamps and launch times.
+//! A device's clock relative to `CLOCK_MONOTONIC`, for receive timestamps and launch times.
 
 use squall_units::Nanos;
 
 use crate::shim::ClockPair;
 
-/// The values of both clocks, read at the same time.
+/// The values of both clocks at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub monotonic: Nanos,
     pub ticks: u64,
 }
 
-/// Converts a device's ticks to `CLOCK_MONOTONIC`, by the line through the first reading and the
-/// last.
+/// Converts a device's ticks to `CLOCK_MONOTONIC`, linearly through the first and the last reading.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceClock {
     first: Reading,
@@ -21,15 +20,15 @@ pub struct DeviceClock {
 }
 
 impl DeviceClock {
-    /// A clock from two readings; the further apart, the more exact.
+    /// A clock from two readings; the further apart they are, the more exact it is.
     pub fn new(first: Reading, last: Reading) -> Self {
         let mut clock = Self { first, last: first, ticks_per_ns: 1.0 };
         clock.read(last);
         clock
     }
 
-    /// Adds a reading. The rate is the mean since the first reading, because a long base hides the
-    /// error of single readings; the offset is that of the last reading.
+    /// Adds a reading. The rate is the mean since the first reading, because over a long time the
+    /// errors of single readings matter less; the offset is that of the last reading.
     pub fn read(&mut self, reading: Reading) {
         let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);
         // The difference wraps, because a device's counter may overflow during a run.
@@ -46,8 +45,8 @@ impl DeviceClock {
 
     /// The time at which the device's clock showed `ticks`.
     pub fn instant(&self, ticks: u64) -> Nanos {
-        // The difference to the last reading, before or after it, is small enough to be exact in an
-        // f64.
+        // The difference to the last reading, which may be negative, is small enough to be exact in
+        // an f64.
         let since = ticks.wrapping_sub(self.last.ticks) as i64;
         Nanos(
             self.last

@@ -1,4 +1,4 @@
-//! A DPDK device: found, attached, configured, and removed with the last of its queues.
+//! A DPDK device: finds, attaches and configures it, and removes it with the last of its queues.
 
 use std::{
     ffi::{CStr, CString},
@@ -27,7 +27,7 @@ use crate::{
 pub struct DeviceName {
     pub bus: Bus,
     pub name: String,
-    /// Arguments for the driver: `role=server,id=1`.
+    /// Arguments for the driver, such as `role=server,id=1`.
     pub arguments: String,
 }
 
@@ -85,7 +85,7 @@ impl DeviceName {
     }
 }
 
-/// The PCI address in DPDK's form, `0000:01:00.0`; `None` if `text` is not a PCI address.
+/// The PCI address in DPDK's form (`0000:01:00.0`); `None` if `text` is not a PCI address.
 fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, digits: usize| {
         let good =
@@ -97,13 +97,12 @@ fn pci_address(text: &str) -> Option<String> {
     let (device, bus) = (hex(parts.next()?, 2)?, hex(parts.next()?, 2)?);
     let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4))?;
     let function = hex(function, 1)?;
-    // PCI numbers devices with five bits and functions with three, so that the kernel has no
-    // others.
+    // PCI numbers devices with five bits and functions with three, so the kernel has no others.
     let good = parts.next().is_none() && device < 32 && function < 8;
     good.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
 
-/// A started device; stopped and removed when dropped.
+/// A started device, which is stopped and removed when dropped.
 pub struct Device {
     pub address: Address,
     pub eal: Eal,
@@ -112,7 +111,7 @@ pub struct Device {
     pub config: Config,
     wait: Duration,
     pub link: Arc<Link>,
-    /// One caller at a time, because drivers read device registers for the link's state.
+    /// Serializes calls, because drivers read device registers for the link's state.
     link_lock: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
     /// Number of frames that the device has taken, per transmit queue. Only the queue's sender
@@ -126,7 +125,7 @@ pub struct Device {
 pub struct Taken(AtomicU64);
 
 impl Taken {
-    /// To be called by the queue's owner only, so that no atomic addition is needed.
+    /// Only the queue's owner may call this, so no atomic addition is needed.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -145,7 +144,7 @@ impl Device {
         let text =
             |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
         let (device, arguments) = (text(&name.name), text(&name.arguments));
-        // Discards older messages, so that an error shows those of this call only.
+        // Discards older messages: an error must show only those of this call.
         api.take_log();
         let mut port = u16::MAX;
         // SAFETY: three texts with a final 0, and room for the result.
@@ -155,7 +154,7 @@ impl Device {
         if code != 0 {
             return Err(attach_error(address, &eal, name, code));
         }
-        // From here on, `Drop` removes the device if anything fails.
+        // From now on, `Drop` removes the device if anything fails.
         let mut opened = Self {
             address: address.clone(),
             port,
@@ -183,8 +182,8 @@ impl Device {
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         // memif needs the same number of queues at both ends, and a tap needs the same number in
-        // each direction. net_null receives frames that nothing sent, at the rate of the polls, so
-        // it gets no receive queue by default.
+        // each direction. net_null "receives" frames that were never sent, at the rate of the
+        // polls, so it gets no receive queue by default.
         let (sending, receiving) = match (bus, self.driver().as_str()) {
             (_, "net_null") => (cpus, 0),
             (Bus::Virtual, _) => (1, 1),
@@ -212,7 +211,7 @@ impl Device {
         if matches!(self.driver().as_str(), "net_af_packet" | "net_af_xdp") {
             config.using |= shim::BORROWED;
         }
-        // RSS spreads frames over queues, so that one queue needs none of it.
+        // RSS spreads frames over queues, so a single queue needs none.
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }
@@ -232,19 +231,19 @@ impl Device {
                 config.tx_queues, config.rx_queues, config.mtu
             );
             // Not InvalidInput, even if the driver returned EINVAL: the address itself may be
-            // right.
+            // correct.
             return Err(io::Error::other(
                 self.eal.api.error(&self.address, &doing, code).to_string(),
             ));
         }
-        // Discards what drivers log when they succeed, because a later error would show it.
+        // Discards messages that drivers log on success, which a later error would show.
         self.eal.api.take_log();
         self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
         self.config = config;
         if config.using & (shim::RX_TIMESTAMP | shim::TX_LAUNCH) != 0 {
             let first = self.read_clock()?;
-            // The longer the time between the readings, the smaller the share of their own error in
-            // the rate.
+            // The longer the time between the readings, the smaller their error's share in the
+            // rate.
             std::thread::sleep(Duration::from_millis(50));
             *self.lock_clock() = Some(DeviceClock::new(first, self.read_clock()?));
         }
@@ -310,7 +309,7 @@ impl Device {
         })
     }
 
-    /// Frames that arrived and were lost for lack of room, by reason, for all queues together.
+    /// Frames that arrived but were lost for lack of room, by reason, summed over all queues.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         let c = self.counters().unwrap_or_default();
         vec![("ring_full", c.rx_missed), ("no_buffer", c.rx_no_mbuf)]
@@ -333,8 +332,8 @@ impl Device {
 
     fn is_up(&self) -> bool {
         let mut speed = 0;
-        // SAFETY: an attached port, and room for the result. An error counts as up: some devices
-        // do not know their state, and only 0 is down.
+        // SAFETY: an attached port, and room for the result. An error counts as up (only 0 is
+        // down), because some devices do not know their state.
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
 
@@ -343,7 +342,8 @@ impl Device {
         Some(u64::from(self.facts.speed_mbps) * 1_000_000).filter(|speed| *speed > 0)
     }
 
-    /// Waits for the link to come up: NICs take one to three seconds, memif needs its other end.
+    /// Waits for the link to come up: NICs take one to three seconds, and memif needs its other
+    /// end.
     pub fn wait_for_link(&self) {
         let deadline = Instant::now() + self.wait;
         while !self.is_up() && Instant::now() < deadline {
@@ -383,9 +383,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: each queue holds an `Arc` of this device, so there is none left.
+        // SAFETY: each queue holds an `Arc` of this device, so no queue is left.
         unsafe { (self.eal.api.detach)(self.port) };
-        // Discards the messages, because the next device's error would show them.
+        // Discards the messages, which the next device's error would show.
         self.eal.api.take_log();
     }
 }
@@ -437,13 +437,14 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
     io::Error::new(io::ErrorKind::NotFound, error)
 }
 
-/// Removes the socket that a killed memif server leaves: the next server could not bind to it.
+/// Removes the socket that a killed memif server leaves: otherwise the next server could not bind
+/// to it.
 fn clear_stale_socket(arguments: &str) {
     let value =
         |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
     if let (Some("server" | "master"), Some(socket)) = (value("role"), value("socket")) {
-        // A refused connection means that no process listens on it. A live server accepts, and a
-        // file is not a socket.
+        // A refused connection means that no process listens on the socket. A live server accepts,
+        // and a file is not a socket.
         let refused = UnixStream::connect(Path::new(socket)).err().map(|e| e.kind());
         if refused == Some(io::ErrorKind::ConnectionRefused) && is_socket(Path::new(socket)) {
             let _ = std::fs::remove_file(socket);

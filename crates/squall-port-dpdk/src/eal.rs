@@ -1,4 +1,4 @@
-//! DPDK's environment (EAL): started once per process, when the first port opens.
+//! DPDK's environment (EAL), started once per process when the first port opens.
 
 use std::{
     ffi::{CString, c_char},
@@ -13,18 +13,18 @@ use crate::{
     shim::{self, Api},
 };
 
-/// Hugepages are used by default when this much of them is free.
+/// Hugepages are used by default if at least this amount is free.
 const MIN_FREE_HUGE_MB: u32 = 256;
-/// Size of memory without hugepages, which cannot grow; its unused pages are not taken from the
-/// system.
+/// Size of memory without hugepages, which cannot grow. The system provides its pages only when
+/// they are used.
 const DEFAULT_MB: u32 = 512;
 
-/// Options of an address for the EAL, which only a process's first port can set.
+/// Options of an address for the EAL, which only the first port of a process can set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EalOptions {
-    /// Hugepages to use, MB; 0: none.
+    /// Amount of hugepages to use, MB; 0: none.
     pub huge_mb: Option<u32>,
-    /// Memory without hugepages, MB.
+    /// Amount of memory without hugepages, MB.
     pub memory_mb: Option<u32>,
     /// More arguments, separated by `;`.
     pub arguments: Option<String>,
@@ -42,7 +42,7 @@ pub struct Eal {
 }
 
 pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Eal> {
-    // A failure is kept, too: DPDK cannot be started a second time in a process.
+    // A failure is stored too: DPDK cannot be started a second time in a process.
     static STARTED: Mutex<Option<Result<Eal, String>>> = Mutex::new(None);
     let api = shim::load(address)?;
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,9 +70,9 @@ pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Ea
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
-    /// `mb` at first, and more when needed.
+    /// `mb` at the start, and more when needed.
     Hugepages { mb: Option<u32> },
-    /// Ordinary pages: `mb`, allocated once.
+    /// Ordinary pages: `mb`, allocated at once.
     Pages { mb: u32 },
 }
 
@@ -106,8 +106,8 @@ impl Memory {
             // the process is killed.
             Self::Hugepages { mb } => {
                 let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
-                // Large regions are rarely contiguous in physical addresses, which DPDK prefers
-                // where it may choose. Only a NIC without an IOMMU needs physical addresses.
+                // Large regions are rarely contiguous in physical addresses, which DPDK prefers if
+                // it has the choice. Only a NIC without an IOMMU needs physical addresses.
                 let virtual_addresses = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
                 ["--in-memory".to_owned()]
                     .into_iter()
@@ -145,17 +145,17 @@ fn run(
 ) -> io::Result<Eal> {
     let mut arguments = vec![
         "squall".to_owned(),
-        // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The
-        // socket would also stay in the directory, which the shim could then not remove because it
-        // is not empty.
+        // Telemetry would bind a socket in /run/dpdk and serve it with its own thread. The socket
+        // would also stay in the directory, which the shim could then not remove because it is not
+        // empty.
         "--no-telemetry".into(),
         // Names an empty directory in /run/dpdk, which the shim removes. The name is the same for
         // all processes, because a process killed in between leaves the directory.
         "--file-prefix=squall".into(),
-        // One logical core on all allowed CPUs: Squall's threads are not pinned, and DPDK's own
-        // threads may run wherever this process may.
+        // One logical core on all allowed CPUs: Squall's threads are not pinned to DPDK's cores,
+        // and DPDK's own threads may run wherever this process may.
         format!("--lcores=0@({})", allowed_cpus()),
-        // Prevents the probing of all devices: the list allows only an address that does not exist,
+        // Prevents a probe of all devices: the allow list has only an address that does not exist,
         // and ports are added one by one.
         "--allow=ffff:ff:1f.7".into(),
     ];
@@ -167,7 +167,8 @@ fn run(
         .map(|a| CString::new(a.as_str()))
         .collect::<Result<_, _>>()
         .map_err(|_| address.error("an argument of the EAL has a 0 octet in it"))?;
-    // In a separate thread, because the EAL makes its caller the main thread, with a core's number.
+    // In a separate thread, because the EAL makes its calling thread the main thread, with a core
+    // number.
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());

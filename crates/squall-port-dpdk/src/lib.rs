@@ -6,10 +6,10 @@
 //! does not need DPDK: calls to DPDK's inline functions are in a C shim (`shim/`, built by
 //! `make dpdk`), which is loaded when the first such port opens.
 //!
-//! Frames are written where the device reads them, without allocation or atomic operation per frame
-//! (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch must be one region of
-//! memory that does not change while it is borrowed, but the mbufs of a batch lie among others to
-//! which the device writes.
+//! Frames are written where the device reads them, without an allocation or atomic operation per
+//! frame (see `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch must be one
+//! region of memory that does not change while it is borrowed, but the mbufs of a batch lie among
+//! others to which the device writes.
 //!
 //! Options: see [`Options`]. The EAL starts once per process, with the options of the first port.
 
@@ -42,15 +42,15 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     port::open(address, eal, &name, &options).map(Some)
 }
 
-/// The release of DPDK that ports would use: "DPDK 22.11.11". Starts nothing.
+/// The release of DPDK that ports would use, such as "DPDK 22.11.11". Starts nothing.
 ///
 /// # Errors
-/// The shim or DPDK is missing; the message says how to get it.
+/// The shim or DPDK is missing; the message describes how to get it.
 pub fn release() -> io::Result<String> {
     Ok(shim::load(&"dpdk:DEVICE".parse()?)?.version())
 }
 
-/// Options of an address for the port; those for the EAL are [`EalOptions`].
+/// Options of an address for the port; those for the EAL are in [`EalOptions`].
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// Transmit queues; `None`: one for a virtual device, one per CPU for a NIC.
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     pub hardware_timestamps: bool,
     /// Launch time after the due time, nanoseconds (microseconds in the address).
     pub launch_ns: Option<u32>,
-    /// Longest wait for the link before sending.
+    /// Longest wait for the link before sending, seconds.
     pub wait_s: u32,
     pub on_link_down: OnLinkDown,
 }
@@ -115,7 +115,7 @@ impl Options {
             arguments: a.take::<String>("eal", "arguments of the EAL, separated by ;")?,
         };
         if eal.arguments.is_some() && shim::is_elevated() {
-            // -d makes the EAL load any file.
+            // The option -d makes the EAL load any file.
             return Err(address
                 .error("a program with file capabilities does not accept eal=, try sudo")
                 .into());

@@ -1,4 +1,4 @@
-//! Watches a device's link: few drivers notify of changes, so a thread polls.
+//! Watches a device's link. Few drivers notify of changes, so a thread polls.
 
 use std::{
     sync::{
@@ -38,8 +38,7 @@ impl LinkWatch {
 impl Drop for LinkWatch {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.thread.take() {
-            // Ends the thread's wait at once, so that closing a port does not take a whole
-            // interval.
+            // Ends the thread's wait at once: closing a port must not take a whole interval.
             drop(end);
             let _ = thread.join();
         }

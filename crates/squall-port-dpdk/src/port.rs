@@ -21,9 +21,9 @@ use crate::{
     shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
 };
 
-/// Octets added to an MTU: Ethernet header and one VLAN tag, as for every port.
+/// Octets added to an MTU for sending: Ethernet header and one VLAN tag, as for every port.
 const TX_HEADERS: u32 = 18;
-/// Octets added for receiving: these have room for a second tag.
+/// Octets added to an MTU for receiving: as above, with room for a second tag.
 const RX_HEADERS: u32 = 22;
 const CACHE_LINE: u32 = 64;
 
@@ -137,14 +137,14 @@ struct DpdkTx {
     lent: Lent,
     queue: u32,
     launch_ns: Option<u32>,
-    /// Consecutive calls in which the device took nothing.
+    /// Number of consecutive calls in which the device took no frame.
     blocked: u32,
     /// The last field, so that it is dropped last: the device must outlive its queues.
     device: Arc<Device>,
 }
 
-// SAFETY: the queue and its slots belong to this value; DPDK allows any one thread at a time to use
-// a queue.
+// SAFETY: the queue and its slots belong to this value, and DPDK allows any thread to use a queue,
+// one at a time.
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
@@ -158,8 +158,8 @@ impl DpdkTx {
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
         let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
-        // The shim counts down for net_null only, because that driver does nothing but free frames
-        // one by one.
+        // The shim counts down only for net_null, because that driver only frees frames, one by
+        // one.
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
         // SAFETY: a queue of a started port, not opened before; room for the results.
         let code = unsafe {
@@ -186,11 +186,11 @@ impl DpdkTx {
         })
     }
 
-    /// Handles a call in which the device took nothing: the queue is full, or there is no link.
+    /// Handles a call in which the device took no frame: the queue is full, or there is no link.
     #[cold]
     fn full(&mut self) -> Result<usize, SendError> {
         self.blocked += 1;
-        // The link is not checked in each call, because the driver reads device registers for its
+        // Checked only every 1024 calls, because the driver reads device registers for the link's
         // state.
         if self.blocked.is_multiple_of(1024) && self.device.refresh_link() == LinkState::Lost {
             return Err(SendError::Port(self.device.link.error()));
@@ -223,8 +223,8 @@ impl TxQueue for DpdkTx {
         }
         let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
-        // The shim gets the size of a `TxMeta` as its step between frames, so that lengths and due
-        // times need not be copied to arrays of their own.
+        // The shim gets the size of a `TxMeta` as its step between frames, so lengths and due times
+        // need not be copied to separate arrays.
         let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
@@ -258,7 +258,7 @@ impl TxQueue for DpdkTx {
             // SAFETY: an open queue, used by this thread only.
             let held = unsafe { (self.api.tx_held)(self.tx) };
             // Drivers keep frames that have left until they need the slots, and another port of
-            // this process keeps those that it has not read.
+            // this process keeps frames that it has not read.
             if held == 0 || self.device.all_sent() {
                 return Ok(());
             }
@@ -285,7 +285,7 @@ impl Drop for DpdkTx {
 struct DpdkRx {
     api: &'static Api,
     rx: *mut Rx,
-    /// The frames of the last batch, each starting on a cache line.
+    /// The frames of the last batch, each aligned to a cache line.
     octets: Vec<u8>,
     /// Octets reserved for each frame.
     room: u32,
@@ -312,7 +312,7 @@ impl DpdkRx {
         Ok(Self {
             api,
             rx,
-            // Allocates once, because a batch must cost no allocation.
+            // Allocates in advance, because a batch must not allocate.
             octets: vec![0; room as usize * BATCH],
             room,
             raw: Box::new([Frame::default(); BATCH]),
@@ -363,12 +363,12 @@ impl RxQueue for DpdkRx {
     }
 
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
-        // The device counts all queues together, so only queue 0 reports.
+        // The device counts for all queues together, so only queue 0 reports.
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
 
-    /// No pause: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
-    /// when they are read.
+    /// No sleep: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
+    /// only when they are read.
     fn rest(&self) -> Nanos {
         Nanos::ZERO
     }

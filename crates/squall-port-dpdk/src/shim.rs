@@ -1,4 +1,4 @@
-//! Finds and loads the C shim; the types of `shim/squall_dpdk.h` in Rust.
+//! Finds and loads the C shim; declares the types of `shim/squall_dpdk.h` in Rust.
 
 use std::{
     ffi::{CStr, OsString, c_char, c_int},
@@ -11,7 +11,7 @@ use std::{
 use libloading::Library;
 use squall_port::Address;
 
-/// `SQ_ABI` of `squall_dpdk.h`, whose layouts are below.
+/// `SQ_ABI` of `squall_dpdk.h`, whose layouts are declared below.
 const ABI: u32 = 1;
 const FILE: &str = "libsquall_dpdk.so";
 const VARIABLE: &str = "SQUALL_DPDK_SHIM";
@@ -68,7 +68,7 @@ pub struct Counters {
     pub rx_errors: u64,
 }
 
-/// The same time on both clocks, `CLOCK_MONOTONIC` and the device's.
+/// The same point in time on both clocks, `CLOCK_MONOTONIC` and the device's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ClockPair {
@@ -150,7 +150,7 @@ unsafe impl Send for Api {}
 unsafe impl Sync for Api {}
 
 impl Api {
-    /// The loaded release: "DPDK 22.11.11".
+    /// The loaded release, such as "DPDK 22.11.11".
     pub fn version(&self) -> String {
         // SAFETY: the shim guarantees static text with a final 0.
         unsafe { CStr::from_ptr(self.running) }.to_string_lossy().into_owned()
@@ -162,12 +162,12 @@ impl Api {
         // SAFETY: the shim writes at most the length given, with a final 0.
         unsafe { (self.log)(text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
-        // Returns only the last lines: DPDK logs much about virtual devices at each start.
+        // Returns only the last lines, because DPDK logs much about virtual devices at each start.
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(8)..].join("\n    ")
     }
 
-    /// The error `code` of DPDK, with DPDK's log; `doing` completes "DPDK cannot ...".
+    /// Makes an error from DPDK's `code`, with DPDK's log; `doing` completes "DPDK cannot ...".
     pub fn error(&self, address: &Address, doing: &str, code: c_int) -> io::Error {
         let error = io::Error::from_raw_os_error(-code);
         let mut text = format!("{address}: DPDK cannot {doing}: {error}");
@@ -197,9 +197,9 @@ pub fn load(address: &Address) -> io::Result<&'static Api> {
     Ok(api)
 }
 
-/// Path of the shim: the file `named`, or else the first file found in the program's directory,
-/// ../lib/squall or a build's target directory, or else the bare name, for the system's loader. For
-/// a program with more rights than its user: only in system directories.
+/// Path of the shim: the file `named`; otherwise the first file found in the program's directory,
+/// ../lib/squall or a build's target directory; otherwise the bare name, for the system's loader. A
+/// program with more rights than its user searches only system directories.
 fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Result<PathBuf> {
     let named = named.filter(|v| !v.is_empty());
     if elevated {
@@ -211,7 +211,7 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
         // The program's own directory is not safe: any user may make a hard link to the program in
-        // their own directory, and the link has its capabilities, too.
+        // their own directory, and the link has the program's capabilities too.
         let found =
             FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
         return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
@@ -231,16 +231,16 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
         .unwrap_or_else(|| PathBuf::from(FILE)))
 }
 
-/// Whether the program got rights from its file (`setcap`, set-user-id), so that it must not trust
-/// its environment.
+/// Whether the program got rights from its file (`setcap`, set-user-id): then it must not trust its
+/// environment.
 pub fn is_elevated() -> bool {
     // SAFETY: takes no pointers.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Removes environment variables, because drivers' libraries load further libraries that variables
-/// name (`RDMAV_DRIVERS`). Their own checks compare user ids, which file capabilities do not
-/// change.
+/// Removes environment variables, because drivers' libraries load further libraries named by
+/// variables (`RDMAV_DRIVERS`). The checks in those libraries compare user ids, which file
+/// capabilities do not change.
 fn clear_environment() {
     for (name, _) in std::env::vars_os() {
         if !KEPT_VARIABLES.iter().any(|kept| name == *kept) {
@@ -263,7 +263,7 @@ const KEPT_VARIABLES: [&str; 9] = [
     "XDG_STATE_HOME",
 ];
 
-/// Directories to which only root can write.
+/// Directories that only root can write to.
 const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
 const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall with sudo";
 
@@ -281,8 +281,8 @@ fn places(program: &Path) -> Vec<PathBuf> {
 }
 
 fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
-    // SAFETY: the file is the shim, by name and place; its constructors only register a kind of
-    // mempool.
+    // SAFETY: by its name and directory the file is the shim, whose constructors only register a
+    // kind of mempool.
     let library = unsafe { Library::new(file) }.map_err(|error| {
         let error = cause(&error);
         let found = file.components().count() > 1;
@@ -297,7 +297,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         };
         io::Error::new(io::ErrorKind::NotFound, text)
     })?;
-    // Never unloaded: DPDK's threads run in it from now on.
+    // Never unloaded, because DPDK's threads run in it from now on.
     let library: &'static Library = Box::leak(Box::new(library));
     let strange = |what: String| {
         let text = format!("{address}: {}: {what}; {HELP}", file.display());
@@ -308,7 +308,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
     // SAFETY: takes no arguments and has no effects.
     let found = unsafe { abi() };
-    // Checks the version before the table is read, because another version has other layouts.
+    // The version is checked before the table is read, because another version has other layouts.
     if found != ABI {
         return Err(strange(format!(
             "is a shim with interface {found}, expected {ABI}: it belongs to another release"
@@ -325,7 +325,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         .ok_or_else(|| strange("has no table of functions".into()))
 }
 
-/// The loader's message: libloading's own only says that loading failed.
+/// The loader's message: libloading's own text only reports that loading failed.
 fn cause(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -334,7 +334,8 @@ fn cause(error: &libloading::Error) -> String {
 mod tests {
     use super::*;
 
-    /// A user who could name the shim would run code with the program's capabilities.
+    /// Otherwise a user could name a shim of their own and run code with the program's
+    /// capabilities.
     #[test]
     fn an_elevated_program_takes_no_shim_from_its_user() {
         let address: Address = "dpdk:vdev=net_null0".parse().unwrap();

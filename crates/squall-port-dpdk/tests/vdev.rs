@@ -1,5 +1,5 @@
-//! Tests with DPDK's virtual devices. Each test has a process of its own, because DPDK starts once
-//! per process; tests with interfaces also have a network namespace.
+//! Tests with DPDK's virtual devices. Each test runs in its own process, because DPDK starts only
+//! once per process; tests with interfaces also run in a network namespace.
 
 use std::{
     io,
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // In libtest's form, for scripts that add the results up.
+    // In libtest's format, for scripts that add up the results.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -126,13 +126,13 @@ fn report(name: &str, outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Skips a test if the shim is missing, unless the test is about that.
+/// Skips a test if the shim is missing, unless the test checks that case.
 fn needs_shim(name: &str) -> Outcome {
     if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
     }
-    // More hugepages than exist, so that DPDK does not start: with its threads the process could
-    // not enter a namespace.
+    // Requests more hugepages than exist, so that DPDK does not start: with its threads, the
+    // process could not enter a namespace.
     match squall_port_dpdk::open(&"dpdk:vdev=net_null0,huge=1000000".parse()?) {
         Err(error) if error.to_string().contains("make dpdk") => {
             Err(Skip(error.to_string().replace('\n', " ")).into())
@@ -164,7 +164,7 @@ fn null_conforms() -> Outcome {
     Ok(())
 }
 
-/// Both ends of a ring, which links a device to itself: frames come back by pointer.
+/// Both ends of a ring, which links a device to itself: frames are passed by pointer.
 fn ring(options: &str) -> io::Result<Ends> {
     let ring = Arc::new(Mutex::new(port(&format!("dpdk:vdev=net_ring0{options}"))?));
     let facts = ring.lock().expect("no test has panicked").facts().clone();
@@ -201,8 +201,8 @@ fn ring_conforms() -> Outcome {
 }
 
 fn memif_in_one_process_conforms() -> Outcome {
-    // A new name each time, because the driver (22.11) keeps the server's socket until the process
-    // ends.
+    // A new name for each test, because the driver (22.11) keeps the server's socket until the
+    // process ends.
     let mut number = 0;
     let open = &mut || {
         number += 1;
@@ -225,7 +225,7 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     let mut numbers = vec![];
     let mut next = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Sends only as many as the rings hold, because the echo needs room in its own ring.
+    // Sends only as many frames as the rings hold, because the echo needs room in its own ring.
     while (numbers.len() as u32) < FRAMES && Instant::now() < deadline {
         if next - (numbers.len() as u32) < 512 && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
@@ -283,8 +283,8 @@ fn hold(address: &str) -> Outcome {
 fn pcap_conforms() -> Outcome {
     let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // The first port writes the file, and the second reads it when the link is opened again; a
-    // check that sends nothing does not open it again.
+    // The first port writes the file, and the second reads it only when the link is opened again; a
+    // check that sends nothing does not open the link again.
     let mut calls = 0;
     let mut written: Option<std::path::PathBuf> = None;
     let open = &mut || {
@@ -319,13 +319,15 @@ fn af_packet_conforms() -> Outcome {
 }
 
 fn af_packet_receives_all() -> Outcome {
-    // Not the suite: it has other VLAN tags, too, and the driver puts all back as 802.1Q.
+    // Not the common suite: it has other VLAN tags too, and the driver restores all of them as
+    // 802.1Q.
     receives_all("dpdk:vdev=net_af_packet0;iface=veth-b", 128)
 }
 
 fn af_xdp_conforms() -> Outcome {
     enter()?;
-    // A new queue each time, because the driver (22.11) keeps its socket until the process ends.
+    // A new queue for each test, because the driver (22.11) keeps its socket until the process
+    // ends.
     let mut queue = 0;
     let open = &mut || {
         let sender = port(&format!("dpdk:vdev=net_af_xdp0;iface=veth-a;start_queue={queue}"))?;
@@ -337,12 +339,12 @@ fn af_xdp_conforms() -> Outcome {
 }
 
 fn af_xdp_receives_all() -> Outcome {
-    // Not the suite: it sends more at a time than the ring's 2048 frames, and a veth drops frames
-    // for which its peer has no room.
+    // Not the common suite: it sends more frames at a time than the ring's 2048, and a veth drops
+    // frames for which its peer has no room.
     receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
 }
 
-/// Sends frames to `address`, at veth-b, with at most `window` of them under way.
+/// Sends frames to `address`, which is at veth-b, with at most `window` of them in flight.
 fn receives_all(address: &str, window: u32) -> Outcome {
     const FRAMES: u32 = 20_000;
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })
@@ -399,7 +401,7 @@ fn tap_conforms_inwards() -> Outcome {
     Ok(())
 }
 
-/// Sends `n` frames of 60 octets with the numbers from `first` on. Returns the number taken.
+/// Sends `n` frames of 60 octets, numbered from `first` on. Returns the number taken.
 fn send(tx: &mut dyn TxQueue, first: u32, n: u32) -> Result<u32, SendError> {
     let mut batch = tx.lend(n as usize);
     let n = batch.len();
@@ -423,7 +425,7 @@ fn a_slot_that_the_other_port_still_has_is_not_lent() -> Outcome {
     let mut b = b.expect("two ends");
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     let mut sent = 0;
-    // Sends until slots or ring are full, without receiving.
+    // Sends without receiving, until the slots or the ring are full.
     loop {
         match send(&mut *tx, sent, 64)? {
             0 => break,
@@ -502,7 +504,8 @@ fn the_process_is_left_as_it_was() -> Outcome {
         let status = std::fs::read_to_string("/proc/thread-self/status")?;
         Ok(status.lines().filter(|line| line.starts_with(what)).map(str::to_owned).collect())
     };
-    // The C library handles the first two real-time signals from the first thread on.
+    // The C library installs handlers for the first two real-time signals when the first thread
+    // starts.
     std::thread::spawn(|| {}).join().expect("it does nothing");
     let before = (seen("Cpus_allowed")?, seen("SigCgt")?, seen("SigIgn")?, seen("SigBlk")?);
     let _port = port("dpdk:vdev=net_null0")?;
@@ -517,7 +520,7 @@ fn the_process_is_left_as_it_was() -> Outcome {
 }
 
 fn a_killed_process_leaves_nothing() -> Outcome {
-    // An MTU that no driver would choose, so that any change shows.
+    // An MTU that no driver would choose, so that any change is noticed.
     lab::enter_private(&LabOptions { mtu: 1700, queues: 8 })
         .map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
     let socket = std::env::temp_dir().join(format!("squall-memif-{}", std::process::id()));
@@ -567,7 +570,7 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         }
         assert_eq!(leftovers(), before, "{address}");
     }
-    // The host's traffic passes: no XDP program is left.
+    // The host's traffic passes, so no XDP program is left.
     check(Bench {
         open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))),
         stored: false,

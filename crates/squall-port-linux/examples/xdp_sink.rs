@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         }
         thread::sleep(Duration::from_secs_f64(after.clamp(0.0, 1e6)));
     }
-    // The frames of the requested time, by the clock.
+    // The frames within the requested time.
     let (gaps_before, before, from) = (sink.gaps(), sink.seen(), std::time::Instant::now());
     thread::sleep(Duration::from_secs_f64(seconds));
     let (after, lasted) = (sink.seen(), from.elapsed().as_secs_f64());

@@ -8,11 +8,11 @@
 //! any holder of a clone of the frame then reads the next frame in it (docs/adr/0004-sendmmsg.md).
 //!
 //! Receives every frame (promiscuous mode) from a TPACKET_V3 ring without copying, with the
-//! kernel's arrival times. The kernel takes VLAN tags off; the port puts them back. Filters run in
-//! the kernel, so that frames that do not match are not copied (docs/adr/0020-filters.md).
-//! Interfaces without Ethernet, and all interfaces at once (`any`), are receive-only: their packets
-//! start without a link-layer header (LINKTYPE_RAW), or with one that the port makes from Linux's
-//! data about them (LINKTYPE_LINUX_SLL2).
+//! kernel's arrival times. The kernel strips VLAN tags; the port puts them back. Filters run in the
+//! kernel: frames that do not match are not copied (docs/adr/0020-filters.md). Interfaces without
+//! Ethernet, and all interfaces at once (`any`), are receive-only: their packets start without a
+//! link-layer header (LINKTYPE_RAW), or with one that the port makes from Linux's data about them
+//! (LINKTYPE_LINUX_SLL2).
 //!
 //! With `frames=1` the ring is a TPACKET_V2 one: the kernel delivers a frame on arrival, not with
 //! its block. Flows need that, because they answer frames; it costs a reader of millions of frames
@@ -23,8 +23,8 @@
 //! not run: 0.4 s of 60-octet frames at 1 Mpps, 40 ms of 1514-octet ones.
 //!
 //! Options: `batch=N` (frames per system call), `rx_queues=N` (a flow stays in one of them),
-//! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout after which a partly filled
-//! block is delivered), `frames=1` (each frame is delivered at once), `bypass=0` (leave through the
+//! `blocks=N` and `block=KIB` (the receive ring), `retire=MS` (timeout for delivering a partly
+//! filled block), `frames=1` (each frame is delivered at once), `bypass=0` (leave through the
 //! interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only
 //! frames that the interface accepts anyway), `on_link_down=stop` (a link that goes down ends
 //! sending, instead of making it wait).
@@ -73,7 +73,8 @@ pub(crate) const ETHERNET_HEADER: u32 = 14;
 pub(crate) const VLAN_TAG: usize = 4;
 /// Total length of an IPv4 packet (RFC 791 §3.1), which a GSO frame is until the kernel cuts it.
 const MAX_IP_PACKET: u32 = 65_535;
-/// Sockets are cheap; the kernel spreads them over the device's transmit queues by CPU.
+/// Sockets are cheap, so one per worker is allowed; the kernel spreads them over the device's
+/// transmit queues by CPU.
 const TX_QUEUES: u32 = 64;
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -101,7 +102,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     } else {
         (framing.link.clone(), None)
     };
-    // Reports a missing permission now, not when the run starts.
+    // Here, to report a missing permission now and not only when the run starts.
     packet_socket(address)?;
     let facts = PortFacts {
         kind: "af_packet",
@@ -180,7 +181,8 @@ enum Direction {
     In,
     /// Frames that this host sends, by any socket except those that bypass the qdisc (`bypass`).
     Out,
-    /// Both directions; each frame once on a loopback interface, where every sent frame arrives.
+    /// Both directions; on a loopback interface, where every sent frame arrives, each frame only
+    /// once.
     Both,
 }
 
@@ -204,8 +206,8 @@ struct Framing {
     /// The kernel strips the link-layer header (SOCK_DGRAM), and the port adds a
     /// LINKTYPE_LINUX_SLL2 one.
     cooked: bool,
-    /// Index of the loopback interface, if the port is on it or on all interfaces: its frames are
-    /// seen twice, when they leave and when they arrive.
+    /// Index of the loopback interface, if the port is on it or on all interfaces: each of its
+    /// frames is seen twice, on departure and on arrival.
     loopback: Option<u32>,
     /// The interface; index 0: all interfaces.
     link: Link,
@@ -214,7 +216,7 @@ struct Framing {
 // Link types of the tcpdump registry (LINKTYPE_RAW, LINKTYPE_LINUX_SLL2).
 const RAW: u16 = 101;
 const LINUX_SLL2: u16 = 276;
-/// The name for all interfaces of the namespace, as tcpdump's.
+/// The name for all interfaces of the namespace, as in tcpdump.
 const ANY: &str = "any";
 // linux/if_arp.h; the libc crate lacks it.
 const ARPHRD_RAWIP: u16 = 519;
@@ -306,7 +308,7 @@ fn file_hint(wanted: &str) -> String {
     if is_file { format!("try pcap:{wanted} for a file; ") } else { String::new() }
 }
 
-/// A hint for an interface of a lab that is up: how to enter it.
+/// A hint for an interface of a running lab: how to enter the lab.
 fn lab_hint(wanted: &str, here: &[&str]) -> String {
     // This process is inside a lab already.
     if here.iter().any(|name| INTERFACES.contains(name)) {
@@ -332,7 +334,7 @@ fn hint_of(wanted: &str, labs: &[&str]) -> String {
     }
 }
 
-/// Makes the interface accept frames to any address while `socket` is open.
+/// Makes the interface accept frames to any MAC address while `socket` is open.
 pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
     let promiscuous = libc::packet_mreq {
         mr_ifindex: index as c_int,
@@ -343,7 +345,7 @@ pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
     socket.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
 }
 
-/// A socket that receives nothing: not bound to an interface yet, and of protocol 0.
+/// A socket that receives nothing: it has no interface yet, and protocol 0.
 pub(crate) fn packet_socket(address: &Address) -> io::Result<Socket> {
     packet_socket_of(address, libc::SOCK_RAW)
 }
@@ -374,7 +376,8 @@ struct PacketPort {
     fanout: Option<u16>,
     /// Number of workers: queue i belongs to worker i and gets the frames of its flows.
     workers: u32,
-    /// The filter for queues opened from now on: the program that the kernel runs, and the snaplen.
+    /// The filter for queues that are opened later: the program for the kernel to run, and the
+    /// snaplen.
     filter: Option<(Vec<Instruction>, u32)>,
 }
 
@@ -405,7 +408,7 @@ impl Port for PacketPort {
         let kind = if self.framing.cooked { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
         let (program, snaplen) = match &self.filter {
             Some((program, snaplen)) => (Some(program.clone()), *snaplen),
-            // The direction alone may need a filter, even if every frame matches.
+            // The direction may need a filter even if all frames match.
             None => (
                 self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1),
                 u32::MAX,
@@ -441,13 +444,13 @@ impl Port for PacketPort {
         // Without this option the kernel stamps a frame only when it reaches this socket: on
         // arrival it reads the clock only while some socket asks for timestamps.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // Drops everything until the socket is in its group: outside it, a queue would get the
+        // Drops everything until the socket is in its group: before it joins, a queue would get the
         // other queues' frames too. The kernel lets only bound sockets join a group.
         socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Every worker has another queue, so no flow belongs to this one: it continues to drop
-            // all frames.
+            // Every worker already has a queue, so no flow belongs to this one: it continues to
+            // drop all frames.
             return Ok(ring);
         }
         if self.options.rx_queues > 1 {
@@ -466,7 +469,7 @@ impl Port for PacketPort {
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
-        // The kernel has taken the VLAN tag off by the time the filter runs.
+        // The kernel has stripped the VLAN tag by the time the filter runs.
         let program = match filter.tags {
             Tags::InPlace if self.framing.link_type == ETHERNET => {
                 let compiled =
@@ -507,15 +510,16 @@ impl Port for PacketPort {
 }
 
 impl PacketPort {
-    /// On a single loopback interface every sent frame also arrives, so outgoing copies would
-    /// double it.
+    /// Every frame sent on a loopback interface also arrives there, so outgoing copies would be
+    /// duplicates.
     fn ignores_outgoing(&self) -> bool {
         let all_arrive = self.framing.loopback.is_some() && self.framing.link.index > 0;
         self.options.direction == Direction::In
             || (self.options.direction == Direction::Both && all_arrive)
     }
 
-    /// The program for the kernel to run in place of `program`; `None` if it cannot.
+    /// The program for the kernel that corresponds to `program`; `None` if the kernel cannot run
+    /// it.
     fn program(&self, program: &classic::Filter) -> Option<Vec<Instruction>> {
         let view = SocketView {
             loopback: self.framing.loopback.filter(|_| !self.ignores_outgoing()),
@@ -544,15 +548,15 @@ impl PacketPort {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, u32::from(id) | flags << 16)?;
         if by_owner && self.fanout.is_none() {
-            socket.attach_fanout(&owner::program(self.workers, owner::Sight::Socket))?;
+            socket.attach_fanout(&owner::program(self.workers, owner::PacketView::Socket))?;
         }
         self.fanout = Some(socket.get::<u32>(libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16);
         Ok(())
     }
 }
 
-/// Number of consecutive calls that send nothing, after which the carrier is checked: asking
-/// netlink costs two more system calls.
+/// Number of consecutive calls that sent nothing after which the carrier is checked; not each time,
+/// because asking netlink costs two more system calls.
 const CHECK_LINK_AFTER: u32 = 64;
 /// Frame length in octets above which a queue has few slots, because each has room for a GSO
 /// frame.
@@ -569,17 +573,17 @@ struct PacketTx {
     lent: Lent,
     /// Frames per system call.
     batch: usize,
-    /// Number of consecutive calls that found the queue full.
+    /// Number of consecutive calls that found the socket's send queue full.
     blocked: u32,
     refused: RefusalTracker,
     messages: Messages,
-    /// A GSO frame was sent: from then on each frame has a [`VirtioHeader`] in front, because
-    /// PACKET_VNET_HDR applies to the whole socket.
+    /// Whether a GSO frame was sent: from then on each frame has a [`VirtioHeader`] in front,
+    /// because PACKET_VNET_HDR applies to the whole socket.
     cuts: bool,
 }
 
 /// struct virtio_net_hdr, in the machine's byte order: the work on a frame that is left to the
-/// kernel, or that the kernel left undone.
+/// kernel, or that the kernel has left undone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct VirtioHeader {
@@ -615,8 +619,8 @@ struct Messages {
     virtio: Box<[VirtioHeader]>,
 }
 
-// SAFETY: the pointers are into the other boxes and, over a system call, into the slots of the same
-// queue: they move together.
+// SAFETY: the pointers lead into the other boxes and, during a system call, into the slots of the
+// same queue; all of these move together.
 unsafe impl Send for Messages {}
 
 impl Messages {
@@ -640,7 +644,7 @@ impl Messages {
         Self { headers, parts, virtio }
     }
 
-    /// From now on, messages include their first part, too.
+    /// Includes the first part in messages from now on.
     fn with_virtio(&mut self) {
         let parts_at = self.parts.as_mut_ptr();
         for (i, header) in self.headers.iter_mut().enumerate() {
@@ -698,7 +702,7 @@ impl VirtioHeader {
     }
 
     /// How to cut `frame`, if it is a GSO frame. A guest or a tap may write anything into the
-    /// header: where the headers do not lie in their order, it is one frame.
+    /// header: if the headers are not in their order, the frame is not cut.
     fn cut(self, frame: &[u8]) -> Cut {
         let transport = usize::from(self.csum_start);
         if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
@@ -725,7 +729,7 @@ impl VirtioHeader {
             {
                 Cut { size: self.gso_size, transport, payload }
             }
-            // After longer headers (tunnels) it stays one frame.
+            // A frame with longer headers (tunnels) is not cut.
             _ => Cut::WHOLE,
         }
     }
@@ -748,7 +752,7 @@ impl PacketTx {
         batch: usize,
         max_frame: u32,
     ) -> Self {
-        // A GSO frame makes many frames: uses only as many slots as stay in the cache.
+        // A GSO frame becomes many frames, so a few slots suffice, and these stay in the cache.
         let slots = if max_frame > LONG_FRAME { GSO_BATCH } else { BATCH };
         Self {
             socket,
@@ -774,8 +778,8 @@ impl PacketTx {
             let octets = &mut batch.base[..meta.len as usize];
             if self.cuts || !meta.cut.is_whole() {
                 if !self.cuts {
-                    // With the bypass the kernel drops frames that it has to cut itself because the
-                    // interface does not.
+                    // With the bypass, the kernel drops frames that it would have to cut for the
+                    // interface.
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0)?;
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
                     self.messages.with_virtio();
@@ -842,7 +846,7 @@ impl PacketTx {
         }
     }
 
-    /// Takes nothing until the link is up again, or fails if it may not come up again.
+    /// Takes no frames until the link is up again; fails if that is final (`on_link_down`).
     fn no_link(&mut self) -> Result<usize, SendError> {
         self.refused.forget();
         match self.link.state() {
@@ -876,8 +880,8 @@ impl TxQueue for PacketTx {
                     self.refused.left(|| gone.map(|i| slots.frame(i).1.len).max().unwrap_or(0));
                     self.lent.pass(sent);
                     taken += sent;
-                    // The next call returns the reason: sendmmsg reports no error once it has sent
-                    // a frame.
+                    // Returns a short count: the next call returns the reason, as sendmmsg reports
+                    // no error once it has sent a frame.
                     if sent < chunk {
                         break;
                     }
@@ -923,15 +927,16 @@ struct Ring {
     /// Index of the current block: owned by this queue (`held`), or the next that the kernel will
     /// deliver.
     block: usize,
-    /// Number of frames in the block that were not returned yet, and the offset of the first.
+    /// Number of frames in the block that are still to be returned to the caller, and the offset of
+    /// the first.
     left: usize,
     next: usize,
-    /// This queue owns the block, and has to return it to the kernel.
+    /// Whether this queue owns the block and must return it to the kernel.
     held: bool,
     watch: Watch,
     frames: Vec<RxFrame>,
     clock: WallClock,
-    /// A [`VirtioHeader`] is in front of each frame.
+    /// Whether a [`VirtioHeader`] is in front of each frame.
     gro: bool,
     view: View,
     counts: RingCounters,
@@ -940,10 +945,10 @@ struct Ring {
 /// The form in which frames of the ring are returned.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// The most octets of a frame to return; the kernel may deliver more.
+    /// Most octets of a frame to return; the kernel may deliver more.
     snaplen: u32,
     cooked: bool,
-    /// The frames may include those that this host sends.
+    /// Whether frames that this host sends may be among the frames.
     outgoing: bool,
 }
 
@@ -953,10 +958,10 @@ impl View {
     }
 }
 
-/// Octets that hold all headers by which a GSO frame is cut: `Cut` keeps their lengths in a `u8`.
+/// Octets that include all headers needed to cut a GSO frame: `Cut` stores their lengths in a `u8`.
 const GSO_HEADERS: u32 = 256;
-/// Distance of the prefetch, in frames. Frames of one size are at equal distances, so the header
-/// can be located ahead; for mixed sizes the hardware prefetcher finds the headers.
+/// Distance of the prefetch, in frames. For frames of one size the header can be located ahead,
+/// because distances are equal; for mixed sizes the hardware prefetcher finds the headers.
 const PREFETCH_AHEAD: usize = 8;
 /// Octets of a frame to prefetch: a batch of these (64 x 2 KiB) fits a second-level cache.
 const PREFETCH_OCTETS: usize = 2048;
@@ -1011,7 +1016,7 @@ impl Ring {
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
         let clock = WallClock::new();
-        // After this time the kernel has delivered the last block, full or not.
+        // Long enough for the kernel to deliver the last block, full or not.
         let settle = Duration::from_millis(u64::from(options.retire_ms) * 2 + 20);
         Ok(Self {
             map,
@@ -1063,8 +1068,8 @@ impl Ring {
     }
 }
 
-/// The kernel's totals: frames that passed the filter, and those among them for which there was no
-/// room.
+/// The kernel's totals: frames that passed the filter, and frames among them that did not fit the
+/// ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct RingCounters {
     received: u64,
@@ -1103,8 +1108,8 @@ impl RxQueue for Ring {
         let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
         for _ in 0..self.left.min(BATCH) {
             let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.view);
-            // The kernel may have written them on another CPU: with prefetches the cache lines of a
-            // batch travel at once, not one after the other as they are read.
+            // The kernel may have written them on another CPU: prefetches transfer the cache lines
+            // of a batch in parallel, whereas reads would do it one by one.
             sys::prefetch(block, self.next + PREFETCH_AHEAD * step, SOCKET_ADDRESS);
             sys::prefetch(block, frame.offset, (frame.len as usize).min(PREFETCH_OCTETS));
             self.frames.push(frame);
@@ -1136,14 +1141,14 @@ impl RxQueue for Ring {
     }
 
     fn rest(&self) -> Nanos {
-        // Takes a quarter of the time in which the ring fills at the highest rate.
+        // A quarter of the time in which the ring fills at the highest rate.
         let ring = (self.blocks * self.block_octets) as u64;
         Nanos(ring * 1_000_000_000 / MAX_FILL_RATE / 4)
     }
 }
 
-/// Octets per second at which a kernel fills a ring at most: about the speed at which one core
-/// copies in DRAM (8 GB/s measured on two-core virtual machines).
+/// Most octets per second that a kernel puts into a ring: about the speed at which one core copies
+/// in DRAM (8 GB/s measured on two-core virtual machines).
 const MAX_FILL_RATE: u64 = 8_000_000_000;
 
 /// A frame's entry in a ring, of either version.
@@ -1156,7 +1161,7 @@ struct Entry {
     /// Offsets of the frame and of its `sockaddr_ll` from the frame's entry.
     offset: usize,
     address: usize,
-    /// Arrival in seconds and nanoseconds, `CLOCK_REALTIME`.
+    /// Arrival time in seconds and nanoseconds, `CLOCK_REALTIME`.
     time: (u32, u32),
     tci: u16,
     tpid: u16,
@@ -1234,8 +1239,8 @@ fn make_frame(
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    // The flag is missing on a frame that a process has copied from another interface, even if its
-    // checksum is partial: the kernel knows nothing of that frame's origin.
+    // A frame that a process has copied from another interface lacks the flag even if its checksum
+    // is partial, because the kernel does not know its origin.
     let partial = status & libc::TP_STATUS_CSUMNOTREADY != 0;
     RxFrame { offset, len: len.min(view.snaplen), wire_len, cut, time, outgoing, partial }
 }
@@ -1285,7 +1290,7 @@ struct WallClock {
     checked: Nanos,
 }
 
-/// Longest time for which an old offset is used after a step of the wall clock.
+/// How long an outdated offset may be used after a step of the wall clock.
 const CHECK_EVERY: Nanos = Nanos(100_000_000);
 
 impl WallClock {

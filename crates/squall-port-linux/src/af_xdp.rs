@@ -2,10 +2,10 @@
 //! Ethernet interface.
 //!
 //! Sends from memory shared with the kernel: a frame is written once, where the driver (zero-copy)
-//! or the kernel (copy mode) reads it. Receives by Squall's own XDP program, which is attached to
-//! the interface while the port is open to receive. It is attached by a link, so the kernel removes
-//! it when this process ends, for whatever reason. The program timestamps the frames that it takes
-//! and passes the others to the host (docs/adr/0011-taking-frames.md).
+//! or the kernel (copy mode) reads it. Receives with Squall's own XDP program, which is attached to
+//! the interface while the port is open for receiving. A BPF link attaches it, so the kernel
+//! detaches it when this process ends, for whatever reason. The program timestamps the frames that
+//! it takes and passes the others to the host (docs/adr/0011-taking-frames.md).
 //!
 //! Uses native XDP if the driver supports it, else generic; zero-copy if the driver supports it,
 //! else copy mode. [`Port::notes`] reports the choice and its reason.
@@ -44,7 +44,7 @@ use crate::{
 };
 use squall_units::Nanos;
 
-/// The kernel accepts more for a frame in pieces: up to MAX_SKB_FRAGS of them.
+/// The kernel accepts longer frames in several pieces, up to MAX_SKB_FRAGS of them.
 const MAX_FRAME: u32 = 65_535;
 /// Memory for transmit slots: a few batches of jumbo frames, or a whole ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
@@ -97,7 +97,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
     let watched = PortLink::new(&link.name, link.index, on_link_down)?;
-    // Reports a missing permission now, not when the run starts.
+    // Here, to report a missing permission now and not only when the run starts.
     xdp_socket(address)?;
     let (rx_device, tx_device) = device_queues(&link, interface.channels);
     let device_queues = match options.queue {
@@ -165,14 +165,14 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
 
 #[derive(Clone, Debug)]
 struct Options {
-    /// The only queue of the device to use; `None`: all.
+    /// The only device queue to use; `None`: all.
     queue: Option<u32>,
     /// Number of receive queues of the port: each has a share of the device's queues.
     rx_queues: u32,
     modes: Vec<XdpMode>,
     /// Whether to use zero-copy; `None`: if the driver supports it.
     zero_copy: Option<bool>,
-    /// Which frames to take; `None`: depends on the purpose of the port.
+    /// Which frames to take; `None`: depends on what the port is for.
     take: Option<Take>,
     ring: u32,
     tx_ring: u32,
@@ -238,7 +238,7 @@ struct XdpPort {
     /// Frames that arrived after the program was attached and before the last queue's socket was
     /// added.
     unclaimed: u64,
-    /// Counters of the program that is or was on the interface.
+    /// Counters of the program on the interface, also after its removal.
     counters: Option<Arc<Counters>>,
     queues: BTreeMap<u32, DeviceQueue>,
     /// Whether zero-copy is used; `None` until tried.
@@ -249,7 +249,7 @@ struct XdpPort {
     notes: Vec<String>,
 }
 
-/// The open directions of a device's queue.
+/// The open directions of a device queue.
 struct DeviceQueue {
     umem: Arc<Umem>,
     rx: bool,
@@ -302,7 +302,7 @@ impl Port for XdpPort {
         Ok(Box::new(rx))
     }
 
-    fn takes_all(&self) -> bool {
+    fn receives_all(&self) -> bool {
         self.facts.rx_queues == 0 || self.options.take() == Take::All
     }
 
@@ -371,7 +371,7 @@ impl XdpPort {
         self.counters.as_ref().map_or((0, 0), |counters| counters.passed())
     }
 
-    /// The program that all open receive queues share.
+    /// The program, which all open receive queues share.
     fn program(&mut self) -> io::Result<Arc<Receiving>> {
         if let Some(receiving) = self.receiving.upgrade() {
             return Ok(receiving);
@@ -388,7 +388,7 @@ impl XdpPort {
     }
 
     /// Attaches the program to the interface. Called only after the first queue's sockets are in
-    /// its map: no frame then misses its socket, and other programs can see whether the port is
+    /// its map: then no frame misses its socket, and other programs can see whether the port is
     /// listening (by its program, or by promiscuous mode).
     fn listen(&mut self, receiving: &Receiving) -> io::Result<()> {
         if receiving.is_attached() {
@@ -399,7 +399,7 @@ impl XdpPort {
         receiving.be_promiscuous(packet_socket(&self.address)?, self.link.index)
     }
 
-    /// The port's end of a queue of the device; `queue` is its number to the caller.
+    /// The port's end of a device queue; `queue` is its number for the caller.
     fn side(&mut self, device_queue: u32, direction: Direction, queue: u32) -> io::Result<Side> {
         let binding = Binding {
             ifindex: self.link.index,
@@ -428,7 +428,7 @@ impl XdpPort {
         Ok(side)
     }
 
-    /// Memory for a queue of the device, bound in the fastest mode that works.
+    /// Memory for a device queue, bound in the fastest mode that works.
     fn first_side(&mut self, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let zero_copy = match self.zero_copy {
             Some(known) => known,
@@ -486,7 +486,7 @@ impl XdpPort {
         }
     }
 
-    /// Number of chunks to receive into, per queue of the device.
+    /// Number of receive chunks per device queue.
     fn rx_chunks(&self) -> u32 {
         let queues = self.device_queues.len() as u32;
         (self.options.ring / queues.next_power_of_two()).max(64).min(self.options.ring)

@@ -69,7 +69,7 @@ pub struct BpfMap {
     spec: MapSpec,
 }
 
-/// A program attached to an interface or a tracepoint, until dropped.
+/// A program attached to an interface or a tracepoint; dropping it detaches the program.
 #[derive(Debug)]
 pub struct Attached(#[allow(dead_code)] OwnedFd);
 
@@ -81,7 +81,7 @@ pub struct LiveRun<'a> {
     /// `ingress_ifindex` for the program; frames that it passes arrive on that interface.
     pub ingress: u32,
     pub repeat: u32,
-    /// Number of frames passed on at once, at most 256; 0: the kernel's default, 64.
+    /// Number of frames passed to the driver together, at most 256; 0: the kernel's default, 64.
     pub batch: u32,
 }
 
@@ -111,8 +111,8 @@ impl Program {
         &self.maps[index]
     }
 
-    /// Attaches an XDP program by a link: the kernel detaches it with this process, and refuses to
-    /// replace another program.
+    /// Attaches an XDP program with a link: the kernel detaches it when this process ends, and
+    /// refuses to replace another program.
     ///
     /// # Errors
     /// EBUSY: another program is attached. EOPNOTSUPP: the driver has no native XDP.
@@ -150,12 +150,12 @@ impl Program {
         let name = CString::new(name).map_err(io::Error::other)?;
         let attr =
             Attr { name: name.as_ptr() as u64, prog_fd: self.fd.as_raw_fd() as u32, _pad: 0 };
-        // SAFETY: `name` ends with a zero and lives over the call.
+        // SAFETY: `name` ends with a zero and outlives the call.
         unsafe { bpf_fd(RAW_TRACEPOINT_OPEN, attr) }.map(Attached)
     }
 
     /// Runs the program on frames that really go where it sends them
-    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`); returns after `repeat` runs, or with EINTR on a signal.
+    /// (`BPF_F_TEST_XDP_LIVE_FRAMES`). Returns after `repeat` runs, or with EINTR after a signal.
     pub fn run_live(&self, run: &LiveRun<'_>) -> io::Result<()> {
         #[repr(C)]
         #[derive(Clone, Copy)]
@@ -187,7 +187,7 @@ impl Program {
             batch_size: run.batch,
             ..TestRun::default()
         };
-        // SAFETY: frame and context are readable in the lengths given, and live over the call.
+        // SAFETY: frame and context are readable in the lengths given, and outlive the call.
         unsafe { bpf(PROG_TEST_RUN, attr) }.map(drop)
     }
 
@@ -329,7 +329,7 @@ impl BpfMap {
     }
 }
 
-/// Memory shared with a program in the kernel: words that either side may write at any time.
+/// Memory shared with a program in the kernel, in words that either side may write at any time.
 #[derive(Debug)]
 pub struct MappedArray {
     base: NonNull<u64>,
@@ -440,7 +440,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         Kind::RawTracepoint => (17, 0, 0),
     };
     let info = btf.as_ref().map(|b| b.1.as_slice()).unwrap_or_default();
-    // GPL: the kernel allows several of the helpers to such programs only.
+    // GPL, because the kernel reserves several of the helpers for such programs.
     let mut attr = Attr {
         prog_type,
         insn_cnt: insns.len() as u32,
@@ -460,7 +460,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         func_info_cnt: info.len() as u32,
         _rest: 0,
     };
-    // SAFETY: all pointers are readable in the lengths given, and live over the call.
+    // SAFETY: all pointers are readable in the lengths given, and outlive the call.
     let error = match unsafe { bpf_fd(PROG_LOAD, attr) } {
         Ok(fd) => return Ok(fd),
         Err(error) => error,
@@ -468,7 +468,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Err(explain_permission(error));
     }
-    // A second attempt with the log, which costs time: the first attempt has none.
+    // A second attempt, with the verifier's log; the first one has no log because it takes time.
     let mut log = vec![0u8; 1 << 20];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     // SAFETY: as above, and the log is writable.
@@ -503,7 +503,7 @@ fn load_btf(object: &Object) -> io::Result<(OwnedFd, Vec<[u32; 2]>)> {
         log_level: 0,
         _rest: 0,
     };
-    // SAFETY: the BTF is readable in the length given, and lives over the call.
+    // SAFETY: the BTF is readable in the length given, and outlives the call.
     let fd = unsafe { bpf_fd(BTF_LOAD, attr) }.map_err(explain_permission)?;
     Ok((fd, info))
 }

@@ -1,8 +1,8 @@
 //! Interfaces on which runs send past the queueing discipline. The kernel's packet taps do not see
-//! such frames, so a capture of sent frames would lack them without a hint.
+//! such frames, so a capture of sent frames would silently lack them.
 //!
 //! Every such run holds a shared lock on a file per interface and network namespace while it may
-//! send. A check honors locks of this user and of root only, because otherwise any user could keep
+//! send. A check honors only locks of this user and of root, because otherwise any user could keep
 //! root from capturing.
 
 use std::{
@@ -18,7 +18,7 @@ use squall_port::Address;
 use crate::{Permissions, shared};
 
 const LOOPBACK: &str = "lo";
-/// Number of attempts to lock: a check holds a lock for microseconds only.
+/// Number of attempts to lock: a check holds its lock only for microseconds.
 const TRIES: u32 = 5;
 
 fn folders() -> [PathBuf; 2] {
@@ -32,7 +32,7 @@ fn prefix() -> Option<String> {
 }
 
 /// Whether a port of this kind at `address` sends frames that the kernel's packet taps do not see.
-pub fn is_unseen(kind: &str, address: &str) -> bool {
+pub fn bypasses_taps(kind: &str, address: &str) -> bool {
     match kind {
         "af_packet" => {
             let bypass = address
@@ -76,7 +76,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     let Ok(mut parsed) = address.parse::<Address>() else { return Ok(()) };
     let direction: Option<String> = parsed.take("direction", "in, out or both").ok().flatten();
     let interface = parsed.name();
-    // On loopback, `both` receives arriving frames only, and every sent frame arrives.
+    // On loopback, `both` receives only arriving frames, and every sent frame arrives.
     let asks = match direction.as_deref() {
         Some("out") => true,
         Some("both" | "inout") => interface != LOOPBACK,
@@ -93,7 +93,7 @@ fn check_in(folders: &[PathBuf], address: &str) -> Result<(), String> {
     })
 }
 
-/// The interface of a mark that a run holds: `interface`, or any if that is `None`.
+/// The interface of a mark that a run holds: `interface`, or any interface if that is `None`.
 fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
     let prefix = prefix()?;
     let held = |folder: &Path, user: u32| {
@@ -104,7 +104,7 @@ fn marked(folders: &[PathBuf], interface: Option<&str>) -> Option<String> {
             let file = interface
                 .is_none_or(|wanted| wanted == found)
                 .then(|| shared::file_of(&entry.path(), user).ok())??;
-            // Another check holds a lock for a short time only, a run for longer.
+            // A check holds its lock only briefly, a run for longer.
             (!held_after(|| file.try_lock())).then(|| found.to_owned())
         })
     };
@@ -155,7 +155,7 @@ mod tests {
             ("xdp_live", "xdp_live:eth1", true),
             ("pcap", "pcap:x.pcap", false),
         ] {
-            assert_eq!(is_unseen(kind, address), unseen, "{address}");
+            assert_eq!(bypasses_taps(kind, address), unseen, "{address}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Runs another program as a child that dies with its parent: bound to a CPU, out of reach of the
-//! terminal's Ctrl-C. Reads its CPU time, memory and sockets from /proc.
+//! Runs another program as a child that dies with its parent, is bound to a CPU, and does not get
+//! the terminal's Ctrl-C. Reads its CPU time, memory and sockets from /proc.
 
 use std::{
     collections::HashSet,
@@ -24,7 +24,7 @@ impl CpuTime {
     }
 
     /// Splits `total`, a more exact sum, into user and system time in the proportion of these two;
-    /// returns these two unchanged if `total` is zero.
+    /// returns `self` unchanged if `total` is zero.
     pub fn of_total(self, total: Duration) -> Self {
         if total.is_zero() {
             return self;
@@ -92,7 +92,7 @@ pub fn interrupt(pid: u32) {
     signal_group(pid, libc::SIGINT);
 }
 
-/// As [`interrupt`], by SIGTERM.
+/// As [`interrupt`], with SIGTERM.
 pub fn terminate(pid: u32) {
     signal_group(pid, libc::SIGTERM);
 }
@@ -109,8 +109,8 @@ fn signal_group(leader: u32, signal: libc::c_int) {
     }
 }
 
-/// CPU time of a process and of the children for which it has waited, in steps of 10 ms. A process
-/// that has ended still has it, until its parent waits for it.
+/// CPU time of a process and of its children that have been waited for, in steps of 10 ms. Still
+/// available after the process has ended, until its parent waits for it.
 pub fn cpu_time(pid: u32) -> CpuTime {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
@@ -121,8 +121,8 @@ pub fn cpu_time(pid: u32) -> CpuTime {
     CpuTime { user: time(11, 13), system: time(12, 14) }
 }
 
-/// Time for which all threads of a process have run, without its children: exact, but no longer
-/// available when the process has ended.
+/// Time that the threads of a process have run, without its children: exact, but not available once
+/// the process has ended.
 pub fn run_time(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let nanos = |task: fs::DirEntry| -> Option<u64> {
@@ -179,8 +179,9 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 }
 
 /// Whether another process receives frames that arrive on `interface`: through a packet socket
-/// bound to it (or to all), or by an XDP program. Looks in the calling thread's network namespace.
-pub fn is_listened_to(interface: &str) -> bool {
+/// bound to it (or to all), or with an XDP program. Considers only the calling thread's network
+/// namespace.
+pub fn has_receiver(interface: &str) -> bool {
     let Ok(interfaces) = interface::list_interfaces() else { return false };
     let Some(found) = interfaces.into_iter().find(|i| i.name == interface) else { return false };
     if !found.xdp.programs.is_empty() {

@@ -12,7 +12,7 @@ use libloading::Library;
 use squall_bpf::classic::{Filter, Instruction, KERNEL_INSTRUCTIONS};
 use squall_port::{ETHERNET, PortFacts, Tags};
 
-/// Octets kept by default, as by tcpdump: more than any frame has.
+/// Octets kept by default, as in tcpdump: more than any frame has.
 pub const SNAPLEN: u32 = 262_144;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,8 @@ pub enum FilterError {
     Interface { expression: String, interface: String, problem: String },
 }
 
-/// Compiles `expression` for the frames of a port with `facts`; `snaplen` octets of each are kept.
+/// Compiles `expression` for frames of a port with `facts`; matching frames are cut to `snaplen`
+/// octets.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -40,9 +41,9 @@ pub fn compile_port(
     facts: &PortFacts,
     snaplen: u32,
 ) -> Result<Arc<squall_port::Filter>, FilterError> {
-    // Tags are set aside as for tcpdump on an interface. In a file, and for expressions with
-    // `vlan`, they stay in place.
-    let aside = facts.link_type == ETHERNET && !facts.virtual_time && !says_vlan(expression);
+    // VLAN tags are taken to be stripped, as in tcpdump on an interface. In a file, and for
+    // expressions with `vlan`, they stay in the frame.
+    let aside = facts.link_type == ETHERNET && !facts.virtual_time && !mentions_vlan(expression);
     let tags = if aside { Tags::Aside } else { Tags::InPlace };
     compile_with(expression, facts.link_type, snaplen, tags)
 }
@@ -99,8 +100,8 @@ struct Libpcap {
     _library: Library,
 }
 
-/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet); `snaplen`
-/// octets of each are kept.
+/// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet); matching
+/// frames are cut to `snaplen` octets.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -135,9 +136,9 @@ fn data_link_type(link_type: u16) -> c_int {
     }
 }
 
-/// As [`compile`], for a packet socket on the Ethernet interface `interface`: the kernel has taken
-/// the outer VLAN tag off, and programs ask it for the tag. libpcap compiles such programs for open
-/// interfaces only, so this opens the interface for the duration of the call.
+/// As [`compile`], for a packet socket on the Ethernet interface `interface`: the kernel has
+/// stripped the outer VLAN tag, and programs ask it for the tag. libpcap compiles such programs for
+/// open interfaces only, so this opens the interface for the duration of the call.
 ///
 /// # Errors
 /// [`FilterError`].
@@ -181,8 +182,8 @@ pub(crate) fn compile_for(
     }
 }
 
-/// Whether `expression` may look for VLAN tags.
-pub fn says_vlan(expression: &str) -> bool {
+/// Whether `expression` may test VLAN tags.
+pub fn mentions_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
@@ -195,7 +196,7 @@ struct Handle {
     pcap: &'static Libpcap,
 }
 
-/// Limits the time of the compilation, which in libpcap grows with the square of the length.
+/// Limits the compilation time, because libpcap's grows with the square of the length.
 fn check_length(expression: &str) -> Result<(), FilterError> {
     if expression.len() <= MAX_EXPRESSION {
         return Ok(());
@@ -213,10 +214,10 @@ fn explained(mut problem: String) -> String {
     problem
 }
 
-/// Checks and shortens a program of libpcap's, or returns its problem.
+/// Checks and shortens a program from libpcap; the error is its problem.
 fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
     let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
-    if filter.takes_nothing() && says_vlan(expression) {
+    if filter.takes_nothing() && mentions_vlan(expression) {
         return Err("it takes no frame: 'vlan' moves all later terms past the tag, so it must be \
                     first: 'vlan and udp', not 'udp and vlan'"
             .into());
@@ -234,8 +235,10 @@ impl Handle {
         let text =
             CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
-        // Without libpcap's optimizer, which changes the frames that some programs take
-        // (docs/adr/0020-filters.md). PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.
+        // Compile without libpcap's optimizer: it changes which frames some programs match
+        // (docs/adr/0020-filters.md). With PCAP_NETMASK_UNKNOWN (the last argument), libpcap refuses
+        // `ip broadcast`, which cannot be matched without the netmask.
+        //
         // SAFETY: the handle is open, the text ends in a zero octet, and `program` is writable.
         let status = unsafe {
             (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 0, u32::MAX)
@@ -270,13 +273,14 @@ impl Drop for Handle {
 /// The frames that a filter is compiled for.
 #[derive(Clone, Copy, Debug)]
 enum FrameSource<'a> {
-    /// Frames of a link type, with their tags in place.
+    /// Frames of a link type, with VLAN tags in the frames.
     Of(u16),
-    /// Frames of an interface, where the kernel has taken the outer tag off.
+    /// Frames of an interface, where the kernel has stripped the outer VLAN tag.
     On(&'a str),
 }
 
-/// Looks only in the directories of packages: root also runs the program, so PATH is not trusted.
+/// Searches only the directories where packages install programs: root also runs the program, so
+/// PATH is not trusted.
 fn tcpdump() -> Option<&'static Path> {
     ["/usr/bin/tcpdump", "/usr/sbin/tcpdump", "/usr/local/bin/tcpdump", "/usr/local/sbin/tcpdump"]
         .into_iter()
@@ -284,8 +288,8 @@ fn tcpdump() -> Option<&'static Path> {
         .find(|program| program.is_file())
 }
 
-/// Compiles by `tcpdump -ddd`, which prints the program and captures nothing, because a static
-/// binary cannot load libpcap.
+/// Compiles with `tcpdump -ddd`, which prints the program and captures nothing: a static binary
+/// cannot load libpcap.
 fn compile_by_tcpdump(
     tcpdump: &Path,
     frames: FrameSource<'_>,
@@ -351,7 +355,8 @@ const LINK_NAMES: [(u16, &str); 17] = [
     (276, "LINUX_SLL2"),
 ];
 
-/// Parses a line with the number of instructions, then a line for each: code, jumps and operand.
+/// Parses a line with the number of instructions, then one line per instruction: code, jumps and
+/// operand.
 fn decimal(text: &str) -> Option<Vec<Instruction>> {
     let mut lines = text.lines();
     let number: usize = lines.next()?.trim().parse().ok()?;
@@ -372,12 +377,13 @@ fn decimal(text: &str) -> Option<Vec<Instruction>> {
 /// Conditions of a packet socket, in addition to those of the filter's program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketView {
-    /// Drops the copies of frames that this host sends on this interface, where they also arrive.
+    /// Drops the copies of frames that this host sends on this (loopback) interface, where they
+    /// also arrive.
     pub loopback: Option<u32>,
     /// Passes only frames that this host sends.
     pub outgoing_only: bool,
-    /// Frames arrive without their link-layer header; the port puts a LINKTYPE_LINUX_SLL2 one in
-    /// front.
+    /// Frames arrive without their link-layer header; the port prepends a LINKTYPE_LINUX_SLL2
+    /// header.
     pub cooked: bool,
     /// Keep at least this number of octets of a matching frame, even if the program returns fewer.
     pub min_keep: u32,
@@ -388,8 +394,8 @@ const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// `program` with these conditions, for the kernel to run on a packet socket; `None` if the kernel
-/// accepts no such program, or lacks an octet that the program reads.
+/// Adds these conditions to `program`, for the kernel to run on a packet socket; `None` if the
+/// kernel accepts no such program, or if the program reads an octet that the kernel does not have.
 pub(crate) fn for_socket(program: &Filter, view: SocketView) -> Option<Vec<Instruction>> {
     let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
@@ -427,7 +433,7 @@ pub(crate) fn for_socket(program: &Filter, view: SocketView) -> Option<Vec<Instr
 /// Length of a LINKTYPE_LINUX_SLL2 header.
 pub(crate) const SLL2: usize = 20;
 
-/// Offset where the kernel keeps the octets at `at` of a cooked frame, as in libpcap's
+/// Where the kernel has the octets that are at `at` in a cooked frame, as in libpcap's
 /// `fix_offset`.
 fn uncooked(at: u32) -> Option<u32> {
     let ancillary = |what: i32| Some((libc::SKF_AD_OFF + what) as u32);
@@ -620,7 +626,7 @@ mod tests {
             lengths.0 += written.instructions().len();
             lengths.1 += filter.instructions().len();
             for frame in &frames {
-                // A frame cut at any length: reading after its end does not match.
+                // A frame of any length: a filter that reads past its end does not match.
                 for len in 0..=frame.len() {
                     let run = |program: &Filter| program.run(&frame[..len], frame.len() as u32);
                     assert_eq!(
@@ -694,7 +700,7 @@ mod tests {
                     0 => random() % 16,
                     1 => random() % 70,
                     2 => random() % 40,
-                    // Greater offsets are the kernel's own (SKF_LL_OFF).
+                    // Greater offsets have a special meaning in the kernel (SKF_LL_OFF).
                     _ => random() % 0xff00_0000,
                 };
                 let codes = [
@@ -713,7 +719,7 @@ mod tests {
     }
 
     /// A datagram socket runs its filter on received data and cuts the data to the length that the
-    /// filter returns, but to no less than one octet.
+    /// filter returns, but to at least one octet.
     #[test]
     fn programs_give_what_the_kernel_gives() {
         use std::os::{fd::AsRawFd, unix::net::UnixDatagram};

@@ -26,15 +26,15 @@ pub struct InterfaceInfo {
     pub mtu: u32,
     /// The driver's limit for `mtu`.
     pub max_mtu: Option<u32>,
-    /// Link speed; `None`: unknown, or a virtual interface, whose speed is fictitious (a veth
-    /// reports 10 Gb/s).
+    /// Link speed; `None` if unknown, or for a virtual interface, which reports a fictitious one (a
+    /// veth: 10 Gb/s).
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
     /// Number of queues that the kernel allocated; [`Channels`] has the number that the driver
     /// uses.
     pub tx_queues: u32,
     pub rx_queues: u32,
-    /// Queues in use; `None` if the driver has no such setting.
+    /// Queues in use; `None` if the driver does not report them.
     pub channels: Option<Channels>,
     /// Entries of the table that spreads received flows over queues (RSS); 0: the driver has none.
     pub rss_entries: u32,
@@ -42,14 +42,14 @@ pub struct InterfaceInfo {
     pub state: InterfaceState,
     pub timestamping: Timestamping,
     pub xdp: Xdp,
-    /// Frames start with an Ethernet header, as ports require.
+    /// Whether frames start with an Ethernet header, as ports require.
     pub ethernet: bool,
     /// Whether this is one of the two interfaces of a lab.
     pub of_lab: bool,
     /// Whether a default route leads to the interface, or to an interface on top of it: users
-    /// probably reach this machine by it.
+    /// probably access this machine through it.
     pub default_route: bool,
-    /// Totals since the interface was made, of all programs that use it.
+    /// Totals since the interface was created, for all programs that use it.
     pub counters: InterfaceCounters,
 }
 
@@ -61,7 +61,7 @@ pub enum InterfaceState {
     Up,
 }
 
-/// Queues in use, and their limits (`ethtool -l`, `ethtool -L`).
+/// Queues in use, and their maxima (`ethtool -l`, `ethtool -L`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     pub rx: u32,
@@ -73,7 +73,7 @@ pub struct Channels {
     pub max_combined: u32,
 }
 
-/// Work that the driver, or the kernel for it, does on frames (`ethtool -k`).
+/// Work on frames that the driver does, or the kernel on its behalf (`ethtool -k`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     pub name: &'static str,
@@ -82,8 +82,8 @@ pub struct Offload {
     pub fixed: bool,
 }
 
-/// Squall's names of offloads, each with the kernel's features: the offload counts as on if any of
-/// them is.
+/// Squall's names for offloads, each with the kernel's features: the offload counts as on if any of
+/// them is on.
 const OFFLOADS: [(&str, &[&str]); 12] = [
     ("tx_checksum", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),
     ("rx_checksum", &["rx-checksum"]),
@@ -106,7 +106,7 @@ pub struct Timestamping {
     pub software_rx: bool,
     pub hardware_tx: bool,
     pub hardware_rx: bool,
-    /// N of the clock /dev/ptpN from which hardware timestamps are taken.
+    /// N of the clock /dev/ptpN that hardware timestamps come from.
     pub clock: Option<u32>,
 }
 
@@ -127,15 +127,15 @@ pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(all)
 }
 
-/// Counters of an interface since it was made.
+/// Counters of an interface since it was created.
 pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
     let links = Netlink::open()?.links()?;
     let link = links.into_iter().find(|link| link.name == name);
     Ok(link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.counters)
 }
 
-/// Switches generic receive offload. With it a veth uses NAPI, and only then accepts frames that
-/// are redirected from its peer's XDP program.
+/// Switches generic receive offload on or off. With it a veth uses NAPI, and only then accepts
+/// frames that its peer's XDP program redirects.
 ///
 /// # Errors
 /// Not permitted, or not supported by the driver.
@@ -147,7 +147,7 @@ pub fn set_gro(name: &str, on: bool) -> io::Result<()> {
 pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     let (driver, bus) = ethtool.driver(&link.name).unwrap_or_default();
     let driver = if driver.is_empty() { link.kind.clone() } else { driver };
-    // Only hardware has a speed: a link kind means that the interface is the kernel's own.
+    // Only hardware has a real speed: an interface with a link kind is made by the kernel.
     let is_virtual = !link.kind.is_empty() || matches!(driver.as_str(), "tun" | "veth" | "dummy");
     InterfaceInfo {
         name: link.name.clone(),
@@ -179,7 +179,7 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
 }
 
 /// Adds the interfaces below those in `indexes`, which carry the same frames: members of a bridge
-/// or bond, the parent of a VLAN.
+/// or bond, parent of a VLAN.
 fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     let mut at = 0;
     while let Some(&upper) = indexes.get(at) {
@@ -200,8 +200,8 @@ fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
     indexes
 }
 
-/// NUMA node of a PCI device. Its path in sysfs, unlike that of the interface, is the same in every
-/// network namespace.
+/// NUMA node of a PCI device. The device's path in sysfs, unlike that of the interface, is the same
+/// in every network namespace.
 fn numa_node(bus: &str) -> Option<u32> {
     if bus.is_empty() || bus.contains('/') {
         return None;
@@ -266,8 +266,8 @@ impl Ethtool {
 
     fn offloads(&self, name: &str) -> Option<Vec<Offload>> {
         let names = self.feature_names(name)?;
-        // struct ethtool_gfeatures: cmd, size, then for each 32 features available, requested,
-        // active, never_changed.
+        // struct ethtool_gfeatures: cmd, size, then for each block of 32 features: available,
+        // requested, active, never_changed.
         let blocks = names.len().div_ceil(32);
         let mut info = vec![0; 2 + 4 * blocks];
         (info[0], info[1]) = (ETHTOOL_GFEATURES, blocks as u32);
@@ -289,7 +289,7 @@ impl Ethtool {
         Some(OFFLOADS.iter().map(offload).collect())
     }
 
-    /// Names of all features that this kernel knows, in the order of their bits.
+    /// Names of all features of this kernel, in bit order.
     fn feature_names(&self, name: &str) -> Option<Vec<String>> {
         // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each requested
         // set.
@@ -344,13 +344,13 @@ impl Ethtool {
             software_rx: has(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
             hardware_tx: has(libc::SOF_TIMESTAMPING_TX_HARDWARE),
             hardware_rx: has(libc::SOF_TIMESTAMPING_RX_HARDWARE),
-            // -1 means that there is none.
+            // -1 means that the device has no clock.
             clock: (info[2] as i32 >= 0).then_some(info[2]),
         })
     }
 }
 
-/// A C string in the words that the driver filled.
+/// Decodes the C string that the driver wrote into these words.
 fn text(words: &[u32]) -> String {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     String::from_utf8_lossy(octets.split(|&c| c == 0).next().unwrap_or_default()).into_owned()

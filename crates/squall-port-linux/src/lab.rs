@@ -1,8 +1,8 @@
 //! A private lab: a network namespace with a veth pair in it, for root and for ordinary users.
 //!
-//! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests).
-//! A [`Lab`] stays until taken down (`squall lab up|exec|down`): a small process holds its
-//! namespaces.
+//! [`enter_private`] moves the calling process into a lab that ends with this process (`squall
+//! demo`, tests). A [`Lab`] stays until it is taken down (`squall lab up|exec|down`): a small
+//! process holds its namespaces.
 //!
 //! The interfaces are quiet: no addresses, no ARP, no IPv6, so that counters show only frames that
 //! were sent on purpose. The interfaces of a [`Lab`] use NAPI (GRO is on), so that each accepts
@@ -35,10 +35,11 @@ use crate::{
     sys,
 };
 
-/// The two interfaces of a lab, each other's peer.
+/// The two interfaces of a lab, which are each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// Identifies a lab's interfaces. Setting it takes the permission to control the interface anyway.
+/// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the permission to
+/// control the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +78,8 @@ pub enum LabError {
     /// An error of the process that holds the lab or the device, as text.
     #[error("{0}")]
     Holder(String),
-    #[error("lab: {what}: {source}")]
+    /// `what` begins with "cannot".
+    #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
 }
 
@@ -102,8 +104,8 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 }
 
 fn enter_namespaces() -> Result<(), LabError> {
-    // Root stays in its user namespace, and so keeps access to what belongs to its user id outside;
-    // a root without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
+    // Root stays in its user namespace, and so keeps access to files and processes of its user id
+    // outside; a root without CAP_SYS_ADMIN, as in containers, is treated as an ordinary user.
     match sys::unshare(libc::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(_) => enter_user_namespace(),
@@ -130,14 +132,14 @@ fn enter_user_namespace() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Makes the pairs of interfaces, all down.
+/// Makes the pairs of interfaces, all of them down.
 fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabError> {
-    // Two ways to switch IPv6 off, because /proc/sys is read-only in some containers, and an old
+    // Two ways to disable IPv6, because /proc/sys is read-only in some containers, and an old
     // kernel may refuse the address mode.
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
-    let netlink = Netlink::open().map_err(io_error("netlink"))?;
+    let netlink = Netlink::open().map_err(io_error("cannot open a netlink socket"))?;
     for pair in pairs {
         netlink
             .add_veth(*pair, options.mtu, options.queues)
@@ -159,7 +161,8 @@ fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
     wait_for_carrier(netlink)
 }
 
-/// The kernel reports a carrier a little after the interface is up; until then the link looks dead.
+/// The kernel reports a carrier only some time after the interface is up; until then the link looks
+/// dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;
@@ -235,8 +238,8 @@ impl Lab {
     /// All labs that are up.
     pub fn list() -> Result<Vec<Self>, LabError> {
         let directory = state_directory()?;
-        let entries =
-            fs::read_dir(&directory).map_err(io_error(directory.display().to_string()))?;
+        let entries = fs::read_dir(&directory)
+            .map_err(io_error(format!("cannot read {}", directory.display())))?;
         let names = entries.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some(name.strip_prefix("lab-")?.to_owned())
@@ -251,11 +254,11 @@ impl Lab {
         let lab = Self::find_to("stop", name)?;
         lab.end();
         let file = state_directory()?.join(file_name(name));
-        fs::remove_file(&file).map_err(io_error(file.display().to_string()))
+        fs::remove_file(&file).map_err(io_error(format!("cannot remove {}", file.display())))
     }
 
     /// Replaces this process by `argv`, inside the lab or its device; returns only if that fails.
-    /// The process must have one thread.
+    /// The process must have only one thread.
     pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Usage(cannot("use", name, "no command given"));
@@ -271,7 +274,7 @@ impl Lab {
         match Self::find(name).and_then(enter) {
             Err(error) => error,
             Ok(()) => {
-                let what = program.as_ref().to_string_lossy().into_owned();
+                let what = format!("cannot run {}", program.as_ref().to_string_lossy());
                 io_error(what)(Command::new(program).args(arguments).exec())
             }
         }
@@ -301,23 +304,28 @@ impl Lab {
 fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
     let open = |kind: &str| {
         let path = format!("/proc/{}/ns/{kind}", pid);
-        fs::File::open(&path).map_err(io_error(path))
+        fs::File::open(&path).map_err(io_error(format!("cannot open {path}")))
     };
     let (user, net) = (open("user")?, open("net")?);
-    // The check is needed because setns(2) into the current user namespace is an error.
+    // Enters a namespace only if it is not the current one: setns(2) into the current user
+    // namespace is an error.
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let current = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
-    let target = user.metadata().map_err(io_error("user namespace"))?;
+    let current =
+        fs::metadata("/proc/self/ns/user").map_err(io_error("cannot read /proc/self/ns/user"))?;
+    let target = user.metadata().map_err(io_error("cannot read the lab's user namespace"))?;
     if id(current) != id(target) {
-        sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
+        sys::setns(&user, libc::CLONE_NEWUSER)
+            .map_err(io_error("cannot enter the lab's user namespace"))?;
     }
-    sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
+    sys::setns(&net, libc::CLONE_NEWNET)
+        .map_err(io_error("cannot enter the lab's network namespace"))?;
     show_own_sysfs();
     Ok(())
 }
 
-/// sysfs shows the interfaces of the namespace in which it was mounted, so programs that read
-/// /sys/class/net need a new mount. Where a kernel or container forbids it, nothing changes.
+/// Mounts a new sysfs for programs that read /sys/class/net: a sysfs shows the interfaces of the
+/// namespace in which it was mounted. If the kernel or container forbids the mount, nothing
+/// changes.
 fn show_own_sysfs() {
     if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
         let _ = sys::mount_sysfs();
@@ -325,15 +333,15 @@ fn show_own_sysfs() {
 }
 
 /// Forks the process that holds the namespaces (the holder), and waits until the links exist. The
-/// holder writes `state` itself: its parent may be killed at any moment, and a lab without a name
-/// could never be taken down.
+/// holder writes `state` itself: its parent may be killed at any time, and a lab without a state
+/// file could never be taken down.
 fn start_holder(
     options: &LabOptions,
     device: Option<&Device>,
     state: &Path,
 ) -> Result<(), LabError> {
-    let (reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
-    match sys::fork().map_err(io_error("fork"))? {
+    let (reader, mut writer) = io::pipe().map_err(io_error("cannot make a pipe"))?;
+    match sys::fork().map_err(io_error("cannot start a process"))? {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
@@ -344,11 +352,12 @@ fn start_holder(
                 let pid = std::process::id();
                 let device = device.map_or(String::new(), |pid| format!(" {pid}"));
                 let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
-                fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
+                fs::write(state, text)
+                    .map_err(io_error(format!("cannot write {}", state.display())))
             });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            // The zero octet ends the message: a device's process inherits the pipe and keeps it
-            // open.
+            // The zero octet ends the message. Closing the pipe would not: the device's process
+            // inherits it and keeps it open.
             let reported = writer.write_all(&[text.as_bytes(), &[0]].concat());
             drop(writer);
             if outcome.is_ok() && reported.is_ok() {
@@ -360,7 +369,7 @@ fn start_holder(
             drop(writer);
             let mut text = Vec::new();
             let read = BufReader::new(reader).read_until(0, &mut text);
-            read.map_err(io_error("the process that holds the lab"))?;
+            read.map_err(io_error("cannot read from the process that holds the lab"))?;
             if text == [0] {
                 return Ok(());
             }
@@ -423,7 +432,7 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
         Some(runtime) => runtime.join("squall"),
         None => PathBuf::from(format!("/tmp/squall-{}", sys::uid())),
     };
-    let what = directory.display().to_string();
+    let what = format!("cannot use {}", directory.display());
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(io_error(what)(error));
@@ -436,7 +445,7 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
     if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {
         let source = io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "is not a directory that only this user can write",
+            "it is not a directory that only this user can write",
         );
         return Err(io_error(what)(source));
     }

@@ -36,7 +36,7 @@ pub use interface::{
 pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
 pub use permissions::Permissions;
-pub use sys::{give_back_memory, keep_memory_together};
+pub use sys::{limit_arenas, trim_heap};
 
 /// Opens the port at `address`; `None` if its kind belongs to another crate.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {

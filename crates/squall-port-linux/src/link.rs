@@ -1,5 +1,5 @@
 //! Watches an interface's link: a thread waits for the kernel's notifications, and a queue whose
-//! frame was refused asks at once.
+//! frame was refused asks immediately.
 
 use std::{
     io::{self, PipeReader, PipeWriter},
@@ -17,13 +17,13 @@ use crate::{
     sys,
 };
 
-/// Interval of asking: the kernel notifies up to a second late of a carrier that a NIC lost
+/// Interval of polling: the kernel notifies up to a second late that a NIC lost its carrier
 /// (linkwatch limits the rate of events), but answers requests at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of asking while no queue waits for the link.
+/// Interval of polling while no queue waits for the link.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An interface's link, and a socket to ask for its state.
+/// An interface's link, and a socket to request its state.
 #[derive(Debug)]
 pub(crate) struct WatchedLink {
     link: Arc<Link>,
@@ -55,7 +55,7 @@ impl WatchedLink {
 
     /// Asks the kernel, and returns the state.
     pub fn look(&self) -> LinkState {
-        // One request at a time, because answers must be recorded in their order.
+        // One request at a time, because answers must be recorded in order.
         let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         let now = monotonic();
         match query.netlink.link(self.index) {
@@ -64,20 +64,21 @@ impl WatchedLink {
                 let before = query.changes.replace(found.carrier_changes);
                 let changes = before.map_or(0, |before| found.carrier_changes.wrapping_sub(before));
                 if up && changes >= 2 && self.link.is_up() {
-                    self.link.flapped(now);
+                    self.link.record_flap(now);
                 }
                 self.link.set(up, now);
                 self.link.set_mtu(found.mtu, now);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.link.lose(now),
-            // There may be no memory for the answer, for example; the next request may succeed.
+            // The failure may be temporary (no memory for the answer, for example): the next
+            // request may succeed.
             Err(_) => {}
         }
         self.link.state()
     }
 }
 
-/// The link of a port: watched from the time when the first queue opens until the port is dropped.
+/// The link of a port: watched from the opening of the first queue until the port is dropped.
 #[derive(Debug)]
 pub(crate) struct PortLink {
     watched: Arc<WatchedLink>,
@@ -127,7 +128,7 @@ impl PortLink {
 #[derive(Debug)]
 pub struct LinkWatch {
     port: PortLink,
-    /// The last event before the watch began: it does not count as a change.
+    /// The last event before the watch began, which does not count as a change.
     first: Option<LinkEvent>,
 }
 

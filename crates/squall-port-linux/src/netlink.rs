@@ -1,8 +1,8 @@
 //! rtnetlink requests for links: list them with their counters, make a veth pair, change and delete
 //! them. Also finds the user at the other end of a TCP connection (sock_diag).
 //!
-//! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the
-//! network namespace of the thread that opened it.
+//! A netlink socket stays in the network namespace of the thread that opened it, whereas sysfs
+//! shows the namespace in which it was mounted.
 
 use std::{
     io,
@@ -34,16 +34,16 @@ pub struct Link {
     pub hardware: u16,
     pub tx_queues: u32,
     pub rx_queues: u32,
-    /// The text set by `ip link set alias`; empty if unset.
+    /// Text set with `ip link set alias`; empty if unset.
     pub alias: String,
     /// Index of the bridge or bond that it belongs to; 0: none.
     pub master: u32,
-    /// Index of the link below (a VLAN has one), if that is in this namespace; 0: none.
+    /// Index of the lower link (a VLAN has one), if that is in this namespace; 0: none.
     pub lower: u32,
     pub counters: InterfaceCounters,
     /// The device has a carrier; the kernel's flags may follow a second later.
     pub carrier: bool,
-    /// Number of times that the carrier appeared or disappeared.
+    /// How often the carrier appeared or disappeared.
     pub carrier_changes: u32,
     /// Attached programs; [`GenericNetlink::xdp_features`] finds the driver's features.
     pub xdp: Xdp,
@@ -75,8 +75,8 @@ pub struct XdpFeatures {
     pub native: bool,
     /// Programs may redirect to other interfaces.
     pub redirect: bool,
-    /// Programs may redirect to this one. On a veth, only while its peer uses NAPI (for an XDP
-    /// program or GRO).
+    /// Programs on other interfaces may redirect to this one. For a veth only while its peer uses
+    /// NAPI (for an XDP program or GRO).
     pub redirect_target: bool,
     /// AF_XDP sockets can send and receive without copies.
     pub zero_copy: bool,
@@ -147,13 +147,13 @@ impl Netlink {
         link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// Makes two veth interfaces, each other's peer.
+    /// Makes two veth interfaces, which are each other's peer.
     pub fn add_veth(&self, names: [&str; 2], mtu: u32, queues: u32) -> io::Result<()> {
         let mut r = Request::new(
             libc::RTM_NEWLINK,
             libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             0,
-            // No ARP, so that the lab's interfaces send nothing themselves.
+            // No ARP, because the lab's interfaces must not send frames of their own.
             libc::IFF_NOARP as u32,
             libc::IFF_NOARP as u32,
         );
@@ -194,7 +194,7 @@ impl Netlink {
         self.exchange(r, |_| ())
     }
 
-    /// Interfaces that default routes of any table lead to, by index.
+    /// Indexes of the interfaces of all default routes, from any routing table.
     pub fn default_routes(&self) -> io::Result<Vec<u32>> {
         let mut out = Vec::new();
         let request = Request::with_header(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &[0; RTMSG_LEN]);
@@ -215,8 +215,8 @@ impl Netlink {
         Ok(out)
     }
 
-    /// Without a link-local address there is no neighbor discovery or router solicitation on this
-    /// interface.
+    /// Prevents a link-local address: without one there is no neighbor discovery or router
+    /// solicitation on this interface.
     pub fn set_no_ipv6_address(&self, index: u32) -> io::Result<()> {
         let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
         r.nest(libc::IFLA_AF_SPEC, |r| {
@@ -251,8 +251,7 @@ impl LinkEvents {
         self.0.as_fd()
     }
 
-    /// Reads all pending notifications. Returns whether any is about link `index`, or some were
-    /// lost.
+    /// Reads all pending notifications. Returns whether any concerns link `index`, or any was lost.
     pub fn concerns(&self, index: u32) -> bool {
         let mut buffer = vec![0; 1 << 16];
         let mut any = false;
@@ -346,7 +345,7 @@ fn generic_attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     attributes(message.get(GENERIC_HEADER_LEN..).unwrap_or_default())
 }
 
-/// Sends a request and passes the body of each message of the answer to `each`.
+/// Sends a request and passes the body of each message in the answer to `each`.
 fn exchange(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     socket.send(&request.finish())?;
     let mut buffer = vec![0; 1 << 16];
@@ -415,7 +414,7 @@ impl Link {
                 libc::IFLA_IFALIAS => link.alias = text(value),
                 libc::IFLA_MASTER => link.master = u32_of(value),
                 libc::IFLA_LINK => link.lower = u32_of(value),
-                // The peer of a veth, for example: its index counts in another namespace.
+                // The index of a veth's peer, for example, may belong to another namespace.
                 IFLA_LINK_NETNSID => elsewhere = true,
                 libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_of(value),
                 libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_of(value),
@@ -448,9 +447,9 @@ fn next_hops(mut octets: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The user of the process at the other end of a TCP connection within this machine: its socket is
-/// at `peer`, connected to `local`. `None`: there is no such socket (any more), or this namespace
-/// does not know the user.
+/// The user of the process at the other end of a TCP connection within this machine; that socket is
+/// at `peer`, connected to `local`. `None`: the socket does not exist (any more), or its user is
+/// unknown in this namespace.
 pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     let (peer, local) = (canonical(peer), canonical(local));
     // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
@@ -466,7 +465,7 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
     let addresses = [octets(peer.ip()), octets(local.ip())].concat();
     request.extend(&addresses);
     request.extend(0u32.to_ne_bytes());
-    // INET_DIAG_NOCOOKIE, twice: any socket of these addresses.
+    // INET_DIAG_NOCOOKIE, twice: any socket with these addresses.
     request.extend([0xff; 8]);
     let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG)?;
     // With NLM_F_ACK the answer ends like all others.
@@ -483,8 +482,8 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
             return;
         };
         // Without such a connection the kernel returns the listener of that port. Addresses are
-        // compared in one form: an IPv6 socket that speaks IPv4, which gRPC, Java, Go and .NET use
-        // wherever there is IPv6, is found by its IPv4 addresses but listed with ::ffff:127.0.0.1.
+        // compared in canonical form: an IPv6 socket with an IPv4 peer (gRPC, Java, Go and .NET
+        // prefer such sockets) is found by its IPv4 addresses but listed with ::ffff:127.0.0.1.
         let same = socket_ids(family, id) == [peer, local];
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
         // A socket that its process has closed has no inode and is reported as root's, even if
@@ -511,7 +510,7 @@ fn socket_ids(family: u8, id: &[u8; 36]) -> [SocketAddr; 2] {
     })
 }
 
-/// A listener on all addresses names an IPv4 peer `::ffff:127.0.0.1`.
+/// The canonical form: a listener on all addresses reports an IPv4 peer as `::ffff:127.0.0.1`.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -612,8 +611,8 @@ mod tests {
 
     #[test]
     fn the_user_of_a_connection_is_known_until_its_socket_is_closed() {
-        // Listening address, and the address that the client connects to; also with the IPv6
-        // sockets for both families that many libraries use.
+        // Listening address, and the address that the client connects to; also with dual-stack IPv6
+        // sockets, which many libraries use.
         for (address, to) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
@@ -643,8 +642,8 @@ mod tests {
             // A half-closed connection still has its user.
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(user(), Some(crate::sys::euid()), "{address}, {to}");
-            // From now on the kernel reports user 0; a child that another test has just forked may
-            // hold the socket until it calls exec.
+            // The kernel now reports user 0; a child that another test has just forked may hold the
+            // socket until it calls exec.
             drop(client);
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
             while user().is_some() && std::time::Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! The permissions of this process as /proc shows them. They are for messages; decisions are up to
-//! the kernel.
+//! The permissions of this process according to /proc. They are for messages only: the kernel
+//! decides.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ pub struct Permissions {
     pub uid: u32,
     /// Effective capabilities, one bit each (capabilities(7)).
     pub capabilities: u64,
-    /// In a user namespace other than the initial one: capabilities hold for what belongs to it
-    /// (the lab's interfaces), and never for the bpf(2) call.
+    /// In a user namespace other than the initial one: capabilities apply to its own objects (such
+    /// as the lab's interfaces), and never to the bpf(2) call.
     pub user_namespace: bool,
-    /// Memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
+    /// Most memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
     /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` if the kernel has no
     /// BPF.
@@ -106,8 +106,8 @@ impl Permissions {
     }
 }
 
-/// Parses `Max locked memory         8388608              8388608              bytes`: soft limit,
-/// the one in force, then hard limit.
+/// Parses `Max locked memory         8388608              8388608              bytes`: the soft
+/// limit, which is in force, then the hard limit.
 fn memlock(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     line.split_whitespace().next()?.parse().ok()

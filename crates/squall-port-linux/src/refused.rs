@@ -1,7 +1,7 @@
-//! Separates frames that a driver will never take from frames for which there is no room now: both
-//! fail with the same error (ENOBUFS, EBUSY). A frame longer than a veth's peer accepts is of the
-//! first kind: the interface counts each attempt as a drop. It counts no drops while a device's
-//! queue is stopped (by pause frames, for example).
+//! Distinguishes frames that a driver will never take from frames that it has no room for at the
+//! moment: both fail with the same error (ENOBUFS, EBUSY). A frame longer than a veth's peer
+//! accepts is of the first kind: the interface counts each attempt as a drop. It counts no drops
+//! while a device's queue is stopped (by pause frames, for example).
 
 use squall_port::monotonic;
 use squall_units::Nanos;
@@ -9,7 +9,7 @@ use squall_units::Nanos;
 /// A frame is given up only after drops during this time ...
 const MIN_TIME: Nanos = Nanos(10_000_000);
 /// ... and after this number of attempts between two readings of the drop counter: the time alone
-/// may pass while the machine is stopped.
+/// is no proof, as the machine may have been stopped.
 const MIN_TRIES: u32 = 16;
 
 /// The refusals of one queue.
@@ -18,15 +18,15 @@ pub(crate) struct RefusalTracker {
     /// Number of attempts to send the next frame since `since`.
     tries: u32,
     since: Nanos,
-    /// The interface's drop counter at the time when `MIN_TIME` had passed.
+    /// The interface's drop counter after `MIN_TIME` had passed.
     dropped: Option<u64>,
     /// Length of a frame that was given up, if none of that length has left since: frames as long
-    /// are given up at once.
+    /// or longer are given up without waiting.
     given_up: Option<u32>,
 }
 
 impl RefusalTracker {
-    /// To be called when frames have left; `longest` returns the length of the longest among them.
+    /// Call this when frames have left; `longest` returns the length of the longest of them.
     #[inline]
     pub fn left(&mut self, longest: impl FnOnce() -> u32) {
         (self.tries, self.dropped) = (0, None);
@@ -37,8 +37,8 @@ impl RefusalTracker {
         }
     }
 
-    /// To be called when the next frame, of `len` octets, was refused again. Returns whether to
-    /// give it up. `dropped` reads the interface's drop counter.
+    /// Call this when the next frame, of `len` octets, was refused again. Returns whether to give
+    /// it up. `dropped` reads the interface's drop counter.
     pub fn again(&mut self, len: u32, dropped: impl FnOnce() -> Option<u64>) -> bool {
         let now = monotonic();
         if self.tries == 0 {
@@ -59,7 +59,7 @@ impl RefusalTracker {
         true
     }
 
-    /// Discards the attempts so far, because they had another cause.
+    /// Discards the attempts so far: they failed for another reason.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

@@ -2,7 +2,7 @@
 //!
 //! There, any user may have planted a name: a FIFO that blocks a process when it opens it, a link
 //! to a file of this user, a directory whose owner changes its contents. So only this module opens
-//! anything there by name.
+//! anything by name in them.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -54,7 +54,7 @@ pub fn own_file_if_any(path: &Path) -> io::Result<File> {
     file_of(path, sys::euid())
 }
 
-/// Makes a directory that only this user can enter, `FOLDER/PREFIX-PID-NUMBER`.
+/// Makes a directory that only this user can enter, with the path `FOLDER/PREFIX-PID-NUMBER`.
 ///
 /// # Errors
 /// No directory can be made there.
@@ -75,7 +75,7 @@ pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether this is a directory, not a link to one, to which only this user can write.
+/// Whether `path` is a directory (not a link to one) that only this user can write to.
 pub fn is_own_folder(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
@@ -85,7 +85,7 @@ pub fn is_own_folder(path: &Path) -> bool {
 const OPEN_FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
 
 fn is_file_of(found: &Metadata, user: u32) -> io::Result<()> {
-    // A hard link may lead to a file whose owner does not know this name.
+    // A file with several hard links is refused: its owner may not know this name of it.
     if found.is_file() && found.uid() == user && found.nlink() == 1 {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! An XDP program that counts and drops all arriving frames: the reference receiver of benchmarks
-//! and tests, as close to the wire as a program gets.
+//! An XDP program that counts and drops all arriving frames: the reference receiver for benchmarks
+//! and tests, as close to the wire as a program can be.
 
 use std::{io, sync::atomic::Ordering};
 
@@ -15,8 +15,8 @@ use crate::{
     netlink::Netlink,
 };
 
-/// Width of a bin in the histogram of gaps, nanoseconds; below, the number of bins. The last bin
-/// also counts longer gaps.
+/// Width of a bin in the histogram of gaps, nanoseconds; and the number of bins. The last bin also
+/// counts longer gaps.
 pub const BIN_NS: u64 = 1 << BIN_BITS;
 pub const BINS: usize = 16_384;
 const BIN_BITS: i32 = 4;
@@ -37,8 +37,8 @@ pub struct Seen {
     pub lasted_ns: u64,
 }
 
-/// The program, attached until this is dropped. Gaps are exact on an interface with one receive
-/// queue.
+/// The program, attached until the value is dropped. Gaps are exact on an interface with one
+/// receive queue.
 #[derive(Debug)]
 pub struct Sink {
     _program: (Program, Attached),
@@ -66,7 +66,7 @@ impl Sink {
         Ok(Self { _program: (program, attached), memory })
     }
 
-    /// A consistent snapshot, unless frames arrive faster than it can be read.
+    /// A consistent snapshot, unless frames arrive faster than the counters can be read.
     pub fn seen(&self) -> Seen {
         let word = |i: usize| self.memory.word(i).load(Ordering::Acquire);
         let read = || Seen {
@@ -117,7 +117,7 @@ fn object(gaps: bool) -> Object {
     }
     a.bind(out).mov(R0, xdp_action::DROP).exit();
     if !gaps {
-        // Every label has to be bound, even if this variant does not jump to it.
+        // Every label must be bound, even if this variant does not jump to it.
         a.bind(first).bind(short);
     }
     a.finish()

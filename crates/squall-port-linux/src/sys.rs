@@ -16,10 +16,10 @@ pub fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Returns freed memory to the system where the allocator would keep it: glibc's heaps shrink from
-/// their end only. Takes milliseconds per gigabyte, during which no other thread can allocate from
+/// Returns freed memory to the system, where the allocator would keep it: glibc shrinks heaps only
+/// at their end. Takes milliseconds per gigabyte, during which no other thread can allocate from
 /// the same heap.
-pub fn give_back_memory() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
     unsafe {
@@ -27,11 +27,11 @@ pub fn give_back_memory() {
     }
 }
 
-/// For a long-lived process, to be called before it has threads, so that [`give_back_memory`] finds
+/// For a long-lived process, to be called before it has threads, so that [`trim_heap`] finds
 /// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and memory
-/// still in use lies scattered over all of them (after a configuration of 20,000 flows 150 MB of
-/// 1 GB stayed; with two arenas, 10).
-pub fn keep_memory_together() {
+/// still in use is scattered over all of them (after a configuration of 20,000 flows, 150 MB of 1
+/// GB could not be returned; with two arenas, 10 MB).
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes numbers only (mallopt(3)).
     unsafe {
@@ -39,7 +39,7 @@ pub fn keep_memory_together() {
     }
 }
 
-/// Types for which every bit pattern is a value, for the kernel to read or fill.
+/// Types for the kernel to read or fill.
 ///
 /// # Safety
 /// Every bit pattern must be a value of the type, and the type must contain no pointers.
@@ -116,7 +116,7 @@ impl Socket {
         attach_filter(self.fd(), program)
     }
 
-    /// Attaches the program that chooses a socket of the fanout group for each frame, by its number
+    /// Attaches the program that selects a socket of the fanout group for each frame, by its number
     /// in the group.
     pub fn attach_fanout(&self, program: &[Instruction]) -> io::Result<()> {
         set_program(self.fd(), (libc::SOL_PACKET, PACKET_FANOUT_DATA), program)
@@ -184,7 +184,7 @@ impl Socket {
         self.recv_with(buffer, 0)
     }
 
-    /// Reads without waiting; `WouldBlock` if there is nothing.
+    /// Reads without waiting; `WouldBlock` if no data is available.
     pub fn recv_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.recv_with(buffer, libc::MSG_DONTWAIT)
     }
@@ -195,7 +195,7 @@ impl Socket {
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 
-    /// Octets of sent frames, with the kernel's overhead, that have not left yet.
+    /// Octets of sent frames (including the kernel's overhead) that have not left yet.
     pub fn unsent_octets(&self) -> io::Result<c_int> {
         let mut octets: c_int = 0;
         // SAFETY: TIOCOUTQ (SIOCOUTQ of a socket) writes one integer.
@@ -203,8 +203,8 @@ impl Socket {
         Ok(octets)
     }
 
-    /// Sends an ethtool request: `buffer` starts with the command, and receives the answer, which
-    /// must fit.
+    /// Sends an ethtool request: `buffer` starts with the command and gets the answer, for which it
+    /// must have room.
     pub fn ethtool(&self, name: &str, buffer: &mut [u32]) -> io::Result<()> {
         let mut ifreq = EthtoolReq {
             name: interface_name(name)?,
@@ -262,7 +262,7 @@ fn set_program(
     let fprog = libc::sock_fprog { len, filter: program.as_mut_ptr() };
     let (fprog, len): (*const libc::sock_fprog, _) =
         (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
-    // SAFETY: `fprog` and the instructions it points at live over the call, which copies them.
+    // SAFETY: `fprog` and the instructions it points at outlive the call, which copies them.
     check(unsafe { libc::setsockopt(fd, level, name, fprog.cast(), len) }).map(drop)
 }
 
@@ -299,7 +299,7 @@ impl Map {
         Self::at_offset(socket, len, 0)
     }
 
-    /// `offset` selects one of the socket's rings.
+    /// Maps one of the socket's rings, which `offset` selects.
     pub fn at_offset(socket: &Socket, len: usize, offset: u64) -> io::Result<Self> {
         Self::make(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.fd(), offset as libc::off_t)
     }
@@ -321,10 +321,10 @@ impl Map {
         Ok(Self { base: NonNull::new(base.cast()).expect("mmap gives no null page"), len })
     }
 
-    /// The address of octet `offset`.
+    /// The address of the octet at `offset`.
     ///
     /// # Panics
-    /// If `len` octets from there are not within.
+    /// If `len` octets from there are not within the mapping.
     pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(offset <= self.len && len <= self.len - offset, "outside of the ring");
         // SAFETY: within the mapping, by the assertion.
@@ -356,7 +356,7 @@ pub fn prefetch(octets: &[u8], at: usize, len: usize) {
     let _ = (at, end, LINE);
 }
 
-/// Nanoseconds of `clock`.
+/// Reading of `clock` in nanoseconds.
 pub fn clock(clock: libc::clockid_t) -> i64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is writable; the clocks asked for exist everywhere, so that the call cannot fail.
@@ -400,13 +400,13 @@ pub fn kill(pid: u32, signal: c_int) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Returns 0 in the child, which has one thread, as its parent must have.
+/// Returns 0 in the child. The parent must have only one thread; so has the child.
 pub fn fork() -> io::Result<u32> {
     // SAFETY: the parent has a single thread, so no lock is held by a thread that the child lacks.
     check(unsafe { libc::fork() }).map(|pid| pid as u32)
 }
 
-/// The kernel kills this process when its parent ends.
+/// Makes the kernel kill this process when its parent ends.
 pub fn set_parent_death_signal() -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
@@ -415,7 +415,7 @@ pub fn set_parent_death_signal() -> io::Result<()> {
 /// Sets the name that `ps` shows.
 pub fn name_process(name: &str) {
     let name = std::ffi::CString::new(name).unwrap_or_default();
-    // SAFETY: `name` ends with a zero and lives over the call.
+    // SAFETY: `name` ends with a zero and outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
@@ -480,7 +480,7 @@ pub fn thread_id() -> c_int {
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
-/// Moves the calling thread to the CPUs that the process may use and the thread may not, if there
+/// Moves the calling thread to CPUs that are allowed to the process but not to the thread, if there
 /// are any: a thread must not stay on the CPU to which the worker that started it is bound.
 pub fn move_to_other_cpus() {
     let read = |of: c_int| {
@@ -520,14 +520,14 @@ pub fn signal_thread(thread: c_int, signal: c_int) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
-/// A timer that signals the thread that made it periodically, unless it is reset in time. The
-/// kernel does so even while no thread of this process runs.
+/// A timer that periodically signals the thread that made it, unless it is reset in time. The
+/// kernel sends the signal even while no thread of this process runs.
 pub struct Alarm {
     timer: libc::timer_t,
     every: Nanos,
 }
 
-// SAFETY: a number of the kernel's, or of the C library's, which all threads may use.
+// SAFETY: the timer's id comes from the kernel or the C library, and all threads may use it.
 unsafe impl Send for Alarm {}
 
 impl Alarm {
@@ -552,7 +552,7 @@ impl Alarm {
             ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
         let every = libc::timespec { tv_sec, tv_nsec };
         let when = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: the timer exists until `self` is dropped; the old setting is not asked for.
+        // SAFETY: the timer exists until `self` is dropped; the old setting is not requested.
         unsafe { libc::timer_settime(self.timer, 0, &when, std::ptr::null_mut()) };
     }
 }
@@ -577,8 +577,8 @@ pub fn unblock(signal: c_int) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
-/// Makes `signal` interrupt system calls (EINTR) and do nothing else, unless the process has a
-/// handler for it already.
+/// Makes `signal` interrupt system calls (EINTR) and have no other effect, unless the process
+/// already has a handler for it.
 pub fn make_interrupting(signal: c_int, once: &std::sync::Once) {
     extern "C" fn nothing(_: c_int) {}
     once.call_once(|| {
@@ -605,7 +605,7 @@ mod tests {
 
     use super::*;
 
-    /// As in a program that has all signals blocked and waits for them in one thread.
+    /// A program may block all signals and wait for them in one thread.
     #[test]
     fn a_signal_that_the_process_blocks_still_ends_a_system_call() {
         static ONCE: Once = Once::new();

@@ -1,4 +1,4 @@
-//! Changes this process to another user permanently, and keeps the capabilities that ports need.
+//! Switches this process to another user permanently, and keeps the capabilities that ports need.
 
 use std::{ffi::CString, fs, io};
 
@@ -14,7 +14,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// Numbers of capabilities in linux/capability.h.
+/// Numbers of capabilities, from linux/capability.h.
 pub const NET_BIND_SERVICE: u8 = 10;
 const NET_ADMIN: u8 = 12;
 const NET_RAW: u8 = 13;
@@ -23,7 +23,7 @@ const PERFMON: u8 = 38;
 const BPF: u8 = 39;
 
 /// Capabilities that a kind of port needs; packaging/squall.service grants the same. `None`: the
-/// kind needs root itself.
+/// kind needs root.
 pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
     match kind {
         "af_packet" => Some(&[NET_RAW]),
@@ -70,13 +70,13 @@ impl User {
         Ok(Self { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })
     }
 
-    /// Changes this process to the user, with the capabilities in `keep` and no way to get more.
+    /// Switches this process to the user, with the capabilities in `keep` and no way to gain more.
     /// The process must have one thread: the kernel changes ids and capabilities per thread.
     ///
     /// # Errors
     /// The process is not root's, or has several threads. After an error, its permissions are
     /// undefined.
-    pub fn become_for_good(&self, keep: &[u8]) -> io::Result<()> {
+    pub fn switch_permanently(&self, keep: &[u8]) -> io::Result<()> {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
             return Err(io::Error::other(format!("this process has {threads} threads")));
@@ -86,7 +86,7 @@ impl User {
         // SAFETY: the name ends with 0.
         check(unsafe { libc::initgroups(name.as_ptr(), self.gid) })?;
         for capability in 0..=63u8 {
-            // EINVAL: the kernel has no capability with this number or a higher one.
+            // EINVAL: the kernel does not know this capability or any higher one.
             if !keep.contains(&capability)
                 && prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err()
             {

@@ -1,5 +1,5 @@
-//! Detects that a receiver's interface is gone: on a removed interface the ring stays empty, as on
-//! a quiet link.
+//! Detects that a receiver's interface is gone: without a check, the ring of a removed interface
+//! just stays empty, as on a quiet link.
 
 use std::{
     io,
@@ -11,7 +11,8 @@ use squall_port::LinkState;
 
 use crate::link::WatchedLink;
 
-/// Number of empty polls per check: a reader that does not sleep polls a million times a second.
+/// Number of empty polls per check, because a reader that does not sleep polls a million times per
+/// second.
 const CHECK_EVERY: u32 = 16;
 
 /// Watches the interface of one receive queue.
@@ -19,8 +20,7 @@ const CHECK_EVERY: u32 = 16;
 pub(crate) struct Watch {
     /// The interface's link; `None`: the queue is for all interfaces.
     link: Option<Arc<WatchedLink>>,
-    /// Time after the loss of the interface in which the kernel delivers the frames that arrived
-    /// before it.
+    /// How long after the loss of the interface the kernel delivers frames that arrived before it.
     settle: Duration,
     /// Number of empty polls, consecutive or not.
     empty: u32,

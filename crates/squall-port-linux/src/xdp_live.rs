@@ -10,8 +10,8 @@
 //! A call costs some 25 ms in addition to the frames, so it is made as long as possible, and ended
 //! by a signal (SIGURG, which has no other effect). If the process has a CPU quota, the call uses
 //! it up, and the thread that should end it does not run: if no thread has called
-//! [`Remote::attend`] for [`UNATTENDED`], a timer of the kernel's ends the call. Descriptors hold
-//! everything in the kernel: a process that is killed leaves nothing.
+//! [`Remote::keep_alive`] for [`UNATTENDED`], a timer of the kernel's ends the call. Programs and maps
+//! live only as long as their descriptors: a process that is killed leaves nothing.
 //!
 //! Options: `batch=N` (frames passed to the driver at once, instead of a number that suits the
 //! rate), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
@@ -51,7 +51,7 @@ use crate::{
 
 const ETHERNET_HEADER: u32 = 14;
 const VLAN_TAG: u32 = 4;
-/// Longest frame: a page, less the headroom, the kernel's data of a live frame, and the tail.
+/// Longest frame: a page minus the headroom, the kernel's data for a live frame, and the tail.
 const MAX_FRAME: u32 = 3328;
 /// Threads that may generate frames for one interface.
 const TX_QUEUES: u32 = 64;
@@ -61,12 +61,12 @@ const MAX_BATCH: u32 = 256;
 /// (DEV_MAP_BULK_SIZE). The driver then takes all frames of a batch, or only the first ones, which
 /// keeps the order when the rest is offered again (docs/adr/0027-frames-ahead.md).
 const MAX_RING_BATCH: u32 = 16;
-/// Number of runs of the program in a call: enough for minutes.
+/// Number of runs of the program per call: enough for minutes.
 const REPEAT: u32 = 1 << 30;
-/// Longest time for which a call goes unattended. It is longer than a busy machine usually keeps a
+/// Longest time that a call may go unattended. It is longer than a busy machine usually keeps a
 /// thread from running, because frames that become due after the call ends are late.
 const UNATTENDED: Nanos = Nanos(500_000_000);
-/// Interval of resetting that timer: it is long, because each reset is a system call.
+/// How often that timer is reset: rarely, because each reset is a system call.
 const ALARM_RESET_INTERVAL: Nanos = Nanos(100_000_000);
 /// A signal that is ignored by default, so it can only end system calls.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -98,7 +98,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, watched, netlink }))
 }
 
-/// Whether frames made in the kernel can leave by `interface`, as far as that is known without
+/// Whether frames made in the kernel can leave through `interface`, as far as that is known without
 /// trying; the error is the reason.
 pub fn works(interface: &InterfaceInfo, permissions: &Permissions) -> Result<(), String> {
     permissions.xdp_programs()?;
@@ -119,7 +119,7 @@ fn no_target(name: &str) -> String {
     )
 }
 
-/// Reports a missing permission now, not when the run starts.
+/// Reports a missing permission early, before the run starts.
 fn permitted() -> io::Result<()> {
     use squall_bpf::{Asm, Reg::R0, xdp_action};
     let mut a = Asm::new("squall_may_i");
@@ -146,7 +146,7 @@ impl Port for LivePort {
         self.facts.check_tx(queue, max_frame)?;
         let layout = Layout::new(max_frame.max(program::MIN_FRAME));
         let (object, witnesses) = program::objects(&layout);
-        // At the greatest length, because growing a frame costs the program more than shrinking it.
+        // At its greatest length, because growing a frame costs the program more than shrinking it.
         let frame = vec![0; layout.longest as usize];
         let batch = if self.batch == 0 { MAX_RING_BATCH } else { self.batch.min(MAX_RING_BATCH) };
         let call =
@@ -327,7 +327,7 @@ impl Remote for SharedCall {
         }
     }
 
-    fn attend(&self) {
+    fn keep_alive(&self) {
         let now = monotonic();
         let last = Nanos(self.attended.load(Ordering::Relaxed));
         if now.saturating_sub(last) >= ALARM_RESET_INTERVAL {

@@ -1,7 +1,7 @@
 //! Tests af_packet over a veth pair, and the lab with that pair: as this user and, if that is root,
 //! also as an ordinary user.
 //!
-//! Each test is a process of its own, so that it has one thread when it enters its namespaces.
+//! Each test runs in its own process, because entering a namespace requires a single thread.
 
 mod af_xdp;
 mod filters;
@@ -148,10 +148,10 @@ const TESTS: &[(&str, Test)] = &[
     ("an_unattended_call_ends_by_itself", xdp_live::an_unattended_call_ends_by_itself),
 ];
 
-/// The user that a test runs as, for its messages.
+/// Environment variable with the user that a test runs as, for messages.
 const USER: &str = "TEST_USER";
 
-/// The reason for which a test cannot run here.
+/// The reason why a test cannot run here.
 #[derive(Debug)]
 struct Skipped(String);
 
@@ -175,7 +175,7 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
-        // The state of an offload in the lab.
+        // Prints the state of an offload in the lab.
         ["--has", interface, offload] => {
             let on = list_interfaces().is_ok_and(|all| {
                 let offloads =
@@ -234,7 +234,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // In libtest's form, for scripts that add the results up.
+    // In libtest's format, for scripts that add up the results.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -296,7 +296,7 @@ fn through_the_qdisc_af_packet_conforms_too() -> Outcome {
     Ok(())
 }
 
-/// Sends frames of 60 octets until `n` are taken; each has its number, and belongs to one of 16
+/// Sends 60-octet frames until `n` are taken; each carries its number, and belongs to one of 16
 /// flows.
 fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
     let mut next = 0;
@@ -308,7 +308,7 @@ fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
             let frame = batch.frame(i, 60, Nanos::ZERO);
             frame.fill(0);
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // IPv4 and UDP, because the kernel's fanout finds flows by them.
+            // IPv4 and UDP headers, because the kernel's fanout distinguishes flows by them.
             frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
             frame[16..18].copy_from_slice(&[0, 46]);
             frame[22..24].copy_from_slice(&[64, 17]);
@@ -358,7 +358,7 @@ fn several_receive_queues_share_the_frames() -> Outcome {
         send(&mut *a.open_tx(0, 60)?, 10_000)?;
         let queues =
             queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
-        // There are 16 flows, each in any of the queues.
+        // There are 16 flows, each in one of the queues.
         assert!(queues.iter().filter(|q| !q.is_empty()).count() > 1, "one queue has all");
         for queue in &queues {
             for flow in 0..16 {
@@ -378,7 +378,7 @@ fn several_receive_queues_share_the_frames() -> Outcome {
     Ok(())
 }
 
-/// GSO frames (text, octets) and the payload of their segments.
+/// GSO frames (text, octets), and the payload length of their segments.
 const GSO_FRAMES: [(&str, usize, u16); 12] = [
     ("eth/ipv4(id=65530)/tcp(seq=4294960000,flags=FPAC)/payload(random)", 65_000, 1460),
     (
@@ -425,8 +425,8 @@ fn send_gso_frames(tx: &mut dyn TxQueue) -> Result<Vec<(Vec<u8>, Cut)>, SendErro
     send_gso_frames_and(tx, |_| Ok(()))
 }
 
-/// As [`send_gso_frames`], but calls `wait` with the number of frames so far before the next are
-/// sent.
+/// As [`send_gso_frames`], but calls `wait` with the number of frames sent so far before it sends
+/// more.
 fn send_gso_frames_and(
     tx: &mut dyn TxQueue,
     mut wait: impl FnMut(usize) -> Result<(), SendError>,
@@ -541,8 +541,8 @@ fn a_receiver_knows_how_a_gso_frame_is_cut() -> Outcome {
     ] {
         let (mut a, mut b) = (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b{gro}"))?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
-        // With `frames=1` long frames wait in the socket's queue, whose size without privileges is
-        // limited by net.core.rmem_max. The number that the sender has under way depends on
+        // With `frames=1` long frames wait in the socket's receive queue, whose size
+        // net.core.rmem_max limits for unprivileged users. The number in flight depends on
         // net.core.wmem_max.
         let mut received = Vec::new();
         let sent = send_gso_frames_and(&mut *tx, |count| {
@@ -649,7 +649,7 @@ fn a_frame_shorter_than_its_header_is_refused() -> Outcome {
     Ok(())
 }
 
-/// Waits until the link of `port` is seen to be `up`.
+/// Waits until the port reports that its link is `up` (or down).
 fn wait_for_link(port: &dyn Port, up: bool) {
     let link = port.link().expect("an interface has a link");
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -958,7 +958,7 @@ fn a_lab_stays_until_taken_down() -> Outcome {
     Ok(())
 }
 
-/// The output of a command in the lab: a child of this process becomes it.
+/// The output of a command that runs in the lab, in a child of this process.
 fn in_lab(name: &str, argv: &[&str]) -> String {
     let this_test = std::env::current_exe().expect("a test knows where it is");
     let output = Command::new(this_test)
@@ -977,7 +977,7 @@ fn another_process_with_the_id_of_a_lab_is_no_lab() -> Outcome {
             "{bad:?}"
         );
     }
-    // As if another process once had this process's id.
+    // As if an earlier process had had this process's id.
     let directory = lab::state_directory()?;
     std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
     let error = Lab::down(&name).expect_err("that lab is gone").to_string();

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Lends, sets length and due time, sends, receives, reads each frame's first octet.
+/// Lends slots, sets length and due time, sends, receives, and reads each frame's first octet.
 fn ns_per_frame(
     address: &str,
     octets: usize,

@@ -45,8 +45,8 @@ impl Address {
         self.options.iter().any(|(given, _)| given == key)
     }
 
-    /// Removes option `key` and returns its value; `expected` is for the message: "frames, 1 or
-    /// more".
+    /// Removes option `key` and returns its value. `expected` completes the error message: "frames,
+    /// 1 or more".
     pub fn take<T: FromStr>(
         &mut self,
         key: &str,
@@ -78,7 +78,8 @@ impl Address {
         }
     }
 
-    /// Removes the flag `key` and returns its value: present, or `key=1`, `key=0`.
+    /// Removes the flag `key` and returns its value: `key` alone or `key=1` is true, `key=0` is
+    /// false.
     pub fn take_flag(&mut self, key: &str) -> Result<Option<bool>, AddressError> {
         match self.remove(key) {
             None => Ok(None),
@@ -89,7 +90,7 @@ impl Address {
         }
     }
 
-    /// Refuses options that were not taken; `known` are those that this kind of port has.
+    /// Refuses options that were not taken; `known` lists the options of this kind of port.
     pub fn finish(self, known: &[&str]) -> Result<(), AddressError> {
         match self.options.first() {
             None => Ok(()),

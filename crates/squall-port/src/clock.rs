@@ -11,7 +11,7 @@ pub fn monotonic() -> Nanos {
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// A clock that several machines share to exchange times, relative to the engine's clock of this
+/// A clock that several machines share to exchange times, relative to the engine's clock on this
 /// machine.
 ///
 /// ```
@@ -24,9 +24,9 @@ pub fn monotonic() -> Nanos {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommonClock {
-    /// Common minus local time at `at`.
+    /// Common time minus local time at `at`.
     pub shift_ns: i64,
-    /// How much faster it runs than the engine's clock, parts in 10^9.
+    /// How much faster it runs than the engine's clock, in parts per 10^9.
     pub drift_ppb: f64,
     pub at: Nanos,
 }
@@ -55,13 +55,13 @@ impl CommonClock {
 }
 
 /// `CLOCK_MONOTONIC` for a thread that reads it all the time: the CPU's time stamp counter, tied to
-/// the clock every 100 us. Never goes back.
+/// the clock every 100 us. Never runs backward.
 ///
 /// clock_gettime costs 32 to 65 ns on two-core virtual machines, this clock 10 ns: with three
-/// readings per batch of 64 that is 1 to 2 ns per frame. Between two ties it is wrong by at most
-/// the change of the clock's rate within the last 20 ms, times 100 us: a step of NTP's strongest
-/// slew, 500 ppm, shows as 50 ns until the new rate is learned. If the kernel does not trust the
-/// counter, or it turns out to be unsteady, every reading calls clock_gettime
+/// readings per batch of 64 that is 1 to 2 ns per frame. Between two ties its error is at most the
+/// change of the clock's rate within the last 20 ms, times 100 us: a step of NTP's strongest slew,
+/// 500 ppm, causes an error of 50 ns until the new rate is learned. If the kernel does not trust
+/// the counter, or it turns out to be unsteady, every reading calls clock_gettime
 /// (docs/adr/0015-clock.md).
 #[derive(Debug)]
 pub struct FastClock {
@@ -69,23 +69,23 @@ pub struct FastClock {
     last: Nanos,
 }
 
-/// A line from ticks to nanoseconds.
+/// A linear function from ticks to nanoseconds.
 #[derive(Debug)]
 struct Counter {
     /// The last tie.
     at: Tie,
     /// Nanoseconds per tick, times 2^32; 0 while unknown.
     rate: u64,
-    /// Ticks for which the tie is valid; 0 while the rate is unknown.
+    /// Number of ticks for which the tie is valid; 0 while the rate is unknown.
     valid: u64,
-    /// Ties 10 to 20 ms before the next, from which the rate is computed.
+    /// A tie 10 to 20 ms before the next one, from which the rate is computed.
     older: Tie,
     newer: Tie,
     /// Number of wrong predictions.
     misses: u32,
 }
 
-/// One moment on both clocks.
+/// One point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
 struct Tie {
     ticks: u64,
@@ -94,12 +94,12 @@ struct Tie {
 
 /// Nanoseconds between ties.
 const TIE_INTERVAL: u64 = 100_000;
-/// Nanoseconds over which the rate is computed: an error of 30 ns in a tie is then 3 ppm.
+/// Nanoseconds over which the rate is computed: an error of 30 ns in a tie is then only 3 ppm.
 const RATE_BASE: u64 = 10_000_000;
-/// Nanoseconds that a prediction may be wrong, in addition to 1/1000 of its distance, before the
-/// rate is learned again.
+/// Nanoseconds by which a prediction may be wrong, in addition to 1/1000 of its distance, before
+/// the rate is learned again.
 const TOLERANCE: u64 = 2_000;
-/// A counter is given up after this number of wrong predictions.
+/// Number of wrong predictions after which a counter is given up.
 const MAX_MISSES: u32 = 16;
 
 impl FastClock {
@@ -111,7 +111,7 @@ impl FastClock {
     pub fn now(&mut self) -> Nanos {
         let predicted = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
         let now = predicted.unwrap_or_else(|| self.tie_again());
-        // Keeps the last time if it is later, because a new tie may be earlier than the last
+        // Keeps the previous time if that is later: a new tie may be earlier than the last
         // prediction.
         self.last = self.last.max(Nanos(now));
         self.last
@@ -145,7 +145,7 @@ impl Counter {
         Self { at, rate: 0, valid: 0, older: at, newer: at, misses: 0 }
     }
 
-    /// The clock at counter value `ticks`; `None`: a new tie is needed.
+    /// The clock at counter value `ticks`; `None` if a new tie is needed.
     #[inline]
     fn at(&self, ticks: u64) -> Option<u64> {
         let since = ticks.wrapping_sub(self.at.ticks);
@@ -168,8 +168,8 @@ impl Counter {
         if at.ns - self.newer.ns >= RATE_BASE {
             let (ticks, ns) = (at.ticks.wrapping_sub(self.older.ticks), at.ns - self.older.ns);
             let rate = (u128::from(ns) << 32) / u128::from(ticks.max(1));
-            // Counters of 60 MHz to 30 GHz: without limits, a jump of the counter could overflow
-            // the product in `at`.
+            // Limits for counters of 60 MHz to 30 GHz: without them, a jump of the counter could
+            // overflow the product in `at`.
             self.rate = u64::try_from(rate).unwrap_or(u64::MAX).clamp(1 << 27, 1 << 36);
             self.valid = (TIE_INTERVAL << 32) / self.rate;
             (self.older, self.newer) = (self.newer, at);
@@ -179,7 +179,7 @@ impl Counter {
 }
 
 /// Reads both clocks: the clock between two readings of the counter. Takes the closest of several
-/// tries, because the thread may lose its CPU in between.
+/// tries, because the thread may be preempted in between.
 fn tie() -> Tie {
     let once = || {
         let before = read_counter();
@@ -188,7 +188,7 @@ fn tie() -> Tie {
         (took, Tie { ticks: before.wrapping_add(took / 2), ns })
     };
     let (mut best, second) = (once(), once());
-    // Tries cost about the same; one that took twice as long was interrupted, and the other may
+    // Tries cost about the same: one that took twice as long was interrupted, and the other may
     // have been, too.
     if best.0.max(second.0) / 2 > best.0.min(second.0) {
         best = if second.0 < best.0 { second } else { best };
@@ -198,8 +198,8 @@ fn tie() -> Tie {
     if second.0 < best.0 { second.1 } else { best.1 }
 }
 
-/// Whether the kernel trusts the counter: it watches it and switches to another source when it is
-/// not steady on all CPUs. kvm-clock is the same counter, corrected by the host.
+/// Whether the kernel trusts the counter: the kernel watches it, and switches to another source if
+/// it is not steady on all CPUs. kvm-clock is the same counter, corrected by the host.
 fn is_trusted() -> bool {
     static TRUSTED: OnceLock<bool> = OnceLock::new();
     let look = || {
@@ -250,8 +250,8 @@ mod tests {
             last = now;
             off.push(before.saturating_sub(now).0.max(now.saturating_sub(after).0));
         }
-        // A thread that loses its CPU within a tie reads badly until the next: the median excludes
-        // these.
+        // A thread that loses its CPU within a tie has bad readings until the next tie; the median
+        // excludes these.
         off.sort_unstable();
         assert!(
             off[off.len() / 2] < 1000,
@@ -267,7 +267,7 @@ mod tests {
         {
             let at = Nanos(50_000_000_000);
             let common = CommonClock { shift_ns, drift_ppb, at };
-            // Computes the time of the other machine in integers, to compare.
+            // Computes the other machine's time in integers, for comparison.
             for local in [at.0, at.0 + 12_345_678_901, at.0 - 1_000_000, at.0 + 86_400_000_000_000]
             {
                 let since = i128::from(local) - i128::from(at.0);

@@ -1,4 +1,4 @@
-//! The guarantees of every port, as checks that panic with the guarantee that was broken. Each
+//! The guarantees of every port, as checks that panic with the guarantee that is broken. Each
 //! backend's tests run them.
 
 use std::{
@@ -11,7 +11,7 @@ use squall_bpf::classic;
 use squall_units::{SplitMix64, be32};
 
 use crate::{
-    BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch,
+    BATCH, ETHERNET, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxOutcome,
     TxQueue, monotonic,
 };
 
@@ -21,11 +21,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Opens links of the kind under test.
 pub struct Bench<'a> {
     pub open: &'a mut dyn FnMut() -> io::Result<Ends>,
-    /// Frames can be received only after the sender has finished: files.
+    /// Whether frames can be received only after the sender has finished, as with files.
     pub stored: bool,
 }
 
-/// The sending end of a new link and, unless frames go nowhere, the receiving one.
+/// The sending end of a new link and its receiving end, unless frames go nowhere.
 pub type Ends = (Box<dyn Port>, Option<Box<dyn Port>>);
 
 /// Checks all guarantees.
@@ -59,8 +59,8 @@ fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
         for i in 0..n {
             write(&mut batch, i, first + i as u32, taken_lengths[i], dues[i], link.max_frame);
         }
-        // Sends them in one call, in two, or only a part: the rest is then discarded, and must not
-        // arrive.
+        // Sends the lent frames in one call, in two, or only some of them: the rest is then
+        // discarded, and must not arrive.
         let part = random.draw() as usize % (n + 1);
         let (one, two) = match round % 3 {
             0 => (n, 0),
@@ -80,8 +80,8 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 60);
     let (mut calls_that_took_none, mut drained) = (0, 0);
     while link.sent.next < 20_000 && calls_that_took_none < 3 {
-        // A port that takes this many frames never becomes full: then the receiver's ring must not
-        // overflow.
+        // A port that takes this many frames never becomes full; in that case, the receiver's ring
+        // must not overflow.
         if link.sent.next >= drained + 6000 {
             drained = link.sent.next;
             link.drain();
@@ -134,8 +134,8 @@ fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
         let taken = link.send(n);
         let lengths: Vec<_> = (0..taken).map(|i| 60 + (first as usize + i) % 100).collect();
         link.sent.expect(first, &lengths, &vec![Nanos::ZERO; taken], before);
-        // Frames that the port did not take also left their owner and mark in the slots, so their
-        // numbers are not used again.
+        // Frames that the port did not take have also left their owner and mark in the slots, so
+        // their numbers are not reused.
         link.sent.next = first + n as u32;
         link.drain();
     }
@@ -207,7 +207,7 @@ fn lending_keeps_its_bounds(bench: &mut Bench<'_>) {
     link.finish();
 }
 
-/// Applies to ports that filter, and to ports that leave filtering to the caller.
+/// Applies both to ports that filter and to ports that leave filtering to the caller.
 fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
     const SNAPLEN: u32 = 50;
     const TAKEN: u32 = 200;
@@ -215,7 +215,7 @@ fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
     let Some(mut b) = b else { return };
     let ethernet = b.facts().link_type == ETHERNET;
     assert!(ethernet, "what is sent as Ethernet arrives as such");
-    // ether[0:4] = PREFIX and ether[11] & 1 = 0: even numbers; these octets lie before any tag.
+    // ether[0:4] = PREFIX and ether[11] & 1 = 0: even numbers. These octets come before any tag.
     let [first, second, third] = MAC_PREFIX.map(u32::from);
     let program = vec![
         instruction(0x20, 0, 0, 0),
@@ -274,7 +274,7 @@ fn only_frames_that_match_a_filter_arrive(bench: &mut Bench<'_>) {
                 drain(&mut **rx, filters);
             }
         }
-        tx.fates().expect("the port is there");
+        tx.outcomes().expect("the port is there");
         next += n as u32;
         if let Some(rx) = &mut rx {
             drain(&mut **rx, filters);
@@ -327,7 +327,7 @@ fn a_port_does_not_receive_frames_that_it_sent(bench: &mut Bench<'_>) {
     assert_eq!(own, 0, "a port does not receive what it has sent");
 }
 
-/// An open link, and the frames that have to arrive on it.
+/// An open link, and the frames that must arrive on it.
 struct Link<'a> {
     tx: Box<dyn TxQueue>,
     rx: Option<Box<dyn RxQueue>>,
@@ -348,9 +348,9 @@ struct Sent {
     next: u32,
     octets: u64,
     taken: u64,
-    /// How many of the taken frames have left, by later reports of the port.
+    /// How many of the taken frames have left, according to later reports of the port.
     left: u64,
-    /// The time at which the last of them left.
+    /// When the last of them left.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
@@ -375,9 +375,9 @@ impl Sent {
 
     /// Reads the port's reports. Returns whether there were any.
     fn read_fates(&mut self, tx: &mut dyn TxQueue) -> bool {
-        let fates = tx.fates().expect("the port is there");
-        for fate in fates {
-            let Fate::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
+        let outcomes = tx.outcomes().expect("the port is there");
+        for fate in outcomes {
+            let TxOutcome::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
             assert!(
                 at >= self.left_at && at <= monotonic(),
                 "frames leave one after the other: {at:?}"
@@ -385,7 +385,7 @@ impl Sent {
             (self.left, self.left_at) = (self.left + 1, at);
         }
         assert!(self.left <= self.taken, "what was taken is told once");
-        !fates.is_empty()
+        !outcomes.is_empty()
     }
 }
 
@@ -429,7 +429,7 @@ impl<'a> Link<'a> {
         taken
     }
 
-    /// A port that sends frames later may need time before it can lend slots again.
+    /// Waits until slots can be lent again: a port that sends frames later may need time for that.
     fn wait_for_room(&mut self, want: usize) {
         let deadline = Instant::now() + TIME_LIMIT;
         while self.is_ahead() && self.tx.lend(want).is_empty() && Instant::now() < deadline {
@@ -486,12 +486,12 @@ impl<'a> Link<'a> {
                             time, expected.due,
                             "in virtual time a frame arrives when it is due"
                         );
-                        // Due times of later batches may start again.
+                        // Due times of later batches may start at 0 again.
                         self.last_time = Nanos::ZERO;
                     }
                     Timestamps::Process | Timestamps::Kernel => {
-                        // The kernel's timestamps are of another clock, whose offset is known to
-                        // some microseconds.
+                        // The kernel's timestamps are from another clock, whose offset is known
+                        // only to a few microseconds.
                         let slack = Nanos(100_000);
                         assert!(
                             time + slack >= expected.before,
@@ -550,7 +550,7 @@ impl<'a> Link<'a> {
 /// 02:53:51: a locally administered address, "SQ".
 const MAC_PREFIX: [u8; 3] = [0x02, b'S', b'Q'];
 
-/// All short lengths, those around powers of two and usual limits, and the longest.
+/// All short lengths, lengths around powers of two and usual limits, and the longest.
 fn edge_lengths(max: usize) -> impl Iterator<Item = usize> {
     let around = [
         128, 256, 512, 1024, 1500, 1514, 1518, 2048, 4096, 9000, 9014, 9216, 16_384, 32_768, 65_535,
@@ -569,8 +569,8 @@ fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
     octets[8..12].copy_from_slice(&seq.to_be_bytes());
     // An experimental EtherType, sometimes with a VLAN tag, always where only a tagged frame may be
-    // as long. Tags from 20 octets on, because Linux drops tagged frames without an EtherType after
-    // the tag.
+    // as long. Frames of fewer than 20 octets have no tag, because Linux drops tagged frames
+    // without an EtherType after the tag.
     let tagged = len >= 20 && (seq.is_multiple_of(5) || len + 4 > max_frame);
     octets[12..14].copy_from_slice(if tagged && seq.is_multiple_of(2) && len + 4 <= max_frame {
         &[0x88, 0xa8]

@@ -1,11 +1,10 @@
 //! Models of a device on the path. If frames arrive too fast, a [`Policer`] drops them; a
 //! [`Buffer`] stores as many as fit and sends them at its own rate. If there are too many flows or
-//! addresses, the room of a [`Table`] runs out. While the device restarts ([`Outage`]), nothing
-//! passes.
+//! addresses, a [`Table`] becomes full. While the device restarts ([`Outage`]), nothing passes.
 //!
 //! All of them decide only by the frames and their timestamps: the same frames at the same times
 //! give the same drops, on any machine. All arithmetic is exact, in fractions of a frame or a bit:
-//! a stream at exactly a policer's rate passes forever.
+//! a stream at exactly a policer's rate never loses a frame.
 
 mod outage;
 mod table;
@@ -24,12 +23,12 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `depth` is in frames if `rate` is in frames per second; otherwise in octets, counted as the
-    /// rate counts them: with FCS, and for a layer 1 rate also with preamble and gap.
+    /// `depth` is in frames if `rate` is in frames per second; otherwise in octets, counted as in
+    /// the rate: with FCS, and for a layer 1 rate also with preamble and gap.
     ///
     /// # Errors
-    /// The message names the expected values: a rate above 0 that is not relative to a port's, and
-    /// a depth of at least 1.
+    /// The message names the expected values: a rate above 0 that is not relative to a port's rate,
+    /// and a depth of at least 1.
     pub fn new(rate: Rate, depth: u32) -> Result<Self, &'static str> {
         if rate.is_zero() || matches!(rate.unit, RateUnit::Percent | RateUnit::Max) {
             return Err("a rate above 0 in frames or bits per second");
@@ -50,23 +49,23 @@ impl Limit {
         }
     }
 
-    /// Converts `size` to the unit in which a nanosecond is worth `rate.num`.
+    /// Converts `size` to the unit in which a nanosecond counts for `rate.num`.
     fn work(&self, size: u64) -> u128 {
-        // Nanoseconds times the numerator of a rate exceed 64 bits, which is why this has 128.
+        // 128 bits, because nanoseconds times the numerator of a rate exceed 64.
         let per = if self.rate.unit == RateUnit::Pps { 1 } else { 8 };
         u128::from(size * per) * 1_000_000_000 * u128::from(self.rate.den)
     }
 }
 
-/// Frames that arrived, and dropped ones among them.
+/// Number of frames that arrived, and of those dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub frames: u64,
     pub dropped: u64,
 }
 
-/// A token bucket: full at first, filled at the rate, never above the depth. A frame without enough
-/// tokens is dropped and uses none.
+/// A token bucket: initially full, filled at the rate, never above the depth. A frame without
+/// enough tokens is dropped and uses none.
 #[derive(Clone, Debug)]
 pub struct Policer {
     limit: Limit,
@@ -90,8 +89,8 @@ impl Policer {
     pub fn takes(&mut self, now: Nanos, wire_len: u32) -> bool {
         let now = now.max(self.last.unwrap_or(now));
         let passed = now - self.last.replace(now).unwrap_or(now);
-        // The product is exact, because a rounded one would make a stream at exactly the rate lose
-        // a frame now and then.
+        // The product is exact: with a rounded one, a stream at exactly the rate would sometimes
+        // lose a frame.
         let earned = u128::from(passed.0) * u128::from(self.limit.rate.num);
         self.credit = (self.credit + earned).min(self.limit.work(u64::from(self.limit.depth)));
         let cost = self.limit.work(self.limit.size(wire_len));
@@ -104,7 +103,7 @@ impl Policer {
         taken
     }
 
-    /// Returns to the initial state; the counts stay.
+    /// Returns to the initial state; the counts continue.
     pub fn restart(&mut self) {
         *self = Self { counts: self.counts, ..Self::new(self.limit) };
     }
@@ -117,16 +116,16 @@ impl Policer {
 /// A queue that is served at the rate, in order. The depth includes the frame being sent. A frame
 /// for which there is no room is dropped (tail drop).
 ///
-/// It may need time to recover: for that time after the last tail drop it drops all frames, but is
-/// loaded by them as if it took them. So it passes nothing while it is overloaded, and after the
-/// overload loss continues for exactly that time.
+/// It may need time to recover: for that time after the last tail drop it drops all frames, but
+/// they load it as if it took them. So it passes no frame while it is overloaded, and loss
+/// continues for exactly that time after the overload.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     limit: Limit,
-    /// For each stored frame, its departure multiplied by `rate.num`, and its size.
+    /// Per stored frame: departure time multiplied by `rate.num`, and size.
     waiting: VecDeque<(u128, u64)>,
     filled: u64,
-    /// Departure of the last frame taken, multiplied by `rate.num`.
+    /// Departure time of the last frame taken, multiplied by `rate.num`.
     idle_from: u128,
     last: Nanos,
     recovery: Nanos,
@@ -145,7 +144,7 @@ impl Buffer {
         Self { limit, waiting, filled: 0, idle_from: 0, last, recovery, closed_until, counts }
     }
 
-    /// Departure of a frame that arrives at `now`; `None`: it is dropped.
+    /// When a frame that arrives at `now` departs; `None` if it is dropped.
     pub fn departure(&mut self, now: Nanos, wire_len: u32) -> Option<Nanos> {
         self.last = self.last.max(now);
         let num = u128::from(self.limit.rate.num);
@@ -171,11 +170,11 @@ impl Buffer {
             self.counts.dropped += 1;
             return None;
         }
-        // Rounds up, so that departures never exceed the rate.
+        // Rounded up, so that departures never exceed the rate.
         Some(Nanos(u64::try_from(self.idle_from.div_ceil(num)).unwrap_or(u64::MAX)))
     }
 
-    /// Empties the buffer and ends its recovery; the counts stay.
+    /// Empties the buffer and ends its recovery; the counts continue.
     pub fn restart(&mut self) {
         *self = Self { counts: self.counts, ..Self::with_recovery(self.limit, self.recovery) };
     }
@@ -227,7 +226,7 @@ mod tests {
 
     #[test]
     fn bits_are_counted_with_the_fcs_and_on_layer_1_with_preamble_and_gap() {
-        // 1,250 octets: 19.5 frames of 64, 14.9 of 84.
+        // A depth of 1,250 octets holds 19.5 frames of 64 octets, or 14.9 of 84.
         for (rate, passing) in [("1Mbps", 19), ("1Mbps l1", 14)] {
             let mut policer = Policer::new(limit(rate, 1250));
             assert_eq!((0..100).filter(|_| policer.takes(Nanos(7), 60)).count(), passing, "{rate}");
@@ -303,12 +302,12 @@ mod tests {
         }
     }
 
-    /// Frames in order of time: (nanoseconds since the previous one, octets).
+    /// Frames in order of arrival: (nanoseconds since the previous one, octets).
     fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
         prop::collection::vec((prop_oneof![Just(0), 0..50u64, 0..3000u64], 14..200u32), 1..100)
     }
 
-    /// Rates whose interval is some hundred nanoseconds, exact or not.
+    /// Rates whose interval is a few hundred nanoseconds, a whole number of them or not.
     fn limits() -> impl Strategy<Value = Limit> {
         let rates = prop::sample::select(vec![
             "1Mpps",
@@ -358,7 +357,7 @@ mod tests {
             prop_assert_eq!(policer.counts(), Counts { frames: arrivals.len() as u64, dropped });
         }
 
-        /// A plain queue, served nanosecond by nanosecond.
+        /// A plain queue that is served nanosecond by nanosecond.
         #[test]
         fn a_buffer_does_as_a_queue_that_is_served_step_by_step(limit in limits(), arrivals in arrivals()) {
             let mut buffer = Buffer::new(limit);

@@ -1,6 +1,6 @@
 //! Simulated faults, for tests of every loss counter: a layer over any port.
 //!
-//! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly
+//! Keys of an address (`loop:0,drop=0.01,seed=7`). A value is a probability, or `1/n` for exactly
 //! every nth frame. On received frames: `drop`, `dup`, `reorder` (the frame arrives one later),
 //! `corrupt` (one bit), and `delay=TIME` (added to each timestamp; no frame is held). On sent
 //! frames: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
@@ -23,12 +23,12 @@ use std::{
 use squall_units::{Rate, SplitMix64};
 
 use crate::{
-    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
-    PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
+    PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxOutcome, TxQueue,
     device::{self, Buffer, Counts, Flow, Limit, Outage, Phase, Policer, Reset, Table, TableSize},
 };
 
-/// The faults, and their frequencies.
+/// The faults of a port, with their frequencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     pub drop: Chance,
@@ -51,7 +51,7 @@ pub struct Faults {
     pub seed: u64,
 }
 
-/// Frequency of an event.
+/// How often an event occurs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Chance {
     #[default]
@@ -63,7 +63,7 @@ pub enum Chance {
 
 impl FromStr for Chance {
     type Err = ();
-    /// Parses `0.01`, `1/100`.
+    /// Parses `0.01` or `1/100`.
     fn from_str(text: &str) -> Result<Self, ()> {
         if let Some(n) = text.strip_prefix("1/") {
             return n.parse().ok().filter(|&n| n > 0).map(Self::EveryNth).ok_or(());
@@ -74,9 +74,9 @@ impl FromStr for Chance {
 }
 
 /// Loss in bursts (Gilbert 1960): the path is good or bad, and loses frames while it is bad. Before
-/// each frame it changes from good to bad by `worse`, from bad to good by `better`. The share of
-/// lost frames is `worse / (worse + better)`, the mean length of a burst of losses `1 / better`;
-/// with `1/n` and `1/m` both are exact.
+/// each frame it changes from good to bad with chance `worse`, from bad to good with chance
+/// `better`. The share of lost frames is `worse / (worse + better)`, the mean length of a burst of
+/// losses `1 / better`; with `1/n` and `1/m` both are exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gilbert {
     pub worse: Chance,
@@ -86,7 +86,7 @@ pub struct Gilbert {
 impl FromStr for Gilbert {
     type Err = ();
 
-    /// Parses `gilbert:0.01:0.25`, `gilbert:1/100:1/4`.
+    /// Parses `gilbert:0.01:0.25` or `gilbert:1/100:1/4`.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (worse, better) =
             text.strip_prefix("gilbert:").and_then(|text| text.split_once(':')).ok_or(())?;
@@ -94,7 +94,7 @@ impl FromStr for Gilbert {
     }
 }
 
-/// A time as an option's value: bare numbers are nanoseconds.
+/// A time as the value of an option; bare numbers are nanoseconds.
 struct Time(Nanos);
 
 impl FromStr for Time {
@@ -150,7 +150,7 @@ impl Faults {
         })
     }
 
-    /// The port with these faults; unchanged if there are none.
+    /// Wraps the port in these faults; returns it unchanged if there are none.
     pub fn wrap(self, port: Box<dyn Port>) -> Box<dyn Port> {
         if (Self { seed: 0, ..self }) == Self::default() {
             return port;
@@ -185,7 +185,7 @@ fn time(address: &mut Address, key: &str) -> Result<Option<Nanos>, AddressError>
         .map(|t| t.0))
 }
 
-/// Takes the keys `learn` and `table`, and `idle`, which applies to either.
+/// Takes the keys `learn` and `table`, and `idle`, which applies to both.
 fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>), AddressError> {
     let mut entries = |key| match address.take::<usize>(key, "1 or more entries")? {
         Some(0) => Err(address.error(format!("{key}=0, expected 1 or more entries"))),
@@ -223,7 +223,7 @@ fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>
     }
 }
 
-/// The device on the path to a port: its parts in the order in which a frame passes them.
+/// A device on the path to a port: its parts, in the order in which a frame passes them.
 struct Path {
     link: Option<BadLink>,
     outage: Option<Outage>,
@@ -245,10 +245,10 @@ impl Path {
         }
     }
 
-    /// When a frame that enters at `time` leaves; `None`: it is dropped.
+    /// When a frame that enters at `time` leaves; `None` if it is dropped.
     fn passes(&mut self, time: Nanos, octets: &[u8], wire_len: u32) -> Option<Nanos> {
-        // The order matters: a frame that one part drops does not reach the parts after it, because
-        // it must not use an entry, a token or room there.
+        // The order matters: a frame that one part drops does not reach the parts after it, and so
+        // uses no entry, token or room there.
         if self.link.as_mut().is_some_and(BadLink::loses) || !self.is_on(time) {
             return None;
         }
@@ -291,7 +291,7 @@ impl Path {
             && takes(&mut self.flows, time, Flow::of(octets))
     }
 
-    /// The counts of each part that received frames.
+    /// Counts of each part that frames have reached.
     fn notes(&self) -> impl Iterator<Item = String> {
         let parts = [
             ("link", self.link.as_ref().map(|link| link.counts)),
@@ -309,7 +309,7 @@ impl Path {
     }
 }
 
-/// A path with loss as in [`Gilbert`]; good at first.
+/// A path with loss as in [`Gilbert`]; initially good.
 struct BadLink {
     worse: Chooser,
     better: Chooser,
@@ -335,7 +335,8 @@ impl BadLink {
     }
 }
 
-/// Frames and octets before and after the faults of received frames; a GSO frame counts as one.
+/// Counts of frames and octets, before and after the faults on received frames; a GSO frame counts
+/// as one.
 #[derive(Debug, Default)]
 struct FaultCounters {
     arrived: [AtomicU64; 2],
@@ -350,7 +351,7 @@ impl FaultCounters {
         }
     }
 
-    /// The counts before and after the faults: first of frames, then of octets.
+    /// The counts before and after the faults: frames, then octets.
     fn counts(&self) -> [(u64, u64); 2] {
         [0, 1].map(|i| (self.arrived[i].load(Relaxed), self.delivered[i].load(Relaxed)))
     }
@@ -369,15 +370,16 @@ impl Port for FaultPort {
         self.port.facts()
     }
 
-    fn takes_all(&self) -> bool {
-        self.port.takes_all()
+    fn receives_all(&self) -> bool {
+        self.port.receives_all()
     }
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         let inner = self.port.open_tx(queue, max_frame)?;
         let slots = Slots::new(BATCH, max_frame as usize);
         let f = self.faults;
-        // Each fault has a salt, so that one's probability does not change the draws of the others.
+        // Each fault has its own salt: the probability of one must not change the draws of the
+        // others.
         let chooser = |salt| Chooser::new(f.seed, queue, salt);
         Ok(if f.on_tx() {
             Box::new(FaultTx {
@@ -455,8 +457,8 @@ impl Port for FaultPort {
         self.port.notes().into_iter().chain(counted).chain(corrected).collect()
     }
 
-    /// The interface's counters, corrected by the effect of the faults: the audit compares them
-    /// with the frames that this port delivered, and the interface did not cause the faults.
+    /// The interface's counters, corrected for the faults: the audit compares them with the frames
+    /// that this port delivered, and the faults are not the interface's.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         let counters = self.port.interface_counters()?;
         let [frames, octets] = self.counters.counts();
@@ -482,7 +484,7 @@ struct FaultTx {
     lent: Lent,
     full: Chooser,
     refuse: Chooser,
-    /// Whether to refuse the next frame, once decided.
+    /// Whether to refuse the next frame, once that is decided.
     refusing: Option<bool>,
 }
 
@@ -503,7 +505,7 @@ impl TxQueue for FaultTx {
                 return Ok(taken);
             }
             if *self.refusing.get_or_insert_with(|| self.refuse.hits()) {
-                // Reported by the next call, when it is the first frame.
+                // Reported by the next call, in which it is the first frame.
                 if taken == 0 {
                     self.pass();
                     return Err(SendError::Frame("fault"));
@@ -513,7 +515,7 @@ impl TxQueue for FaultTx {
             match self.forward(slot) {
                 Ok(true) => self.pass(),
                 Ok(false) => return Ok(taken),
-                // Reported by the next call, when it is the first frame.
+                // Reported by the next call, in which it is the first frame.
                 Err(_) if taken > 0 => return Ok(taken),
                 Err(error) => {
                     self.pass();
@@ -524,8 +526,8 @@ impl TxQueue for FaultTx {
         Ok(n)
     }
 
-    fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.inner.fates()
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+        self.inner.outcomes()
     }
 
     fn take_back(&mut self) -> usize {
@@ -572,7 +574,7 @@ struct FaultRx {
     frames: Vec<RxFrame>,
 }
 
-/// Empty calls after which a held frame is delivered although none followed it.
+/// Number of empty calls after which a held frame is delivered although no frame followed it.
 const MAX_EMPTY_CALLS: u32 = 1000;
 
 impl FaultRx {
@@ -602,7 +604,7 @@ impl FaultRx {
                 let bit = self.corrupt.random.draw() as usize % (8 * changed.len());
                 changed[bit / 8] ^= 1 << (bit % 8);
                 octets = &changed;
-                // A frame damaged on a wire would have a complete checksum.
+                // A frame damaged on a wire would still have a complete checksum.
                 frame.partial = false;
             }
             if self.reorder.hits() && self.held.is_none() {
@@ -614,7 +616,7 @@ impl FaultRx {
                 deliver(octets, frame);
             }
             if let Some((late, mut late_frame)) = self.held.take() {
-                // The late frame arrives after the other, so that its time is not earlier.
+                // The late frame arrives after the other, so its time must not be earlier.
                 frame.time = frame.time.max(late_frame.time);
                 late_frame.time = frame.time;
                 deliver(&late, late_frame);
@@ -633,8 +635,8 @@ impl FaultRx {
 }
 
 impl RxQueue for FaultRx {
-    /// Empty only when the inner queue is: otherwise a batch of dropped frames would look like the
-    /// end.
+    /// Returns an empty batch only if the inner queue does: otherwise a batch of dropped frames
+    /// would look like the end.
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.octets.clear();
         self.frames.clear();
@@ -646,8 +648,8 @@ impl RxQueue for FaultRx {
         self.inner.drops()
     }
 
-    /// `None`, although the inner queue may have a count: frames lost by faults have no counter, so
-    /// the sum would not match.
+    /// `None`, although the inner queue may have a count: no counter includes the frames lost by
+    /// faults, so the sum would not match.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -666,7 +668,7 @@ struct Chooser {
 
 impl Chooser {
     fn new(seed: u64, queue: u32, salt: u64) -> Self {
-        // Each queue draws its own numbers, because otherwise all would lose the same frames.
+        // Each queue draws its own numbers: otherwise all queues would lose the same frames.
         let random = SplitMix64(seed ^ u64::from(queue) << 32 ^ salt << 56);
         Self { chance: Chance::Never, random, turns: 0 }
     }
@@ -678,7 +680,7 @@ impl Chooser {
     fn hits(&mut self) -> bool {
         match self.chance {
             Chance::Never => false,
-            // Compares 53 bits, because an f64 holds no more of them exactly.
+            // Compares 53 bits, the precision of an f64.
             Chance::Probability(p) => ((self.random.draw() >> 11) as f64) < p * (1u64 << 53) as f64,
             Chance::EveryNth(n) => {
                 self.turns += 1;
@@ -817,14 +819,14 @@ mod tests {
 
     #[test]
     fn losses_come_in_bursts_as_the_law_has_them() {
-        // 99 frames pass, the next 10 are lost, then one passes that ends the burst.
+        // 99 frames pass, the next 10 are lost, then one frame ends the burst and passes.
         let (received, notes) = paced("fault-gilbert", "lose=gilbert:1/100:1/10", 11_000, 1000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
         let lost = |n: &u32| (99..109).contains(&(n % 110));
         assert_eq!(numbers, (0..11_000).filter(|n| !lost(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the link dropped 1000 of 11000 frames"), "{notes:?}");
 
-        // The expected share of lost frames is 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5 on
+        // The expected fraction of lost frames is 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5 on
         // average.
         let law = "lose=gilbert:0.02:0.2,seed=3";
         let (received, _) = paced("fault-gilbert-random", law, 200_000, 1000);
@@ -834,8 +836,8 @@ mod tests {
         assert!(lost.abs_diff(18_182) < 1200, "{lost}");
         let mean = gaps.iter().sum::<u32>() as f64 / gaps.len() as f64;
         assert!((mean - 5.0).abs() < 0.4, "{mean}");
-        // A burst continues with probability 0.8, so lengths 1, 2, 3 ... have shares 0.2, 0.16,
-        // 0.128 ...
+        // A burst continues with probability 0.8, so lengths 1, 2, 3 ... have frequencies of 0.2,
+        // 0.16, 0.128 ...
         for length in 1..4 {
             let share =
                 gaps.iter().filter(|gap| **gap == length).count() as f64 / gaps.len() as f64;
@@ -845,7 +847,7 @@ mod tests {
         assert_eq!(received, paced("fault-gilbert-again", law, 200_000, 1000).0);
     }
 
-    /// As [`paced`], with frames from `flows` addresses and flows in turn. Returns the numbers
+    /// As [`paced`], with frames from `flows` MAC addresses and flows in turn. Returns the numbers
     /// received.
     fn of_flows(name: &str, faults: &str, frames: u64, flows: u64) -> (Vec<u64>, Vec<String>) {
         let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
@@ -857,7 +859,7 @@ mod tests {
             let mut batch = tx.lend(1);
             let frame = batch.frame(0, 60, Nanos(1_000_000 + number * 1000));
             frame.fill(0);
-            // Ethernet from the flow's address, IPv4, UDP from the flow's port.
+            // Ethernet from the flow's MAC address, IPv4, UDP from the flow's port.
             frame[11] = (number % flows) as u8;
             (frame[12], frame[14], frame[23]) = (8, 0x45, 17);
             frame[35] = (number % flows) as u8;
@@ -877,22 +879,23 @@ mod tests {
             let note = format!("the {name} dropped 300 of 1000 frames");
             assert!(notes[0].ends_with(&note), "{notes:?}");
         }
-        // Frames of a flow are 10 us apart: with a shorter time its entry expires in between.
+        // Frames of a flow are 10 us apart: with a shorter idle time, its entry expires in between.
         let all = |idle| of_flows("fault-idle", &format!("table=9,idle={idle}"), 1000, 10).0.len();
         assert_eq!((all("9001"), all("9us"), all("20us")), (900, 1000, 900));
     }
 
     #[test]
     fn a_reset_loses_frames_inside_frames_that_arrive_and_the_tables() {
-        // The device serves 20,000 frames/s, and 10,000 arrive: each is inside for 50 us.
+        // The device serves 20,000 frames/s, and 10,000 frames/s arrive: each is inside for 50 us.
         let (received, notes) =
             paced("fault-reset", "drain=20kpps,buffer=9,reset=10ms:5ms", 1000, 100_000);
         let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
-        // 100 frames before the reset, then 50 during it.
+        // 100 frames pass before the reset, and 50 arrive during it.
         assert_eq!(numbers, (0..1000).filter(|n| !(100..150).contains(n)).collect::<Vec<_>>());
         assert!(notes[0].ends_with("the reset dropped 50 of 1000 frames"), "{notes:?}");
 
-        // Twice the served rate: 9 frames are inside when the reset begins, and none when it ends.
+        // At twice the service rate, 9 frames are inside when the reset begins, and none when it
+        // ends.
         let (received, _) =
             paced("fault-reset-full", "drain=10kpps,buffer=9,reset=10ms:5ms", 1000, 50_000);
         let times: Vec<u64> = received.iter().map(|(_, time)| time.0 - 1_000_000).collect();
@@ -909,11 +912,11 @@ mod tests {
 
     #[test]
     fn a_buffer_that_has_to_recover_loses_for_that_time() {
-        // 20,000 frames/s for 10 ms, twice the rate of service.
+        // 20,000 frames/s for 10 ms, twice the service rate.
         let faults = "drain=10kpps,buffer=3,recover=5ms";
         let (received, _) = paced("fault-recover", faults, 200, 50_000);
         assert_eq!(received.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        // The next frames are slower than the rate of service.
+        // The next frames arrive more slowly than the service rate.
         let (received, _) = paced("fault-recover-not", faults, 200, 100_000);
         assert_eq!(received.len(), 200);
     }

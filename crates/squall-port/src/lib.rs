@@ -1,9 +1,9 @@
-//! Ports move batches of octets, whatever these contain: [`TxQueue`] sends frames, [`RxQueue`]
+//! Ports move batches of octets, whatever they contain: [`TxQueue`] sends frames, [`RxQueue`]
 //! receives them.
 //!
 //! This crate has the traits and the ports that need no operating system: [`null`], [`loopback`]
 //! and [`pcap`]. Frames never hold the FCS. Ports know neither the contents of a frame nor its due
-//! time: the engine passes only frames that have to leave now. Only a simulated [`device`] reads
+//! time: the engine passes only frames that must leave now. Only a simulated [`device`] reads
 //! addresses.
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
 
-/// The most frames in a batch: enough to amortize a dynamic call, few enough to stay in L1.
+/// Most frames in a batch: enough to amortize a dynamic call, few enough to stay in the L1 cache.
 pub const BATCH: usize = 64;
 
 /// Opens the port at `address`; `None` if its kind belongs to another crate. A bad address is an
@@ -59,25 +59,26 @@ pub struct PortFacts {
     pub kind: &'static str,
     /// The whole address.
     pub address: String,
-    /// Largest frame, octets without FCS.
+    /// Length of the largest frame, octets without FCS.
     pub max_frame: u32,
-    /// Link speed; `None` if the port has no real one: a veth's is fictitious.
+    /// Link speed; `None` if the port has no real one (a veth's is fictitious).
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub timestamps: Timestamps,
-    /// The port has no clock of its own (a file, for example), so it can run in virtual time.
+    /// Whether the port has no clock of its own (a file, for example) and can therefore run in
+    /// virtual time.
     pub virtual_time: bool,
-    /// The most frames to pass to the kernel at once if they are to leave close together; limits
-    /// the engine's batches.
+    /// Most frames to pass to the kernel at once if they must leave close together; limits the
+    /// engine's batches.
     pub batch: usize,
     /// Where GSO frames are cut ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
     /// Link type of received frames, in the tcpdump.org list.
     pub link_type: u16,
     /// How far ahead of their due times frames may be sent: the port itself waits until each is
-    /// due, and reports later whether it left ([`TxQueue::fates`]). Zero: frames leave when they
+    /// due, and reports later whether it left ([`TxQueue::outcomes`]). Zero: frames leave when they
     /// are sent.
     pub ahead: Nanos,
 }
@@ -86,12 +87,12 @@ pub struct PortFacts {
 pub const ETHERNET: u16 = 1;
 
 impl PortFacts {
-    /// Whether frames sent on queue i of the other end arrive in queue i, and in no other.
+    /// Whether frames sent on queue i of the other end arrive only in queue i.
     pub fn pairs_queues(&self) -> bool {
         self.kind == "loop"
     }
 
-    /// The longest frame that a slot can hold: GSO frames included, if the port cuts.
+    /// The longest frame that a slot can hold; GSO frames are included if the port cuts them.
     pub fn max_slot(&self) -> u32 {
         match self.segmentation {
             Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
@@ -161,22 +162,22 @@ impl Timestamps {
 /// A port, opened from an address. Each queue can be opened once and moves to its worker.
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
-    /// `max_frame`: the largest frame that will be sent, octets without FCS; GSO frames included if
-    /// the port cuts.
+    /// `max_frame`: length of the largest frame that will be sent, octets without FCS; GSO frames
+    /// are included if the port cuts them.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
-    /// Why the port cannot receive although that was requested; `None` if it receives, or was not
-    /// asked to.
+    /// Why the port cannot receive although that was requested; `None` if it can, or if it was not
+    /// requested.
     fn cannot_receive(&self) -> Option<&str> {
         None
     }
-    /// Notes for the user, a line each: which fallbacks the port took and why. Read after opening,
-    /// and again at the end of a run.
+    /// Notes for the user, one line each: which fallbacks the port uses, and why. Read after
+    /// opening, and again at the end of a run.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
     /// Restricts queues opened from now on to frames that match `filter`, cut to its snaplen.
-    /// Returns false if the caller has to filter, because the port delivers all frames.
+    /// Returns false if the port delivers all frames, so that the caller must filter.
     ///
     /// # Errors
     /// The port filters itself and cannot run this filter.
@@ -184,8 +185,8 @@ pub trait Port: Send {
         Ok(false)
     }
 
-    /// Queues opened from now on also receive frames for `hosts`, which the port would otherwise
-    /// leave to the machine's stack.
+    /// Lets queues opened from now on also receive frames for `hosts`, which the port would
+    /// otherwise leave to the machine's stack.
     ///
     /// # Errors
     /// The port selects frames by address, and cannot select the frames for these hosts.
@@ -193,29 +194,28 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// Sets the key of the run's signatures; `None` accepts signatures of any run. For ports
+    /// Sets the key of the run's signatures; `None` accepts signatures of any run. Applies to ports
     /// that leave unsigned frames to the machine's stack.
     fn expect_signatures(&mut self, _key: Option<u16>) {}
 
-    /// Whether open queues receive frames for `hosts`, too.
+    /// Whether open queues also receive frames for `hosts`.
     fn serves(&self, _hosts: &Hosts) -> bool {
         true
     }
 
     /// Whether all frames are received, whatever they contain. Otherwise some are left to the
     /// machine's stack: for example unsigned frames to its own address.
-    fn takes_all(&self) -> bool {
+    fn receives_all(&self) -> bool {
         true
     }
 
-    /// Whether the port makes its frames itself: it then has a generator for each transmit queue,
-    /// and no [`TxQueue`].
+    /// Whether the port makes its frames itself: it then has a generator per transmit queue, and no
+    /// [`TxQueue`].
     fn generates(&self) -> bool {
         false
     }
 
-    /// Opens the generator of a queue, once per queue; only for ports that make their frames
-    /// themselves.
+    /// Opens a queue's generator, once per queue; only for ports that make their frames themselves.
     fn open_generator(
         &mut self,
         queue: u32,
@@ -225,8 +225,8 @@ pub trait Port: Send {
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
-    /// Permissions to write the files of queues opened from now on; without a call, nothing is
-    /// permitted.
+    /// Sets the permission to write files, for queues opened from now on; without a call, nothing
+    /// is permitted.
     fn permit(&mut self, _permit: output::Permit) {}
 
     /// The interface's own counters, for the audit; `None` if there is no interface.
@@ -234,7 +234,7 @@ pub trait Port: Send {
         None
     }
 
-    /// The port's link, watched while a queue is open; `None` if it has none that can go down.
+    /// The port's link, watched while a queue is open; `None` if it has no link that can go down.
     fn link(&self) -> Option<Arc<Link>> {
         None
     }
@@ -243,12 +243,12 @@ pub trait Port: Send {
 /// Hosts that Squall emulates on a port: their addresses belong to no interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// Ranges, each within one family.
+    /// Ranges, each within one address family.
     pub addresses: Vec<RangeInclusive<IpAddr>>,
-    /// Their packets carry MPLS labels.
+    /// Whether their packets carry MPLS labels.
     pub labels: bool,
-    /// The port has other uses, too: it still receives the frames that it would receive without
-    /// these hosts.
+    /// Whether the port has other uses: then it still receives the frames that it would receive
+    /// without these hosts.
     pub shared: bool,
     /// Number of workers. Receive queue i belongs to worker i and should get the frames of its
     /// flows ([`squall_bpf::owner`]); others may get them, too. 1: one worker has all flows.
@@ -276,45 +276,45 @@ pub struct InterfaceCounters {
 
 /// One direction of one queue of a port.
 pub trait TxQueue: Send {
-    /// Lends at most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full.
-    /// Frames lent earlier and not sent are discarded.
+    /// Lends at most `want` (and [`BATCH`]) frames to fill; fewer or none if the queue is full.
+    /// Frames that were lent earlier and not sent are discarded.
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
     /// Sends the next `n` of the lent frames, in order. Returns the number of frames that the port
-    /// took. It takes them finally, except for a port that takes frames ahead of their time
+    /// took. They cannot be taken back, except from a port that takes frames ahead of their time
     /// ([`PortFacts::ahead`]). If it took fewer than `n`, the queue is full or the link is down
-    /// ([`Port::link`]): call again for the rest. An error is about the first frame not yet taken,
-    /// which is dropped: the next call continues after it.
+    /// ([`Port::link`]): call again for the rest. An error concerns the first frame that was not
+    /// taken, which is dropped: the next call continues after it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Whether the port reads [`TxMeta::due`] in real time. If not, senders leave it unchanged: the
-    /// conversion to nanoseconds costs 5 of 45 instructions per frame. In virtual time it is always
-    /// set.
+    /// Whether the port reads [`TxMeta::due`] in real time. If not, senders leave it unchanged,
+    /// because the conversion to nanoseconds costs 5 of 45 instructions per frame. In virtual time
+    /// it is always set.
     fn reads_due(&self) -> bool {
         true
     }
 
-    /// Number of frames, cut from the next GSO frame to be sent, that have already left; not 0 only
-    /// if the queue became full in the middle of it. After an error the count is that of the
+    /// How many frames, cut from the next GSO frame to send, have already left; it is above 0 only
+    /// if the queue became full in the middle of that frame. After an error, the count for the
     /// dropped frame, until the next call.
     fn partly(&self) -> u32 {
         0
     }
 
     /// Outcomes of the frames that [`TxQueue::send`] took, for a port that takes them ahead of
-    /// their time ([`PortFacts::ahead`]): each reported once, in order, some per call, none when no
-    /// more are known. Slots are not lent again before their frames are reported. Other ports
-    /// report nothing: the frames that they took have left.
+    /// their time ([`PortFacts::ahead`]): each is reported once, in order; a call may return only
+    /// some of them, or none if no more are known. Slots are not lent again before their frames are
+    /// reported. Other ports report nothing: the frames that they took have left.
     ///
     /// # Errors
     /// The port cannot be used any more: frames that were not reported have not left.
-    fn fates(&mut self) -> io::Result<&[Fate]> {
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
         Ok(&[])
     }
 
-    /// Takes back the frames that are not about to leave, the last ones taken. Returns their
-    /// number. They are not reported; those before them are, some perhaps a little later. For ports
-    /// as in [`TxQueue::fates`].
+    /// Takes back frames that are not about to leave, which are the last ones taken. Returns their
+    /// number. They are not reported; the frames before them are, some perhaps a little later. For
+    /// ports as in [`TxQueue::outcomes`].
     fn take_back(&mut self) -> usize {
         0
     }
@@ -327,18 +327,18 @@ pub trait TxQueue: Send {
 
 /// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It left at this time of the engine's clock (`CLOCK_MONOTONIC`).
+pub enum TxOutcome {
+    /// It left at this time on the engine's clock (`CLOCK_MONOTONIC`).
     Left(Nanos),
-    /// It did not leave. The text is the counter's reason.
+    /// It did not leave. The text is the reason, as in counters.
     Lost(&'static str),
 }
 
 /// The error of a single frame, or of the whole port.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// This frame cannot be sent; the next may. The text is the counter's reason: `too_long`,
-    /// `no_buffer`.
+    /// This frame cannot be sent; the next one may. The text is the reason, as in counters:
+    /// `too_long`, `no_buffer`.
     #[error("frame not sent: {0}")]
     Frame(&'static str),
     /// The port cannot be used any more.
@@ -346,7 +346,7 @@ pub enum SendError {
     Port(#[from] io::Error),
 }
 
-/// Frames to be filled: equal slots in one region of memory.
+/// Frames to fill: equal slots in one region of memory.
 pub struct TxBatch<'a> {
     /// `stride * meta.len()` octets. Slots keep their content between uses: see [`TxMeta::owner`].
     pub base: &'a mut [u8],
@@ -355,7 +355,7 @@ pub struct TxBatch<'a> {
 }
 
 impl TxBatch<'_> {
-    /// A batch of no frames.
+    /// A batch without frames.
     pub fn empty() -> Self {
         Self { base: &mut [], stride: 1, meta: &mut [] }
     }
@@ -368,7 +368,7 @@ impl TxBatch<'_> {
         self.meta.is_empty()
     }
 
-    /// Sets frame `i` to `len` octets due at `due` and returns it.
+    /// Sets frame `i` to `len` octets due at `due`, and returns it.
     ///
     /// # Panics
     /// If `i` is not lent or `len` is more than the stride.
@@ -383,8 +383,8 @@ impl TxBatch<'_> {
 }
 
 pub trait RxQueue: Send {
-    /// Frames that arrived since the last call, perhaps none; never waits. They are valid until the
-    /// next call.
+    /// Returns frames that arrived since the last call, perhaps none; never waits. They are valid
+    /// until the next call.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
     /// Totals of frames that arrived but were lost before [`RxQueue::receive`], by reason.
@@ -394,8 +394,8 @@ pub trait RxQueue: Send {
 
     /// Total of frames that reached this queue after the port's filter, including frames for which
     /// there was no room. Equals the sum of the frames that [`RxQueue::receive`] returned, those
-    /// that still wait there, and [`RxQueue::drops`]; a GSO frame counts as one. `None` if nothing
-    /// counts them.
+    /// that still wait, and [`RxQueue::drops`]; a GSO frame counts as one. `None` if they are not
+    /// counted.
     fn received(&mut self) -> Option<u64> {
         None
     }
@@ -406,13 +406,13 @@ pub trait RxQueue: Send {
         Ok(())
     }
 
-    /// Adds the descriptors on which poll(2) can wait for frames; false if there are none, and
-    /// [`RxQueue::receive`] has to be called regularly.
+    /// Adds the descriptors on which poll(2) can wait for frames. Returns false if there are none,
+    /// so that [`RxQueue::receive`] must be called regularly.
     fn poll_on<'a>(&'a self, _descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
         false
     }
 
-    /// Longest time between calls of [`RxQueue::receive`] at which no frame is lost at the highest
+    /// Longest time between calls of [`RxQueue::receive`] such that no frame is lost at the highest
     /// rate, and frames have the timestamp of their arrival, not of the call. Zero: the reader must
     /// not pause.
     fn rest(&self) -> Nanos {
@@ -428,9 +428,9 @@ const REST: Nanos = Nanos(200_000);
 pub struct Filter {
     /// Expression in the language of tcpdump (pcap-filter(7)); empty for all frames.
     pub expression: String,
-    /// Octets of a frame to keep at most.
+    /// Most octets of a frame to keep.
     pub snaplen: u32,
-    /// Program for frames of the port's link type, as `tags` says.
+    /// Program for frames of the port's link type; `tags` describes how they treat VLAN tags.
     pub program: squall_bpf::classic::Filter,
     pub tags: Tags,
 }
@@ -438,11 +438,11 @@ pub struct Filter {
 /// How a filter treats an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tags {
-    /// Left in its position: `udp` matches no tagged frame, `vlan` finds the tag in the octets.
-    /// This is how tcpdump reads files.
+    /// Left in its position: `udp` matches no tagged frame, and `vlan` finds the tag in the octets.
+    /// tcpdump reads files this way.
     InPlace,
-    /// Removed: `udp` matches tagged frames, too. This is how Linux shows frames to packet sockets,
-    /// and how tcpdump filters on an interface.
+    /// Removed: `udp` also matches tagged frames. Linux shows frames to packet sockets this way,
+    /// and tcpdump filters this way on an interface.
     Aside,
 }
 
@@ -453,7 +453,7 @@ impl Filter {
         Self { expression: String::new(), snaplen, program, tags: Tags::Aside }
     }
 
-    /// Number of `octets` to keep, tags included; 0 if the frame does not match. `wire_len`: the
+    /// Number of `octets` to keep, including tags; 0 if the frame does not match. `wire_len`: the
     /// frame's length on the wire.
     #[inline]
     pub fn keep(&self, octets: &[u8], wire_len: u32) -> u32 {
@@ -476,19 +476,20 @@ pub struct RxBatch<'a> {
 pub struct RxFrame {
     /// Offset of the first octet in [`RxBatch::base`].
     pub offset: usize,
-    /// Octets captured.
+    /// Number of captured octets.
     pub len: u32,
-    /// Octets of the frame on the wire, without FCS.
+    /// Length of the frame on the wire, octets without FCS.
     pub wire_len: u32,
-    /// Whole for a frame as on the wire. Otherwise a GSO frame of `wire_len` octets, joined or not
-    /// yet cut by the kernel or the NIC, and how to cut it. Its checksums may be missing.
+    /// [`Cut::WHOLE`] for a frame as on the wire. Otherwise this is a GSO frame of `wire_len`
+    /// octets, joined or not yet cut by the kernel or the NIC; its checksums may be missing.
     pub cut: Cut,
-    /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
+    /// Arrival time on the engine's clock (`CLOCK_MONOTONIC`), from the source [`Timestamps`].
     pub time: Nanos,
-    /// Set if this host sent the frame; such frames come only from ports that were asked for them.
+    /// Whether this host sent the frame; such frames come only from ports that were asked for them.
     pub outgoing: bool,
-    /// Its TCP or UDP checksum may be partial: the sum of the pseudo-header alone, because its host
-    /// left the rest to a NIC that the frame never passed. Set if the port cannot tell.
+    /// Whether its TCP or UDP checksum may be partial: only the sum of the pseudo-header, because
+    /// its host left the rest to a NIC that the frame never passed. Also set if the port does not
+    /// know.
     pub partial: bool,
 }
 

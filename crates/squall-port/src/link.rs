@@ -1,4 +1,4 @@
-//! The state of a port's link: one side watches it and records changes, queues and workers read it.
+//! The state of a port's link: one side watches it and records changes; queues and workers read it.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use squall_units::Nanos;
 
 use crate::{Address, AddressError};
 
-/// Reaction of a port to a link that goes down.
+/// How a port reacts when its link goes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLinkDown {
     /// Sending waits until the link is up again.
@@ -149,13 +149,13 @@ impl Link {
     }
 
     /// Records that the link went down and up between two polls, the second at `at`.
-    pub fn flapped(&self, at: Nanos) {
-        // Records both, because with `Stop` the port is lost even if the link is up again.
+    pub fn record_flap(&self, at: Nanos) {
+        // Records both events, because with `Stop` the port is lost even if the link is up again.
         self.set(false, at);
         self.set(true, at);
     }
 
-    /// Records that the interface was gone at `at`, permanently.
+    /// Records that the interface disappeared permanently at `at`.
     pub fn lose(&self, at: Nanos) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if !history.gone {
@@ -167,7 +167,7 @@ impl Link {
         }
     }
 
-    /// Records the MTU at `at`; the first one is the base for changes.
+    /// Records the MTU at `at`; changes are relative to the first one.
     pub fn set_mtu(&self, mtu: u32, at: Nanos) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let before = history.mtu.replace(mtu);
@@ -231,7 +231,7 @@ mod tests {
         link.set(false, Nanos(3));
         assert_eq!(link.state(), LinkState::Down);
         link.set(true, Nanos(4));
-        link.flapped(Nanos(5));
+        link.record_flap(Nanos(5));
         assert_eq!(link.state(), LinkState::Up);
         let event = |at, up| LinkEvent { at: Nanos(at), up };
         assert_eq!(
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(link.mtu_changes(), [change(3, 1500, 500), change(4, 500, 1500)]);
 
         let link = Link::new("eth1", OnLinkDown::Stop);
-        link.flapped(Nanos(1));
+        link.record_flap(Nanos(1));
         assert_eq!(link.state(), LinkState::Lost);
         assert_eq!(link.error().to_string(), "eth1: the link went down, and on_link_down=stop");
     }

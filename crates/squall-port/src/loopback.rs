@@ -1,11 +1,12 @@
 //! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; a single
-//! one is a link to itself.
+//! port is a link to itself.
 //!
 //! Queue i of one end sends to queue i of the other. A full ring is a full queue: no frame is lost
 //! between the ends. As on a wire, frames to an end that does not receive are lost.
 //!
 //! Options: `queues=N`, `ring=FRAMES` (in flight per queue), `max_frame=OCTETS`, `virtual` (use
-//! virtual time), and the keys of [`crate::fault`]. Both ends must agree on all but the faults.
+//! virtual time), and the keys of [`crate::fault`]. Both ends must have the same options, except
+//! for the faults.
 //!
 //! The arrival time is `CLOCK_MONOTONIC`, read by the sender once in [`TxQueue::send`], so it
 //! excludes the delay of the receiving thread; with `virtual` it is the frame's due time.
@@ -57,7 +58,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(faults.wrap(port))
 }
 
-/// Options on which both ends must agree.
+/// Options that must be the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     queues: u32,
@@ -74,9 +75,9 @@ struct Link {
 #[derive(Default)]
 struct LinkState {
     has_second: bool,
-    /// A queue was opened: no second end can join any more.
+    /// Whether a queue was opened: a second end can no longer join.
     settled: bool,
-    /// Channels by (sending end, queue), with the halves that are not opened yet.
+    /// Channels by (sending end, queue), with the halves that were not opened yet.
     channels: BTreeMap<(usize, u32), (Option<Sender>, Option<Receiver>)>,
 }
 
@@ -86,11 +87,11 @@ impl Link {
     }
 }
 
-/// Links by name that a second end may still join. Weak, so that a name is free again when its port
+/// Links that a second end may still join, by name. Weak, so that a name becomes free when its port
 /// is closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
-/// The link called `address.name()`, and the index of the new end.
+/// The link with the name of `address`, and the index of the new end.
 fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressError> {
     let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(link) = links.get(address.name()).and_then(Weak::upgrade) {
@@ -106,7 +107,7 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
             }
             state.has_second = true;
             drop(state);
-            // Removes the name, so that a third port of it starts a new link.
+            // Removes the name: a third port with this name starts a new link.
             links.remove(address.name());
             return Ok((link, 1));
         }
@@ -123,7 +124,7 @@ struct LoopPort {
 }
 
 impl LoopPort {
-    /// Takes this end's half of the channel that end `from` sends on.
+    /// Takes this end's half of the channel on which end `from` sends.
     fn channel<T>(
         &self,
         from: impl FnOnce(&LinkState) -> usize,
@@ -168,7 +169,7 @@ impl Port for LoopPort {
     }
 }
 
-/// Densely packed frames, on their way to the other end or back to be filled again.
+/// Densely packed frames, on their way to the other end or back to be refilled.
 #[derive(Debug, Default)]
 struct Parcel {
     octets: Vec<u8>,
@@ -178,7 +179,7 @@ struct Parcel {
 struct Sender {
     parcels: Producer<Parcel>,
     returned: Consumer<Parcel>,
-    /// A stack: the parcel returned last is used first, because its memory is still in the cache.
+    /// A stack: the parcel returned last is used first, while its memory is still in the cache.
     idle: Vec<Parcel>,
     in_flight: usize,
     capacity: usize,
@@ -215,7 +216,7 @@ impl Sender {
     fn room(&mut self) -> usize {
         while let Ok(parcel) = self.returned.pop() {
             self.in_flight -= parcel.frames.len();
-            // Single frames need many parcels, each of which once had the size of a whole batch:
+            // Single frames need many parcels, each of which has grown to the size of a batch:
             // frees the surplus.
             if self.idle.len() <= self.capacity / BATCH + 8 {
                 self.idle.push(parcel);
@@ -260,7 +261,7 @@ impl TxQueue for LoopTx {
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         let slots = self.lent.range(n);
-        // `lend` returned no more slots than there is room for.
+        // There is room: `lend` returned at most as many slots.
         let listening = self.sender.listening.load(Ordering::Acquire);
         let now = if n == 0 { None } else { self.clock.as_mut().map(FastClock::now) };
         let mut parcel = self.sender.empty_parcel();
@@ -285,7 +286,7 @@ impl TxQueue for LoopTx {
         let too_long = taken == 0 && n > 0;
         let done = taken + usize::from(too_long);
         self.lent.pass(done);
-        // Drops the frames if the other end does not receive, because the ring would stay full.
+        // Drops the frames if the other end does not receive; otherwise the ring would stay full.
         if taken > 0 && listening {
             self.sender.push(parcel);
         } else {
@@ -298,7 +299,7 @@ impl TxQueue for LoopTx {
 impl RxQueue for Receiver {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         if let Some(parcel) = self.current.take() {
-            // Fails only if the sender is gone, which then does not need the parcel.
+            // Fails only if the sender is gone and no longer needs the parcel.
             let _ = self.returned.push(parcel);
         }
         self.current = self.parcels.pop().ok();

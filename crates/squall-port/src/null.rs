@@ -1,4 +1,5 @@
-//! `null:` takes every frame at once and sends none: it shows what a program costs without a port.
+//! `null:` takes every frame at once and sends none: it measures the cost of a program without a
+//! port.
 //!
 //! Options: `virtual` (use virtual time; also `null:virtual`), `queues=N`, `max_frame=OCTETS`.
 
@@ -53,7 +54,7 @@ impl Port for NullPort {
     }
 }
 
-/// One batch of slots, lent every time, so that it stays in the first-level cache.
+/// One batch of slots that is lent every time, so that it stays in the first-level cache.
 struct NullTx {
     slots: Slots,
     lent: usize,

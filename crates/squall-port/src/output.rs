@@ -1,7 +1,7 @@
 //! Files that packets are written to. One rule for `pcap:FILE`, captures and edits: a file with
 //! content is not overwritten without an explicit option, and a disk is not filled up.
 //!
-//! The rule does not apply to pipes and devices (`/dev/null`), which lose nothing and take no
+//! The rule does not apply to pipes and devices (`/dev/null`), which lose no data and take no
 //! space.
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
 
 use rustix::fs::{StatVfs, fstatvfs, statvfs};
 
-/// Permissions for writing a file.
+/// Permissions to write a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// A file with content may be overwritten.
+    /// Whether a file with content may be overwritten.
     pub overwrite: bool,
-    /// The disk may be filled completely.
+    /// Whether the disk may be filled completely.
     pub fill: bool,
 }
 
@@ -46,7 +46,7 @@ pub fn create(path: &Path, permit: Permit) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether [`create`] would open `path`, judging by its content only.
+/// Whether [`create`] would open `path`, judged only by its content.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`], as for [`create`].
@@ -72,7 +72,7 @@ fn exists(len: u64) -> io::Error {
 pub struct Space {
     pub used: u64,
     pub free: u64,
-    /// Id of the file system.
+    /// The file system's id.
     pub device: u64,
 }
 
@@ -108,9 +108,9 @@ impl Space {
     }
 }
 
-/// Disks are filled up to this percentage: reports and logs need the rest.
+/// Disks are filled up to this percentage, because reports and logs need the rest.
 const MAX_USED_PERCENT: u64 = 95;
-/// A file is not checked before it has this number of bytes, because small ones do no harm.
+/// A file is not checked until it has this number of bytes: small files do no harm.
 const UNCHECKED_BYTES: u64 = 4 << 20;
 /// Bytes between two checks. A check costs about a microsecond.
 const CHECK_INTERVAL: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
@@ -123,19 +123,19 @@ pub struct Room {
 }
 
 impl Room {
-    /// For an open file.
+    /// Checks for an open file.
     pub fn of(file: &File, permit: Permit) -> Self {
         let grows = file.metadata().is_ok_and(|found| found.is_file());
         Self { left: if grows && !permit.fill { UNCHECKED_BYTES } else { u64::MAX } }
     }
 
-    /// For files at `path`, or with names derived from it.
+    /// Checks for files at `path`, or with names derived from it.
     pub fn at(path: &Path, permit: Permit) -> Self {
         let grows = path.metadata().map_or(true, |found| found.is_file());
         Self { left: if grows && !permit.fill { UNCHECKED_BYTES } else { u64::MAX } }
     }
 
-    /// To be called before `octets` are written to `file`.
+    /// Call this before `octets` are written to `file`.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if the disk is 95 % full: nothing more should be written.
@@ -169,7 +169,7 @@ impl Room {
         octets: u64,
         space: impl FnOnce() -> io::Result<Option<Space>>,
     ) -> io::Result<()> {
-        // A file system that does not answer does not count as full.
+        // If the file system's free space is unknown, it does not count as full.
         let Ok(Some(space)) = space() else {
             self.left = *CHECK_INTERVAL.end();
             return Ok(());
@@ -184,8 +184,7 @@ impl Room {
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
         }
-        // Half of the rest, so that several files that grow at once do not exceed the limit by
-        // much.
+        // Half of the rest: if several files grow at once, they must not exceed the limit by much.
         self.left = (left / 2)
             .clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end())
             .min(left)

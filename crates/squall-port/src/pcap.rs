@@ -1,9 +1,9 @@
 //! `pcap:FILE` writes sent frames with their due times; `pcap:FILE,read` receives a file's frames.
 //!
-//! Writes pcap with nanoseconds, or pcapng if FILE ends so; reads all formats of `squall-pcap`. A
-//! file has no clock of its own: times are those of the engine's clock, from the start of the epoch
-//! or from `epoch=SECONDS` after it, which is added when writing and subtracted when reading.
-//! Simulated faults are keys of [`crate::fault`].
+//! Writes pcap with nanoseconds, or pcapng if the name FILE ends in `.pcapng`; reads all formats of
+//! `squall-pcap`. A file has no clock of its own: times are those of the engine's clock, from the
+//! start of the epoch or from `epoch=SECONDS` after it, which is added when writing and subtracted
+//! when reading. Simulated faults are keys of [`crate::fault`].
 
 use std::{
     fs::File,
@@ -30,12 +30,11 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let faults = Faults::take(&mut a)?;
     a.finish(&[&["read", "epoch"], Faults::KEYS].concat())?;
     let path = Path::new(address.name());
-    // The file itself is opened with its queue, because reading a port's facts must not truncate
-    // it.
+    // The file itself is opened with its queue: reading a port's facts must not truncate it.
     if path.file_name().is_none() {
         return Err(address.error("expected a file name: try pcap:out.pcap").into());
     }
-    // Checks the path here, so that the error comes before the run starts.
+    // Checks the path early: the error must come before the run starts.
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !read && !directory.is_dir() {
         return Err(missing(Cannot::write(path, &ErrorKind::NotFound.into())));
@@ -139,7 +138,7 @@ impl Port for PcapPort {
     }
 }
 
-/// Reports a bad path as an error of the address, like a wrong option.
+/// Reports a bad path as an error in the address, like a wrong option.
 fn missing(cannot: Cannot) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, cannot)
 }
@@ -156,12 +155,12 @@ fn capture_error(error: CaptureError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// A file that is written in each call: frames in a longer-lived buffer would be counted as sent,
-/// and lost when the disk is full.
+/// A file that is written in each call: frames kept longer in a buffer would count as sent, and be
+/// lost when the disk is full.
 struct Writer {
     file: File,
     format: Format,
-    /// Records that are not written yet.
+    /// Records that were not written yet.
     octets: Vec<u8>,
     /// Length of the file up to the end of its last whole record; `None` if it cannot be truncated
     /// (a pipe).
@@ -208,8 +207,9 @@ impl Writer {
         Ok(self.octets.len())
     }
 
-    /// Writes the records that end at `ends`. Returns how many are in the file; fewer than all only
-    /// with an error. A partly written record is removed, if the file can be truncated.
+    /// Writes the records that end at `ends`. Returns the number that are in the file, which is
+    /// lower than the total only if there is an error. A partly written record is removed if the
+    /// file can be truncated.
     fn write_out(&mut self, ends: &[usize]) -> (usize, Option<io::Error>) {
         let (at, failure) = match self.room.take(self.octets.len(), &self.file) {
             Ok(()) => write_until_error(&mut self.file, &self.octets),
@@ -225,7 +225,7 @@ impl Writer {
         let whole = written.checked_sub(1).map_or(0, |last| ends[last]) as u64;
         self.len = self.len.map(|len| len + whole);
         if let Some(len) = self.len.filter(|_| failed && whole < at as u64) {
-            // If this fails too, readers report that the last record is cut off.
+            // If this fails too, readers report a truncated last record.
             _ = self.file.set_len(len);
         }
         written
@@ -239,7 +239,7 @@ fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::
         match out.write(&octets[at..]) {
             Ok(0) => return (at, Some(ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
-            // Tries again, because a signal is not an error of the file.
+            // A signal is not an error of the file: tries again.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
@@ -252,10 +252,9 @@ struct PcapTx {
     lent: Lent,
     max_frame: u32,
     epoch: u64,
-    /// `None` after the end, and after a failure: a capture cannot continue after a partly written
-    /// record.
+    /// `None` after the end or a failure: a capture cannot continue after a partly written record.
     writer: Option<Writer>,
-    /// Ends of the records of this call.
+    /// Ends of the records written in this call.
     ends: Vec<usize>,
     /// Reported by the next call.
     failure: Option<io::Error>,

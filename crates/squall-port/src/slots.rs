@@ -16,12 +16,13 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `count` slots for frames of up to `max_frame` octets.
+    /// Allocates `count` slots for frames of up to `max_frame` octets.
     pub fn new(count: usize, max_frame: usize) -> Self {
         let stride = stride(max_frame);
-        // Allocates one line more, so that the first slot can start on a line anywhere in the heap.
+        // Allocates one line more, because the heap block may start anywhere but the first slot
+        // must start on a line.
         let memory = vec![0; count * stride + CACHE_LINE];
-        // The heap block of a Vec that never grows does not move.
+        // A Vec that never grows does not move its heap block.
         let start = match memory.as_ptr().align_offset(CACHE_LINE) {
             offset if offset < CACHE_LINE => offset,
             _ => 0,
@@ -60,7 +61,7 @@ impl Slots {
     }
 }
 
-/// The slots of a queue that are lent and not sent yet: adjacent ones, sent in order.
+/// A queue's slots that are lent and not sent yet: they are adjacent, and sent in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lent {
     next: usize,
@@ -77,14 +78,14 @@ impl Lent {
     /// The next `n` slots to send.
     ///
     /// # Panics
-    /// If fewer are lent, which callers of [`crate::TxQueue::send`] must not cause.
+    /// If fewer are lent, which callers of [`crate::TxQueue::send`] must prevent.
     #[inline]
     pub fn range(&self, n: usize) -> Range<usize> {
         assert!(n <= self.left, "more frames sent than lent");
         self.next..self.next + n
     }
 
-    /// Marks the next `n` as sent, or dropped.
+    /// Marks the next `n` slots as sent or dropped.
     #[inline]
     pub fn pass(&mut self, n: usize) {
         self.next += n;
@@ -92,9 +93,9 @@ impl Lent {
     }
 }
 
-/// Distance between slots for frames of up to `max_frame` octets: an odd number of cache lines. At
-/// a multiple of 1 KiB the same field of all slots falls into a few sets of the cache, and writing
-/// a batch of 64 costs a quarter more (docs/adr/0007-slots.md).
+/// Distance between slots for frames of up to `max_frame` octets: an odd number of cache lines.
+/// With a multiple of 1 KiB, the same field of all slots falls into a few cache sets, and writing a
+/// batch of 64 costs a quarter more (docs/adr/0007-slots.md).
 pub fn stride(max_frame: usize) -> usize {
     (max_frame.div_ceil(CACHE_LINE).max(1) | 1) * CACHE_LINE
 }

@@ -1,4 +1,4 @@
-//! The ports of this crate keep the guarantees of all ports.
+//! Checks that this crate's ports keep the guarantees of all ports.
 
 use std::io;
 

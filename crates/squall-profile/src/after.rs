@@ -1,4 +1,4 @@
-//! `after = "NAME"`: sources that begin when another has ended, of whatever kinds.
+//! `after = "NAME"`: sources of any kind that begin when another source has ended.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use squall_units::suggest;
 
 use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MOST_MISTAKES};
 
-/// A part of a profile that may wait for another, by its index.
+/// A part of a profile that may wait for another part. Each has its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     Stream(usize),
@@ -36,8 +36,7 @@ impl Part {
 impl Profile {
     /// The parts that wait for others.
     ///
-    /// # Errors
-    /// Parts that would never begin, with their positions: the part that they wait for does not
+    /// Parts that would never begin, with their positions. The part for which they wait does not
     /// exist, has no end of its own, or waits for them.
     pub fn afters(&self) -> Result<Vec<After>, Vec<Diagnostic>> {
         let (mut afters, mut mistakes) = (Vec::new(), Vec::new());
@@ -88,7 +87,7 @@ impl Profile {
         if mistakes.is_empty() { Ok(afters) } else { Err(mistakes) }
     }
 
-    /// All parts that may wait, with their names and the parts that they wait for.
+    /// All parts that may wait, with their names, and the name of the part for which each waits.
     fn parts(&self) -> impl Iterator<Item = (Part, &str, Option<&Located>)> {
         let streams = self.streams.iter().enumerate();
         let streams = streams.map(|(i, s)| (Part::Stream(i), s.name.as_str(), s.after.as_ref()));
@@ -102,8 +101,8 @@ impl Profile {
         streams.chain(replays).chain(templates).chain(attacks)
     }
 
-    /// Checks that the start of `part` can depend on another part. The error has the reason and a
-    /// hint.
+    /// Checks whether the start of `part` can depend on another part. The error has the reason and
+    /// a hint.
     fn can_wait(&self, part: Part) -> Result<(), (String, String)> {
         match part {
             Part::Stream(i) if !self.streams[i].self_start => {
@@ -119,7 +118,7 @@ impl Profile {
         }
     }
 
-    /// Checks that `part` ends before the run does. The error has the reason and a hint.
+    /// Checks whether `part` ends before the run does. The error has the reason and a hint.
     fn has_end(&self, part: Part) -> Result<(), (String, String)> {
         let endless = |what: &str, hint: &str| {
             Err((
@@ -171,10 +170,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Checks the parts with a start or end of their own.
+    /// Checks the parts that need a start or an end of their own.
     ///
     /// # Errors
-    /// Templates that begin and end together with others.
+    /// Templates that can only begin and end together with others.
     pub(crate) fn beginnings(&self) -> Result<(), Vec<Diagnostic>> {
         let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();
         let wrong = templates
@@ -194,8 +193,8 @@ impl Profile {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Whether a template shares a target of open flows with others, so that it has no start and
-    /// end of its own.
+    /// Whether a template shares a target number of open flows with others. If so, it has no start
+    /// and end of its own.
     fn moves_together(&self, template: usize) -> bool {
         self.flows.as_ref().is_some_and(|flows| {
             matches!(flows.target, Some(Target::Active(_)))
@@ -223,7 +222,8 @@ fn circles(afters: &[After]) -> HashSet<Part> {
             }
         }
         let begin = way.iter().position(|part| *part == at && of.contains_key(&at));
-        // A chain that reaches a visited part ends there; a chain that reaches itself is a cycle.
+        // Only a chain that returns to itself is a cycle; one that reaches a part of an earlier
+        // chain is not.
         circles.extend(begin.into_iter().flat_map(|begin| way[begin..].to_vec()));
     }
     circles

@@ -1,5 +1,5 @@
 //! Attacks as values: rules or a template, rate, hosts. Rules, addresses and options stay text with
-//! their positions, since the code that compiles them has their grammar.
+//! their positions, because the code that compiles them defines their grammar.
 
 use serde_json::{Value as Json, json};
 use squall_units::Nanos;
@@ -25,20 +25,20 @@ impl Default for AttackOf {
     }
 }
 
-/// The selection of rules.
+/// Selects rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttackRules {
-    /// Rule files, and directories of them.
+    /// Rule files, and directories of rule files.
     pub files: Vec<Located>,
-    /// A suricata.yaml or snort.conf, for its variables.
+    /// A suricata.yaml or snort.conf that defines variables.
     pub config: Option<Located>,
     pub variables: Vec<(String, Located)>,
     /// `1234`, `1000-2000`
     pub sids: Vec<Located>,
     pub classtypes: Vec<Located>,
-    /// A regular expression.
+    /// A regular expression for the message.
     pub msg: Option<Located>,
-    /// `None`: rules of all engines are read, and match as in Suricata 8.
+    /// The engine. `None`: rules for all engines are read, and match as in Suricata 8.
     pub engine: Option<IdsEngine>,
 }
 
@@ -60,14 +60,14 @@ pub enum AttackPace {
 }
 
 impl Attack {
-    /// Exclusive: no attack begins at this time of its schedule or later.
+    /// The end of the schedule. Exclusive: no attack begins at this time or later.
     pub fn end(&self) -> Nanos {
         self.duration.map_or(Nanos(u64::MAX), |lasts| Nanos(self.start.0.saturating_add(lasts.0)))
     }
 }
 
 impl AttackPace {
-    /// The default, for rules; templates have gaps of their own.
+    /// The default for rules. Templates have gaps of their own.
     pub const DEFAULT: Self = Self::PerSecond(100.0);
 }
 

@@ -1,17 +1,17 @@
-//! Errors in a profile, as the user sees them.
+//! Errors in a profile, in the form in which users see them.
 
 use std::fmt;
 
-/// One error: position, found value, expected values, hint.
+/// An error: position, value found, expected values, hint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
     /// File name, or `<python>`.
     pub origin: String,
-    /// 1-based; 0 without source text.
+    /// 1-based; 0 if there is no source text.
     pub line: u32,
-    /// In characters, 1-based; 0 as in `line`.
+    /// In characters, 1-based; 0 if `line` is 0.
     pub column: u32,
-    /// The key: `stream[3].rate`. Empty for a syntax error.
+    /// The key, such as `stream[3].rate`. Empty for a syntax error.
     pub path: String,
     /// `stream "web": rate = "12 Gbp" is not a rate`.
     pub message: String,
@@ -19,16 +19,16 @@ pub struct Diagnostic {
     pub details: Vec<String>,
 }
 
-/// Limit of errors kept per profile. A file that is not a profile, or one that a program wrote,
+/// Maximum number of errors to keep per profile. A file that is not a profile, or a generated one,
 /// could have a million, which no user would read.
 pub(crate) const MOST_MISTAKES: usize = 200;
 
-/// All errors of a profile in the order of the text; after 200 the rest is only counted.
+/// All errors in a profile, in the order of the text. After 200, further errors are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostic {
-    /// An error found after parsing; the caller fills in the origin.
+    /// An error that is found after parsing. The caller fills in the origin.
     pub fn at(at: crate::At, message: String, details: Vec<String>) -> Self {
         Self { line: at.line, column: at.column, message, details, ..Self::default() }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Diagnostic {
         } else if !self.path.is_empty() {
             write!(f, ": {}", self.path)?;
         }
-        // A profile that cannot be read is named by its message.
+        // The message names a profile that cannot be read, so there is no position to print.
         let placed = !self.origin.is_empty() || self.line > 0 || !self.path.is_empty();
         write!(f, "{}{}", if placed { "  " } else { "" }, self.message)?;
         self.details.iter().try_for_each(|line| write!(f, "\n  {line}"))

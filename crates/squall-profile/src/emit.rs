@@ -1,5 +1,5 @@
-//! Writes profiles as text, in the form that a person would write; reading it gives the same
-//! values.
+//! Writes profiles as text, in the form in which a person would write them. Reading the text gives
+//! the same values.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Profile {
-    /// The profile as JSON of the schema, which [`Profile::from_value`] reads. Paths are relative
-    /// to the working directory.
+    /// The profile as JSON that conforms to the schema, as read by [`Profile::from_value`]. Paths
+    /// are relative to the working directory.
     pub fn to_value(&self) -> Json {
         let mut table = Map::new();
         let mut set = |key: &str, value: Option<Json>| {
@@ -124,7 +124,7 @@ impl Profile {
     }
 }
 
-/// The written form of a value. `None`: the key is omitted.
+/// The written form of a value. `None` if the key is omitted.
 pub(crate) trait Emit {
     fn emit(&self) -> Option<Json>;
 }
@@ -135,7 +135,7 @@ impl<T: Emit> Emit for Option<T> {
     }
 }
 
-/// `None` for the default.
+/// Returns `None` for the default.
 pub(crate) fn unless<T: Emit + PartialEq>(default: &T, value: &T) -> Option<Json> {
     if value == default { None } else { value.emit() }
 }
@@ -182,7 +182,7 @@ impl Emit for Vec<Located> {
     }
 }
 
-/// The first and the last number of a range.
+/// Writes the first and the last number of a range.
 impl Emit for (u16, u16) {
     fn emit(&self) -> Option<Json> {
         Some(json!(format!("{}-{}", self.0, self.1)))
@@ -208,7 +208,7 @@ pub(crate) fn table(entries: &[(String, Located)]) -> Option<Json> {
     (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
 }
 
-/// Several entries of one name become a list.
+/// Several entries with the same name become a list.
 pub(crate) fn options_table(entries: &[(String, Located)]) -> Option<Json> {
     let mut table: Map<String, Json> = Map::new();
     for (name, located) in entries {
@@ -276,7 +276,7 @@ impl Emit for Mode {
 }
 
 fn varies(all: &[Vary]) -> Json {
-    // `after` names a field that only one entry changes, otherwise a generated name.
+    // `after` names the field if only one entry changes it, otherwise a generated name.
     let unique = |i: usize| match &all[i].field {
         FieldRef::Name(name) if all.iter().filter(|v| v.field == all[i].field).count() == 1 => {
             Some(name.clone())
@@ -335,7 +335,8 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
                     set("init", number(*first));
                 }
             } else {
-                // The initial value alone is ambiguous, so rotate the list until it starts there.
+                // The initial value does not identify its index, so rotate the list until it starts
+                // there.
                 let (before, from) = values.split_at((*init).min(values.len()));
                 set("values", from.iter().chain(before).map(|v| number(*v)).collect());
             }
@@ -356,7 +357,7 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
     }
 }
 
-/// The address notation of a value of `field`; `None`: a plain number.
+/// The value of `field` in the notation for addresses. `None` if it is a plain number.
 pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
     let FieldRef::Name(name) = field else { return None };
     let (layer, field) = name.rsplit_once('.')?;
@@ -377,7 +378,7 @@ pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
     }
 }
 
-/// TOML's integers end at 2^63; larger ones are text.
+/// TOML's integers end at 2^63, so larger ones become text.
 pub(crate) fn count(count: u64) -> Json {
     i64::try_from(count).map_or_else(|_| json!(count.to_string()), |small| json!(small))
 }
@@ -396,7 +397,7 @@ fn key_text(key: &str) -> String {
     if bare { key.into() } else { inline(&json!(key)) }
 }
 
-/// A value on one line of TOML.
+/// Writes a value on one line of TOML.
 fn inline(value: &Json) -> String {
     match value {
         Json::String(text) => toml::Value::String(text.clone()).to_string(),

@@ -1,4 +1,4 @@
-//! Short descriptions, as `squall plan` prints them.
+//! Short descriptions, as printed by `squall plan`.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// The field and its operation; addresses in their notation.
+/// Prints the field and its operation, with addresses in their notation.
 impl fmt::Display for Vary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.field)?;
@@ -135,7 +135,7 @@ fn operation(f: &mut fmt::Formatter<'_>, op: &Op, text: &dyn Fn(u128) -> String)
     }
 }
 
-/// A short list completely, a long one with its first items.
+/// Prints a short list completely, and of a long one the first items.
 fn few<T>(
     f: &mut fmt::Formatter<'_>,
     items: &[T],

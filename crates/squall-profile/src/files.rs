@@ -1,5 +1,5 @@
-//! Files that a profile names: for programs that run other users' profiles and must restrict the
-//! files; and the limit of a file's size.
+//! Files named in a profile, for programs that run other users' profiles and must restrict the
+//! files; and the limit on a file's size.
 
 use std::{
     fs::File,
@@ -11,18 +11,18 @@ use squall_wire::Packet;
 
 use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitOf};
 
-/// Limit of a file read into memory, in octets: `/dev/zero` is endless.
-pub const MOST_OCTETS: u64 = 256 << 20;
+/// Maximum size in octets of a file that is read into memory, because `/dev/zero` is endless.
+pub const MAX_FILE_SIZE: u64 = 256 << 20;
 
 /// Reads the file at `path`, which may be a pipe.
 ///
 /// # Errors
-/// Errors of reading; more than [`MOST_OCTETS`].
+/// If the file cannot be read, or has more than [`MAX_FILE_SIZE`].
 pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
 
-/// Like [`read_file`], for UTF-8.
+/// Like [`read_file`], but for UTF-8 text.
 ///
 /// # Errors
 /// Errors of [`read_file`]; invalid UTF-8.
@@ -30,7 +30,7 @@ pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
     text(read_file(path)?)
 }
 
-/// Like [`read_text`], for an open file.
+/// Like [`read_text`], but for a file that is open already.
 ///
 /// # Errors
 /// Errors of [`read_text`].
@@ -40,9 +40,9 @@ pub fn read_open(read: impl Read) -> io::Result<String> {
 
 fn read_all(read: impl Read) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    read.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
-    if octets.len() as u64 > MOST_OCTETS {
-        let text = format!("it has more than {} MiB", MOST_OCTETS >> 20);
+    read.take(MAX_FILE_SIZE + 1).read_to_end(&mut octets)?;
+    if octets.len() as u64 > MAX_FILE_SIZE {
+        let text = format!("it has more than {} MiB", MAX_FILE_SIZE >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(octets)
@@ -53,26 +53,26 @@ fn text(octets: Vec<u8>) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// Whether an option of an application names a file.
+/// Whether this option of an application names a file.
 pub(crate) fn is_file(option: &str) -> bool {
     option.ends_with("_file")
 }
 
-/// A file that the profile names.
+/// A file named in the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedFile<'a> {
-    /// The key: `background of [[attack]]`.
+    /// The key in the profile: `background of [[attack]]`.
     pub what: &'static str,
-    /// Relative to the profile's directory (payload of packets), or to the working directory (all
-    /// others).
+    /// The path, relative to the profile's directory (payload of packets) or to the working
+    /// directory (all others).
     pub path: &'a str,
-    /// The file may name others, or be a directory of such files.
+    /// Whether the file may name other files, or be a directory of such files.
     pub includes: bool,
 }
 
 impl Profile {
-    /// All files that a run of the profile reads, except for those of port addresses. Files of
-    /// field values were read with the profile.
+    /// All files that a run of the profile reads, except those in port addresses. Files with field
+    /// values are not included, because they were read together with the profile.
     pub fn files(&self) -> Vec<NamedFile<'_>> {
         let mut found = Vec::new();
         let mut add = |what, path| found.push(NamedFile { what, path, includes: false });

@@ -1,5 +1,5 @@
 //! Flows as values: hosts, exchange, load. Programs, messages and addresses stay text with their
-//! positions, since the code that compiles them has their grammar.
+//! positions, because the code that compiles them defines their grammar.
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
@@ -10,7 +10,7 @@ use crate::{
     stage,
 };
 
-/// Text and its position.
+/// A text and its position.
 #[derive(Clone, Debug, Default)]
 pub struct Located {
     pub text: String,
@@ -40,7 +40,8 @@ pub enum Order {
 }
 
 impl Arrival {
-    /// Flows per second, users, or the weight, depending on the kind of arrival.
+    /// The number of flows per second, the number of users, or the weight, depending on the kind of
+    /// arrival.
     pub fn amount(&self) -> f64 {
         match *self {
             Self::Cps { cps, .. } => cps,

@@ -1,8 +1,8 @@
-//! Profiles as values and as text: the description of what a run sends and measures.
+//! Profiles as values and as text. A profile describes what a run sends and measures.
 //!
-//! [`Profile::parse`] reads TOML, YAML or JSON of one schema and returns a checked [`Profile`], or
-//! [`Diagnostics`] with file, line and column. This crate does not know the capabilities of ports,
-//! nor how frames are made.
+//! [`Profile::parse`] reads TOML, YAML or JSON, which all have the same schema. It returns a
+//! checked [`Profile`], or [`Diagnostics`] with file, line and column. This crate knows neither the
+//! capabilities of ports nor how frames are made.
 #![forbid(unsafe_code)]
 
 mod after;
@@ -21,7 +21,7 @@ mod stage;
 pub use after::{After, Part};
 pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics};
-pub use files::{MOST_OCTETS, NamedFile, read_file, read_open, read_text};
+pub use files::{MAX_FILE_SIZE, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
 pub use mistakes::Mistakes;
 pub use model::*;

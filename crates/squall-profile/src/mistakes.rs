@@ -1,10 +1,11 @@
-//! Collects the errors found when a profile is compiled.
+//! Collects errors that are found when a profile is compiled.
 
 use std::{fmt::Display, str::FromStr};
 
 use crate::{At, Diagnostic, Diagnostics, Located, Profile, diagnostics::MOST_MISTAKES};
 
-/// Errors of a profile with their positions, so that all of them are reported at once.
+/// Errors in a profile with their positions. They are collected, so that all can be reported at
+/// once.
 pub struct Mistakes<'a> {
     origin: &'a str,
     found: Vec<Diagnostic>,
@@ -26,13 +27,13 @@ impl<'a> Mistakes<'a> {
         self.found.len()
     }
 
-    /// Whether further errors are only counted, so that the caller may stop.
+    /// Whether further errors are only counted, in which case the caller may stop.
     pub fn is_full(&self) -> bool {
         self.found.len() >= MOST_MISTAKES
     }
 
     /// # Errors
-    /// All errors, if any.
+    /// All errors, if there are any.
     pub fn check(mut self) -> Result<(), Diagnostics> {
         if self.more > 0 {
             let text = format!("and {} more errors", self.more);

@@ -1,4 +1,4 @@
-//! The profile as values. Its text forms are in `source`.
+//! The profile as values. The text forms are in `source`.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::{Attack, Flows, Replay, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// The name in diagnostics: a file name, `<python>` or `<command line>`.
+    /// The name for diagnostics: a file name, `<python>` or `<command line>`.
     pub origin: String,
     pub ports: Vec<Port>,
     pub streams: Vec<Stream>,
     pub replays: Vec<Replay>,
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
-    /// Seeds every random choice: the same profile and seed give the same octets. `None`:
+    /// Seed for all random choices: the same profile and seed give the same octets. `None` means
     /// [`Profile::DEFAULT_SEED`].
     pub seed: Option<u64>,
     pub stop: Stop,
-    /// Defaults for options of the run; its end and its seed are above.
+    /// Defaults for the options of a run. Its end and its seed are separate fields.
     pub run: RunOptions,
 }
 
 impl Profile {
-    /// A profile that only receives on these ports (name, address). It ends when it is stopped. The
-    /// loss of a stream is then the number of missing frames between its first and its last
-    /// sequence number.
+    /// A profile that only receives, on the given ports (name, address). It ends when it is
+    /// stopped. The loss of a stream is then the number of frames missing between the first and the
+    /// last sequence number received.
     pub fn listening<N: Into<String>, A: Into<String>>(
         ports: impl IntoIterator<Item = (N, A)>,
     ) -> Self {
@@ -51,8 +51,8 @@ impl Profile {
     }
 }
 
-/// The end of the whole run: the first condition met. Without any, the run ends when all streams
-/// have ended.
+/// The end of the whole run: the first condition that is met. If there is none, the run ends when
+/// all streams have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
     pub duration: Option<Nanos>,
@@ -64,12 +64,13 @@ pub struct Stop {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     pub name: String,
-    /// `af_packet:veth-a,queue=0`: see the address syntax in the guide.
+    /// An address such as `af_packet:veth-a,queue=0`. The guide describes the syntax.
     pub address: String,
     pub at: At,
 }
 
-/// The position of a value in the source, for errors found after parsing. 1-based; 0: no position.
+/// The position of a value in the source, for errors that are found after parsing. 1-based; 0 if
+/// there is no position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     pub line: u32,
@@ -78,11 +79,11 @@ pub struct At {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PacketSource {
-    /// Layers as text: parsing validates the headers, the plan validates the lengths.
+    /// Layers as text. Parsing validates the headers, and the plan validates the lengths.
     Layers(Packet),
-    /// The octets of a frame without FCS: from hex, or from Python.
+    /// The octets of a frame without FCS, from hexadecimal or from Python.
     Octets(Arc<[u8]>),
-    /// `capture.pcap#3`: frame 3 of a capture, counted from 1.
+    /// `capture.pcap#3`: frame 3 of a capture (1-based).
     Capture { path: String, number: u64 },
 }
 

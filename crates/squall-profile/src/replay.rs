@@ -1,5 +1,5 @@
 //! Captures as values: files, ports, speed. Speeds, filters and edits stay text with their
-//! positions, since the code that compiles them has their grammar.
+//! positions, because the code that compiles them defines their grammar.
 
 use serde_json::{Value as Json, json};
 
@@ -50,12 +50,12 @@ pub enum TooLong {
 }
 
 impl Replay {
-    /// Whether the replay ends without a stop.
+    /// Whether the replay ends by itself, without being stopped.
     pub fn ends(&self) -> bool {
         !self.held && (self.loops > 0 || self.limit.is_some() || self.duration.is_some())
     }
 
-    /// Whether only the speed and the positions in the profile differ.
+    /// Whether the two differ in nothing but the speed and the positions in the profile.
     pub fn is_at_another_speed(&self, other: &Self) -> bool {
         let rest = |replay: &Self| {
             let value = Self { speed: None, ..replay.clone() }.to_value(|_| None);

@@ -3,7 +3,7 @@
 //! A device sees the sum of all frames that a port sends, so the port is audited, not its sources.
 //! Each worker counts frames and octets twice, in aligned bins of 0.27 ms: in the bin in which they
 //! left, and in the bin in which they were due in real time (including the lag of the port's clock,
-//! because a schedule that lags as a whole is the same load for a device). The bins of all workers
+//! because to a device a schedule that lags as a whole is the same load). The bins of all workers
 //! are added up. In windows of one bin to half a second, frames that left beyond those that were
 //! due are surplus.
 
@@ -14,32 +14,33 @@ use std::sync::{
 
 use squall_units::{Nanos, Picos};
 
-/// A bin is 2^28 ps: 0.268 ms. A power of two, because each hand-over computes its bin.
+/// A bin is 2^28 ps: 0.268 ms. A power of two, because the bin is computed in each send call.
 const BIN_BITS: u32 = 28;
 const BIN_S: f64 = (1u64 << BIN_BITS) as f64 * 1e-12;
-/// Bins of a worker, 0.27 s: far longer than the delay after which it counts.
+/// Number of bins per worker, 0.27 s in total: far longer than a worker can take to count.
 const SLOTS: usize = 1024;
-/// Age at which bins are added up: a worker may be stopped between sending and counting.
+/// Age, in bins, at which bins are added up: a worker may be stopped between sending and counting.
 const HELD: u64 = 128;
-/// Bins between two additions by a worker.
+/// Number of bins after which a worker adds up again.
 const EVERY: u64 = 32;
-/// The longest window, bins: half a second.
+/// The longest window in bins: half a second.
 const LONGEST: usize = 2048;
 const RING: usize = 2 * LONGEST;
-/// Bins by which frames may leave later than they were due: a window that is not above the load of
-/// an earlier one has no surplus. 1.07 ms, above the clock's allowance of 0.75 ms.
+/// Number of bins by which frames may leave later than they were due: a window whose load is not
+/// above the load due in a window that began up to this much earlier has no surplus. 1.07 ms, above
+/// the clock's allowance of 0.75 ms.
 const LATER: usize = 4;
 /// The load of 1 ms is averaged over half a second and over the last 34 ms, because loads may rise.
 const RECENT: usize = 128;
-/// An average over fewer bins (1 ms, when a run has just begun) is not used.
+/// An average over fewer bins (1 ms; a run that has just begun) is not used.
 const LEAST: usize = 4;
 /// The allowed surplus: this number of frames, or the port's load in this number of bins (1.07 ms);
-/// and this fraction of the load due in the window.
+/// plus this fraction of the load due in the window.
 const FEW: u64 = 2;
 const LOAD: u64 = 4;
 const PART: u64 = 100;
 
-/// The bin of an instant; picoseconds since the start.
+/// The bin of a time, in picoseconds since the start.
 #[inline]
 pub fn bin(at: u64) -> u64 {
     at >> BIN_BITS
@@ -52,7 +53,7 @@ const DUE: usize = 2;
 const DUE_OCTETS: usize = 3;
 type Sums = [u64; 4];
 
-/// The counts of one worker, which is their only writer. They never fall, so that readers need no
+/// The counts of one worker, the only one that writes them. They never decrease, so readers need no
 /// lock.
 #[derive(Debug)]
 struct Bins {
@@ -64,7 +65,7 @@ impl Bins {
     #[inline]
     fn add(&self, bin: u64, kind: usize, frames: u64, octets: u64) {
         let slot = &self.slots[bin as usize % SLOTS];
-        // A single writer needs no locked instruction.
+        // A single writer needs no atomic read-modify-write.
         slot[kind].store(slot[kind].load(Relaxed).wrapping_add(frames), Relaxed);
         slot[kind + 1].store(slot[kind + 1].load(Relaxed).wrapping_add(octets), Relaxed);
     }
@@ -74,9 +75,9 @@ impl Bins {
 #[derive(Debug, Default)]
 pub struct PortAudit {
     judge: Mutex<Judge>,
-    /// The first bin that is not added up.
+    /// The first bin that has not been added up.
     open: AtomicU64,
-    /// Frames that answered received ones without an exact receive time.
+    /// Frames in answer to received frames without an exact receive time.
     uncertain: AtomicU64,
     given_up: AtomicBool,
 }
@@ -86,10 +87,10 @@ pub struct PortAudit {
 pub struct Auditor {
     audit: Arc<PortAudit>,
     bins: Arc<Bins>,
-    /// When to add up bins next.
+    /// The bin at which to add up next.
     next: u64,
-    /// Counts of the current bin, kept here because most hand-overs fall into the bin of the one
-    /// before.
+    /// Counts of the current bin, kept here because most send calls fall into the same bin as the
+    /// previous one.
     due: Count,
     left: Count,
     longest: u64,
@@ -130,7 +131,7 @@ impl Auditor {
         }
     }
 
-    /// Counts frames of a hand-over that were due in `bin`, and their octets with FCS.
+    /// Counts frames of a send call that were due in `bin`, and their octets with FCS.
     /// [`Auditor::left`] follows.
     #[inline]
     pub fn due(&mut self, bin: u64, frames: u64, octets: u64) {
@@ -155,7 +156,7 @@ impl Auditor {
         }
     }
 
-    /// Writes the counts of frames that left before `bin`, and of those due until then.
+    /// Writes the counts of frames that left before `bin`, and of frames due before then.
     #[cold]
     fn count(&mut self, bin: u64) {
         // A later bin is free only after older bins have been added up.
@@ -173,7 +174,7 @@ impl Auditor {
         }
     }
 
-    /// Sets the current bin: a worker that sends nothing for a while still writes its counts.
+    /// Sets the current bin: a worker that sends nothing for a while must still write its counts.
     #[inline]
     pub fn pass(&mut self, bin: u64) {
         if bin != self.left.bin {
@@ -181,8 +182,8 @@ impl Auditor {
         }
     }
 
-    /// Counts frames of a hand-over that left in `bin`, and their octets with FCS; the longest has
-    /// `longest`.
+    /// Counts frames of a send call that left in `bin`, and their octets with FCS; the longest
+    /// frame has `longest`.
     #[inline]
     pub fn left(&mut self, bin: u64, frames: u64, octets: u64, longest: u64) {
         self.pass(bin);
@@ -190,7 +191,7 @@ impl Auditor {
         self.longest = self.longest.max(longest);
     }
 
-    /// Counts frames whose due instant is known only roughly.
+    /// Counts frames whose due times are only roughly known.
     pub fn uncertain(&mut self, frames: u64) {
         self.audit.uncertain.fetch_add(frames, Relaxed);
     }
@@ -208,10 +209,10 @@ impl Drop for Auditor {
 pub struct Surplus {
     /// Whether the counts are octets with FCS; otherwise frames.
     pub octets: bool,
-    /// When the window begins, since the start of the run, and its length.
+    /// Start of the window, since the start of the run; and its length.
     pub at: Nanos,
     pub over: Nanos,
-    /// Frames or octets that left in the window, and those due in as long a time.
+    /// Frames or octets that left in the window, and those due in a window of the same length.
     pub left: u64,
     pub due: u64,
     /// The allowed surplus.
@@ -232,7 +233,7 @@ impl Surplus {
         other.is_exceeded_by(self.surplus(), self.allowed)
     }
 
-    /// Whether this surplus, of which `allowed` is allowed, is worse.
+    /// Whether `surplus`, with an allowance of `allowed`, is worse.
     #[inline]
     fn is_exceeded_by(&self, surplus: u64, allowed: u64) -> bool {
         u128::from(surplus) * u128::from(self.allowed.max(1))
@@ -254,16 +255,16 @@ impl PortAudit {
         }
     }
 
-    /// Stops judging: the port is known not to keep its schedule.
+    /// Stops judging: the port is known to miss its schedule.
     pub fn give_up(&self) {
-        // A plain load first: while catching up, each sender calls this with each batch.
+        // A plain load first: while catching up, each sender calls this for every batch.
         if !self.given_up.load(Relaxed) {
             self.given_up.store(true, Relaxed);
         }
     }
 
-    /// The worst window of those before `now`, picoseconds. While the run continues, bins that
-    /// workers may still write are excluded.
+    /// The worst window before `now`, picoseconds. While the run continues, bins that workers may
+    /// still write are excluded.
     pub fn worst(&self, now: u64, over: bool) -> Option<Surplus> {
         let until = if over { bin(now) + 2 } else { bin(now).saturating_sub(HELD) };
         let mut judge = self.judge();
@@ -272,17 +273,17 @@ impl PortAudit {
         judge.worst
     }
 
-    /// Frames whose due instants are known only roughly.
+    /// Number of frames whose due times are only roughly known.
     pub fn uncertain(&self) -> u64 {
         self.uncertain.load(Relaxed)
     }
 }
 
-/// Sums of bins, and their worst window.
+/// Sums over bins, and the worst window.
 #[derive(Debug, Default)]
 struct Judge {
     workers: Vec<(Arc<Bins>, Box<[Sums]>)>,
-    /// For each bin, the sums of all bins before it. Empty until a worker joins.
+    /// For each bin, the sums over all bins before it. Empty until a worker joins.
     before: Vec<Sums>,
     next: u64,
     worst: Option<Surplus>,
@@ -324,7 +325,7 @@ impl Judge {
         }
     }
 
-    /// Counts of `kind` in the `window` bins that end `earlier` bins before the last one.
+    /// Counts of `kind` in `window` bins that end `earlier` bins before the last one.
     fn sum(&self, kind: usize, window: usize, earlier: usize) -> u64 {
         let at = |back: usize| {
             let of = self.next.saturating_sub(back as u64);
@@ -345,14 +346,15 @@ impl Judge {
             for window in (0..=LONGEST.ilog2()).map(|power| 1 << power) {
                 let earlier = |by: usize| self.sum(due, window, by);
                 let (was_left, mut was_due) = (self.sum(left, window, 0), earlier(0));
-                // Nearly no window can be the worst, and the sums below cost five times as much. At
-                // most this is its surplus, of which at least `allowed` is allowed.
+                // Hardly any window can be the worst, and the sums below cost five times as much:
+                // first compares an upper bound of this window's surplus with `allowed`, a lower
+                // bound of its allowance.
                 let surplus = was_left.saturating_sub(was_due);
                 if self.worst.is_some_and(|worst| !worst.is_exceeded_by(surplus, allowed)) {
                     continue;
                 }
                 if was_left > was_due {
-                    // A window that is late by up to LATER bins has no surplus.
+                    // A window that is up to LATER bins late has no surplus.
                     was_due = (1..=LATER).map(earlier).fold(was_due, u64::max);
                 }
                 let found = Surplus {
@@ -378,7 +380,8 @@ mod tests {
     const MS: u64 = 1_000_000_000;
     const FRAME: u64 = 1000;
 
-    /// Audits the frames of one worker, given when each left and was due in real time.
+    /// Audits the frames of one worker, each given by when it left and when it was due, in real
+    /// time.
     fn audit(frames: impl IntoIterator<Item = (u64, u64)>) -> Surplus {
         let audit = Arc::new(PortAudit::default());
         let mut auditor = Auditor::new(&audit);
@@ -396,7 +399,7 @@ mod tests {
     fn frames_that_leave_when_due_are_no_surplus() {
         let even = audit((0..20_000).map(|k| (k * MS / 10, k * MS / 10)));
         assert_eq!((even.surplus(), even.is_excess()), (0, false));
-        // Late by less than a millisecond, by turns.
+        // Late by less than a millisecond, in varying amounts.
         let late = audit((0..20_000).map(|k| (k * MS / 10 + k % 7 * MS / 10, k * MS / 10)));
         assert!(!late.is_excess(), "{late:?}");
         // Requested bursts that leave slightly late.
@@ -407,7 +410,7 @@ mod tests {
 
     #[test]
     fn the_first_frames_of_a_run_may_be_as_late_as_others() {
-        // 116 a millisecond; the sender starts half a millisecond late.
+        // 116 frames/ms; the sender starts half a millisecond late.
         let due = |k: u64| k * MS / 116;
         let found = audit((0..10_000).map(|k| (due(k).max(MS / 2), due(k))));
         assert!(!found.is_excess(), "{found:?}");
@@ -415,7 +418,7 @@ mod tests {
 
     #[test]
     fn overdue_frames_that_leave_at_once_are_surplus() {
-        // A stall of 5 ms at 10 frames a millisecond.
+        // A stall of 5 ms at 10 frames/ms.
         let stalled = |k: u64| if (1000..1050).contains(&k) { 1050 } else { k };
         let found = audit((0..3000).map(|k| (stalled(k) * MS / 10, k * MS / 10)));
         assert!(found.is_excess() && found.surplus() >= 40, "{found:?}");
@@ -424,7 +427,7 @@ mod tests {
 
     #[test]
     fn many_slow_sources_add_up() {
-        // 40 sources of 20 frames/s, evenly apart; after a stall of 30 ms each sends its overdue
+        // 40 sources of 20 frames/s, at even offsets; after a stall of 30 ms each sends its overdue
         // frame.
         let due = |k: u64| k * MS * 5 / 4;
         let at = |k: u64| if (400..424).contains(&k) { due(424) } else { due(k) };
@@ -436,7 +439,7 @@ mod tests {
     fn octets_are_audited_like_frames() {
         let audit = Arc::new(PortAudit::default());
         let mut auditor = Auditor::new(&audit);
-        // One frame a millisecond; at times it is as long as ten.
+        // One frame per millisecond, some of them ten times as long.
         for k in 0..1000u64 {
             let octets = if k % 100 == 50 { 20_000 } else { 100 };
             auditor.due(bin(k * MS), 1, 100);

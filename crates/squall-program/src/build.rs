@@ -1,5 +1,5 @@
-//! Compiles a frame and its variables into a program: computes everything that can be computed
-//! before the first frame leaves.
+//! Compiles a frame and its variables into a program: computes everything that is known before the
+//! first frame leaves.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::{Law, Sizes, ring::Ahead, signature};
 /// The frames of a stream.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Built at the longest length in `sizes`.
+    /// Built at the greatest length in `sizes`.
     pub frame: Frame,
     pub sizes: Sizes,
     pub vars: Vec<VarSpec>,
@@ -28,11 +28,11 @@ pub struct VarSpec {
     pub bits: usize,
     pub law: Law,
     pub turn: Turn,
-    /// The law advances once per this number of frames: 1, or the period of the variable on which
-    /// this one depends.
+    /// The law advances once per this number of frames: 1, or the period of the variable that this
+    /// one depends on.
     pub every: u64,
-    /// The position of that variable in its cycle at frame 0, so that this law advances when that
-    /// variable wraps.
+    /// Position of that variable in its cycle at frame 0: this law advances whenever that variable
+    /// wraps.
     pub phase: u64,
 }
 
@@ -51,7 +51,7 @@ impl Turn {
         self == Self::default()
     }
 
-    /// The result for a field of `bits`.
+    /// The result, for a field of `bits` bits.
     #[inline]
     pub fn apply(self, value: u64, bits: usize) -> u64 {
         let sum = value.wrapping_add(self.add);
@@ -88,8 +88,8 @@ pub enum ProgramError {
 
 /// Fills frames. Immutable, and the same on every worker and port.
 #[derive(Clone, Debug, PartialEq)]
-// One cache line holds all fields that filling reads, because with thousands of streams each frame
-// belongs to another program.
+// The fields used for filling share one cache line, because with thousands of streams each frame
+// belongs to a different program.
 #[repr(C, align(64))]
 pub struct Program {
     /// The first octets of the template, padded with zeros: small frames are copied from here in
@@ -100,7 +100,7 @@ pub struct Program {
     pub(crate) sums: Box<[Sum]>,
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
-    /// The key of signatures.
+    /// The signature key.
     pub(crate) key: u16,
     pub(crate) trex: Option<TrexMark>,
     pub(crate) sizes: Sizes,
@@ -116,9 +116,9 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Var {
     pub law: Law,
-    /// Set if values are transformed; with the field's width.
+    /// Present if values are transformed; with the field's width.
     pub turn: Option<(Turn, usize)>,
-    /// At most 32 bits.
+    /// Whether values have at most 32 bits.
     pub small: bool,
     pub every: u64,
     pub phase: u64,
@@ -126,7 +126,7 @@ pub(crate) struct Var {
     pub adds: Box<[Add]>,
 }
 
-/// Where a value is written; offsets in octets.
+/// Where a value is written; offsets are in octets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     Octets1(usize),
@@ -149,7 +149,7 @@ pub(crate) enum Place {
     },
 }
 
-/// A value's contribution to a checksum: the value times 2^shift, modulo 2^16 - 1.
+/// The contribution of a value to a checksum: the value times 2^shift, modulo 2^16 - 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Add {
     pub sum: usize,
@@ -161,17 +161,17 @@ pub(crate) struct Add {
 pub(crate) struct Sum {
     pub at: usize,
     pub udp: bool,
-    /// Below 2^17; 0 only if all octets are 0, because a sum of 0 has another complement than one
-    /// of 2^16 - 1.
+    /// Below 2^17. It is 0 only if all octets are 0, because a sum of 0 has a different complement
+    /// from a sum of 2^16 - 1.
     pub base: u32,
     pub per_octet: u32,
     /// Payload sums by frame length, from `tail_from`; empty if all lengths have the same sum.
     pub tail: Box<[u16]>,
     pub tail_from: usize,
-    /// Whether the signature is covered; its words are shifted when it lies at an odd distance from
-    /// `from`.
+    /// Whether the checksum covers the signature, whose words are shifted if it lies at an odd
+    /// distance from `from`.
     pub signed: bool,
-    /// Octets at the signature's end that the checksum does not cover: they lie after an inner
+    /// Octets at the signature's end that the checksum does not cover: they come after an inner
     /// Ethernet frame that has its own FCS.
     pub uncovered: usize,
     pub from: usize,
@@ -200,7 +200,7 @@ impl Program {
             frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
         let fields: Vec<&ChecksumField> = frame.checksums.iter().filter(|c| free(c.at)).collect();
 
-        // The part that does not vary: the template with all variable bits set to 0.
+        // The constant part: the template with all variable bits set to 0.
         let mut still = frame.bytes.clone();
         for w in &written {
             for bit in w.clone() {
@@ -277,7 +277,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Writes checksums that are the same in every frame into the template, so that filling skips
+    /// Writes checksums that are the same in every frame into the template: filling then skips
     /// them.
     fn settle(&mut self, variable: bool) {
         if variable {
@@ -305,7 +305,7 @@ impl Program {
                 sum.base = fold_to_17_bits(u64::from(sum.base) + (u64::from(value) << shift));
             }
         }
-        // Removing settled sums shifts the indices of the rest.
+        // Removing settled sums shifts the indexes of the others.
         let number: Vec<usize> =
             live.iter().scan(0, |n, &l| Some(std::mem::replace(n, *n + usize::from(l)))).collect();
         let renumber = |adds: &[Add]| -> Box<[Add]> {
@@ -338,7 +338,7 @@ impl Program {
         Self { cut, ..self }
     }
 
-    /// Replaces Squall's signature by a TRex header.
+    /// Replaces the signature by a TRex header.
     pub fn with_trex(self, trex: Option<TrexMark>) -> Self {
         assert!(trex.is_none() || self.signature.is_some(), "there is a place for it");
         Self { trex, ..self }
@@ -355,7 +355,7 @@ impl Program {
         Self { group, ..self }
     }
 
-    /// The TRex packet group by whose mark receivers recognize the frames.
+    /// The TRex packet group, if receivers recognize the frames by its mark.
     pub fn group(&self) -> Option<u16> {
         self.group
     }
@@ -393,7 +393,8 @@ impl Program {
         self.signature
     }
 
-    /// The same program with another number in the signature; `None`: frames have no signature.
+    /// The same program with another stream number in the signature; `None`: frames have no
+    /// signature.
     pub fn renumbered(&self, stream: u32) -> Option<Self> {
         self.signature?;
         Some(Self { signature: u16::try_from(stream).ok(), ..self.clone() })
@@ -444,7 +445,7 @@ fn check(
     Ok(())
 }
 
-/// The CRCs that must be computed for each frame.
+/// The CRCs that must be computed per frame.
 fn crcs(
     frame: &Frame,
     written: &[Range<usize>],
@@ -478,7 +479,7 @@ fn crcs(
     Ok(crcs.into())
 }
 
-/// Whether checksum `c` covers `octets`; `None`: only a part of them.
+/// Whether checksum `c` covers `octets`; `None`: it covers only some of them.
 fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool> {
     let end = c.to.unwrap_or(frame.bytes.len() - frame.trailer);
     let mut inside = false;
@@ -492,15 +493,15 @@ fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool
     Some(inside)
 }
 
-/// The exponent of the weight, modulo 2^16 - 1, of the least significant bit of a field that ends
-/// at bit `end`, in a sum of 16-bit words from octet `from`.
+/// The exponent of the weight (a power of 2, modulo 2^16 - 1) of the least significant bit of a
+/// field that ends at bit `end`, in a sum of 16-bit words from octet `from`.
 fn shift_of(end: usize, from: usize) -> u32 {
     let last = (end - 1) / 8;
     let within = 7 - (end - 1) % 8;
     (if (last as isize - from as isize).rem_euclid(2) == 1 { within } else { within + 8 }) as u32
 }
 
-/// Folds a sum so that it can be added to others in 32 bits. Nonzero sums stay nonzero.
+/// Folds a sum so that it can be added to others within 32 bits. Nonzero sums stay nonzero.
 pub(crate) fn fold_to_17_bits(sum: u64) -> u32 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -572,7 +573,7 @@ impl Sum {
         let uncovered = if signed { longest - end_at(longest) } else { 0 };
         let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);
-        // Subtracts modulo 2^16 - 1 and stays above 0. Adds nothing if nothing is subtracted,
+        // Subtracts modulo 2^16 - 1, with a result above 0. Adds nothing if nothing is subtracted,
         // because a sum of zeros must stay 0 (its complement differs).
         base = base + taken.next_multiple_of(65_535) - taken;
         let mut tail = Vec::new();

@@ -1,33 +1,35 @@
-//! The traffic clock of a port: real time less a lag, shared by all sources and workers of the
+//! The traffic clock of a port: real time minus a lag, shared by all sources and workers of the
 //! port.
 //!
 //! A sender that the machine stopped for some milliseconds has overdue frames. Sent at once, they
-//! form a burst that no profile requested; a policer or a short queue drops them, and the loss
-//! looks like the device's. A device sees the port, not its sources, so the port has one clock.
-//! Overdue frames up to an [`Allowance`] follow at once; the rest becomes lag, which moves all
-//! sources together and keeps the distances between frames. The lag is regained at 0.8 %: in any
-//! window W the schedule moves by at most 1.008 W and the allowance.
+//! would form a burst that no profile requested; a policer or a short queue drops them, and the
+//! loss looks like the device's. A device sees the port, not its sources, so the port has one
+//! clock. Overdue frames up to an [`Allowance`] follow at once; the rest becomes lag, which moves
+//! all sources together and keeps the intervals between frames. The lag is recovered at 0.8 %: in
+//! any window W the schedule moves by at most 1.008 W and the allowance.
 //!
-//! If the lag cannot be regained before the planned end, no run of the port can be valid. The clock
-//! then catches up at up to twice the rate, so that the requested frames are sent.
+//! If the lag cannot be recovered before the planned end, no run of the port can be valid. The
+//! clock then catches up at up to twice the rate, so that the requested frames are still sent.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use squall_units::{Nanos, Picos};
 
-/// Schedule time that may follow at once after a stall. Below the 1 ms of the audit, because a
+/// Schedule time that may follow at once after a stall. Less than the audit's 1 ms, because a
 /// sender may be stopped again between its decision and the departure.
 const ALLOWANCE: Nanos = Nanos(750_000);
-/// The allowance of a port with few frames, in gaps between them: allows two frames.
+/// The allowance of a port with few frames, in units of the gap between them: enough for two
+/// frames.
 const ALLOWANCE_GAPS: f64 = 1.5;
-/// Lag is regained at `1 / REGAIN` of real time, and while catching up at `1 / REGAIN_CATCHING_UP`.
+/// Lag is recovered at `1 / REGAIN` of real time, and while catching up at `1 /
+/// REGAIN_CATCHING_UP`.
 pub const REGAIN: u64 = 125;
 const REGAIN_CATCHING_UP: u64 = 1;
-/// Without a planned end: the lag above which the clock catches up; 0.8 % of the elapsed time is
-/// allowed in addition.
+/// For a run without a planned end: the lag above which the clock catches up; 0.8 % of the elapsed
+/// time is allowed in addition.
 const MOST_LAG: Nanos = Nanos(10_000_000);
 
-/// Schedule time that a port may send at once after a stall; picoseconds.
+/// Schedule time that a port may send at once after a stall, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance(pub u64);
 
@@ -35,7 +37,7 @@ impl Allowance {
     /// The allowance of a port that sends `pps` frames/s in total; `None`: not known.
     pub fn of(pps: Option<f64>) -> Self {
         let slow = pps.filter(|pps| *pps > 0.0).map_or(Nanos::ZERO, |pps| {
-            // Capped at an hour, whose picoseconds fit 64 bits.
+            // Capped at an hour, to fit 64 bits in picoseconds.
             Nanos((ALLOWANCE_GAPS * 1e9 / pps).min(3.6e12) as u64)
         });
         Self(Picos::from(ALLOWANCE.max(slow)).0)
@@ -45,7 +47,7 @@ impl Allowance {
 /// The planned end of a port's run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planned {
-    /// `None`: ends by a count, or never.
+    /// `None`: the run ends by a count, or never.
     pub end: Option<Picos>,
     /// The allowed lag at the end.
     pub tolerance: Nanos,
@@ -55,21 +57,20 @@ pub struct Planned {
 /// picoseconds since the start of the run.
 #[derive(Debug)]
 pub struct PortClock {
-    /// The real instant at which all lag will be regained, and [`CATCHING_UP`]. The lag at any
-    /// instant follows from it; raising the lag is a maximum, so that workers may raise it in any
-    /// order.
+    /// The real time at which all lag will be recovered, and [`CATCHING_UP`]. The lag at any time
+    /// follows from it. Raising the lag is a maximum, so workers may raise it in any order.
     even: AtomicU64,
     /// The sum of all lag ever added.
     moved: AtomicU64,
-    /// When the clock began to catch up; `u64::MAX`: it does not.
+    /// When the clock began to catch up; `u64::MAX` if it has not.
     catching_up: AtomicU64,
     planned: Planned,
 }
 
-/// Flag in [`PortClock::even`]: the clock catches up. Instants are below it.
+/// Flag in [`PortClock::even`]: the clock catches up. Times are below it.
 const CATCHING_UP: u64 = 1 << 63;
 
-/// A value of [`PortClock::even`].
+/// A value stored in [`PortClock::even`].
 #[derive(Clone, Copy, Debug)]
 struct Even(u64);
 
@@ -78,7 +79,8 @@ impl Even {
         if self.0 & CATCHING_UP == 0 { REGAIN } else { REGAIN_CATCHING_UP }
     }
 
-    /// The branch makes [`REGAIN`] a constant for the compiler, which then needs no division.
+    /// The branch turns [`REGAIN`] into a constant for the compiler, which then avoids the
+    /// division.
     #[inline]
     fn lag_of(self, left: u64) -> u64 {
         if self.0 & CATCHING_UP == 0 { left / REGAIN } else { left / REGAIN_CATCHING_UP }
@@ -97,7 +99,7 @@ impl Even {
         }
     }
 
-    /// The state that has a lag of `lag` at `at`.
+    /// The state with a lag of `lag` at `at`.
     fn with(self, at: u64, lag: u64) -> u64 {
         at.saturating_add(lag.saturating_mul(self.part())).min(CATCHING_UP - 1)
             | (self.0 & CATCHING_UP)
@@ -119,7 +121,7 @@ impl PortClock {
         Even(self.even.load(Relaxed))
     }
 
-    /// Real time less traffic time at `at`.
+    /// Real time minus traffic time at `at`.
     #[inline]
     pub fn lag(&self, at: u64) -> u64 {
         self.even().lag(at)
@@ -143,9 +145,9 @@ impl PortClock {
         u64::try_from(sum.div_ceil(part + 1)).unwrap_or(u64::MAX)
     }
 
-    /// Traffic time at `at`, given when the earliest unsent frame was due: at most the allowance
-    /// after `due`; a later clock gains lag. `passed` is the time since the caller's last call;
-    /// while catching up, twice that may follow at once.
+    /// Traffic time at `at`, if the earliest unsent frame was due at `due`: at most `due` plus the
+    /// allowance. A clock that is ahead of that gets lag. `passed` is the time since the caller's
+    /// last call; while catching up, twice that may follow at once.
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let even = self.even();
@@ -167,9 +169,9 @@ impl PortClock {
         if excess == 0 {
             return now;
         }
-        // A sender that never keeps up runs this with each batch, and three locked instructions
-        // cost it the time of one or two frames. While catching up nothing is judged, so small lag
-        // is recorded later.
+        // A sender that never keeps up runs this for each batch, and three atomic operations would
+        // cost it the time of one or two frames. While the clock catches up nothing is judged, so
+        // small lag can be recorded later.
         if catching_up && excess < allowance.0 / 2 {
             return now - excess;
         }
@@ -183,7 +185,7 @@ impl PortClock {
         now - excess
     }
 
-    /// Whether `lag` cannot be regained in time.
+    /// Whether `lag` cannot be recovered in time.
     fn is_too_much(&self, at: u64, lag: u64) -> bool {
         match self.planned.end {
             Some(end) => {
@@ -194,12 +196,12 @@ impl PortClock {
         }
     }
 
-    /// The sum of all lag ever added, regained or not.
+    /// The sum of all lag ever added, recovered or not.
     pub fn moved(&self) -> Nanos {
         Picos(self.moved.load(Relaxed)).as_nanos()
     }
 
-    /// When the clock began to catch up because lag could not be regained in time.
+    /// When the clock began to catch up because lag could not be recovered in time.
     pub fn catching_up_since(&self) -> Option<Picos> {
         let since = self.catching_up.load(Relaxed);
         (since != u64::MAX).then_some(Picos(since))
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn a_source_that_comes_seldom_has_no_exemption() {
         let clock = clock();
-        // Two stalls in a row: the second one does not license sending all overdue frames.
+        // Two stalls in a row: the second one must not allow all overdue frames at once.
         clock.owing(20 * MS, 0, 20 * MS, fast());
         assert_eq!(clock.owing(40 * MS, 750_000_000, 20 * MS, fast()), 1_500_000_000);
     }
@@ -256,7 +258,7 @@ mod tests {
     #[test]
     fn lag_that_cannot_be_regained_in_time_is_regained_at_twice_the_rate() {
         let clock = clock();
-        // 80 of these 200 ms can be regained in 10 s.
+        // 80 of these 200 ms can be recovered in 10 s.
         clock.owing(300 * MS, 100 * MS, 200 * MS, fast());
         assert_eq!(clock.catching_up_since(), Some(Picos(300 * MS)));
         let lag = clock.lag(300 * MS);
@@ -287,8 +289,8 @@ mod tests {
 
     #[test]
     fn of_a_slow_port_two_frames_may_follow_at_once_and_its_rate_holds() {
-        // 100 frames/s, stopped for 12 ms ten times a second: with 0.75 ms and 0.8 % it would lose
-        // a tenth of its rate.
+        // 100 frames/s, stopped for 12 ms ten times per second: with 0.75 ms and 0.8 % it would
+        // lose a tenth of its rate.
         let (clock, slow) = (clock(), Allowance::of(Some(100.0)));
         let (gap, mut next, mut now, mut most) = (10 * MS, 0u64, 0u64, 0);
         for turn in 0..10_000u64 {
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn no_window_has_more_of_the_schedule_than_itself_and_what_is_allowed() {
-        // A frame is due each 100 us; the sender is stopped at random, for 0 to 60 ms.
+        // A frame is due every 100 us; the sender is stopped at random times, for 0 to 60 ms.
         let gap = MS / 10;
         for seed in 1..50u64 {
             let clock = PortClock::new(Planned {

@@ -1,5 +1,5 @@
-//! When frames are due: t0 + k·gap in integer arithmetic. Frame 10^10 is exact too, because no
-//! rounding accumulates.
+//! Computes when frames are due: t0 + k·gap in integer arithmetic. Even frame 10^10 is exact,
+//! because no rounding accumulates.
 
 use std::{f64::consts::PI, sync::Arc};
 
@@ -27,11 +27,11 @@ pub enum Gap {
 pub enum GapLaw {
     Constant,
     Exponential,
-    /// Nominal gap times `1 - spread ..= 1 + spread`.
+    /// Nominal gap times a factor in `1 - spread ..= 1 + spread`.
     Uniform {
         spread: f64,
     },
-    /// `sd` as a fraction of the nominal gap; negative draws become 0.
+    /// `sd` is a fraction of the nominal gap; negative draws become 0.
     Normal {
         sd: f64,
     },
@@ -44,15 +44,15 @@ pub enum GapLaw {
     Gamma {
         shape: f64,
     },
-    /// Nominal gaps for `on`, then silence for `off`; both are above 0.
+    /// Nominal gaps for the time `on`, then silence for the time `off`; both are above 0.
     OnOff {
         on: Picos,
         off: Picos,
     },
     /// Multiples of the nominal gap, repeated.
     List(Arc<[f64]>),
-    /// Departures by `law` at the full rate, moved to where the same load has passed under `shape`;
-    /// the end of the shape ends them. Requires one burst with gaps.
+    /// Departures follow `law` at the full rate, and move to the times at which the same load has
+    /// passed under `shape`, whose end ends them. Requires one burst with gaps.
     Shaped {
         law: Box<GapLaw>,
         shape: Shape,
@@ -60,7 +60,7 @@ pub enum GapLaw {
 }
 
 impl GapLaw {
-    /// Fraction of time in which frames are due; below 1 if the law includes silence.
+    /// Fraction of time in which frames are due; below 1 if the law has silence.
     pub fn duty(&self) -> f64 {
         match self {
             Self::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
@@ -69,8 +69,8 @@ impl GapLaw {
         }
     }
 
-    /// The part of the first `span` in which frames are due, in picoseconds: its duty on average,
-    /// more before the first silence. Ignores a shape.
+    /// The part of the first `span` in which frames are due, in picoseconds: on average `span`
+    /// times the duty, and more before the first silence. Ignores a shape.
     pub fn active_within(&self, span: Picos) -> Picos {
         match self {
             Self::OnOff { on, off } => {
@@ -85,13 +85,13 @@ impl GapLaw {
 }
 
 /// Bursts: `bursts` times `packets` frames, with `gap` after each burst in addition to the frames'
-/// own gap. Continuous sending is one burst of `u64::MAX`.
+/// own gap. Continuous sending is one burst of `u64::MAX` frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     pub bursts: u64,
     pub packets: u64,
     pub gap: Picos,
-    /// Whether a burst ends when its last frame is due, instead of one gap later.
+    /// Whether a burst ends when its last frame is due, rather than one gap later.
     pub tight: bool,
 }
 
@@ -104,11 +104,11 @@ impl Pattern {
     }
 }
 
-/// The state of a timeline, from which another executor can continue.
+/// The state of a timeline, from which a different executor can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// When the next frame is due: whole picoseconds, and a fraction in units of 1 / the gap's
-    /// denominator.
+    /// When the next frame is due: whole picoseconds, and a fraction whose denominator is that of
+    /// the gap.
     pub due: u64,
     pub fraction: u64,
     /// Frames left in the burst, and bursts left including this one; `u64::MAX`: no limit.
@@ -119,7 +119,7 @@ pub struct Standing {
 /// The departures of one stream, in order.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// When the next frame is due: whole picoseconds, and a fraction of a denominator.
+    /// When the next frame is due: whole picoseconds, and the numerator of a fraction.
     due: u64,
     fraction: u64,
     /// Frames left in the burst; `u64::MAX`: no limit.
@@ -152,7 +152,7 @@ struct Rest {
     bent: Option<Box<Bent>>,
 }
 
-/// The state of a shaped timeline.
+/// The additional state of a shaped timeline.
 #[derive(Clone, Debug)]
 struct Bent {
     shape: Shape,
@@ -163,13 +163,13 @@ struct Bent {
 }
 
 impl Gap {
-    /// The gap of a rate of `num / den` frames per second.
+    /// The gap for a rate of `num / den` frames per second.
     pub fn from_pps(num: u64, den: u64) -> Self {
         let (n, d) = reduced(u128::from(den) * 1_000_000_000_000, u128::from(num));
         Self::PerFrame { num: n, den: d }
     }
 
-    /// The gap of a rate of `num / den` bits per second. Counts the FCS, and on layer 1 also
+    /// The gap for a rate of `num / den` bits per second. Counts the FCS, and on layer 1 also
     /// preamble and interframe gap.
     pub fn from_bps(num: u64, den: u64, layer1: bool) -> Self {
         let (n, d) = nearest(u128::from(den) * 8_000_000_000_000, u128::from(num));
@@ -186,8 +186,8 @@ impl Gap {
         }
     }
 
-    /// The gap if all frames have length `len`: a fraction computed once, which saves a division
-    /// per frame.
+    /// The gap if all frames have length `len`: a fraction computed once saves a division per
+    /// frame.
     pub fn fixed(self, len: u32) -> Self {
         let (num, den) = match self {
             Self::Zero => return self,
@@ -201,8 +201,8 @@ impl Gap {
         Self::PerFrame { num, den }
     }
 
-    /// The gap of one of `by` workers that share a stream: `by` times this one, if it does not
-    /// depend on the frames in between. Rounds to 64 bits, with an error below 2^-40 of the value.
+    /// The gap for one of `by` workers that share a stream: `by` times this one, if it does not
+    /// depend on the frames in between. Rounded to 64 bits, with an error below 2^-40 of the value.
     pub fn times(self, by: u64) -> Self {
         match self {
             Self::PerFrame { num, den } => {
@@ -227,8 +227,8 @@ impl Gap {
     }
 }
 
-/// `n / d` as a continued fraction that leaves room in 64 bits for multiplication by a frame's
-/// octets: the error is below 2^-46 of the value.
+/// `n / d` approximated by a continued fraction, small enough for multiplication by a frame's
+/// octets in 64 bits: the error is below 2^-46 of the value.
 fn nearest(n: u128, d: u128) -> (u64, u64) {
     const MOST: u128 = 1 << 47;
     // A gap above 2^47 picoseconds per octet needs no fraction.
@@ -240,7 +240,7 @@ fn reduced(n: u128, d: u128) -> (u64, u64) {
     convergent(n, d, 1 << 62, 1 << 40)
 }
 
-/// The last convergent of `n / d` with numerator and denominator within these limits.
+/// The last convergent of `n / d` whose numerator and denominator are within these limits.
 fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64) {
     let ((mut p, mut q), mut before) = ((1, 0), (0, 1));
     while d != 0 {
@@ -264,7 +264,7 @@ impl Timeline {
             }
             law => (law, None),
         };
-        // Within a shape, time counts from its start.
+        // Within a shape, time counts from the shape's start.
         let on_since = if bent.is_some() { 0 } else { start.0 };
         let bursts_left = pattern.bursts;
         let rest = Rest { gap, law, pattern, seed, k: 0, bursts_left, on_since, bent };
@@ -276,7 +276,7 @@ impl Timeline {
     }
 
     /// Applies `then` to a shaped timeline at its full rate, then moves the next frame to its time
-    /// under the shape. Does nothing to other timelines. Returns whether the timeline is shaped.
+    /// under the shape. Leaves other timelines unchanged. Returns whether the timeline is shaped.
     fn under_full_rate(&mut self, then: impl FnOnce(&mut Self)) -> bool {
         let Some(mut bent) = self.rest.bent.take() else { return false };
         self.due = bent.load;
@@ -292,13 +292,13 @@ impl Timeline {
     }
 
     /// The share of one of `by` workers in a single burst: frames `first`, `first + by`, ...
-    /// `None`: gaps depend on the frames in between, and the worker must step through them.
+    /// `None`: gaps depend on the frames in between, so the worker must step through them.
     pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
         if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 {
             return None;
         }
         match self.rest.gap {
-            // Without gaps the worker that is ready sends next.
+            // Without gaps, whichever worker is ready sends next.
             Gap::Zero => {}
             Gap::PerFrame { num, den } if num.checked_mul(by)? >> 62 == 0 => {
                 let before = |line: &mut Self| (0..first).for_each(|_| line.add(num, den));
@@ -315,8 +315,8 @@ impl Timeline {
         Some(self)
     }
 
-    /// Number of frames due before `end`, at most `most`: those left unsent when time is up. `len`
-    /// returns the octets without FCS of frame 0, 1, ... from here.
+    /// Number of frames due before `end`, at most `most`: the frames left unsent when time is up.
+    /// `len` returns the octets without FCS of frame 0, 1, ... from here.
     pub fn due_before(&self, end: Picos, len: impl Fn(u64) -> u32, most: u64) -> u64 {
         let mut rest = self.clone();
         let mut count = 0u64;
@@ -330,7 +330,7 @@ impl Timeline {
     }
 
     /// Skips the frames of this burst that are due before `end`. Returns their number; `None`: gaps
-    /// are not even, and the caller must step frame by frame.
+    /// are not even, so the caller must step frame by frame.
     pub fn skip_before(&mut self, end: Picos) -> Option<u64> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
@@ -354,7 +354,8 @@ impl Timeline {
         Some(n)
     }
 
-    /// When the next frame is due; `None`: none is left, and [`Timeline::end`] is the stream's end.
+    /// When the next frame is due; `None`: no frame is left, and [`Timeline::end`] is the end of
+    /// the stream.
     #[inline]
     pub fn due(&self) -> Option<Picos> {
         (self.left != 0).then_some(Picos(self.due))
@@ -379,9 +380,9 @@ impl Timeline {
     }
 
     /// Takes consecutive frames of one length that are due before `bound` (the first in any case),
-    /// as many as `out` has room for; `each` gets an entry of `out` and the due instant. Returns
-    /// their number and the last due instant. Time must not overflow meanwhile. `None`: gaps are
-    /// not even, and the caller must step frame by frame.
+    /// as many as `out` has room for; `each` gets an entry of `out` and the due time. Returns their
+    /// number and the last due time. Time must not overflow meanwhile. `None`: gaps are not even,
+    /// so the caller must step frame by frame.
     #[inline]
     pub fn run<T>(
         &mut self,
@@ -424,8 +425,9 @@ impl Timeline {
         Some((n, last))
     }
 
-    /// As [`Timeline::run`] for up to `most` frames, without the instants in between. The cost does
-    /// not grow with their number when they are long overdue or gaps are whole picoseconds.
+    /// As [`Timeline::run`] for up to `most` frames, without the due times in between. If the
+    /// frames are long overdue or gaps are whole picoseconds, the cost does not grow with their
+    /// number.
     #[inline]
     pub fn run_at_once(&mut self, bound: u64, most: usize) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
@@ -443,7 +445,7 @@ impl Timeline {
             let carries = if rest == 0 { 0 } else { sum / den };
             self.fraction = sum - carries * den;
             self.due += whole * n as u64 + carries;
-            // The fraction is below the increment of one gap only if the last gap carried.
+            // The fraction is less than the increment of one gap only if the last gap carried.
             last = self.due - whole - u64::from(self.fraction < rest);
         }
         self.took(n, last);
@@ -462,11 +464,12 @@ impl Timeline {
     }
 
     /// With even gaps: how many of the next `most` frames are due before `bound`, including the
-    /// first in any case.
+    /// first one in any case.
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
         let Even { whole, rest, den } = self.even;
-        // Long overdue, or one by one among many streams: avoids a division.
+        // All frames are long overdue, or the caller takes one frame at a time: avoids the
+        // division.
         if most <= 1 || self.due.saturating_add(whole) >= bound {
             return most.min(1);
         }
@@ -490,8 +493,8 @@ impl Timeline {
         most
     }
 
-    /// Takes up to `most` frames of a stream without gaps at `now`. Returns how many the burst had.
-    /// Requires the constant law: see [`Timeline::is_steady`].
+    /// Takes up to `most` frames of a stream without gaps at `now`. Returns the number that the
+    /// burst still had. Requires the constant law: see [`Timeline::is_steady`].
     #[inline]
     pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
         self.due = now.0;
@@ -542,7 +545,7 @@ impl Timeline {
         self.add_parts(whole, rest, den);
     }
 
-    /// Adds a gap; saturates at the end of time.
+    /// Adds a gap; saturates at the largest time.
     #[inline]
     fn add_parts(&mut self, whole: u64, rest: u64, den: u64) {
         self.due = self.due.saturating_add(whole);
@@ -562,7 +565,7 @@ impl Timeline {
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
-            // The end of time (213 days) means never.
+            // The largest time (213 days) means never.
             self.due = self.due.saturating_add(rest.pattern.gap.0);
         }
     }
@@ -579,12 +582,12 @@ impl Timeline {
                 let period = on.saturating_add(off);
                 let since = self.due.saturating_sub(self.rest.on_since);
                 if num == 0 {
-                    // Without gaps, the sending time passes whether or not the port takes frames.
+                    // Without gaps, the `on` time passes whether or not the port takes frames.
                     let into = since % period;
                     self.due = self.due.saturating_add(if into < on { 0 } else { period - into });
                     self.rest.on_since = if into < on { self.due - into } else { self.due };
                 } else {
-                    // A gap may be longer than several sending times.
+                    // A gap may be longer than several `on` times.
                     let times = since / on;
                     self.due = self.due.saturating_add(off.saturating_mul(times));
                     self.rest.on_since =
@@ -617,7 +620,7 @@ impl Timeline {
         self.even = self.rest.even();
     }
 
-    /// Moves the remaining departures by `by` (a pause, a stretch).
+    /// Delays the remaining departures by `by` (after a pause or a stretch).
     pub fn shift(&mut self, by: Picos) {
         self.due = self.due.saturating_add(by.0);
         match &mut self.rest.bent {
@@ -626,12 +629,12 @@ impl Timeline {
         }
     }
 
-    /// Moves the next frame to `due`, which also starts a sending time.
+    /// Moves the next frame to `due`, which also starts an `on` time.
     pub fn restart(&mut self, due: Picos) {
         (self.due, self.fraction, self.rest.on_since) = (due.0, 0, due.0);
     }
 
-    /// Moves the next frame to `due` (a stream without gaps follows the port).
+    /// Moves the next frame to `due`: a stream without gaps follows the port.
     pub fn set_due(&mut self, due: Picos) {
         self.due = due.0;
     }
@@ -657,7 +660,7 @@ impl Timeline {
         }
     }
 
-    /// Continues from the state of another executor.
+    /// Continues from the state of a different executor.
     pub fn stand(&mut self, at: Standing) {
         (self.due, self.fraction, self.left, self.rest.bursts_left) =
             (at.due, at.fraction, at.left, at.bursts);
@@ -675,7 +678,7 @@ impl Rest {
     }
 }
 
-/// Lanczos' approximation, g = 7: relative error below 1e-13 for x above 0.5.
+/// Lanczos' approximation with g = 7: relative error below 1e-13 for x above 0.5.
 fn gamma(x: f64) -> f64 {
     const C: [f64; 9] = [
         0.999_999_999_999_809_9,
@@ -697,8 +700,8 @@ fn gamma(x: f64) -> f64 {
     (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
 }
 
-/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each try has its own random numbers, so that
-/// frame `k` does not depend on the frames before it.
+/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each attempt has its own random numbers:
+/// frame `k` must not depend on the frames before it.
 fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
     if shape < 1.0 {
         return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);
@@ -725,8 +728,7 @@ mod tests {
 
     fn shaped(law: GapLaw) -> GapLaw {
         let stage = |ms: u64, to| Stage { lasts: Nanos(ms * 1_000_000), to };
-        // Up to the full rate in 1 s, steady for 1 s, then half for 1 s, none for 1 s, full for 1
-        // s.
+        // Up to the full rate in 1 s, steady for 1 s, half for 1 s, none for 1 s, full for 1 s.
         let stages = [
             stage(1000, 10),
             stage(1000, 10),
@@ -742,7 +744,7 @@ mod tests {
 
     #[test]
     fn a_gap_of_a_rate_with_a_long_fraction_is_as_long_as_it_says() {
-        // A sixth of a frame per second in twelve digits.
+        // A sixth of a frame per second, to twelve digits.
         let Gap::PerFrame { num, den } = Gap::from_pps(166_666_666_667, 1_000_000_000_000) else {
             panic!("frames a second have a gap for each frame")
         };
@@ -817,7 +819,7 @@ mod tests {
             assert_eq!(t.due().map(|d| d.0), Some((u128::from(k) * 1_000_000_000_000 / 3) as u64));
             t.advance(60);
         }
-        // The step does not depend on the instant: frame 3n is due at n seconds, whatever n.
+        // The step does not depend on the time: frame 3n is due at n seconds, whatever n.
         t.due = 3_000_000_000_000_000_000;
         t.fraction = 0;
         (0..3).for_each(|_| t.advance(60));
@@ -838,7 +840,7 @@ mod tests {
             let mut all = one.clone();
             for k in 0.. {
                 let Some(now) = one.due() else { break };
-                // Before, at and after a frame, and far away.
+                // Bounds before, at and after a frame, and far away.
                 let bound = now.0
                     + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
                 let (mut out, mut at_once) = ([0; 64], all.clone());
@@ -1002,7 +1004,7 @@ mod tests {
 
     #[test]
     fn any_bit_rate_leaves_room_for_the_longest_frame() {
-        // As a multiplier makes them: 10 Mb/s times a fraction of 10^12.
+        // Rates as a multiplier produces them: 10 Mb/s times a fraction of 10^12.
         for (num, den) in [
             (12_345_678_901_230_000_019, 1_000_000_000_000),
             (1_000_001, 1000),

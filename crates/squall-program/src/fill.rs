@@ -1,5 +1,5 @@
-//! Fills frames into slots operation by operation over a batch, so that each dispatch serves up to
-//! 64 frames.
+//! Fills frames into slots, operation by operation over a batch: each dispatch serves up to 64
+//! frames.
 
 use squall_units::{Nanos, TxMeta};
 use squall_wire::CrcKind;
@@ -18,34 +18,34 @@ use crate::{
 pub struct Cursor {
     /// Index in the stream of the next frame to fill.
     pub next: u64,
-    /// Distance between this worker's frames: 1, or the number of workers that share the stream.
+    /// Distance between this worker's frames: the number of workers that share the stream.
     by: u64,
-    /// The filler's mark in [`TxMeta::owner`].
+    /// The filler's number in [`TxMeta::owner`].
     owner: u32,
     /// Whether every frame equals the template.
     plain: bool,
-    /// With precomputed frames: the row of the next one.
+    /// If frames are precomputed: the row of the next frame.
     row: u64,
     vars: Box<[VarPlace]>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct VarPlace {
-    /// State of [`crate::Law::fill`]; with `every` above 1, the law's index.
+    /// State of [`crate::Law::fill`]; if `every` is above 1, the law's index.
     place: u64,
-    /// With `every` above 1: frames since the law advanced, and its current value.
+    /// If `every` is above 1: frames since the law advanced, and its current value.
     since: u64,
     value: u64,
 }
 
-/// Memory for one batch; one per worker.
+/// Buffers for one batch; one per worker.
 #[derive(Debug)]
 pub struct Scratch {
     small: [u32; BATCH],
     large: [u64; BATCH],
     /// A variable's contribution to a checksum, per frame.
     parts: [u32; BATCH],
-    /// Unfolded checksums. Parts have at most 18 bits, so that 2^14 of them fit.
+    /// Unfolded checksums. Parts have at most 18 bits, so 2^14 of them fit.
     sums: Vec<[u32; BATCH]>,
 }
 
@@ -55,10 +55,10 @@ impl Default for Scratch {
     }
 }
 
-/// The slots of a stream's frames in a batch.
+/// The slots of one stream's frames in a batch.
 pub trait Places {
     fn count(&self) -> usize;
-    /// Calls back with each slot and the value at its position in `values`.
+    /// Calls `f` with each slot and the value at its position in `values`.
     fn each<T: Copy>(
         &self,
         base: &mut [u8],
@@ -67,7 +67,7 @@ pub trait Places {
         f: impl FnMut(&mut [u8], T),
     );
     fn each_meta(&self, meta: &mut [TxMeta], f: impl FnMut(usize, &mut TxMeta));
-    /// Calls back with each slot and its own state.
+    /// Calls `f` with each slot and its own state.
     fn each_slot(
         &self,
         base: &mut [u8],
@@ -125,7 +125,7 @@ impl Places for Run {
     }
 }
 
-/// Scattered slots in ascending order.
+/// Scattered slots, in ascending order.
 impl Places for [u8] {
     fn count(&self) -> usize {
         self.len()
@@ -187,8 +187,8 @@ impl Program {
     }
 
     /// Fills the cursor's next frames into `places` (at most [`BATCH`]) and advances the cursor.
-    /// Lengths come from `meta`, where the scheduler has put them ([`crate::Sizes::at`]). `now`
-    /// goes into the signature; without it, each frame's due instant.
+    /// The scheduler has put lengths into `meta` ([`crate::Sizes::at`]). `now` goes into the
+    /// signature; if it is `None`, each frame's due time does.
     #[inline]
     pub fn fill<P: Places + ?Sized>(
         &self,
@@ -281,8 +281,8 @@ impl Program {
         cursor.next += cursor.by * n as u64;
     }
 
-    /// Slots remember whose template they hold ([`TxMeta::owner`]) and how many octets of it are
-    /// intact ([`TxMeta::mark`]), so that a slot of the same stream needs no copy.
+    /// Slots record whose template they hold ([`TxMeta::owner`]) and how many octets of it are
+    /// intact ([`TxMeta::mark`]): a slot with the same stream's template needs no copy.
     #[inline]
     fn copy_template<P: Places + ?Sized>(
         &self,
@@ -321,7 +321,7 @@ impl Program {
         });
     }
 
-    /// As [`Program::copy_stale`], where signatures overwrite payload.
+    /// As [`Program::copy_stale`], for streams whose signatures overwrite payload.
     fn copy_spoiled<P: Places + ?Sized>(
         &self,
         owner: u32,
@@ -334,7 +334,7 @@ impl Program {
             let mut intact = 0;
             if m.owner == owner {
                 intact = m.mark & 0xffff;
-                // The signature of a shorter frame lies where this frame has payload.
+                // The signature of a shorter frame was where this frame has payload.
                 let hole = (m.mark >> 16) as usize;
                 slot[hole..hole + signature::LEN]
                     .copy_from_slice(&self.template[hole..hole + signature::LEN]);
@@ -349,7 +349,7 @@ impl Program {
         });
     }
 
-    /// Copies octets `from..to` of the template. Copies 64 at once if there is room, because most
+    /// Copies octets `from..to` of the template. Copies 64 octets if there is room, because most
     /// frames are small and a call for a few octets costs more than the copy.
     #[inline]
     fn copy(&self, slot: &mut [u8], from: usize, to: usize) {
@@ -359,9 +359,9 @@ impl Program {
         }
     }
 
-    /// Signatures overwrite payload that a longer frame needs again: [`TxMeta::mark`] then also
-    /// holds, in its upper half, the offset of the last signature. 16 bits suffice, because frames
-    /// are below 64 KiB.
+    /// Whether signatures overwrite payload that a longer frame needs again. [`TxMeta::mark`] then
+    /// also holds, in its upper half, the offset of the last signature. 16 bits suffice, because
+    /// frames are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {
         let at_end = self.signature.is_some() || self.has_crc_at_end();
@@ -372,7 +372,8 @@ impl Program {
         self.crcs.iter().any(|(crc, _)| matches!(crc.kind, CrcKind::Icrc { .. }))
     }
 
-    /// Each CRC covers its whole packet, so it is computed from scratch, after everything else.
+    /// Writes the CRCs. Each covers its whole packet, so it is computed from scratch, after
+    /// everything else.
     fn write_crcs<P: Places + ?Sized>(
         &self,
         base: &mut [u8],
@@ -403,7 +404,7 @@ impl Program {
         }
     }
 
-    /// `halves`: makes the signature from a frame's index and instant.
+    /// Writes signatures; `halves` makes one from a frame's index and time.
     #[inline]
     fn sign<P: Places + ?Sized>(
         &self,
@@ -492,7 +493,7 @@ impl Program {
 /// The one's complement sum of 16 octets, given as two big-endian halves.
 #[inline]
 fn fold_halves(high: u64, low: u64) -> u32 {
-    // The carry of a sum modulo 2^64 - 1, of which 2^16 - 1 is a divisor, is added back.
+    // Adds the carry of a sum modulo 2^64 - 1 back: 2^16 - 1 divides that modulus.
     let (sum, carry) = high.overflowing_add(low);
     fold_to_17_bits(sum + u64::from(carry))
 }

@@ -1,4 +1,4 @@
-//! The sequence of values of a variable: each value is a function of the frame's index.
+//! The values of a variable: each is a function of the frame's index.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ pub enum Law {
     Random { min: u128, count: u64, limit: Option<u64>, seed: u64 },
     /// As [`Law::Random`], with up to 128 bits; `count` 0 means 2^128.
     RandomWide { min: u128, count: u128, limit: Option<u64>, seed: u64 },
-    /// Random, in proportion to weights.
+    /// Random values, in proportion to weights.
     Weighted { values: Arc<[u128]>, alias: Alias, seed: u64 },
 }
 
 impl Law {
-    /// A weighted law.
+    /// A law with weights.
     ///
     /// # Panics
     /// If no weight is above 0.
@@ -32,7 +32,7 @@ impl Law {
         Self::Weighted { values: values.iter().map(|v| v.0).collect(), alias, seed }
     }
 
-    /// The number of values after which the sequence repeats; `None`: it does not.
+    /// The number of values after which the sequence repeats; `None` if it does not.
     pub fn period(&self) -> Option<u64> {
         match self {
             Self::Step { count: 0, .. } | Self::Weighted { .. } => None,
@@ -89,8 +89,8 @@ impl Law {
         }
     }
 
-    /// The position of a worker that begins at value `k`: the state that [`Law::fill`] carries from
-    /// call to call.
+    /// The state of a worker that begins at value `k`, which [`Law::fill`] carries from call to
+    /// call.
     pub(crate) fn seek(&self, k: u64) -> u64 {
         match self {
             Self::Step { start, count: 0, .. } => start.wrapping_add(k),
@@ -102,8 +102,8 @@ impl Law {
         }
     }
 
-    /// Writes the low bits of every `by`-th value from `place` on. Each law has its own tight loop,
-    /// without division, so that a call for one value is cheap too.
+    /// Writes the low bits of every `by`-th value from `place` on. Each law has its own tight loop
+    /// without division, which makes a call for one value cheap too.
     #[inline]
     pub(crate) fn fill<W: Word>(&self, place: &mut u64, by: u64, out: &mut [W]) {
         let mut i = *place;
@@ -112,7 +112,7 @@ impl Law {
                 let (first, step) = (*first as u64, *step as u64);
                 let by = if by == 1 || *count == 0 { by } else { by % count };
                 let each = step.wrapping_mul(by);
-                // In runs up to the next wrap, so that the inner loop is a single addition.
+                // In runs up to the next wrap: the inner loop is then a single addition.
                 let mut out = out;
                 while !out.is_empty() {
                     let n = match (*count, by) {
@@ -130,7 +130,7 @@ impl Law {
                         *o = W::low(v);
                         v = v.wrapping_add(each);
                     }
-                    // Every step but the last stays below the count.
+                    // Every step except the last stays below the count.
                     i = add_mod(i.wrapping_add(by.wrapping_mul(n as u64 - 1)), by, *count);
                     out = rest;
                 }
@@ -148,7 +148,7 @@ impl Law {
                 let value = |i| W::low(min.wrapping_add(below(draw(seed, i), count)));
                 let n = limit.unwrap_or(0);
                 let by = if n == 0 || by == 1 { by } else { by % n };
-                // One loop per case, because a test inside would repeat for each value.
+                // One loop per case: a test inside would be repeated for each value.
                 if n != 0 {
                     for o in out {
                         *o = value(i);
@@ -166,7 +166,7 @@ impl Law {
                     }
                 }
             }
-            // Wide fields use `at` directly; this arm only completes the match.
+            // Wide fields use `at` directly; this arm only makes the match exhaustive.
             Self::RandomWide { .. } => {
                 for o in out {
                     *o = W::low(self.at(i) as u64);
@@ -184,8 +184,8 @@ impl Law {
     }
 }
 
-/// The type of a batch of values: 32 bits if they suffice, because a vector register holds twice as
-/// many.
+/// The type of a batch of values: 32 bits if they suffice, because a vector register then holds
+/// twice as many.
 pub(crate) trait Word: Copy {
     fn low(value: u64) -> Self;
 }
@@ -204,7 +204,8 @@ impl Word for u64 {
     }
 }
 
-/// Uniform over `0..n` from 128 random bits: the upper half of their product. `n` 0 means 2^128.
+/// A uniform number in `0..n` from 128 random bits: the upper half of their product. `n` 0 means
+/// 2^128.
 fn below_wide([high, low]: [u64; 2], n: u128) -> u128 {
     if n == 0 {
         return u128::from(high) << 64 | u128::from(low);

@@ -2,8 +2,8 @@
 //!
 //! Input: a [`Spec`] (a frame, its variables, its lengths). Output: a [`Program`] that writes
 //! batches of frames into slots of memory, and a [`Timeline`] that computes when each is due. Both
-//! are functions of the frame's index in its stream, so that any worker can make any frame. This
-//! crate does not know ports, clocks or threads.
+//! are functions of the frame's index in its stream, so any worker can make any frame. This crate
+//! knows nothing of ports, clocks or threads.
 #![forbid(unsafe_code)]
 
 pub mod audit;

@@ -1,25 +1,25 @@
 //! How one source kept its schedule: explains the verdict, which is about the port
 //! ([`crate::clock`], [`crate::audit`]).
 //!
-//! [`Audit`] measures on departed frames by how much the schedule moved faster than the clock in
-//! any window.
+//! [`Audit`] measures from departed frames by how much the schedule advanced faster than the clock
+//! in any window.
 
 use squall_units::{Nanos, Picos};
 
 /// The shortest window in which offered and intended load are compared ...
 const WINDOW: Nanos = Nanos(10_000_000);
-/// ... and the number of gaps that a window of a slow source has at least.
+/// ... and the minimum number of gaps in a window of a slow source.
 const WINDOW_GAPS: f64 = 10.0;
-/// Schedule time that may leave in a window in addition to the window's length: this time, or this
-/// number of gaps, plus this fraction of the window.
+/// Schedule time that may leave in a window beyond the window's length: this time, or this number
+/// of gaps, plus this fraction of the window.
 const EXCESS: Nanos = Nanos(1_000_000);
 const EXCESS_GAPS: f64 = 2.0;
 const EXCESS_PART: u64 = 100;
-/// Frames that left within this time beyond those due in it are a burst.
+/// Frames that left within this time in excess of those due in it are a burst.
 const BURST: Nanos = Nanos(1_000_000);
 
-/// The length of the windows in which a source of `pps` frames/s (0: not known) is audited; they
-/// are up to twice as long.
+/// The length of the windows in which a source with `pps` frames/s (0: unknown) is audited; windows
+/// may be up to twice as long.
 pub fn window(pps: f64) -> Nanos {
     WINDOW.max(gaps(WINDOW_GAPS, pps))
 }
@@ -29,12 +29,12 @@ pub fn allowed(pps: f64) -> Nanos {
     EXCESS.max(gaps(EXCESS_GAPS, pps)) + Nanos(2 * window(pps).0 / EXCESS_PART)
 }
 
-/// Capped at an hour, whose picoseconds fit 64 bits.
+/// Capped at an hour, to fit 64 bits in picoseconds.
 fn gaps(n: f64, pps: f64) -> Nanos {
     if pps > 0.0 { Nanos((n * 1e9 / pps).min(3.6e12) as u64) } else { Nanos::ZERO }
 }
 
-/// How a port's schedule was kept.
+/// How a port kept its schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pacing {
     /// Length of the audited windows, which are up to twice as long; 0: none.
@@ -58,7 +58,7 @@ impl Pacing {
         }
     }
 
-    /// Keeps the worst of each, for several workers of one port.
+    /// Keeps the worse of each figure, to combine several workers of one port.
     pub fn merge(&mut self, other: Self) {
         *self = Self {
             window: self.window.max(other.window),
@@ -85,7 +85,7 @@ pub struct Excess {
 }
 
 impl Excess {
-    /// The one with the higher ratio to the allowed excess.
+    /// Returns the excess with the higher ratio to its allowance.
     pub fn or(self, other: Self) -> Self {
         let part = |of: Self, by: Self| u128::from(of.beyond.0) * u128::from(by.allowed.0);
         if self.allowed == Nanos::ZERO || part(other, self) > part(self, other) {
@@ -95,7 +95,7 @@ impl Excess {
         }
     }
 
-    /// Frames beyond those intended in the window.
+    /// Number of frames beyond those intended in the window.
     pub fn surplus(&self) -> u64 {
         let schedule = u128::from(self.over.0) + u128::from(self.beyond.0);
         (u128::from(self.packets) * u128::from(self.beyond.0)).checked_div(schedule).unwrap_or(0)
@@ -111,7 +111,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// For a source with a highest rate of `pps` frames/s; 0: not known.
+    /// An audit for a source with a peak rate of `pps` frames/s; 0: unknown.
     pub fn new(pps: f64) -> Self {
         Self {
             windows: Windows::new(window(pps), allowed(pps)),
@@ -126,14 +126,14 @@ impl Audit {
         self.bursts.become_like(bursts);
     }
 
-    /// `packets` left at `at`, the last of which was due at `due`; picoseconds.
+    /// Counts `packets` that left at `at`, the last of which was due at `due`; picoseconds.
     #[inline]
     pub fn left(&mut self, at: u64, due: u64, packets: u64) {
         self.windows.left(at, due, packets);
         self.bursts.left(at, due, packets);
     }
 
-    /// Counts `packets` that left one after the other, given the first and the last of them as in
+    /// Counts `packets` that left one after the other; the first and the last are given as for
     /// [`Audit::left`].
     #[inline]
     pub fn left_in_row(&mut self, first: (u64, u64), last: (u64, u64), packets: u64) {
@@ -142,7 +142,7 @@ impl Audit {
     }
 }
 
-/// Lateness that falls means that the schedule moves faster than the clock: the largest fall within
+/// Falling lateness means that the schedule advances faster than the clock: the largest fall within
 /// a window is the excess.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
@@ -150,8 +150,8 @@ struct Windows {
     length: u64,
     /// When `current` becomes `before`.
     until: u64,
-    /// Where lateness was largest in this window, and in the one before: this covers windows up to
-    /// twice as long.
+    /// Where lateness was largest in this window, and in the previous one: together they cover
+    /// windows up to twice as long.
     current: Mark,
     before: Mark,
     packets: u64,
@@ -239,7 +239,7 @@ mod tests {
             (audit.worst.packets, audit.worst.surplus(), audit.worst.at),
             (50, 50, Nanos(15_000_000))
         );
-        // Time that is regained slowly is no burst.
+        // Time that is recovered slowly is not a burst.
         let mut slow = Windows::new(WINDOW, allowed(10_000.0));
         for k in 0..100_000u64 {
             let late = (50 * MS).saturating_sub(k * gap / 100);

@@ -1,4 +1,4 @@
-//! Precomputed frames, for short sequences: TRex calls this its cached mode.
+//! Precomputed frames for short sequences, which TRex calls its cached mode.
 
 use std::{fmt, sync::Arc};
 
@@ -6,12 +6,12 @@ use squall_units::{TxMeta, lcm};
 
 use crate::{Program, Run, Scratch, build::Place};
 
-/// Octets of a frame in a row of the ring: a cache line, which holds all headers up to TCP over
+/// Octets of a frame in one row of the ring: a cache line, which holds all headers up to TCP over
 /// IPv6 with an 802.1Q tag.
 const ROW: usize = 64;
 
-/// A program's precomputed frames, if any. They do not change the octets, and so not the equality
-/// of programs.
+/// A program's precomputed frames, if any. They do not change the octets, so they do not count for
+/// the equality of programs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ahead(pub Option<Ring>);
 
@@ -50,15 +50,16 @@ impl Ring {
         let stretch = &mut slot[self.from..];
         match stretch.first_chunk_mut::<ROW>() {
             Some(whole) => *whole = *row,
-            // A slot has room for its frame only. Octets after the frame do not matter.
+            // A slot has room only for its frame. Octets after the frame do not matter.
             None => stretch.copy_from_slice(&row[..stretch.len()]),
         }
     }
 }
 
 impl Program {
-    /// The same program with at most `most` octets of precomputed frames. `None`: frames repeat too
-    /// late, have several lengths or signatures, differ in octets too far apart, or are all equal.
+    /// The same program with at most `most` octets of precomputed frames. `None`: frames have too
+    /// long a period, several lengths, signatures, or differences in octets too far apart; or all
+    /// are equal.
     pub fn with_ring(&self, most: usize) -> Option<Self> {
         if self.vars.is_empty() || self.signature.is_some() {
             return None;
@@ -72,7 +73,7 @@ impl Program {
             .ok()
             .filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
         let (first, end) = self.written();
-        // A row at a multiple of 16 octets copies slightly faster.
+        // A row at a multiple of 16 octets is copied slightly faster.
         let from = if end <= ROW {
             0
         } else if end - (first & !15) <= ROW {
@@ -102,7 +103,7 @@ impl Program {
         self.ahead.0.as_ref().map(|ring| ring.rows.len())
     }
 
-    /// Memory of the precomputed frames in octets.
+    /// Memory usage of the precomputed frames in bytes.
     pub fn ring_octets(&self) -> usize {
         self.ring_frames().unwrap_or(0) * ROW
     }

@@ -1,4 +1,4 @@
-//! Random numbers by index: draw `k` does not depend on earlier draws, so that workers can share a
+//! Random numbers by index: draw `k` does not depend on earlier draws, so workers can share a
 //! stream.
 
 use squall_units::{below, mix};
@@ -12,7 +12,7 @@ pub fn draw(seed: u64, k: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Uniform over 0 < x <= 1, 53 bits.
+/// A uniform number in 0 < x <= 1, with 53 bits.
 #[inline]
 pub fn unit(random: u64) -> f64 {
     ((random >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
@@ -35,7 +35,7 @@ impl Alias {
     /// Builds the table.
     ///
     /// # Panics
-    /// If `weights` is empty or sums to 0, which the builder has excluded.
+    /// If `weights` is empty or sums to 0, which the builder has already excluded.
     pub fn new(weights: &[f64]) -> Self {
         let total: f64 = weights.iter().sum();
         assert!(total > 0.0, "weights were checked to have a sum");
@@ -67,7 +67,7 @@ impl Alias {
     pub fn draw(&self, random: u64) -> usize {
         let i = below(random, self.cells.len() as u64) as usize;
         let (stay, other) = self.cells[i];
-        // The low bits are independent enough of the high bits that chose the cell. Both
+        // The low bits are sufficiently independent of the high bits, which chose the cell. Both
         // comparisons are always evaluated, because the CPU mispredicts random branches.
         let stays = ((random as u32) < stay) | (stay == u32::MAX);
         if stays { i } else { other as usize }

@@ -1,23 +1,23 @@
 //! How a load or rate changes over time: linear pieces, in integers.
 //!
 //! Departures are computed at the full level and then moved to where the same load has passed under
-//! the shape. Each instant is a function of the shape and the frame's own index, so that no
-//! rounding accumulates, and workers that share the frames need no communication.
+//! the shape. Each time is a function of the shape and the frame's own index: no rounding
+//! accumulates, and workers that share the frames need no communication.
 
 use std::sync::Arc;
 
 use squall_units::{Nanos, Picos, gcd};
 
-/// One piece of a [`Shape`]: the level changes linearly within `lasts` from the one before, or at
-/// once if `lasts` is 0.
+/// One piece of a [`Shape`]: the level changes linearly from the one before, within `lasts`; if
+/// `lasts` is 0, it changes in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     pub lasts: Nanos,
-    /// In the unit of the shape's full level.
+    /// The new level, in the unit of the shape's full level.
     pub to: u64,
 }
 
-/// A level over time. The default is the full level, endlessly.
+/// A level over time. The default is the full level without an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     legs: Arc<[Leg]>,
@@ -34,22 +34,22 @@ struct Leg {
     lasts: u64,
     from: u64,
     to: u64,
-    /// Twice the area under the shape before this leg, in level times nanoseconds.
+    /// Twice the area under the shape before this leg: level times nanoseconds.
     before: u128,
 }
 
 /// Why stages are not a valid shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeError {
-    /// No level is above 0 for any time.
+    /// The level is never above 0.
     Nothing,
-    /// The stage of this number changes its level for longer than [`Shape::LONGEST`].
+    /// The stage with this number changes its level for longer than [`Shape::LONGEST`].
     TooLong(usize),
     /// The total is longer than 292 years.
     Endless,
 }
 
-/// Largest level: with it the area of a day fits 128 bits, and the lowest ramp still has area in
+/// Largest level: with it, the area of a day fits 128 bits, and the slowest ramp still has area in
 /// each nanosecond.
 const FINEST: u64 = (1 << 34) - 1;
 
@@ -64,8 +64,8 @@ impl Leg {
         Self { at, lasts, from, to, before }
     }
 
-    /// Twice the area under the leg until `x`, rounded down; monotonic, because it is the floor of
-    /// a growing function.
+    /// Twice the area under the leg until `x`, rounded down; monotonic, as the floor of a growing
+    /// function.
     fn area(&self, x: u64) -> u128 {
         let even = 2 * u128::from(self.from) * u128::from(x);
         if self.from == self.to || x == 0 {
@@ -78,13 +78,13 @@ impl Leg {
         even.saturating_add_signed(bent)
     }
 
-    /// The smallest `x` at which twice the area is at least `area`, which the leg reaches at its
-    /// end.
+    /// The smallest `x` at which twice the area is at least `area`, a value that the leg reaches by
+    /// its end.
     fn reaches(&self, area: u128) -> u64 {
         let (a, slope) = (self.from as f64, self.to as f64 - self.from as f64);
         let root = (a * a + slope * area as f64 / self.lasts as f64).max(0.0).sqrt();
-        // A guess. The search below makes it exact, so that instants do not depend on the machine's
-        // floating point.
+        // Only a guess. The search below makes the result exact, so it does not depend on the
+        // machine's floating point.
         let guess = area as f64 / (a + root);
         let mut high = if guess.is_finite() { (guess as u64).min(self.lasts) } else { 0 };
         let mut step = 1;
@@ -109,11 +109,11 @@ impl Leg {
 }
 
 impl Shape {
-    /// The longest change of a level whose area still fits 128 bits.
+    /// The longest change of a level whose area fits 128 bits.
     pub const LONGEST: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-    /// From 0 through `stages`, in units of which `full` make the full level; ends after the last
-    /// stage.
+    /// A shape from 0 through `stages`, whose unit is 1/`full` of the full level; it ends after the
+    /// last stage.
     ///
     /// # Errors
     /// [`ShapeError`].
@@ -121,7 +121,7 @@ impl Shape {
         Self::of(stages, full, false)
     }
 
-    /// Rises linearly from 0, holds for `hold` (`None`: endlessly), falls linearly to 0.
+    /// Rises linearly from 0, holds for `hold` (`None`: without an end), falls linearly to 0.
     ///
     /// # Errors
     /// [`ShapeError`].
@@ -144,8 +144,8 @@ impl Shape {
             .fold(full, |divisor, stage| gcd(divisor.into(), stage.to.into()) as u64)
             .max(1);
         let most = stages.iter().map(|stage| stage.to).max().unwrap_or(0).max(full) / divisor;
-        // The finest scale that fits. Levels without a common factor lose digits below 2^-34 of the
-        // highest.
+        // The finest scale that fits. If levels have no common factor, digits below 2^-34 of the
+        // highest level are lost.
         let shift = (64 - most.leading_zeros()).saturating_sub(34);
         let finer = (FINEST / (most >> shift).max(1)).max(1);
         let scaled = |level: u64| ((level / divisor) >> shift) * finer;
@@ -179,22 +179,22 @@ impl Shape {
         self.legs.is_empty() && self.goes_on == Some(self.full)
     }
 
-    /// The end of the shape; `None`: it has none.
+    /// The end of the shape; `None` if it has none.
     pub fn end(&self) -> Option<Nanos> {
         self.goes_on.is_none().then_some(Nanos(self.end.at))
     }
 
-    /// When the shape has passed the load that the full level passes in `load`; `None`: never. In
-    /// whole nanoseconds within a ramp.
+    /// When the load that the full level passes in `load` has passed under the shape; `None`:
+    /// never. In whole nanoseconds within a ramp.
     #[inline]
     pub fn instant(&self, load: Picos) -> Option<Picos> {
         if self.is_full() { Some(load) } else { self.bent(load) }
     }
 
     fn bent(&self, load: Picos) -> Option<Picos> {
-        // Twice the area, level times picoseconds.
+        // Twice the area: level times picoseconds.
         let area = 2 * u128::from(self.full) * u128::from(load.0);
-        // At level 0 nothing passes: the instant is after a pause, not at its start.
+        // At level 0 no load passes: the result is the end of a pause, not its start.
         let past = |leg: &Leg| (leg.before + leg.area(leg.lasts)) * 1000 <= area;
         let leg = match self.legs.get(self.legs.partition_point(past)) {
             Some(leg) => *leg,
@@ -209,8 +209,8 @@ impl Shape {
         u64::try_from(begin + x).ok().map(Picos)
     }
 
-    /// The time in which the full level passes the load that has passed at `elapsed`; the inverse
-    /// of [`Shape::instant`].
+    /// The time in which the full level passes the load that has passed under the shape by
+    /// `elapsed`; the inverse of [`Shape::instant`].
     pub fn passed(&self, elapsed: Nanos) -> Picos {
         if self.is_full() {
             return Picos::from(elapsed);
@@ -225,7 +225,7 @@ impl Shape {
         Picos(u64::try_from(area * 500 / u128::from(self.full)).unwrap_or(u64::MAX))
     }
 
-    /// How many of `total` are active at `elapsed`; the last one may be active in part.
+    /// How many of `total` are active at `elapsed`; the last one may be active only in part.
     pub fn count(&self, total: u64, elapsed: Nanos) -> u64 {
         let (level, of) = self.level(elapsed);
         let of = of * u128::from(self.full);
@@ -257,13 +257,13 @@ impl Shape {
         level.map(|_| since.max(Nanos(self.end.at)))
     }
 
-    /// The pieces: duration, and level at start and end as a fraction of the full one.
+    /// The pieces: duration, and levels at start and end as fractions of the full level.
     pub fn pieces(&self) -> impl Iterator<Item = (Nanos, f64, f64)> {
         let share = |level: u64| level as f64 / self.full as f64;
         self.legs.iter().map(move |leg| (Nanos(leg.lasts), share(leg.from), share(leg.to)))
     }
 
-    /// Whether both have the same levels at the same times, except for rounding.
+    /// Whether both have the same levels at the same times, except for rounding errors.
     pub fn is_like(&self, other: &Self) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() < 1e-5;
         let pairs = || self.pieces().zip(other.pieces());
@@ -272,9 +272,9 @@ impl Shape {
             && pairs().all(|(a, b)| a.0 == b.0 && close(a.1, b.1) && close(a.2, b.2))
     }
 
-    /// The longest time before `end` in which no level of `shapes`, each counted from its own
-    /// start, changes and at least one is above 0. Returns its start and end. The first of equally
-    /// long ones; `None`: there is none.
+    /// The longest interval before `end` in which no level of `shapes` changes and at least one is
+    /// above 0; each shape counts from its own start. Returns start and end. If several are equally
+    /// long, the first; `None` if there is none.
     pub fn plateau<'a>(
         shapes: impl Iterator<Item = (&'a Self, Nanos)> + Clone,
         end: Nanos,
@@ -326,7 +326,7 @@ impl Shape {
         ((level / divisor) as u64, (of / divisor) as u64)
     }
 
-    /// The level at `elapsed`, and the factor by which it is scaled.
+    /// The level at `elapsed`, and the factor by which it is multiplied.
     fn level(&self, elapsed: Nanos) -> (u128, u128) {
         match self.leg(elapsed) {
             Some(leg) => {
@@ -362,9 +362,9 @@ mod tests {
 
     #[test]
     fn steps_and_ramps_pass_what_lies_below_them() {
-        // 0 to 100 in 2 s, 100 for 1 s, 50 at once for 2 s, to 200 in 1 s.
+        // 0 to 100 in 2 s, 100 for 1 s, a step to 50 and 2 s there, to 200 in 1 s.
         let shape = shape(&[(2000, 100), (1000, 100), (0, 50), (2000, 50), (1000, 200)], 200);
-        // The passed load, in seconds of the full level.
+        // The load that has passed, in seconds at the full level.
         for (ms, passed_ms) in [
             (0, 0),
             (1000, 125),
@@ -389,7 +389,8 @@ mod tests {
 
     #[test]
     fn frame_k_of_a_ramp_leaves_at_the_root_of_k() {
-        // At 100 frames per second, reached in 100 s, frame k is due at sqrt(2 k) seconds.
+        // With a rate of 100 frames/s that is reached in 100 s, frame k is due at sqrt(2 k)
+        // seconds.
         let shape = Shape::ramp(Nanos(100 * SECOND), None, Nanos::ZERO).unwrap();
         for k in [1u64, 2, 50, 1000, 4999] {
             let due = shape.instant(Picos(k * 10_000_000_000)).unwrap();
@@ -397,7 +398,7 @@ mod tests {
             let (ns, before) = (u128::from(due.0 / 1000), u128::from(due.0 / 1000 - 1));
             assert!(ns * ns >= exact && before * before < exact, "{k}: {due:?}");
         }
-        // Then evenly.
+        // Afterward at even intervals.
         let due = |k: u64| shape.instant(Picos(k * 10_000_000_000)).unwrap().0;
         assert_eq!((due(5000), due(5001)), (100_000_000_000_000, 100_010_000_000_000));
     }
@@ -411,7 +412,7 @@ mod tests {
 
     #[test]
     fn users_come_while_it_rises_and_again_when_it_rises_again() {
-        // To 4 in 4 s, to 2 in 2 s, to 4 in 2 s, to 0 at once.
+        // To 4 in 4 s, to 2 in 2 s, to 4 in 2 s, to 0 in a step.
         let shape = shape(&[(4000, 4), (2000, 2), (2000, 4), (0, 0), (1000, 0)], 4);
         let rises = |index, since: u64| shape.rises(index, 4, Nanos(since * SECOND)).map(|t| t.0);
         assert_eq!((rises(0, 0), rises(3, 0)), (Some(0), Some(3 * SECOND)));
@@ -470,8 +471,8 @@ mod tests {
                 let Some(at) = shape.instant(Picos(load)) else { continue };
                 prop_assert!(at >= before, "{at:?} after {before:?}");
                 before = at;
-                // At the next whole nanosecond at least that load has passed, and one before it has
-                // not.
+                // By the next whole nanosecond at least that load has passed, and a nanosecond
+                // earlier it has not.
                 let later = Nanos(at.0.div_ceil(1000));
                 prop_assert!(shape.passed(later).0 + 1 >= load, "{:?} {load}", shape.passed(later));
                 let earlier = Nanos((at.0 / 1000).saturating_sub(1));

@@ -1,14 +1,14 @@
 //! The mark that a stream with `latency` carries: the last 16 octets of each frame, before the FCS.
 //!
-//! At the end rather than after the last header, so that a receiver finds it without parsing, under
-//! any encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16),
+//! It is at the end and not after the last header, so that a receiver finds it without parsing,
+//! under any encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16),
 //! sequence (32), transmit time (48 bits of nanoseconds, wraps after 78 hours). The check is a hash
 //! of the rest XOR the run's key of 16 bits: a receiver that reads a signature learns the key, and
-//! the upper half of the check still verifies that it is one.
+//! the upper half of the check still verifies the signature.
 
 use squall_units::signature_check;
 
-/// Octets of the signature. UDP over IPv4 leaves 18 free in a frame of 64.
+/// Octets of the signature. UDP over IPv4 leaves 18 octets free in a 64-octet frame.
 pub const LEN: usize = 16;
 
 /// The contents of a signature.
@@ -46,7 +46,7 @@ impl Signature {
     }
 
     /// As [`Signature::read`], for the signatures of one run: random octets pass with a probability
-    /// of 2^-32. `Err`: whether it is the signature of another run.
+    /// of 2^-32. The error is true if the signature belongs to another run.
     #[inline]
     pub fn read_of(frame: &[u8], key: u32) -> Result<Self, bool> {
         let Some((high, low)) = ends(frame) else { return Err(false) };
@@ -57,7 +57,7 @@ impl Signature {
         Err(found <= u16::MAX.into())
     }
 
-    // Built in one expression, because assembling it in steps costs 20 more instructions per frame.
+    // Built in one expression: assembling it in steps costs 20 more instructions per frame.
     #[inline]
     fn of(key: u16, high: u64, low: u64) -> Self {
         Self {
@@ -89,14 +89,14 @@ fn ends(frame: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_be_bytes(high.try_into().ok()?), u64::from_be_bytes(low.try_into().ok()?)))
 }
 
-/// The check XOR the hash of the rest: the key, if it is below 2^16.
+/// The check XOR the hash of the rest; this is the key if it is below 2^16.
 #[inline]
 fn difference(high: u64, low: u64) -> u32 {
     signature_check(high, low) ^ (high >> 32) as u32
 }
 
-/// The key of a run with this seed. The default seed has key 0, with which the octets equal those
-/// of versions that had no keys.
+/// The key of a run with this seed. The default seed has key 0, which gives the octets of versions
+/// without keys.
 pub fn key_of(seed: u64) -> u16 {
     const USUAL: u64 = 1;
     let key = |seed| squall_units::mix(seed, 0x7369_676e) as u16;

@@ -13,7 +13,7 @@ pub struct Sizes(pub(crate) Kind);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Fixed(u32),
-    /// In order, repeated.
+    /// These lengths in order, repeated.
     List(Arc<[u32]>),
     Uniform {
         min: u32,
@@ -32,7 +32,7 @@ impl Sizes {
         Self(Kind::Fixed(len))
     }
 
-    /// Lengths in this order, repeated.
+    /// Lengths in the order of `sizes`, repeated.
     ///
     /// # Panics
     /// If `sizes` is empty.
@@ -46,7 +46,7 @@ impl Sizes {
         Self(Kind::Uniform { min, count: u64::from(max - min) + 1, seed })
     }
 
-    /// Random, in proportion to weights.
+    /// Random lengths, in proportion to weights.
     ///
     /// # Panics
     /// If no weight is above 0.
@@ -58,8 +58,8 @@ impl Sizes {
     /// Whole lengths in `min..=max`, from a normal distribution truncated there.
     pub fn normal(mean: f64, sd: f64, min: u32, max: u32, seed: u64) -> Self {
         let weight = |len: u32| (-0.5 * ((f64::from(len) - mean) / sd).powi(2)).exp();
-        // A mean far outside would make all weights 0, so the nearest length keeps the smallest
-        // positive one.
+        // A mean far outside would make all weights 0, so the nearest length gets the smallest
+        // positive weight.
         let nearest = (mean.round().clamp(f64::from(min), f64::from(max))) as u32;
         let weights: Vec<_> = (min..=max)
             .map(|len| (len, weight(len) + if len == nearest { f64::MIN_POSITIVE } else { 0.0 }))
@@ -78,7 +78,7 @@ impl Sizes {
         }
     }
 
-    /// The index in a list at frame `k`.
+    /// The index for frame `k` in a list.
     pub(crate) fn seek(&self, k: u64) -> u64 {
         if let Kind::List(sizes) = &self.0 { k % sizes.len() as u64 } else { k }
     }
@@ -119,7 +119,8 @@ impl Sizes {
                 sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64
             }
             Kind::Uniform { min, count, .. } => f64::from(*min) + (*count - 1) as f64 / 2.0,
-            // A sample is exact enough for planning, because drawn lengths are few or smooth.
+            // A sample is exact enough for planning, because there are few distinct lengths or
+            // their distribution is smooth.
             Kind::Drawn { .. } => (0..4096).map(|k| f64::from(self.at(k))).sum::<f64>() / 4096.0,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Streams with latency end with TRex's `flow_stat_payload_header` instead of a signature: 16
 //! octets, little-endian: magic 0xab (8 bits), flow_seq (8), hw_id (16), seq (32), time_stamp (64).
-//! It has no checksum, so a receiver accepts it only with the hw_id of a stream of the run.
+//! It has no checksum, so a receiver accepts it only if a stream of the run has its hw_id.
 //!
 //! Other streams with statistics carry a mark: the IPv4 identification and the lowest bit of the
 //! type of service; in IPv6 the flow label and the lowest bit of the traffic class. It needs no
@@ -16,16 +16,16 @@ use std::{
 use squall_units::{TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark};
 use squall_wire::{Frame, checksum};
 
-/// TRex begins just below 2^32, so that the counter wraps early.
+/// TRex begins just below 2^32: the counter wraps early, which reveals errors in handling the wrap.
 const FIRST_SEQUENCE: u32 = u32::MAX - 1;
 
-/// A header as read.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub mark: TrexMark,
     /// Index of the frame in its stream, modulo 2^32.
     pub sequence: u32,
-    /// The sender's clock: nanoseconds from Squall, CPU ticks from TRex.
+    /// Time on the sender's clock: in nanoseconds from Squall, in CPU ticks from TRex.
     pub time: u64,
 }
 
@@ -39,7 +39,7 @@ impl Header {
         ((high | u64::from(sequence) << 32).swap_bytes(), self.time.swap_bytes())
     }
 
-    /// Reads the end of `frame` (octets without FCS).
+    /// Reads the header at the end of `frame` (octets without FCS).
     #[inline]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let octets = u128::from_le_bytes(*frame.last_chunk()?);
@@ -101,15 +101,15 @@ impl Mark {
     }
 }
 
-/// The lowest bit of the traffic class, and with it the bits of the flow label in the same octet,
-/// which are 0 in a mark.
+/// The lowest bit of the traffic class. The other bits in its octet belong to the flow label, and
+/// are 0 in a mark.
 const V6_BIT: u8 = 0x10;
 const V6_MASK: u8 = 0x1f;
 
-/// Headers after which receivers look for IP; they follow Ethernet.
+/// Headers between Ethernet and IP that receivers parse.
 const BEFORE_IP: [&str; 4] = ["vlan", "mpls", "pppoe", "ppp"];
 
-/// The position of a mark: the outermost IP header of a frame.
+/// The position of a mark: in the outermost IP header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkPlace {
     ip: usize,
@@ -119,7 +119,7 @@ pub struct MarkPlace {
 }
 
 impl MarkPlace {
-    /// `None`: there is no IP header below the tags that receivers parse.
+    /// `None` if no IP header follows the tags that receivers parse.
     pub fn of(frame: &Frame) -> Option<Self> {
         let known = |layer: &&squall_wire::LayerAt| BEFORE_IP.contains(&layer.header.name);
         let (ethernet, layers) = frame.layers.split_first()?;
@@ -150,7 +150,7 @@ impl MarkPlace {
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Whether any of these bits, counted from the first of the frame, belongs to the mark.
+    /// Whether any of these bits, counted from the start of the frame, belongs to the mark.
     pub fn overlaps(self, bits: &Range<usize>) -> bool {
         let first = self.ip * 8;
         let own = if self.v6 { [11..16, 16..32] } else { [15..16, 32..48] };
@@ -158,7 +158,7 @@ impl MarkPlace {
     }
 }
 
-/// The streams by hw_id and by packet group: written when streams are added, read by all receivers.
+/// Maps hw_ids and packet groups to streams: written when streams are added, read by all receivers.
 #[derive(Debug)]
 pub struct HwIds {
     headers: [AtomicU32; TREX_HW_IDS as usize],
@@ -167,7 +167,7 @@ pub struct HwIds {
     marks: AtomicBool,
 }
 
-/// No stream has this number.
+/// Marks a number that no stream has.
 const FREE: u32 = u32::MAX;
 
 impl Default for HwIds {
@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn octets_are_those_of_the_structure() {
-        // Written by hand from TRex's trex_stl_fs.h. In the third frame seq has wrapped to 0.
+        // Written by hand according to TRex's trex_stl_fs.h. In the third frame seq has wrapped to
+        // 0.
         let mark = TrexMark { hw_id: 5, flow_seq: 2 };
         let time = 0x0102_0304_0506_0708;
         assert_eq!(

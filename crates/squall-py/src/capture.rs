@@ -1,4 +1,4 @@
-//! A capture from start to report.
+//! Captures packets, from start to report.
 
 use std::{
     thread,
@@ -10,13 +10,13 @@ use squall::{RunOptions, Session};
 
 use crate::{error::to_py, report::Report};
 
-/// Interval for checking whether the capture is over.
+/// How often to check whether the capture is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time without a packet after which a file counts as read to its end.
+/// Time without a packet after which a file is assumed to be read completely.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Captures from `ports`. `options` are the options of a run as JSON. Ends after the number of
-/// packets in the options, after `duration_s`, or on a signal.
+/// Captures from `ports`. `options`: run options as JSON. Ends after the number of packets in the
+/// options, after `duration_s`, or on a signal.
 #[pyfunction]
 pub fn capture(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Contents of captures.
+//! Reads the contents of captures.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,9 +14,9 @@ use squall_report::render;
 
 use crate::error::to_py;
 
-/// Interval for checking for signals.
+/// How often to check for signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Value on Linux (asm-generic/errno-base.h).
+/// EISDIR on Linux (asm-generic/errno-base.h).
 const EISDIR: i32 = 21;
 
 #[pyclass(frozen, module = "squall._native")]
@@ -52,7 +52,7 @@ impl Info {
     }
 }
 
-/// An OSError as Python raises it. It shows the file name in quotes, so that control characters do
+/// An OSError as Python raises it. Python shows the file name in quotes, so control characters do
 /// not reach the terminal.
 fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     match error.raw_os_error() {
@@ -65,7 +65,7 @@ fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     }
 }
 
-/// Reads captures. A signal's exception ends the reading.
+/// Reads captures. An exception raised by a signal handler ends the reading.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (files, *, filter, bins, flow_expiry_s, max_flows, top, checksums, duplicates, hash))]
@@ -90,7 +90,7 @@ pub fn info(
             1u32 << 30
         )));
     }
-    // A file that cannot be opened raises the same error as `open`.
+    // Open each file here, so one that cannot be opened raises the same error as Python's `open`.
     for file in &files {
         match std::fs::metadata(file) {
             Ok(found) if found.is_dir() => {
@@ -114,7 +114,8 @@ pub fn info(
     Ok(Info(facade::Info { command: "python".into(), ..read }))
 }
 
-/// Runs long `work` that asks periodically whether to continue, until a signal raises an exception.
+/// Runs long `work` that asks periodically whether to continue, until a signal handler raises an
+/// exception.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut (dyn FnMut() -> bool + Send)) -> Result<T, squall::Error> + Send,

@@ -1,4 +1,4 @@
-//! Edits of captures.
+//! Edits captures.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::{captures::interruptible, error::to_py};
 
-/// Edits from names and values of the options of `squall edit`.
+/// Builds edits from names and values of `squall edit` options.
 pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     let mut edits = Edits::default();
     let done = asked.iter().try_for_each(|(name, text)| set(&mut edits, name, text));
@@ -17,7 +17,8 @@ pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
     Ok(edits)
 }
 
-/// Edits captures. Returns the result as JSON; an exception from a signal stops it.
+/// Edits captures. Returns the result as JSON. An exception raised by a signal handler ends the
+/// editing.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache, force))]

@@ -1,4 +1,4 @@
-//! The facade's errors as the exceptions of `squall._errors`.
+//! Converts errors of the facade to the exceptions in `squall._errors`.
 
 use pyo3::PyErr;
 use squall::{Diagnostic, Diagnostics, EngineError};
@@ -35,7 +35,7 @@ pub fn profile_error(diagnostics: Diagnostics) -> PyErr {
     ProfileError::new_err((text, list))
 }
 
-/// A message of the facade: the first line is the error, the rest a hint.
+/// Splits a message of the facade: the first line is the error, the others are hints.
 fn unplaced(text: &str) -> Diagnostic {
     let mut lines = text.lines();
     Diagnostic {

@@ -1,9 +1,9 @@
 //! `squall._native`, the native part of the Python package. It only converts between Python and the
 //! facade.
 //!
-//! Small values are passed as JSON of the schemas, frames and histograms as octets. Calls that may
-//! block run detached from the interpreter, and hold no lock while they attach again, because the
-//! thread that waits for the lock may hold the interpreter.
+//! Small values are passed as JSON that follows the schemas, frames and histograms as octets. Calls
+//! that may block run detached from the interpreter. While they attach again they hold no lock,
+//! because the thread that waits for the lock may hold the interpreter.
 
 mod capture;
 mod captures;

@@ -1,5 +1,4 @@
-//! A session of Open Traffic Generator in this process, for `snappi_squall`: messages are JSON
-//! texts.
+//! An Open Traffic Generator session in this process, for `snappi_squall`. Messages are JSON texts.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -49,7 +48,7 @@ impl Otg {
     }
 
     fn get_metrics(&self, py: Python<'_>, message: &str) -> PyResult<String> {
-        // The controller may give the same reply to another thread.
+        // Copied for Python here, because the controller may give the same reply to another thread.
         self.ask(py, message, |controller, message| {
             controller.metrics(message).map(|reply| (*reply).clone())
         })

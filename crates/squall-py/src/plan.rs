@@ -11,12 +11,12 @@ pub struct Plan {
     pub profile: squall::Profile,
 }
 
-/// (stream's index, index in the stream, due in ns, octets, summary)
+/// (index of the stream, index in the stream, due time in ns, octets, summary)
 type Frame<'py> = (usize, u64, u64, Bound<'py, PyBytes>, String);
 
 #[pymethods]
 impl Plan {
-    /// The fields of Python's `Plan`, without the frames.
+    /// The fields of Python's `Plan`, except for the frames.
     fn to_json(&self) -> String {
         let p = &self.planned.plan;
         let queues = |queues: &[(usize, u32)]| -> Value {

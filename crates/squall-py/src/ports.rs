@@ -5,7 +5,7 @@ use squall_machine::listing::Listing;
 
 use crate::error::to_py;
 
-/// The interfaces as JSON, as `squall ports --json` writes them.
+/// The interfaces as JSON, in the format of `squall ports --json`.
 #[pyfunction]
 pub fn ports(py: Python<'_>, interface: Option<&str>) -> PyResult<String> {
     py.detach(|| Listing::new(interface).map(|listing| listing.to_value().to_string()))

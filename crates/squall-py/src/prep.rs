@@ -1,4 +1,4 @@
-//! Division of a capture over two ports (tcpprep).
+//! Splits a capture over two ports (tcpprep).
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use squall_units::Cannot;
 
 use crate::error::to_py;
 
-/// (packets of the primary side, of the secondary, of neither, why the capture ended early)
+/// (packets for the primary port, for the secondary port, for neither, why the capture ended early)
 type Prepared = (u64, u64, u64, Option<String>);
 
 /// Writes a cache file in tcpprep's format.

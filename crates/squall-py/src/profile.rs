@@ -1,4 +1,4 @@
-//! Checked profiles.
+//! Profiles that were parsed and checked.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,8 @@ impl Profile {
         squall::Profile::parse(text, origin, format).map(Self).map_err(profile_error)
     }
 
-    /// Parses the table that the schema describes. It has no source text, so errors name the key.
+    /// Parses a table that follows the schema. There is no source text, so errors name the key
+    /// instead of a line.
     #[staticmethod]
     fn from_json(table: &str, origin: &str) -> PyResult<Self> {
         let value =

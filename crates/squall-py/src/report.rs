@@ -23,8 +23,8 @@ impl Report {
     }
 
     /// The report as JSON without its series, and the bins of all histograms as uint64[n, 3]
-    /// (lower, upper, count). In the JSON, bins are replaced by `[[first, last + 1, 0]]`, the rows
-    /// of this histogram.
+    /// (lower, upper, count). In the JSON, each histogram has `[[first, last + 1, 0]]` instead of
+    /// its bins: its range of rows.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
         let (text, bins) = py.detach(|| {
             let mut rest = report::Report { series: Vec::new(), ..self.0.clone() };
@@ -41,8 +41,8 @@ impl Report {
     }
 
     /// Sample times in seconds, and a column for each name and quantity of ports, streams, captures
-    /// (which have no name) and templates (whose names include the side). Each is float64[n], with
-    /// NaN for missing values.
+    /// (which have no name) and templates (whose names include the side). Each column is
+    /// float64[n], with NaN for missing values.
     #[allow(clippy::type_complexity)]
     fn series<'py>(
         &self,
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-/// Merges the reports of parts and nodes, by name.
+/// Merges the reports of several parts and nodes. Items are matched by name.
 #[pyfunction]
 pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Report> {
     let parts = reports.into_iter().map(|(name, report)| (name, report.get().0.clone())).collect();
@@ -92,7 +92,7 @@ pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Rep
 type Table = Vec<(String, String, Vec<f64>)>;
 type Columns<'py> = Vec<(String, String, Bound<'py, PyBytes>)>;
 
-/// A sample of one port or stream: its name, and its quantities with the report's names.
+/// A sample of one port or stream: its name, and its quantities under the names in the report.
 fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(sample) else {
         return Default::default();
@@ -102,8 +102,8 @@ fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
     (name, numbers.map(|(field, value)| (field, value.as_f64().unwrap_or(f64::NAN))).collect())
 }
 
-/// One column for each name and quantity, with a value for each row, because a stream may exist in
-/// some rows only. If a row has a name twice, the later one counts.
+/// One column for each name and quantity, with a value for each row (NaN in rows that lack the
+/// stream). If a row has a name twice, the later one counts.
 fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(
     rows: impl ExactSizeIterator<Item = I>,
 ) -> Table {

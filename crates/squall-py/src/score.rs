@@ -1,4 +1,4 @@
-//! Scores of detection engines, for Python.
+//! Scores detection engines.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Runs, controlled by Python threads.
+//! Runs that are controlled by Python threads.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -27,26 +27,27 @@ pub struct Session(squall::Session);
 #[pyclass(frozen, module = "squall._native")]
 pub struct Run(Mutex<Option<State>>);
 
-/// A run and the names of its current streams and templates.
+/// A run, with the names of its current streams and templates.
 struct State {
     run: squall::Run,
     streams: Vec<String>,
 }
 
-/// First and longest interval for checking whether a run is over. The first is short, because a run
-/// in virtual time may take a millisecond; the interval grows, so that long runs cost no CPU time.
+/// First and longest interval between checks whether a run is over. The first is short, because a
+/// run in virtual time may take a millisecond. The interval then grows, so waiting for a long run
+/// costs no CPU time.
 const POLL_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(200), Duration::from_millis(10));
 
 #[pymethods]
 impl Session {
-    /// `options`: the options of the run as JSON.
+    /// `options`: run options as JSON.
     #[new]
     fn new(profile: &Profile, options: &str) -> PyResult<Self> {
         run_by(squall::Session::new(profile.0.clone()), options)
     }
 
-    /// Receives on ports, given by address, and sends nothing.
+    /// Receives on ports given by address, without sending.
     #[staticmethod]
     fn listen(ports: Vec<String>, options: &str) -> PyResult<Self> {
         let listening =
@@ -61,7 +62,7 @@ impl Session {
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {
         let run = interruptible(py, |go_on| {
-            // Solving rules takes long, so its threads take turns to check for signals.
+            // Solving rules takes long, and its threads check for signals one at a time.
             let go_on = Mutex::new(go_on);
             let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
             self.0.clone().resolve(&asked)?.open()?.start()
@@ -87,7 +88,7 @@ impl Run {
         self.with(py, |s| s.run.received())
     }
 
-    /// The sample as JSON, and the report so far.
+    /// A sample as JSON, and the report so far.
     fn sample(&self, py: Python<'_>) -> PyResult<(String, Report)> {
         let (sample, report) = self.with(py, |s| s.run.sample())?;
         Ok((
@@ -157,10 +158,10 @@ impl Run {
         self.with(py, |s| s.run.stop())
     }
 
-    /// Waits at most `timeout` seconds. Returns whether all is sent. Lets signals and other threads
-    /// run.
+    /// Waits until everything is sent, at most `timeout` seconds. Returns whether it is. Lets
+    /// signals and other threads run.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        // A time that no `Instant` can represent means no limit.
+        // A timeout that no `Instant` can represent is no limit.
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
         let (mut interval, longest) = POLL_INTERVALS;
         loop {
@@ -213,8 +214,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Ends a run that Python can no longer reach. Another thread does it, because ending a run
-    /// waits for frames in flight.
+    /// Ends a run that Python can no longer reach. A separate thread does this, because ending a
+    /// run waits for frames in flight.
     fn drop(&mut self) {
         if let Some(state) = self.take() {
             thread::spawn(move || {
@@ -225,7 +226,7 @@ impl Drop for Run {
     }
 }
 
-/// An unknown option raises TypeError, as an unknown argument does in Python.
+/// Converts options. An unknown one raises TypeError, as an unknown argument does in Python.
 fn run_by(session: squall::Session, options: &str) -> PyResult<Session> {
     let options = RunOptions::from_json(options).map_err(|mistake| match mistake {
         Mistake::Unknown { .. } => PyTypeError::new_err(mistake.to_string()),
@@ -245,7 +246,7 @@ fn names(profile: &squall::Profile) -> Vec<String> {
     profile.streams.iter().map(|s| s.name.clone()).chain(templates).collect()
 }
 
-/// Adds the known names to the exception for an unknown one.
+/// Adds the known names to the exception for an unknown name.
 fn named(error: squall::Error, name: Option<&str>, names: Vec<String>) -> PyErr {
     match (error, name) {
         (squall::Error::Engine(squall::EngineError::UnknownStream { .. }), Some(name)) => {

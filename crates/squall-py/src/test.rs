@@ -1,6 +1,6 @@
-//! Standard tests.
+//! Runs standard tests.
 
-use std::{path::PathBuf, process::Command, sync::Mutex};
+use std::{collections::BTreeMap, path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall_method::{Method, Outcome, Recorded, RetryPolicy, Watch, compare, render};
@@ -21,7 +21,7 @@ impl Watch for ProgressCallback {
     }
 }
 
-/// Nodes that this controller command runs; `None`: this machine.
+/// The nodes that this controller command runs trials on; `None`: this machine.
 fn nodes(
     controller: Option<Vec<String>>,
     stop: &dyn Fn() -> bool,
@@ -37,8 +37,9 @@ fn place(nodes: &mut Option<Nodes>) -> Place<'_> {
     nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
-/// Runs a standard test. `method` and `options` are JSON; `controller` is the command that runs
-/// trials on nodes. Returns the outcome as JSON. A signal's exception ends it.
+/// Runs a standard test. `method` and `options` are JSON; `controller`: the command that runs
+/// trials on nodes. Returns the outcome as JSON. An exception raised by a signal handler ends the
+/// test.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress, controller))]
@@ -55,10 +56,15 @@ pub fn run_test(
     progress: Option<Py<PyAny>>,
     controller: Option<Vec<String>>,
 ) -> PyResult<String> {
-    let method: Method = serde_json::from_str(method).map_err(|e| usage(e.to_string()))?;
+    let wrong = |e: serde_json::Error| usage(e.to_string());
+    let settings: BTreeMap<String, serde_json::Map<String, serde_json::Value>> =
+        serde_json::from_str(method).map_err(wrong)?;
+    let given: Vec<&str> =
+        settings.values().flat_map(|map| map.keys()).map(String::as_str).collect();
+    let method: Method = serde_json::from_str(method).map_err(wrong)?;
     let most = max_rate.map(|text| text.parse().map_err(|e| usage(format!("max_rate: {e}"))));
     let test = Test {
-        method: if quick { method.quick() } else { method },
+        method: if quick { method.quick(&given) } else { method },
         profile: profile.0.clone(),
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
         most: most.transpose()?,
@@ -72,10 +78,10 @@ pub fn run_test(
     })
 }
 
-/// Compares two profiles by alternating trials. `settings` and `options` are JSON. Returns the
+/// Compares two profiles in alternating trials. `settings` and `options` are JSON. Returns the
 /// outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (a, b, *, settings, options, repeats, progress, controller))]
+#[pyo3(signature = (a, b, *, settings, options, repeats, rest_s, progress, controller))]
 #[allow(clippy::too_many_arguments)]
 pub fn run_ab(
     py: Python<'_>,
@@ -84,6 +90,7 @@ pub fn run_ab(
     settings: &str,
     options: &str,
     repeats: u32,
+    rest_s: f64,
     progress: Option<Py<PyAny>>,
     controller: Option<Vec<String>>,
 ) -> PyResult<String> {
@@ -92,7 +99,7 @@ pub fn run_ab(
         b: b.0.clone(),
         settings: serde_json::from_str(settings).map_err(|e| usage(e.to_string()))?,
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
-        retry: RetryPolicy { repeats, ..RetryPolicy::default() },
+        retry: RetryPolicy { repeats, rest_s },
         command: "python".into(),
     };
     watched(py, progress, |callback, stop| {
@@ -105,7 +112,8 @@ fn usage(text: String) -> PyErr {
     to_py(squall::Error::Usage(text))
 }
 
-/// The result of `work` as JSON. An exception from `progress` or from a signal ends it.
+/// Returns the result of `work` as JSON. An exception from `progress` or a signal handler ends the
+/// work.
 fn watched(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -122,7 +130,8 @@ fn watched(
     }
 }
 
-/// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier outcome.
+/// Formats an outcome as `html`, `csv`, `junit` or `text`. `against`: an earlier outcome to compare
+/// with.
 #[pyfunction]
 #[pyo3(signature = (outcome, kind, *, against, tolerance))]
 pub fn render_test(

@@ -1,4 +1,4 @@
-//! Streams of `squall.trex`. Messages are JSON texts, as TRex's clients send them.
+//! Streams for `squall.trex`. Messages are JSON texts, as TRex's clients send them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn read(streams: &str) -> PyResult<BTreeMap<u32, Stream>> {
     squall_trex::numbered(values.iter().map(|(number, value)| (*number, value))).map_err(wrong)
 }
 
-/// The factor on the streams' own rates that gives a total of `value` in `unit`.
+/// The factor by which to multiply the streams' own rates for a total of `value` in `unit`.
 #[pyfunction]
 pub fn trex_factor(
     py: Python<'_>,
@@ -29,8 +29,8 @@ pub fn trex_factor(
     py.detach(|| squall_trex::factor(Load::Total(unit, value), &streams, speed)).map_err(wrong)
 }
 
-/// Converts streams, by number, to a list of `[[stream]]` of the schema on the port of this name.
-/// `groups`: packet group numbers of streams with statistics.
+/// Converts numbered streams to a list of `[[stream]]` tables that follow the schema, on the port
+/// named `port`. `groups`: packet group numbers of streams with statistics.
 #[pyfunction]
 pub fn trex_streams(
     py: Python<'_>,

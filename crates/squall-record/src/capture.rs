@@ -1,4 +1,4 @@
-//! The report of a capture.
+//! The report on a capture.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use squall_units::Nanos;
 pub struct Captured {
     pub format: Format,
     pub snaplen: u32,
-    /// The requested time before the trigger, if the capture has a trigger.
+    /// If the capture has a trigger, the requested time before it.
     pub buffer: Option<Nanos>,
     pub outcome: Outcome,
 }
 
 impl Captured {
-    /// The section of the report. `ports` are the run's; `accepted` counts frames that passed its
-    /// filter.
+    /// The section of the report. `ports` are those of the run, and `accepted` is the number of
+    /// frames that passed their filter.
     pub(crate) fn section(&self, ports: &[PortReport], accepted: Option<u64>) -> CaptureReport {
         let Outcome { counters: c, files, error, ended_by, triggered_ns, .. } =
             self.outcome.clone();
@@ -115,7 +115,7 @@ fn file(file: WrittenFile) -> CaptureFile {
     CaptureFile { name, packets, octets, first: time(first_ns), last: time(last_ns) }
 }
 
-/// RFC 3339, UTC.
+/// Formats a time as RFC 3339, UTC.
 fn stamp(ns: u64) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_nanos(time).to_string()

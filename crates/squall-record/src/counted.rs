@@ -1,4 +1,4 @@
-//! The counters of all workers, merged.
+//! The merged counters of all workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,32 +14,32 @@ use crate::{load, sources::Kept};
 /// The snapshots of all workers, merged.
 pub struct Counted {
     pub(crate) names: Vec<String>,
-    /// The key of this run's signatures.
+    /// The key in this run's signatures.
     pub(crate) key: u16,
     pub(crate) facts: Vec<PortFacts>,
-    /// Whether the run is in progress: the workers' counters then come from slightly different
-    /// times, and frames are in flight.
+    /// Whether the run is in progress. If so, the counters of the workers were read at slightly
+    /// different times, and frames are in flight.
     pub(crate) running: bool,
     pub(crate) tx: Vec<PortTx>,
     /// Counters by port and source.
     pub(crate) sent: BTreeMap<(usize, SourceId), PortTx>,
     pub(crate) streams: Vec<StreamTx>,
-    /// By port: the counters of its queues.
+    /// Counters of the queues, by port.
     pub(crate) rx: Vec<Vec<PortRx>>,
-    /// By stream: (port, measurements of its queues).
+    /// Measurements by stream: (port, measurement of a queue).
     pub(crate) seen: Vec<Vec<(usize, Seen)>>,
-    /// By port and key: frames of other runs.
+    /// Frames of other runs, by port and key.
     pub(crate) foreign: Vec<BTreeMap<u16, Foreign>>,
     pub(crate) workers: Vec<WorkerReport>,
     pub(crate) preempted: u64,
-    /// The results of flows, and how well their schedule was kept.
+    /// The results of flows, and how well they kept their schedule.
     pub(crate) load: Option<FlowsReport>,
     pub(crate) kept: Kept,
 }
 
 impl Counted {
-    /// `names`: the names of the streams with the plan's key. `facts`: facts about the plan's
-    /// ports. `running`: whether the snapshots come from a run in progress.
+    /// `names` are the names of the streams with the plan's key, and `facts` describe the plan's
+    /// ports. `running` is true if the snapshots are from a run in progress.
     pub fn new(
         plan: &Plan,
         mut names: Vec<String>,
@@ -74,12 +74,10 @@ impl Counted {
                 rx[r.port].push(r);
             }
         }
-        // A queue that saw only a single frame with a key cannot distinguish it from chance; the
-        // keys that other queues saw confirm it.
+        // A key that a queue saw in only one frame may be chance, unless other queues saw it, too.
         let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
         rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
-        // The runs whose streams are reported, with the name and number of the first stream of
-        // each.
+        // The runs whose streams are reported. Each has a name, and the number of its first stream.
         let runs = match names.is_empty() {
             true => {
                 let runs = received_runs(&rx);
@@ -96,7 +94,7 @@ impl Counted {
                 add_foreign(&mut foreign[port], *key, *of);
             }
             for run in queues.iter().flat_map(|q| q.seen.runs()) {
-                // Streams recognized by other marks belong to this run.
+                // Streams that are recognized by other marks belong to this run.
                 let key = run.key.unwrap_or(key);
                 let known = runs.iter().find(|known| known.key == key);
                 for (number, stream) in run.streams() {
@@ -134,24 +132,25 @@ impl Counted {
         self.tx.iter().all(|tx| tx.packets == 0)
     }
 
-    /// Number of a replay's frames that were passed to `port` again because it was full.
+    /// Number of frames of a replay that were passed to `port` again because it was full.
     pub(crate) fn retried(&self, replay: u32, port: usize) -> u64 {
         self.sent.get(&(port, SourceId::replay(replay))).map_or(0, |tx| tx.retried)
     }
 
-    /// Frames that passed the filter, as counted by the ports; `None`: a port does not count them.
+    /// Number of frames that passed the filter, as counted by the ports; `None` if a port does not
+    /// count them.
     pub(crate) fn accepted(&self) -> Option<u64> {
         let accepted = |queue: &PortRx| Some(queue.received?.saturating_sub(queue.filtered));
         self.rx.iter().flatten().map(accepted).sum()
     }
 
-    /// Whether a port was lost.
+    /// Whether any port was lost.
     pub fn is_lost(&self) -> bool {
         self.tx.iter().any(|tx| tx.error.is_some())
             || self.rx.iter().flatten().any(|queue| queue.error.is_some())
     }
 
-    /// The reason for the end of a run that was not stopped.
+    /// The reason why a run ended that was not stopped.
     pub fn ended_by(&self, plan: &Plan, elapsed: Nanos, virtual_time: bool) -> EndedBy {
         let sent = |of: fn(&PortTx) -> u64| self.tx.iter().map(of).sum::<u64>();
         let stop = &plan.stop;
@@ -166,8 +165,8 @@ impl Counted {
         }
     }
 
-    /// Streams with frames that arrived before they were sent, with the number of such frames and
-    /// the largest time difference in ns.
+    /// Streams with frames that arrived before they were sent. Each has the number of such frames,
+    /// and the largest time difference in ns.
     pub(crate) fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
         sent.filter(|((_, tx), _)| tx.packets > 0).filter_map(|((name, _), seen)| {
@@ -177,8 +176,8 @@ impl Counted {
         })
     }
 
-    /// Streams with a received sequence number that was not sent: that number, and how many frames
-    /// were due. Frames that were due and not sent may have used a number.
+    /// Streams of which a sequence number was received that was never sent. Each has that number,
+    /// and the number of frames due. Frames that were due and not sent may have used a number.
     pub(crate) fn unsent(&self, plan: &Plan) -> Vec<(String, u64, u64)> {
         if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
             return Vec::new();
@@ -192,7 +191,8 @@ impl Counted {
         beyond.collect()
     }
 
-    /// Time from when this node's first stream was due to its first frame; `None`: none has left.
+    /// Time from when this node's first stream was due to its first frame; `None` if no frame has
+    /// left.
     pub(crate) fn start_error(&self, plan: &Plan, start: Nanos) -> Option<i64> {
         let due = |(i, stream): (usize, &PlanStream)| {
             let first =
@@ -206,21 +206,22 @@ impl Counted {
         Some(first.0 as i64 - due.0 as i64)
     }
 
-    /// Time from the first to the last arrival, on the port with the longest.
+    /// Time from the first to the last arrival, on the port where it is longest.
     pub fn arrivals(&self) -> Nanos {
         let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
         Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
     }
 }
 
-/// A received run, with `streams` reported streams from index `first` of all streams on.
+/// A run whose frames were received. It has `streams` reported streams, from index `first` of all
+/// streams on.
 struct ReceivedRun {
     key: u16,
     first: usize,
     streams: usize,
 }
 
-/// The runs whose frames a receive-only run saw, in the order of their first frames.
+/// The runs whose frames arrived in a run that only receives, in the order of their first frames.
 fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
     let mut found: BTreeMap<u16, (Nanos, usize)> = BTreeMap::new();
     for run in rx.iter().flatten().flat_map(|q| q.seen.runs()) {
@@ -240,7 +241,7 @@ fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
     found.into_iter().map(run).collect()
 }
 
-/// Streams of a single run are named by number. With several runs the key is added.
+/// Names for streams. They are numbers if there is a single run, otherwise the key is added.
 fn names_of(runs: &[ReceivedRun]) -> Vec<String> {
     let names = runs.iter().flat_map(|run| {
         let of_run = match runs.len() {
@@ -292,7 +293,7 @@ fn add_stream(sum: &mut StreamTx, s: StreamTx) {
     sum.packets += s.packets;
     sum.octets += s.octets;
     s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
-    // Workers that share a stream are late together, so their delays do not add up.
+    // Workers that share a stream are late at the same time, so their delays do not add up.
     sum.stretched = sum.stretched.max(s.stretched);
     sum.first = match (sum.first, s.first) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,11 +1,11 @@
-//! The results of a run, final or so far, and the report built from them.
+//! The results of a run (final, or so far), and the report that is built from them.
 //!
-//! Input: a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run ended
-//! ([`End`]). Output: its [`Report`], section by section ([`Record::report`]); rates between two
-//! times ([`sample`]), and sums of counters ([`totals`]).
+//! The input is a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run
+//! ended ([`End`]). The output is its [`Report`], section by section ([`Record::report`]), rates
+//! between two times ([`sample`]), and sums of counters ([`totals`]).
 //!
-//! Pure: reads no clock, file or counter. It knows the engine's results, but neither sessions nor
-//! ports.
+//! The crate is pure: it reads no clock, file or counter. It knows the engine's results, but
+//! neither sessions nor ports.
 #![forbid(unsafe_code)]
 
 pub mod capture;
@@ -39,27 +39,27 @@ pub use capture::Captured;
 pub use counted::Counted;
 pub use replays::ReplayEnd;
 
-/// Largest difference between two readings of one clock, by two threads or by two ports.
+/// Maximum difference between two readings of the same clock, by two threads or for two ports.
 const READING_NS: u64 = 2_000;
 
-/// Facts that do not change during a run.
+/// Facts that stay the same during a run.
 pub struct Context {
     pub started: SystemTime,
     pub host: Host,
-    /// The machine's counters at the start.
+    /// The counters of the machine at the start.
     pub usage: Usage,
     pub command: String,
     pub fingerprint: bool,
     /// The receive filter, if any.
     pub filter: Option<String>,
-    /// How received flows are measured, if they are.
+    /// How received flows are measured; `None` if they are not.
     pub flows: Option<FlowSettings>,
-    /// The name of this node, and the clock that it shares with others.
+    /// The name of this node, and the clock that it shares with other nodes.
     pub node: Option<String>,
     pub clock: Option<NodeClock>,
 }
 
-/// The machine's counters at one time.
+/// The counters of the machine at one time.
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub cpu: Cpu,
@@ -72,10 +72,10 @@ pub struct Record<'a> {
     pub context: &'a Context,
     pub plan: &'a Plan,
     pub counted: Counted,
-    /// When the first departure was due, on the engine's clock.
+    /// Time at which the first departure was due, on the engine's clock.
     pub start: Nanos,
     pub duration: Nanos,
-    /// The interfaces' counters by port; empty during the run.
+    /// The counters of the interfaces, by port; empty while the run is in progress.
     pub interfaces: Vec<Option<InterfaceCounters>>,
     /// The link changes of the ports.
     pub links: Vec<LinkChanges>,
@@ -83,33 +83,33 @@ pub struct Record<'a> {
     pub pacing: Vec<PortPacing>,
     pub usage: Usage,
     pub capture: Option<Captured>,
-    /// `None`: the run is in progress.
+    /// `None` while the run is in progress.
     pub end: Option<End<'a>>,
 }
 
 /// How a run ended.
 pub struct End<'a> {
     pub by: EndedBy,
-    /// Whether the run had an end ahead that it would have reached by itself: a stop then cuts it
-    /// short.
+    /// Whether the run would have reached an end by itself. If so, a stop cut it short.
     pub open: bool,
-    /// The agreed start, on the shared clock.
+    /// The agreed start on the shared clock.
     pub agreed: Option<Nanos>,
-    /// For a run that only receives: the end requested by its caller.
+    /// For a run that only receives, the end that its caller requested.
     pub expected: Asked,
-    /// For each part with an `after`: when its predecessors had ended; `None`: never.
+    /// For each part with an `after`, the time at which the source before it had ended; `None` if
+    /// it never did.
     pub began: Vec<(Part, Option<squall_units::Picos>)>,
     pub replays: Vec<ReplayEnd>,
     pub attacks: Vec<AttackReport>,
-    /// Criteria that end the run, and those that held during it.
+    /// Criteria that end the run, with those that held during it.
     pub criteria: &'a [FailIf],
     pub failed: Vec<String>,
-    /// The ports' remarks on how they worked.
+    /// Remarks from the ports on how they worked.
     pub notes: Vec<String>,
 }
 
 impl Record<'_> {
-    /// The report, with `series` as its samples.
+    /// The report. Its samples are `series`.
     pub fn report(&self, series: Vec<Sample>) -> Report {
         let (context, plan, counted) = (self.context, self.plan, &self.counted);
         let sources = self.sources();
@@ -153,14 +153,15 @@ impl Record<'_> {
             memory: self.usage.memory.clone(),
         };
         let judged = Report { verdict: self.verdict(&sections), ..sections };
-        // Before missing streams are removed, because criteria apply to them too; and before the
-        // capture is added, because criteria for streams would otherwise match it.
+        // Do this before missing streams are removed, because criteria apply to them, too, and
+        // before the capture is added, because stream criteria would match the capture otherwise.
         let verdict = Verdict { failed: self.failed(&judged), ..judged.verdict };
         let streams = judged.streams.into_iter().filter(|stream| self.shows(stream)).collect();
         Report { verdict, capture, streams, ..judged }
     }
 
-    /// Whether the report shows a stream: a run that only receives shows received ones.
+    /// Whether the report shows a stream. In a run that only receives, only streams that were
+    /// received are shown.
     pub(crate) fn shows(&self, stream: &StreamReport) -> bool {
         !self.plan.only_receives() || stream.rx.is_some()
     }
@@ -198,7 +199,7 @@ impl Record<'_> {
         }
     }
 
-    /// Notes of the plan; after the end also about parts that did not happen or are not shown.
+    /// Notes from the plan. After the end, also notes on parts that never began or are not shown.
     fn notes(&self, streams: &[StreamReport]) -> Vec<String> {
         let mut notes = self.plan.notes.clone();
         let Some(end) = &self.end else { return notes };
@@ -227,7 +228,7 @@ impl Record<'_> {
         verdict::judge(report, &self.facts(by, report))
     }
 
-    /// The criteria that held, as text.
+    /// The criteria that held, as texts.
     fn failed(&self, report: &Report) -> Vec<String> {
         match &self.end {
             Some(end) if end.failed.is_empty() => {
@@ -238,7 +239,7 @@ impl Record<'_> {
         }
     }
 
-    /// Facts for the verdict that are not in the report.
+    /// Facts for the verdict that the report does not contain.
     fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
         let counted = &self.counted;
         let named = || counted.names.iter().zip(&counted.streams);
@@ -274,8 +275,8 @@ fn is_stopped(by: EndedBy) -> bool {
     matches!(by, EndedBy::Stopped | EndedBy::Criterion) || by.signal().is_some()
 }
 
-/// Octets without FCS of the longest frame of all streams; `None`: other sources or other runs send
-/// too.
+/// Length without FCS of the longest frame of all streams. `None` if other sources or other runs
+/// send, too.
 fn longest_frame(plan: &Plan) -> Option<u32> {
     let longest = |stream: &PlanStream| {
         let (program, cut) = (&stream.program, stream.program.cut());
@@ -288,7 +289,7 @@ fn longest_frame(plan: &Plan) -> Option<u32> {
     plan.streams.iter().map(longest).max().filter(|_| streams_only)
 }
 
-/// Streams that waited for the `next` of another until the end.
+/// Streams that waited until the end for a stream that names them as `next`.
 fn never_started<'a>(
     plan: &'a Plan,
     streams: &'a [StreamReport],
@@ -311,7 +312,7 @@ fn never_started<'a>(
     })
 }
 
-/// The kernel's figures on contention for CPUs as text; empty without any.
+/// The kernel's figures on CPU contention as text. Empty if there was none.
 fn machine(contention: &Contention) -> String {
     let mut parts = Vec::new();
     if contention.throttled_s > 0.0 {

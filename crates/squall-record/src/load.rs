@@ -23,14 +23,14 @@ use squall_report::report::{
     },
 };
 
-/// The section of a run with flows.
+/// The section of the report for flows; `None` if the run has none.
 pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Option<FlowsReport> {
     let flows = plan.flows.as_ref()?;
     let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
     Some(report_of(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
 }
 
-/// `names`: the names of the plan's ports.
+/// `names` has the names of the plan's ports.
 fn report_of<'a>(
     flows: &PlanFlows,
     names: &[String],
@@ -58,14 +58,14 @@ fn report_of<'a>(
         cps.map(squall_flows::Cps::value)
     };
     let called = |i: usize| load.templates[i].arrival == squall_flows::Arrival::Called;
-    // Flows begun by other flows can begin as long as those are open, so the whole time counts.
+    // As long as flows are open, other flows that they start can begin, so the whole time counts.
     let all = Seconds { arrivals: seconds.all, ..seconds };
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
         roles: roles(statistics, serves(i), if called(i) { all } else { seconds }, asked(i)),
     };
     let seconds_of_all = if (0..load.templates.len()).any(called) { all } else { seconds };
-    // The number of flows that other flows begin is not configured, so the sum is unknown.
+    // The number of flows that are started by other flows is not configured, so the sum is unknown.
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
     let all_asked = (0..load.templates.len())
         .filter(|i| begin(i) && is_there(*i))
@@ -115,7 +115,7 @@ fn report_of<'a>(
     }
 }
 
-/// Whether the template has servers on a port of this run for which `here` is true.
+/// Whether the template has servers on a port of this run for which `here` returns true.
 fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -> bool {
     let of = &flows.load.templates[template];
     let serves = |side: &squall_plan::FlowSide| {
@@ -125,10 +125,10 @@ fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -
     of.ends.has_servers() && !of.gone && flows.sides.iter().any(serves)
 }
 
-/// The counters of a port's link and stack, by the names of reports.
+/// The counters of a port's link and stack, under the names used in reports.
 fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
     let mut counters = named(statistics.link.iter());
-    // Counters to leave out, because the counters of flows or ports have them in more detail.
+    // Counters to leave out, because counters of flows or ports contain them in more detail.
     const STRAYS: [&str; 11] = [
         "malformed",
         "bad_ip_checksum",
@@ -148,14 +148,14 @@ fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
     counters
 }
 
-/// The results of a capture's conversations.
+/// The results of the conversations of a capture.
 fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
     let PlayedScript { script, before, plan } = of;
     let mut report = plan.report.clone();
     let own = before..before + plan.numbers.len();
     let mut failed: Vec<_> =
         total.failed.iter().filter(|one| own.contains(&(one.number as usize))).copied().collect();
-    // The server's reason counts only if the client has none.
+    // Sort the client first, because the server's reason counts only if the client has none.
     failed.sort_unstable_by_key(|failed| (failed.number, !failed.client));
     failed.dedup_by_key(|failed| failed.number);
     for one in failed.iter().take(MOST_NAMED) {
@@ -168,7 +168,7 @@ fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
         });
     }
     let Some(loops) = script.loops else { return report };
-    // Empty if no worker has answered.
+    // Empty if no worker has answered yet.
     let own = total.templates.get(script.first..).unwrap_or_default();
     let all = report.kinds.iter().zip(own).all(|(kind, seen)| {
         let due = kind.conversations * loops;
@@ -186,20 +186,20 @@ fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
     report
 }
 
-/// The failed conversations of a script, by both ends, and those whose servers reached their end.
+/// The failed conversations of a script at both ends, and those whose servers reached the end.
 pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConversation>, Served) {
     let merged = merged(all);
     (merged.failed, merged.served)
 }
 
-/// Most failed conversations listed by name.
+/// Maximum number of failed conversations to list.
 const MOST_NAMED: usize = 20;
 
-/// Minimum time at full load: rates over a shorter one depend on the few flows that begin and end
+/// Minimum time at full load. Over a shorter time, rates depend on the few flows that begin and end
 /// in it.
 const LEAST_STEADY_S: f64 = 0.1;
 
-/// The whole duration, the part in which flows were due, and the part with the full load.
+/// The whole duration, the part of it in which flows were due, and the part at full load.
 #[derive(Clone, Copy)]
 struct Seconds {
     all: f64,
@@ -207,15 +207,15 @@ struct Seconds {
     steady: f64,
 }
 
-/// The sum of all sides and workers.
+/// The sum over all sides and workers.
 fn merged<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Statistics {
     let mut total = Statistics { over: true, ..Statistics::default() };
     all.for_each(|one| total.merge(&one.statistics));
     total
 }
 
-/// The two roles of a template. Keeps the servers if clients began flows and no server accepted
-/// any, so that the report shows it.
+/// The two roles of a template. If clients started flows, the servers are kept even if they
+/// accepted none, so that the report shows this.
 fn roles(
     statistics: &TemplateStatistics,
     served: bool,
@@ -244,7 +244,7 @@ fn roles(
 
 fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
     let over = |seconds: f64, n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-    // Open flows were active during the drain too, but none began in it.
+    // Open flows were active during the drain, too, but none started in it.
     let (a_second, begun_a_second) =
         (|n: f64| over(seconds.all, n), |n: f64| over(seconds.arrivals, n));
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(flows.http);
@@ -294,13 +294,13 @@ fn named<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u
     counts.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
-/// The counters at the last sample.
+/// The counters as of the last sample.
 pub struct LastLoad {
     at: Instant,
     rows: Vec<[Row; 2]>,
 }
 
-/// Counters of one template (or all) at one end.
+/// Counters of one template, or of all, at one end.
 #[derive(Clone, Default)]
 struct Row {
     attempted: u64,
@@ -333,7 +333,7 @@ impl LastLoad {
             templates.push(total.total());
         }
         if self.rows.len() < templates.len() {
-            // The row of all templates stays last.
+            // The row for all templates must stay last.
             let all =
                 if self.rows.len() > 1 { self.rows.pop() } else { self.rows.first().cloned() };
             let new = templates.len() - usize::from(all.is_some());

@@ -1,4 +1,4 @@
-//! The reports of ports: sent and received frames.
+//! The reports on ports: sent and received frames.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{Record, equal_bins, received};
 
 impl Record<'_> {
-    /// `sources`: the sources of all ports.
+    /// `sources` has the sources of all ports.
     pub(crate) fn port(&self, p: usize, sources: &[SourceRecord]) -> PortReport {
         let (counted, context, seconds) =
             (&self.counted, self.context, self.duration.as_secs_f64());
@@ -130,7 +130,7 @@ impl Record<'_> {
         }
     }
 
-    /// Departure errors of all sources of a port.
+    /// Departure errors of all sources on a port.
     fn all_departures(&self, port: usize) -> Histogram {
         let mut all = self.departures(port);
         let others = self
@@ -142,7 +142,7 @@ impl Record<'_> {
         all
     }
 
-    /// Departure errors of a port's streams, whether or not a stream has its own histogram.
+    /// Departure errors of a port's streams, including streams without a histogram of their own.
     pub(crate) fn departures(&self, port: usize) -> Histogram {
         let mut all = Histogram::default();
         if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {
@@ -158,7 +158,7 @@ impl Record<'_> {
         all
     }
 
-    /// How a port kept the schedule of `sources`, its own.
+    /// How a port kept the schedule of its own `sources`.
     fn pacing<'s>(
         &self,
         p: usize,

@@ -1,4 +1,4 @@
-//! Merges the queues' measurements of flows into the report.
+//! Merges the flow measurements of receive queues into the report.
 
 use std::{
     borrow::Cow,
@@ -10,7 +10,7 @@ use squall_engine::{PortRx, ReceivedFlows};
 use squall_measure::{
     Bursts as SeenBursts, By, FlowCount, FlowRx, FlowSettings, Gaps, Traffic,
     flow::{FlowKey, ethertype_name, protocol},
-    kinds::{Kind, Recognised, SenderClock, Sequenced},
+    kinds::{Kind, Recognition, SenderClock, Sequenced},
     source,
 };
 use squall_plan::Plan;
@@ -26,11 +26,11 @@ use squall_units::Nanos;
 
 use crate::{equal_bins, patterns};
 
-/// A port's received frames as a whole; sets only bursts, peaks and time stamps.
+/// The total of a port's received frames. Sets only bursts, peaks and timestamps.
 pub(crate) fn total(queues: &[PortRx]) -> RxReport {
     let seen: Vec<_> = queues.iter().filter_map(|q| q.seen.flows.as_ref()).collect();
     let resolution = seen.iter().filter_map(|flows| flows.resolution()).map(|n| n.0).min();
-    // Bursts across queues are unknown, because neither queue has both frames.
+    // Bursts across several queues are unknown, because no queue has all their frames.
     let mut busy = seen.iter().filter(|flows| flows.total.packets > 0);
     let only = busy.next().filter(|_| busy.next().is_none());
     let peak =
@@ -44,7 +44,7 @@ pub(crate) fn total(queues: &[PortRx]) -> RxReport {
     }
 }
 
-/// All flows of all ports; during the run (`running`) only those with most octets.
+/// All flows on all ports; while `running`, only those with the most octets.
 pub(crate) fn report(
     settings: &FlowSettings,
     plan: &Plan,
@@ -117,7 +117,7 @@ pub(crate) fn report(
     report
 }
 
-/// During the run: the counters of all flows reported by the queues.
+/// The counters of all flows that the queues have reported so far.
 pub fn so_far(settings: &FlowSettings, plan: &Plan, seen: &ReceivedFlows) -> conversations::Flows {
     let begin = seen.begin.unwrap_or_default();
     let flow = |(port, flow): &(usize, FlowCount)| {
@@ -145,7 +145,7 @@ pub fn so_far(settings: &FlowSettings, plan: &Plan, seen: &ReceivedFlows) -> con
     }
 }
 
-/// Counters without histograms.
+/// Counters only, without histograms.
 fn top_flows(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<ReceivedFlowReport> {
     let mut flows = Vec::new();
     for (port, queue) in
@@ -167,7 +167,7 @@ fn top_flows(settings: &FlowSettings, plan: &Plan, rx: &[Vec<PortRx>]) -> Vec<Re
     flows
 }
 
-/// Merges one flow, of which each queue may have a part; usually one queue has all.
+/// Merges one flow. Each queue may have a part of it, but usually one queue has all.
 fn merged(
     settings: &FlowSettings,
     key: &FlowKey,
@@ -208,7 +208,7 @@ fn merged(
 
 fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     let signed = seen.iter().find_map(|flow| match &flow.sequence {
-        Recognised::Signed(stream) => Some(*stream),
+        Recognition::Signed(stream) => Some(*stream),
         _ => None,
     });
     if let Some(stream) = signed {
@@ -221,16 +221,16 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     let known: Vec<&Sequenced> = seen
         .iter()
         .filter_map(|flow| match &flow.sequence {
-            Recognised::Known(known) => Some(known.as_ref()),
+            Recognition::Known(known) => Some(known.as_ref()),
             _ => None,
         })
         .collect();
     let first = known.first()?;
     let (unique, lost) = seen_together(known.iter().map(|k| &k.sequence));
-    // A queue with too few packets to recognize the kind leaves them unnumbered.
+    // A queue with too few packets to recognize the kind counts them as unnumbered.
     let unknown = seen
         .iter()
-        .filter(|f| !matches!(f.sequence, Recognised::Known(_)))
+        .filter(|f| !matches!(f.sequence, Recognition::Known(_)))
         .map(|f| f.traffic.packets);
     let mut report = SequenceReport {
         kind: first.kind.name().into(),
@@ -274,7 +274,7 @@ fn sequence(seen: &[&FlowRx]) -> Option<SequenceReport> {
     Some(report)
 }
 
-/// The flow's names, without figures.
+/// An entry with the names of a flow, but without figures.
 fn named(settings: &FlowSettings, key: &FlowKey) -> ReceivedFlowReport {
     let (src, dst) = hosts(key);
     if settings.by == By::Source {
@@ -298,7 +298,7 @@ fn ports_of(settings: &FlowSettings, key: &FlowKey) -> Option<(u16, u16)> {
     (settings.by == By::Flow && key.is_ip() && ports != (0, 0)).then_some(ports)
 }
 
-/// The protocol; without IP the EtherType.
+/// The protocol, or the EtherType if there is no IP layer.
 fn protocol_of(settings: &FlowSettings, key: &FlowKey) -> Cow<'static, str> {
     let known = |name: Option<&'static str>, number: String| match name {
         Some(name) => Cow::Borrowed(name),
@@ -313,7 +313,7 @@ fn protocol_of(settings: &FlowSettings, key: &FlowKey) -> Cow<'static, str> {
     }
 }
 
-/// IP addresses, or MAC addresses without IP.
+/// IP addresses, or MAC addresses if there is no IP layer.
 fn hosts(key: &FlowKey) -> (HostAddress, HostAddress) {
     let mac = |octets: &[u8; 16]| {
         let mac = squall_units::MacAddr(std::array::from_fn(|i| octets[i]));
@@ -334,8 +334,8 @@ fn bursts(seen: &SeenBursts) -> Bursts {
     }
 }
 
-/// Frames and bits per second from the first to the last frame: n frames span n - 1 gaps, so that
-/// the octets of n - 1 count.
+/// Frames and bits per second from the first to the last frame. n frames have n - 1 gaps between
+/// them, so only the octets of n - 1 frames count.
 fn mean(packets: u64, octets: u64, span: Nanos) -> (f64, f64) {
     let span = span.as_secs_f64();
     if span <= 0.0 {

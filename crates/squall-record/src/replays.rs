@@ -1,4 +1,4 @@
-//! The reports of replays.
+//! The reports on replays.
 
 use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
@@ -10,22 +10,22 @@ use squall_report::report::{
 
 use crate::Record;
 
-/// The progress of a replay at the end of the run.
+/// The state of a replay when the run ended.
 pub struct ReplayEnd {
     pub replayed: Replayed,
-    /// By port: frames that never left, because they are due after the last possible time of a run;
-    /// empty if unknown.
+    /// By port, the number of frames that can never be sent, because they are due after the longest
+    /// possible run. Empty if unknown.
     unsent: Vec<u64>,
 }
 
 impl ReplayEnd {
-    /// A replay that was ended or failed.
+    /// A replay that was stopped or failed.
     pub fn of(replayed: Replayed) -> Self {
         Self { replayed, unsent: Vec::new() }
     }
 
-    /// A replay that lasted to the end of the run. Reads the rest of its captures: if frames there
-    /// are due after the last possible time of a run, the replay is incomplete.
+    /// A replay that lasted until the end of the run. Reads the rest of its captures: if frames
+    /// there are due after the longest possible run, the replay is incomplete.
     pub fn read_on(mut replayed: Replayed) -> Self {
         let unsent = match replayed.source.unsent() {
             Ok(unsent) => unsent.unwrap_or_default(),
@@ -42,14 +42,14 @@ impl ReplayEnd {
         Self { replayed, unsent }
     }
 
-    /// Number of frames that `port` never sent.
+    /// Number of frames that were never sent on `port`.
     pub(crate) fn unsent_by(&self, plan: &Plan, port: usize) -> u64 {
         let mut ports = plan.replays[self.replayed.number as usize].ports.iter();
         let at = ports.position(|of| *of == port);
         at.and_then(|at| self.unsent.get(at)).copied().unwrap_or(0)
     }
 
-    /// Seconds before the end in which a slow capture delayed frames that the rate required.
+    /// Seconds before the end in which frames that were due had to wait for a slow capture.
     pub(crate) fn unread_s(&self, plan: &Plan) -> f64 {
         let has_rate = match plan.replays[self.replayed.number as usize].replay.timing {
             Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
@@ -59,14 +59,14 @@ impl ReplayEnd {
         if has_rate { self.replayed.dry.as_secs_f64() } else { 0.0 }
     }
 
-    /// The error that ended the reading of the captures.
+    /// The error at which reading of the captures ended.
     pub(crate) fn fault(&self) -> Option<String> {
         self.replayed.error.as_ref().map(ToString::to_string)
     }
 }
 
 impl Record<'_> {
-    /// The progress of replay `number` of the plan at the end of the run.
+    /// The state of replay `number` of the plan when the run ended.
     pub(crate) fn replay_end(&self, number: u32) -> Option<&ReplayEnd> {
         self.end.as_ref()?.replays.iter().find(|of| of.replayed.number == number)
     }

@@ -1,4 +1,4 @@
-//! Rates between two times of a run, and their series.
+//! Rates between two times of a run, and the series of such rates.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -8,24 +8,24 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::Record;
 
-/// By stream: its delays and departure errors so far.
+/// Delays and departure errors so far, by stream.
 type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
 
-/// The state at the last sample.
+/// The state as of the last sample.
 pub struct Last {
     at: Instant,
     /// Time since the start of the run.
     elapsed: Nanos,
     ports: Vec<[u64; 4]>,
-    /// By number.
+    /// By stream number.
     streams: Vec<[u64; 2]>,
-    /// Packets and octets written.
+    /// Packets and octets written to a capture.
     captured: [u64; 2],
     histograms: StreamHistograms,
 }
 
 impl Last {
-    /// The state before anything was counted.
+    /// The state before anything has been counted.
     pub fn at(at: Instant) -> Self {
         Self {
             at,
@@ -39,12 +39,12 @@ impl Last {
 }
 
 impl Record<'_> {
-    /// Rates and percentiles since the last sample; `report` is this record's at `now`.
+    /// Rates and percentiles since the last sample. `report` is the report on this record at `now`.
     pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
         let (counted, elapsed) = (&self.counted, self.duration);
-        // Uses the time of the run, which samples contain, so that rates times intervals equal the
-        // counters: a run may begin long after it is made. On virtual time only the machine's clock
-        // can show progress.
+        // Use the run's own time, which samples contain, so that rates multiplied by intervals
+        // equal the counters, because a run may start long after it was created. On virtual time,
+        // only the machine's clock can show progress.
         let dt = match elapsed.saturating_sub(last.elapsed) {
             Nanos::ZERO => now.duration_since(last.at).as_secs_f64().max(1e-9),
             since => since.as_secs_f64(),
@@ -84,7 +84,7 @@ impl Record<'_> {
                 dropped: capture.lost_here(),
             });
         }
-        // Streams that are not shown keep their number.
+        // Streams that are not shown keep their numbers.
         let mut numbers = (0..).zip(&counted.names);
         for s in &report.streams {
             let Some((i, _)) = numbers.find(|(_, name)| **name == s.name) else { break };
@@ -96,7 +96,7 @@ impl Record<'_> {
                 let delta = now.delta_since(then);
                 (!delta.is_empty()).then(|| delta.quantile(q))
             };
-            // Under the same condition as in the report.
+            // The condition is the same as in the report.
             let one_clock = s.rx.as_ref().is_some_and(|rx| rx.latency_ns.is_some());
             sample.streams.push(StreamSample {
                 name: s.name.clone(),
@@ -122,18 +122,19 @@ impl Record<'_> {
     }
 }
 
-/// The course of a run for its report. A run of days must not fill the memory: when there are too
-/// many rows, every second point is dropped, and from then on half as many are added.
+/// The series of samples for the report. A run of days must not fill the memory: when there are too
+/// many rows, every second point is dropped, and from then on half as many points are added.
 #[derive(Default)]
 pub struct Series {
     pub points: Vec<Sample>,
     rows: usize,
-    /// One sample in 2 to the power of this becomes a point.
+    /// One in 2^`thinned` samples becomes a point.
     thinned: u32,
     samples: u64,
 }
 
-/// Most rows (ports, streams and templates) of all points together: some tens of megabytes.
+/// Maximum number of rows (ports, streams and templates) in all points together: some tens of
+/// megabytes.
 const ROWS: usize = 200_000;
 
 impl Series {
@@ -145,7 +146,7 @@ impl Series {
         self.rows += Self::rows(&sample);
         self.points.push(sample);
         if self.rows > ROWS {
-            // The newest point remains.
+            // Keep the newest point.
             let mut nth = self.points.len();
             self.points.retain(|_| {
                 nth -= 1;

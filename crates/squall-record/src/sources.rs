@@ -1,4 +1,4 @@
-//! The sources as the verdict evaluates them: how each kept its schedule.
+//! The sources in the form in which the verdict evaluates them: how each kept its schedule.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use squall_units::Nanos;
 
 use crate::{Record, ReplayEnd};
 
-/// How the schedule of flows was kept.
+/// How flows kept their schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
     pub pacing: Pacing,
@@ -23,7 +23,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// The sum over all ports with flows.
+    /// The sum over all ports that have flows.
     pub fn of(workers: &[Snapshot]) -> Self {
         let mut kept = Self::default();
         for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
@@ -41,7 +41,7 @@ impl Kept {
 }
 
 impl Record<'_> {
-    /// The sources of streams and captures, port by port, then the sources of flows.
+    /// The sources: streams and captures port by port, followed by flows.
     pub(crate) fn sources(&self) -> Vec<SourceRecord> {
         let replays = || (0u32..).zip(&self.plan.replays);
         let all = (0..self.counted.facts.len()).flat_map(|p| {
@@ -60,13 +60,14 @@ impl Record<'_> {
         sources
     }
 
-    /// The reason for the end of a source that ran to the end of the run; empty for a run in
+    /// The reason why a source ended that ran until the end of the run. Empty while the run is in
     /// progress.
     fn ended_by(&self) -> String {
         self.end.as_ref().map_or_else(String::new, |end| end.by.to_string())
     }
 
-    /// The record of the streams or captures that port `p` sends; `None`: it sends none.
+    /// The record for the streams, or for the captures, that port `p` sends; `None` if it sends
+    /// none.
     fn source(&self, p: usize, source: SourceId) -> Option<SourceRecord> {
         let (plan, seconds) = (self.plan, self.duration.as_secs_f64());
         if plan.ports[p].elsewhere {
@@ -87,7 +88,7 @@ impl Record<'_> {
         let nothing = PortTx::default();
         let t = self.counted.sent.get(&(p, source)).unwrap_or(&nothing);
         let replayed = replay.and_then(|number| self.replay_end(number));
-        // A replay that ended with the run may have frames due after it.
+        // A replay that ended together with the run may have frames that were due later.
         let after = replayed.map_or(0, |replayed| replayed.unsent_by(plan, p));
         let mut not_sent: BTreeMap<_, _> =
             t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
@@ -102,7 +103,7 @@ impl Record<'_> {
             false => (None, distribution(&t.departure_error)),
         };
         let name = &plan.ports[p].name;
-        // The port's name suffices if it has one source.
+        // If the port has only one source, its name suffices.
         let alone = plan.sources_of(p) == 1;
         Some(SourceRecord {
             name: if alone { name.clone() } else { format!("{what} by {name}") },
@@ -138,8 +139,8 @@ impl Record<'_> {
     }
 }
 
-/// The records of flows, one for each template that begins some. Templates from number `attacks` on
-/// are attacks, whose flows are allowed to fail.
+/// The records for flows, one for each template that starts flows. Templates from index `attacks`
+/// on are attacks, whose flows may fail.
 fn flows(load: &FlowsReport, kept: &Kept, attacks: usize) -> Vec<SourceRecord> {
     let Kept { pacing, stalls, blocked } = *kept;
     let excess = excess(pacing);

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use squall_plan::{PlanStream, StreamDivision};
-use squall_report::report::{KnownBy, ReceiverRx, StreamReport, StreamRx, distribution};
-use squall_stats::{Histogram, seen_together};
+use squall_report::report::{
+    ArrivedRange, KnownBy, ReceiverRx, StreamReport, StreamRx, distribution,
+};
+use squall_stats::{Histogram, Patterns, SequenceTracker, seen_together};
 use squall_units::Nanos;
 
 use crate::Record;
 
-/// If a frame shows a clock difference smaller than this, both clocks may be the same.
+/// If the clocks differ by less than this according to a frame, both may be the same clock.
 const ONE_CLOCK_NS: u64 = 2_000_000_000;
 
 impl Record<'_> {
@@ -18,7 +20,7 @@ impl Record<'_> {
         let t = &counted.streams[i];
         let planned = plan.streams.get(i);
         let segments = planned.map_or(1, |s| u64::from(s.program.segments()));
-        // From the first to the last departure, without the silence between bursts.
+        // Time from the first to the last departure, without the silence between bursts.
         let silence = planned.filter(|s| s.pattern.bursts > 1).map_or(0, |s| {
             let gaps = (t.packets / segments).div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
             s.pattern.gap.as_nanos().0.saturating_mul(gaps)
@@ -35,7 +37,7 @@ impl Record<'_> {
             group: planned.and_then(|s| s.group.clone()),
             tx_packets: t.packets,
             tx_octets: t.octets,
-            // n frames span n - 1 gaps.
+            // n frames have n - 1 gaps between them.
             tx_pps: match seconds {
                 0.0 => 0.0,
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
@@ -47,7 +49,7 @@ impl Record<'_> {
         }
     }
 
-    /// Whether this node knows a stream's arrivals: where other nodes have ports, a stream sent
+    /// Whether this node knows all arrivals of a stream. If other nodes have ports, a stream sent
     /// here may arrive there.
     fn is_known(&self, i: usize) -> bool {
         let plan = self.plan;
@@ -66,12 +68,13 @@ impl Record<'_> {
         rx.known_by = if marked { KnownBy::Mark } else { KnownBy::Signature };
         let (mut delay, mut ipdv, mut gap) =
             (Histogram::default(), Histogram::default(), Histogram::default());
-        // A switch may flood a frame to two ports, which must not hide its loss on a third: the
-        // port that saw most counts.
+        // A switch may flood a frame to two ports, which must not hide its loss on a third. So the
+        // port that received the most frames counts.
         let (mut best, mut missing, mut came) = (0, 0, 0);
-        let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
+        let mut arrived = ArrivedRange::of([].into_iter());
+        let (mut jitter, mut patterns) = (0.0f64, Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
-        // By port, with its unique frames.
+        // Entries by port, each with its number of unique frames.
         let mut receivers = Vec::new();
         for port in ports {
             let mut delay_here = Histogram::default();
@@ -91,12 +94,13 @@ impl Record<'_> {
                 ipdv.merge(s.delay.ipdv());
                 gap.merge(s.delay.gap());
                 jitter = jitter.max(s.delay.jitter_ns());
-                patterns.merge(&s.sequence.patterns());
+                patterns.merge(&self.patterns(i, &s.sequence));
             }
             let (numbered, here_missing) = seen_together(here().map(|s| &s.sequence));
             let unique = numbered + here().map(|s| s.marked).sum::<u64>();
             if unique > best {
                 (best, missing) = (unique, here_missing);
+                arrived = ArrivedRange::of(here().map(|s| &s.sequence));
             }
             delay.merge(&delay_here);
             let port = plan.ports[port].name.clone();
@@ -106,23 +110,24 @@ impl Record<'_> {
             let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
             receivers.push((receiver, unique));
         }
-        // Without sent frames the sender is another run, and with other nodes missing frames may
-        // have arrived there: use the sequence numbers. During the run, frames in flight are not
-        // lost, but a gap in the sequence is, unless its frames were never sent.
+        // If no frames were sent, the sender is another run, and if there are other nodes, missing
+        // frames may have arrived there. In both cases, use the sequence numbers. During the run,
+        // frames in flight are not lost, but a gap in the sequence is, unless its frames were never
+        // sent.
         let sent = match plan.streams.is_empty() || plan.has_other_nodes() {
             true => best + missing,
             false if counted.running => (best + missing).min(sent.max(best)),
             false => sent,
         };
         rx.lost = sent.saturating_sub(best);
-        // A queue counts its own copies; copies in different queues show as more frames than were
-        // sent.
+        // A queue counts the duplicates in it. Duplicates in different queues show as more frames
+        // than were sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
-        // A sender on another node or in a file has another clock, so that the difference is not a
-        // delay.
+        // A sender on another node or in a file has another clock, so the difference is not a delay
+        // ...
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        // Unless they share a clock, each within its bound.
+        // ... unless they share a clock, each within its bound.
         if let (true, Some(clock)) = (away, clock) {
             let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
             rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();
@@ -147,7 +152,28 @@ impl Record<'_> {
         rx.arrival_gap_ns = distribution(&gap);
         rx.jitter_ns = (gap.count() > 0).then_some(jitter);
         rx.reordering_ratio = if came > 0 { rx.reordered as f64 / came as f64 } else { 0.0 };
+        if best == 0 {
+            patterns = self.patterns(i, &SequenceTracker::new());
+        }
         rx.patterns = crate::patterns(&patterns);
+        // Other senders may begin at any number, or again at 0.
+        rx.arrived =
+            (rx.is_signed() && rx.restarts == 0 && !plan.streams.is_empty()).then_some(arrived);
         rx
+    }
+
+    /// Patterns of a stream's losses, with those at both ends where this node has sent all frames.
+    fn patterns(&self, i: usize, sequence: &SequenceTracker) -> Patterns {
+        let (plan, counted) = (self.plan, &self.counted);
+        // During the run, the last frames are in flight.
+        let all_here = !counted.running
+            && !plan.has_other_nodes()
+            && plan.streams.get(i).is_some_and(|stream| {
+                stream.division == StreamDivision::Here && stream.program.group().is_none()
+            });
+        match all_here {
+            true => sequence.patterns_of(counted.streams[i].packets),
+            false => sequence.patterns(),
+        }
     }
 }

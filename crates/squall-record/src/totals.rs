@@ -1,21 +1,22 @@
-//! Totals: the counters of all workers, added up.
+//! Totals: the sums of all workers' counters.
 
 use std::time::Instant;
 
 use squall_engine::{Busy, Counters};
 use squall_measure::StreamCounters;
 
-/// The counters of a run at one time. Octets are those of layer 2 with FCS.
+/// The counters of a run at one time. Octets are layer 2, with FCS.
 #[derive(Clone, Debug)]
 pub struct Totals {
     pub taken: Instant,
     /// Offset from arrival times to nanoseconds since 1970; 0 in virtual time.
     pub wall_offset_ns: i64,
-    /// In the profile's order.
+    /// In the order of the profile.
     pub ports: Vec<PortTotals>,
-    /// By stream number: the initial streams, then added ones. Removed streams keep their index.
+    /// By stream number: the initial streams, followed by added ones. A removed stream keeps its
+    /// index.
     pub streams: Vec<StreamTotals>,
-    /// One for each thread that sends or receives; empty in virtual time.
+    /// One entry per thread that sends or receives; empty in virtual time.
     pub threads: Vec<Busy>,
 }
 
@@ -29,7 +30,7 @@ pub struct PortTotals {
     pub rx_unsigned: u64,
     /// Received frames with the signature of another run or of an unknown stream.
     pub rx_unknown: u64,
-    /// Received frames that no entry of [`StreamTotals::tracked`] counts, because the table of
+    /// Received frames that are in no entry of [`StreamTotals::tracked`], because the table of
     /// values was full.
     pub beyond: u64,
 }
@@ -39,10 +40,10 @@ pub struct StreamTotals {
     pub name: String,
     pub tx_packets: u64,
     pub tx_octets: u64,
-    /// By queue that saw the stream: (port, counters).
+    /// One entry per queue that received the stream: (port, counters).
     pub rx: Vec<(usize, StreamCounters)>,
-    /// By the value of the bits at one of the session's `places`: (port, index into `places`,
-    /// value, counters).
+    /// Counters by the value of the bits at one of the session's `places`: (port, index in
+    /// `places`, value, counters).
     pub tracked: Vec<(usize, u16, u128, StreamCounters)>,
 }
 
@@ -96,7 +97,8 @@ impl Totals {
             port.rx_unsigned += rx.unsigned;
             port.rx_unknown += rx.foreign;
             for (number, seen) in rx.streams {
-                // The signature of another sender, with a number that this run does not have.
+                // The signature is from another sender, with a stream number that this run does not
+                // have.
                 match self.streams.get_mut(usize::from(number)) {
                     Some(stream) => stream.rx.push((rx.port, seen)),
                     None => port.rx_unknown += seen.packets,

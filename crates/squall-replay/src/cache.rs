@@ -1,9 +1,10 @@
 //! tcpprep's cache files: the port of each packet ([`Cache`]).
 //!
-//! Version 04, all numbers in network byte order: `tcpprep\0`, the version as text in four octets,
-//! packets (64 bits), packets per octet (16 bits: 4), length of the comment (16 bits), the comment,
-//! then two bits per packet, the first packet in the lowest: 1 is the primary port instead of the
-//! secondary, 2 is to be sent at all.
+//! Version 04, with all numbers in network byte order: `tcpprep\0`; the version as text in four
+//! octets; number of packets (64 bits); packets per octet (16 bits: 4); length of the comment (16
+//! bits); the comment; two bits per packet, with the first packet in the lowest bits of an octet.
+//! Bit value 1 selects the primary port instead of the secondary; bit value 2 means that the packet
+//! is sent at all.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use crate::split::Side;
 
 const MAGIC: &[u8; 8] = b"tcpprep\0";
 const HEADER: usize = 24;
-/// The number in the header.
+/// The value of "packets per octet" in the header.
 const PACKETS_PER_OCTET: u16 = 4;
 
 const PRIMARY: u8 = 1;
@@ -27,17 +28,17 @@ pub struct Cache {
     sides: Vec<u8>,
 }
 
-/// Why octets are not a cache.
+/// Why a file is not a valid cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("octet {offset}: {problem}")]
 pub struct CacheError {
-    /// Offset from the start of the file.
+    /// Offset of the error in the file.
     pub offset: usize,
     pub problem: String,
 }
 
 impl Cache {
-    /// Limit of comments in tcpprep's format; longer ones are cut.
+    /// Maximum length of a comment in tcpprep's format; longer ones are truncated.
     pub const LONGEST_COMMENT: usize = 0xffff;
 
     pub fn new(comment: &str) -> Self {
@@ -63,7 +64,7 @@ impl Cache {
         self.packets += 1;
     }
 
-    /// The side of packet `number`, from 1; `None` after the last.
+    /// The side of packet `number` (1-based); `None` after the last.
     #[inline]
     pub fn side(&self, number: u64) -> Option<Side> {
         let index = number.checked_sub(1).filter(|index| *index < self.packets)?;
@@ -88,12 +89,12 @@ impl Cache {
         (1..=self.packets).filter_map(|number| self.side(number))
     }
 
-    /// The command line of tcpprep, or the comment that its user gave.
+    /// The command line of tcpprep, or a comment given by its user.
     pub fn comment(&self) -> String {
         String::from_utf8_lossy(&self.comment).into_owned()
     }
 
-    /// Packets of the primary port, of the secondary port, and of neither.
+    /// Number of packets for the primary port, for the secondary port, and for neither.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for side in self.sides() {
@@ -144,8 +145,8 @@ impl Cache {
             );
         }
         if sides.len() as u64 > expected {
-            // tcpprep writes packets that --include or --exclude omit once per pass, so that the
-            // entries after them belong to other packets.
+            // tcpprep writes the entry of a packet that --include or --exclude omits once per pass,
+            // so the entries after it belong to other packets.
             let offset = HEADER + comment_len + expected as usize;
             let try_it = "tcpprep's --auto with --include or --exclude writes such caches; try \
                           squall prep";
@@ -154,7 +155,7 @@ impl Cache {
         Ok(Self { comment: comment.to_vec(), packets, sides: sides.to_vec() })
     }
 
-    /// The file's octets.
+    /// The content of the cache file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut octets = Vec::with_capacity(HEADER + self.comment.len() + self.sides.len());
         octets.extend(MAGIC);
@@ -209,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// One packet of each side, and more than fit into an octet.
+    /// Packets for each side, and more than fit into one octet.
     const SIDES: [Side; 5] =
         [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
 

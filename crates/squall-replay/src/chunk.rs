@@ -1,4 +1,4 @@
-//! Frames on the way from reader to sender: contiguous in memory, and reused.
+//! Frames on their way from reader to sender: contiguous in memory, in reused buffers.
 
 use squall_units::Picos;
 
@@ -10,29 +10,29 @@ pub struct Chunk {
     /// The frames, contiguous, without FCS.
     pub octets: Vec<u8>,
     pub departures: Vec<Departure>,
-    /// From each of these frames on, this number of address changes applies.
+    /// Pairs of a frame index and the number of address changes that applies from that frame on.
     pub changes: Vec<(usize, u64)>,
-    /// Idle time before each frame with [`Departure::rests`].
+    /// Idle time before each frame that has [`Departure::rests`] set.
     pub rest: Picos,
 }
 
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Due time since the replay's start. [`Departure::AT_ONCE`]: as soon as the port accepts it;
-    /// [`Departure::NEVER`]: beyond the representable range.
+    /// Due time since the start of the replay. [`Departure::AT_ONCE`]: as soon as the port accepts
+    /// the frame; [`Departure::NEVER`]: beyond the representable range.
     pub due: Picos,
-    /// Capture time since the first frame, continuing from loop to loop.
+    /// Capture time since that of the first frame; continues from loop to loop.
     pub time_ns: u64,
     /// Offset in [`Chunk::octets`].
     pub offset: u32,
     pub len: u32,
-    /// The flow in the statistics.
+    /// The frame's flow in the statistics.
     pub flow: FlowId,
     /// Index in the replay's list of ports.
     pub port: u8,
-    /// The first frame of a loop without a due time: [`Chunk::rest`] passes after the preceding
-    /// frame has left.
+    /// Set for the first frame of a loop that has no due time: [`Chunk::rest`] passes between the
+    /// departure of the preceding frame and this one.
     pub rests: bool,
     /// The frame was truncated to the port's limit.
     pub truncated: bool,
@@ -42,26 +42,26 @@ pub struct Departure {
 /// Progress of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// No port has it.
+    /// The frame was not passed to a port yet.
     #[default]
     Waiting,
-    /// A port has it, and will report its result.
+    /// The frame was passed to a port, which will report its result.
     UnderWay,
     Left,
-    /// The frame was processed, but not sent.
+    /// The frame was processed but not sent.
     Failed,
 }
 
 impl Departure {
-    /// As soon as the port accepts the frame: it was never due.
+    /// As soon as the port accepts the frame: there is no due time.
     pub const AT_ONCE: Picos = Picos(u64::MAX);
-    /// Beyond the 64 bits of picoseconds: no run lasts that long, at any speed.
+    /// A due time beyond 64 bits of picoseconds, longer than any run.
     pub const NEVER: Picos = Picos(u64::MAX - 1);
 }
 
 impl Chunk {
-    /// Approximate octets per chunk: large enough to amortize passing it to another thread, small
-    /// enough for the second-level cache.
+    /// Approximate number of octets per chunk: large enough to amortize passing it to another
+    /// thread, small enough for the L2 cache.
     pub const OCTETS: usize = 128 << 10;
     /// Maximum number of frames in a chunk.
     pub const FRAMES: usize = 1024;
@@ -72,7 +72,7 @@ impl Chunk {
         self.changes.clear();
     }
 
-    /// Whether further frames belong in the next chunk.
+    /// Whether the chunk is full, so further frames belong in the next one.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.octets.len() >= Self::OCTETS || self.departures.len() >= Self::FRAMES

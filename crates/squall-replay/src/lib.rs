@@ -1,8 +1,8 @@
-//! Converts captures to frames, each with a port and the time at which it is due.
+//! Converts captures to frames, each with a port and a due time.
 //!
-//! The input is captures and a [`Replay`], which names and configures them; the output is
-//! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). The output is a function
-//! of the input: this crate reads no clock, and sends nothing. Ports are only numbers.
+//! The input is a [`Replay`], which names captures and configures how they are sent. The output is
+//! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). It depends on the input
+//! alone: this crate reads no clock and sends nothing. Ports are only numbers.
 #![forbid(unsafe_code)]
 
 pub mod cache;

@@ -1,4 +1,4 @@
-//! Describes the frames that a replay is going to send.
+//! Describes the frames that a replay will send.
 
 use crate::{Chunk, Reader, Replay, ReplayError};
 
@@ -12,7 +12,7 @@ pub struct Preview {
 
 impl Preview {
     /// # Errors
-    /// As [`Reader::open`].
+    /// As for [`Reader::open`].
     pub fn open(replay: &Replay, ports: usize) -> Result<Self, ReplayError> {
         let source = Reader::open(replay.clone(), vec![u32::MAX; ports])?;
         Ok(Self { source, chunk: Chunk::default(), at: 0, number: 0 })
@@ -20,12 +20,12 @@ impl Preview {
 }
 
 impl Iterator for Preview {
-    /// The port (0 or 1), and a line in the manner of `tcpdump -n`.
+    /// The port (0 or 1), and a line in the format of `tcpdump -n`.
     type Item = (u8, String);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.at == self.chunk.departures.len() {
-            // The run reports errors in captures.
+            // Errors in captures end the preview; the run reports them.
             self.source.fill(&mut self.chunk).ok().filter(|more| *more)?;
             self.at = 0;
         }

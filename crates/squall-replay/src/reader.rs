@@ -26,27 +26,27 @@ use crate::{
 /// Configuration of a replay.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Captures that are sent one after the other, or merged by their timestamps.
+    /// Captures to send one after the other, or merged by their timestamps.
     pub inputs: Vec<Input>,
     pub merge: bool,
     pub timing: Timing,
-    /// The captured time, nanoseconds, at which the run begins; by default that of the first frame.
+    /// Capture time in nanoseconds at which the run begins; by default the time of the first frame.
     pub since: Option<u64>,
-    /// Limit of captured gaps, nanoseconds.
+    /// Upper limit of the gaps in the capture, nanoseconds.
     pub longest_gap: Option<u64>,
-    /// 0: endless.
+    /// Number of loops; 0: endless.
     pub loops: u64,
     /// Delay between two loops.
     pub loop_delay: Picos,
-    /// Limit of frames in total.
+    /// Maximum number of frames in total.
     pub limit: Option<u64>,
     /// Keep all frames in memory after the first reading.
     pub preload: bool,
     /// No frame leaves until the replay is released.
     pub held: bool,
     pub too_long: TooLong,
-    /// The rule that assigns packets to two ports; by default, the host that is first seen to send
-    /// is a client.
+    /// The rule that assigns packets to two ports. By default, a host is a client if it sends
+    /// before it receives.
     pub split: Option<SplitBy>,
     /// Addresses change with every N-th loop.
     pub unique: Option<u64>,
@@ -54,15 +54,16 @@ pub struct Replay {
     pub edits: Edits,
     /// How flows are counted; `None`: not at all.
     pub flows: Option<stats::Settings>,
-    /// Frames that the filter rejects are left out. It sees Ethernet frames with their VLAN tags.
+    /// Frames that the filter rejects are not sent. It is applied to Ethernet frames with their
+    /// VLAN tags.
     pub filter: Option<Arc<Filter>>,
-    /// Numbers of packets over all files, from 1. All other packets are left out, as are those in
-    /// `exclude`.
+    /// Packet numbers, counted over all files from 1. Packets that are not in `include` or that are
+    /// in `exclude` are not sent.
     pub include: Option<Numbers>,
     pub exclude: Option<Numbers>,
-    /// The conversations of this part, by the addresses and ports with which a packet leaves in the
-    /// first loop; packets other than TCP and UDP belong to the first part. Each leaves at the same
-    /// time as without parts.
+    /// The share of the conversations to send, chosen by the addresses and ports with which a
+    /// packet leaves in the first loop. Packets other than TCP and UDP belong to the first part.
+    /// Frames leave at the same time as in an undivided replay.
     pub part: Division,
     /// Return only the frames of this port, at the same times as with both; `None`: the frames of
     /// both ports.
@@ -100,40 +101,39 @@ impl Default for Replay {
 /// The rule that determines a packet's port.
 #[derive(Clone, Debug)]
 pub enum SplitBy {
-    /// A cache; packets after its end are left out.
+    /// A cache file. Packets beyond its end are not sent.
     Cache(Arc<Cache>),
     Rule(Box<Split>),
-    /// With merging, the port depends on the packet's capture: packets of the first one leave by
-    /// the first port.
+    /// By capture, with merged captures: packets of the first capture leave through the first port.
     Capture,
 }
 
-/// Treatment of frames that exceed their port's limit.
+/// Handling of frames that exceed their port's maximum length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooLong {
-    /// The frame is not sent, and counted.
+    /// The frame is counted and not sent.
     #[default]
     Skip,
     /// The frame is truncated.
     Truncate,
-    /// An IP packet is fragmented; others are treated as [`TooLong::Skip`].
+    /// IP packets are fragmented; others are handled as by [`TooLong::Skip`].
     Fragment,
 }
 
 /// A capture.
 #[derive(Clone)]
 pub struct Input {
-    /// The name in messages.
+    /// The capture's name in messages.
     pub name: String,
     pub open: Open,
-    /// The capture cannot be read again.
+    /// The capture can be read only once.
     pub once: bool,
 }
 
 /// Opens a capture.
 pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
 
-/// The capture at `path`; `-` is the standard input, which can be read once.
+/// The capture at `path`; `-` is the standard input, which can be read only once.
 ///
 /// ```
 /// assert!(squall_replay::input("-".as_ref()).once);
@@ -145,7 +145,7 @@ pub fn input(path: &Path) -> Input {
         return Input { name: "standard input".into(), open: Arc::new(open), once: true };
     }
     let path = path.to_owned();
-    // A pipe is empty after it was read.
+    // A pipe cannot be read a second time.
     let once = path.metadata().is_ok_and(|about| !about.is_file());
     let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
     Input { name, open: Arc::new(open), once }
@@ -174,7 +174,7 @@ pub enum ReplayError {
     Once(String),
     #[error("there are no packets to send: {0}")]
     Nothing(String),
-    /// After the last representable time of a run.
+    /// The frame is due after the last representable time of a run.
     #[error(
         "{unsent} of {asked} packets are due more than 106 days after the start, where every run \
          ends; try --maxsleep, or a higher speed"
@@ -191,54 +191,54 @@ pub enum ReplayError {
     Edit(#[from] EditError),
 }
 
-/// Packets read, by result. Each loop that reads again counts again.
+/// Packets read, by result. A packet that is read again in a later loop counts again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub packets: u64,
     pub octets: u64,
-    /// Left out by the filter or the numbers.
+    /// Not sent because of the filter or the packet numbers.
     pub unwanted: u64,
-    /// Left out because they belong to neither side.
+    /// Not sent because the split rule assigns them to neither port.
     pub sideless: u64,
-    /// Left out because the edits dropped them.
+    /// Not sent because an edit dropped them.
     pub edited_out: u64,
-    /// Left out because they exceed their port's limit.
+    /// Not sent because they exceed their port's maximum length.
     pub too_long: u64,
-    /// Left out because they cannot be made Ethernet frames.
+    /// Not sent because they cannot be converted to Ethernet frames.
     pub not_ethernet: u64,
-    /// Captured with fewer octets than on the wire.
+    /// Captured with fewer octets than were on the wire.
     pub cut: u64,
 }
 
-/// Results of the frames of one port.
+/// Results for the frames of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames given to the port: `successful` plus `failed`.
+    /// Frames passed to the port: `successful` plus `failed`.
     pub attempted: u64,
     pub successful: u64,
     pub failed: u64,
-    /// Octets of successful frames, without FCS.
+    /// Octets of the successful frames, without FCS.
     pub octets: u64,
-    /// Frames truncated to the port's limit.
+    /// Frames truncated to the port's maximum length.
     pub truncated: u64,
 }
 
 /// Extent of one loop of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Frames and octets by port.
+    /// Frames and octets per port.
     pub ports: Vec<(u64, u64)>,
     /// When the last frame is due.
     pub last: Picos,
     /// When the next loop begins.
     pub end: Picos,
-    /// The first frame that is due after the given time: its number from 1, and when.
+    /// The first frame that is due after the given time: its 1-based number, and when it is due.
     pub beyond: Option<(u64, Picos)>,
     /// The loop was read to its end.
     pub whole: bool,
 }
 
-/// Limit of octets that a survey reads, which takes some 10 ms.
+/// Maximum octets that a survey reads, which takes some 10 ms.
 const SURVEYED: u64 = 16 << 20;
 
 /// A running replay: fills chunks with its frames.
@@ -246,36 +246,36 @@ pub struct Reader {
     replay: Replay,
     pass: Pass,
     gathered: Gathered,
-    /// With [`Replay::preload`], all frames of a loop, and the position in them.
+    /// With [`Replay::preload`], all frames of a loop, and the read position among them.
     stored: Vec<Gathered>,
     next: usize,
     departing: Departing,
     sent: Vec<Sent>,
-    /// For loops that are read but not completely sent: the number of frames up to their end, over
-    /// all loops.
+    /// For each loop that was read but not completely sent: the number of frames up to its end,
+    /// over all loops.
     ends: VecDeque<u64>,
     loops_sent: u64,
     stats: Option<Stats>,
-    /// Frames of previous loops: all, this part's, and by port.
+    /// Frames of previous loops: in total, of this part, and per port.
     frames_before: u64,
     of_part_before: u64,
     before: Vec<u64>,
-    /// Frames by port of the last loop that was read to its end.
+    /// Frames per port in the last loop that was read completely.
     of_loop: Vec<u64>,
     fault: Option<ReplayError>,
     over: bool,
 }
 
 impl Reader {
-    /// Opens the captures. `ports` are the longest frames that the ports accept, octets without
-    /// FCS; with [`Replay::only`], only that port's. With [`Replay::preload`] reads them all.
+    /// Opens the captures. `ports` are the maximum frame lengths of the ports, in octets without
+    /// FCS; with [`Replay::only`], only that port's. With [`Replay::preload`], reads all captures.
     ///
     /// # Errors
     /// [`ReplayError`]. Damage within a capture is not an error here: the part before it is
     /// replayed.
     ///
     /// # Panics
-    /// Without ports, or with more than 127.
+    /// If there are no ports, or more than 127.
     pub fn open(replay: Replay, ports: Vec<u32>) -> Result<Self, ReplayError> {
         assert!((1..128).contains(&ports.len()), "a replay has 1 to 127 ports");
         let ports = if replay.only.is_some() { vec![ports[0]; 2] } else { ports };
@@ -312,14 +312,14 @@ impl Reader {
         Ok(source)
     }
 
-    /// Reads the first loop ahead of a run, as far as that is quick; `None` if an input can be read
-    /// only once, or has to be read twice anyway.
+    /// Reads the first loop before a run, up to a limit that keeps this quick. `None` if an input
+    /// can be read only once, or has to be read twice anyway.
     ///
     /// # Errors
-    /// As [`Reader::open`]. Errors within captures are left to the run.
+    /// As for [`Reader::open`]. Errors within captures are left to the run.
     ///
     /// # Panics
-    /// As [`Reader::open`].
+    /// As for [`Reader::open`].
     pub fn survey(
         replay: &Replay,
         ports: Vec<u32>,
@@ -359,11 +359,11 @@ impl Reader {
         Ok(Some(survey))
     }
 
-    /// The number of frames per port that were never handed to it; reads the captures to the end of
-    /// a loop to count them. `None` for an endless replay.
+    /// The number of frames per port that were never passed to that port. Reads the captures to the
+    /// end of a loop to count them. `None` for an endless replay.
     ///
     /// # Errors
-    /// As [`Reader::fill`].
+    /// As for [`Reader::fill`].
     pub fn unsent(&mut self) -> Result<Option<Vec<u64>>, ReplayError> {
         let mut chunk = Chunk::default();
         while !self.over && self.departing.loops == 0 {
@@ -395,7 +395,7 @@ impl Reader {
             match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
                 Ok(true) => self.stored.push(self.gathered.compact()),
                 Ok(false) => return,
-                // The error is reported after everything before it was sent.
+                // The error is reported after all frames before it were sent.
                 Err(fault) => {
                     self.fault = Some(fault);
                     return;
@@ -404,16 +404,16 @@ impl Reader {
         }
     }
 
-    /// Fills `chunk` with the next frames. Returns whether there are any. An error is returned
+    /// Fills `chunk` with the next frames. Returns whether there are any. An error is returned only
     /// after all frames before it, and ends the replay.
     ///
     /// # Errors
-    /// [`ReplayError`]: a capture that is damaged, missing, or without frames.
+    /// [`ReplayError`]: a capture that is damaged, missing, or has no frames.
     pub fn fill(&mut self, chunk: &mut Chunk) -> Result<bool, ReplayError> {
         chunk.clear();
         while !self.over && !chunk.is_full() {
             self.add(chunk);
-            // All frames of the full chunk belong to other parts.
+            // All frames in the full chunk belonged to other parts.
             if chunk.is_full() && chunk.departures.is_empty() {
                 chunk.clear();
             }
@@ -424,7 +424,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Adds the frames that are available, or starts the next loop.
+    /// Adds the next frames of this loop, or starts the next loop.
     fn add(&mut self, chunk: &mut Chunk) {
         let found = match (self.replay.preload, self.stored.get(self.next)) {
             (true, Some(stored)) => {
@@ -485,7 +485,7 @@ impl Reader {
         }
     }
 
-    /// Records the results of a chunk's frames when it returns.
+    /// Records the results of the frames in a chunk that the sender returned.
     pub fn observe(&mut self, chunk: &Chunk) {
         let mut changes = chunk.changes.iter().peekable();
         for (i, frame) in chunk.departures.iter().enumerate() {
@@ -544,12 +544,12 @@ impl Reader {
         self.pass.tally
     }
 
-    /// Loops whose frames were all processed.
+    /// Number of loops whose frames were all processed.
     pub fn loops(&self) -> u64 {
         self.loops_sent
     }
 
-    /// Frames captured earlier than one before them, which leave right after it.
+    /// Number of frames with an earlier timestamp than one before them; they leave right after it.
     pub fn backward(&self) -> u64 {
         self.departing.schedule.backward()
     }
@@ -573,7 +573,7 @@ impl Tally {
     }
 }
 
-/// Frames as read, sent again in every loop.
+/// Frames kept as read, to be sent again in every loop.
 #[derive(Debug, Default)]
 struct Gathered {
     octets: Vec<u8>,
@@ -583,8 +583,8 @@ struct Gathered {
     flows: Vec<FlowId>,
 }
 
-/// Length, port, whether the frame was truncated, and whether a capture begins with it: with time
-/// and flow 16 octets, the size of a pcap record header.
+/// Length, port, whether the frame was truncated, and whether it is the first of a capture. With
+/// time and flow this takes 16 octets, as much as a pcap record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark(u32);
 
@@ -615,7 +615,7 @@ impl Mark {
     }
 }
 
-/// Limit of a frame's length; readers enforce it.
+/// Maximum length of a frame; the capture readers enforce it.
 const MAX_FRAME_LEN: u32 = 0x7f_ffff;
 
 impl Gathered {
@@ -637,7 +637,7 @@ impl Gathered {
         self.flows.push(flow);
     }
 
-    /// A copy without spare capacity.
+    /// Copies the frames without spare capacity.
     fn compact(&self) -> Self {
         Self {
             octets: self.octets.clone(),
@@ -648,14 +648,14 @@ impl Gathered {
     }
 }
 
-/// State that changes from loop to loop.
+/// State that changes with each loop.
 struct Departing {
     schedule: Schedule,
     loop_delay: Picos,
     unique: Option<Unique>,
     limit: u64,
     given: u64,
-    /// The frames of this part among them, in total and by port.
+    /// The frames that belong to this part, in total and per port.
     of_part: u64,
     of_ports: Vec<u64>,
     part: Division,
@@ -665,7 +665,7 @@ struct Departing {
     loops: u64,
     /// The next frame is the first of a later loop.
     is_new_loop: bool,
-    /// Capture times: the first frame of the file, the time elapsed before it, and until now.
+    /// Capture time of the file's first frame, time elapsed before it, and time elapsed so far.
     first: u64,
     before: u64,
     passed: u64,
@@ -683,7 +683,7 @@ impl Departing {
             of_ports: vec![0; ports],
             part: replay.part,
             parts: (!replay.part.is_whole()).then(|| {
-                let program = owner::program(replay.part.of(), owner::Sight::Frame);
+                let program = owner::program(replay.part.of(), owner::PacketView::Frame);
                 Filter::new(program).expect("a program of ours is valid")
             }),
             only: replay.only,
@@ -699,7 +699,7 @@ impl Departing {
         self.given >= self.limit
     }
 
-    /// Adds `frames` to `chunk`, as many as fit.
+    /// Adds as many of `frames` to `chunk` as fit.
     fn add(&mut self, frames: &Gathered, chunk: &mut Chunk) {
         let mut offset = chunk.octets.len() as u32;
         chunk.octets.extend_from_slice(&frames.octets);
@@ -771,14 +771,14 @@ struct Pass {
     exclude: Option<Numbers>,
     chooser: Option<Chooser>,
     editor: Option<Editor>,
-    /// Counters of the editors of earlier passes.
+    /// Edit counters of earlier passes.
     edited: squall_edit::Counts,
     heads: Vec<Head>,
-    /// Packets read in this pass.
+    /// Number of packets read in this pass.
     number: u64,
-    /// The capture to open next.
+    /// Index of the capture to open next.
     next: usize,
-    /// The next frame is the first of a capture, or of all.
+    /// The next frame is the first of its capture, or of all captures.
     begins: bool,
     tally: Tally,
 }
@@ -810,7 +810,7 @@ impl Chooser {
     }
 }
 
-/// A capture in progress, with some packets read ahead.
+/// An open capture, with some packets read ahead.
 struct Head {
     name: String,
     reader: CaptureReader<Box<dyn Read + Send>>,
@@ -854,12 +854,12 @@ impl Pass {
         }
     }
 
-    /// Whether all packets are read before the first is sent.
+    /// Whether all packets must be read before the first is sent.
     fn learns(&self) -> bool {
         matches!(&self.chooser, Some(Chooser::Rule(splitter)) if splitter.must_learn())
     }
 
-    /// Shows all packets to a rule that must see them before it can assign sides.
+    /// Passes all packets to a rule that must see them before it can assign sides.
     fn learn(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
         let Some(Chooser::Rule(splitter)) = &mut self.chooser else { return Ok(()) };
         if !splitter.must_learn() {
@@ -896,11 +896,12 @@ impl Pass {
         Ok(())
     }
 
-    /// Creates a new editor: every loop is edited alike.
+    /// Creates a new editor for the pass, so every loop is edited in the same way.
     fn edits(&mut self, replay: &Replay) -> Result<(), ReplayError> {
         let mut edits = replay.edits.clone();
         if replay.too_long == TooLong::Fragment {
-            // The limit of the port with the shortest frames, less the headers before the packet.
+            // The maximum length of the port with the shortest frames, less the headers before the
+            // packet.
             let shortest = self
                 .ports
                 .iter()
@@ -941,7 +942,7 @@ impl Pass {
         while !frames.is_full() {
             let Some(which) = self.earliest() else {
                 if let Some(fault) = self.heads.iter_mut().find_map(|head| head.fault.take()) {
-                    // Frames before the error come first.
+                    // Return the frames before the error first.
                     if !frames.marks.is_empty() {
                         self.heads[0].fault = Some(fault);
                         break;
@@ -955,7 +956,7 @@ impl Pass {
                         continue;
                     }
                     Ok(false) => break,
-                    // Reported by the next call.
+                    // The next call reports this error.
                     Err(_) if !frames.marks.is_empty() => {
                         self.next -= 1;
                         break;
@@ -968,7 +969,7 @@ impl Pass {
         Ok(!frames.marks.is_empty())
     }
 
-    /// The capture with the earliest next packet.
+    /// The capture whose next packet is the earliest.
     fn earliest(&self) -> Option<usize> {
         let heads = self.heads.iter().enumerate();
         heads
@@ -1066,7 +1067,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Advances past a packet.
+    /// Advances to the next packet.
     fn advance(&mut self) {
         if self.at == self.packets.len() {
             self.refill();

@@ -14,25 +14,25 @@ const PICOS: u128 = Picos::SECOND.0 as u128;
 pub enum Speed {
     /// A multiple of the captured speed.
     Captured(Decimal),
-    /// Megabits per second of frames without FCS, as tcpreplay counts.
+    /// Megabits per second, counting frames without FCS as tcpreplay does.
     Mbps(Decimal),
     Rate(Rate),
     Ramp(Ramp),
 }
 
 impl Default for Speed {
-    /// The captured speed.
+    /// The speed of the capture.
     fn default() -> Self {
         Self::Captured(Decimal { num: 1, den: 1 })
     }
 }
 
 impl Speed {
-    /// Parses by kind: `multiplier` (2.5), `mbps` (100), `rate` (10kpps), `ramp`
+    /// Parses `text` by kind: `multiplier` (2.5), `mbps` (100), `rate` (10kpps), `ramp`
     /// (1kpps..10kpps:30s).
     ///
     /// # Errors
-    /// Invalid text; the error has that text and the expected form.
+    /// The text is invalid; the error contains it and the expected form.
     pub fn parse(kind: &str, text: &str) -> Result<Self, String> {
         let wrong = |error: String| format!("{kind} = {error}");
         Ok(match kind {
@@ -49,7 +49,7 @@ impl Speed {
         })
     }
 
-    /// The schedule at this speed; `together` frames leave at once.
+    /// The schedule for this speed; groups of `together` frames leave at once.
     ///
     /// # Errors
     /// A rate in percent, or one that does not fit into 64 bits.
@@ -91,7 +91,7 @@ impl Speed {
                 }
             },
         };
-        // A slower rate would silently be raised to the slowest one that fits.
+        // A slower rate would silently be raised to the slowest one that fits, so refuse it.
         let too_slow = match (self, gap) {
             (Self::Rate(rate), Gap::PerFrame { .. }) => {
                 (u128::from(rate.den) * PICOS / u128::from(rate.num)) >> 62 > 0
@@ -113,7 +113,7 @@ impl Speed {
     }
 }
 
-/// A decimal number, exact.
+/// An exact decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
     pub num: u64,
@@ -140,7 +140,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// A rate that changes linearly to another of the same unit: `FROM..TO:TIME`.
+/// A rate that changes linearly to another rate in the same unit: `FROM..TO:TIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ramp {
     pub from: Rate,

@@ -1,10 +1,11 @@
 //! Assigns packets to two ports ([`Splitter`]): client or server, by tcpprep's rules ([`Split`]).
 //!
-//! The primary port is that of clients, the secondary that of servers. Matches by address,
-//! expression or MAC address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) leave by the primary port,
-//! too, although tcpprep's manual calls them servers: its caches have them there.
+//! The primary port is that of clients, the secondary that of servers. Packets that match by
+//! address, expression or MAC address ([`By::Cidr`], [`By::Regex`], [`By::Mac`]) also leave through
+//! the primary port. tcpprep's manual calls their senders servers, but its caches assign them to
+//! the primary port.
 //!
-//! Some rules must see all packets before the first can leave: see [`Splitter::must_learn`].
+//! Some rules must see all packets before the first one can leave: see [`Splitter::must_learn`].
 
 use std::{
     collections::HashSet,
@@ -27,12 +28,12 @@ pub enum Side {
     Primary,
     /// The second port, for packets of servers.
     Secondary,
-    /// Neither port: the packet does not leave.
+    /// Neither port: the packet is not sent.
     Skip,
 }
 
 impl Side {
-    /// The role of the sender of packets on this side; `None` if they do not leave.
+    /// The role of the sender of packets on this side; `None` if they are not sent.
     pub fn sender(self) -> Option<squall_edit::Side> {
         match self {
             Self::Primary => Some(squall_edit::Side::Client),
@@ -46,12 +47,12 @@ impl Side {
 #[derive(Clone, Debug)]
 pub struct Split {
     pub by: By,
-    /// Exchanges the two ports, except for packets that no rule assigns.
+    /// Swap the two ports, except for packets that no rule assigns.
     pub reverse: bool,
-    /// Side of packets that no rule assigns: non-IP, and for `port` everything but TCP and UDP. By
-    /// default the secondary port, as in tcpprep.
+    /// Side of packets that no rule assigns: non-IP packets, and for `port` all packets but TCP and
+    /// UDP. By default the secondary port, as in tcpprep.
     pub non_ip: Side,
-    /// Which packets are sent at all.
+    /// The packets to send; the others are not sent at all.
     pub select: Option<Select>,
 }
 
@@ -64,23 +65,24 @@ impl Split {
 /// The rule that assigns sides.
 #[derive(Clone, Debug)]
 pub enum By {
-    /// By the role of the sender in the capture.
+    /// By the sender's role in the capture.
     Auto(Auto),
-    /// By the source address: these networks are the primary side.
+    /// By the source address: packets from these networks are on the primary side.
     Cidr(Networks),
-    /// By the source address as text: matches are the primary side.
+    /// By the source address as text: packets that match are on the primary side.
     Regex(Regex),
-    /// By the destination port: services are the primary side.
+    /// By the destination port: packets to services are on the primary side.
     Port(Box<Services>),
-    /// By the source MAC address: these addresses are the primary side.
+    /// By the source MAC address: packets from these addresses are on the primary side.
     Mac(Vec<MacAddr>),
 }
 
 impl By {
-    /// A rule by its name: `auto`, `cidr`, `regex`, `mac`, or `port` (of services, without a text).
+    /// Parses a rule by its name: `auto`, `cidr`, `regex`, `mac`, or `port` (the default services;
+    /// `text` is ignored).
     ///
     /// # Errors
-    /// If there is no such rule, or its text is invalid.
+    /// There is no such rule, or its text is invalid.
     pub fn parse(kind: &str, text: &str) -> Result<Self, SplitError> {
         match kind {
             "auto" => text.parse().map(|mode| Self::Auto(Auto { mode, ..Auto::default() })),
@@ -92,18 +94,18 @@ impl By {
         }
     }
 
-    /// `10.0.0.0/8,[fe80::/16]`
+    /// Parses `10.0.0.0/8,[fe80::/16]`.
     ///
     /// # Errors
-    /// Invalid text; the error has that text and the expected form.
+    /// The text is invalid; the error contains it and the expected form.
     pub fn cidr(text: &str) -> Result<Self, SplitError> {
         text.parse().map(Self::Cidr)
     }
 
-    /// An expression that matches source addresses: `^10\.1\.`
+    /// Parses a regular expression for source addresses, such as `^10\.1\.`.
     ///
     /// # Errors
-    /// The error in the expression.
+    /// The expression is invalid.
     pub fn regex(text: &str) -> Result<Self, SplitError> {
         let invalid = |error: regex::Error| {
             SplitError::new(text, format!("not a regular expression: {error}"))
@@ -111,10 +113,10 @@ impl By {
         Regex::new(text).map(Self::Regex).map_err(invalid)
     }
 
-    /// `02:00:00:00:00:01,02:00:00:00:00:02`
+    /// Parses `02:00:00:00:00:01,02:00:00:00:00:02`.
     ///
     /// # Errors
-    /// Invalid text; the error has that text and the expected form.
+    /// The text is invalid; the error contains it and the expected form.
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
@@ -132,10 +134,10 @@ impl By {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Auto {
     pub mode: AutoMode,
-    /// A host is a server if it acted as a server at least this many times as often as a client.
+    /// Minimum ratio of a host's server actions to its client actions for it to be a server.
     pub ratio: f64,
-    /// Prefix lengths of IPv4 networks that [`AutoMode::Router`] tries, from the shortest on;
-    /// IPv6's are four times as long.
+    /// Prefix lengths of IPv4 networks that [`AutoMode::Router`] tries, from the shortest to the
+    /// longest. IPv6 prefixes are four times as long.
     pub prefix: (u8, u8),
 }
 
@@ -145,7 +147,7 @@ impl Default for Auto {
     }
 }
 
-/// Treatment of hosts that acted neither as client nor as server.
+/// Handling of hosts that acted neither as client nor as server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AutoMode {
     /// An error.
@@ -154,8 +156,8 @@ pub enum AutoMode {
     Router,
     Client,
     Server,
-    /// No such hosts exist: a host that first sends is a client, one that first receives is a
-    /// server.
+    /// There are no such hosts, because the first packet decides: a host that sends first is a
+    /// client, one that receives first is a server.
     First,
 }
 
@@ -233,16 +235,16 @@ pub struct Splitter {
     hosts: Sides,
     /// Whether learning has ended.
     learned: bool,
-    /// For expressions: source addresses with their results, direct-mapped by hash.
+    /// For regular expressions: source addresses with their results, direct-mapped by hash.
     known: Vec<(FlowKey, bool)>,
 }
 
-/// Source addresses whose results are cached.
+/// Number of source addresses whose results are cached.
 const KNOWN: usize = 4096;
 
 impl Splitter {
     /// # Panics
-    /// If `split` selects by a filter that was not compiled ([`Select::compile`]).
+    /// If `split` selects by a filter that is not compiled ([`Select::compile`]).
     pub fn new(split: &Split, link: Link) -> Self {
         if let Some(Select { rule: Rule::Filter { compiled, .. }, .. }) = &split.select {
             assert!(compiled.is_some(), "a filter is compiled before it runs");
@@ -256,13 +258,13 @@ impl Splitter {
         Self { split: split.clone(), link, hosts: Sides::new(auto), learned: false, known }
     }
 
-    /// Whether all packets have to be shown to [`Splitter::learn`], followed by
+    /// Whether all packets must be passed to [`Splitter::learn`], followed by a call of
     /// [`Splitter::learned`], before the first side is requested.
     pub fn must_learn(&self) -> bool {
         !self.learned && matches!(self.split.by, By::Auto(auto) if auto.mode != AutoMode::First)
     }
 
-    /// Learns from packet `number` of the capture, from 1.
+    /// Learns from packet `number` of the capture (1-based).
     pub fn learn(&mut self, octets: &[u8], number: u64) {
         let headers = Headers::parse(octets, self.link);
         if self.is_selected(octets, &headers, number) {
@@ -273,13 +275,13 @@ impl Splitter {
     /// Ends learning.
     ///
     /// # Errors
-    /// If the packets do not determine the sides of all hosts.
+    /// The packets do not determine the sides of all hosts.
     pub fn learned(&mut self) -> Result<(), SplitError> {
         self.learned = true;
         self.hosts.conclude()
     }
 
-    /// The side of packet `number` of the capture, from 1.
+    /// The side of packet `number` of the capture (1-based).
     #[inline]
     pub fn side(&mut self, octets: &[u8], number: u64) -> Side {
         let headers = Headers::parse(octets, self.link);
@@ -324,10 +326,10 @@ fn source_mac(octets: &[u8], link: Link) -> Option<MacAddr> {
     octets.get(6..)?.first_chunk().copied().map(MacAddr)
 }
 
-// --- what hosts do
+// --- roles of hosts
 // -----------------------------------------------------------------------------------------------
 
-/// Maximum number of hosts: later ones have no side.
+/// Maximum number of hosts. Later ones have no side.
 const MAX_HOSTS: usize = 1 << 22;
 
 /// Actions of a capture's hosts, and the resulting roles.
@@ -342,13 +344,13 @@ struct Sides {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
-    /// Number of client and of server actions.
+    /// Number of client actions and of server actions.
     client: u64,
     server: u64,
     is_client: Option<bool>,
 }
 
-/// The role of the sender that a packet shows.
+/// The role of the sender, as far as the packet shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Client,
@@ -409,7 +411,7 @@ impl Sides {
         }
     }
 
-    /// Finds the widest networks with servers and without clients.
+    /// Finds the largest networks with servers and without clients.
     fn find_networks(&mut self) -> Result<(), SplitError> {
         let all = |is_client: bool| {
             let hosts =
@@ -451,12 +453,12 @@ impl Sides {
     }
 }
 
-/// The key with only the sender.
+/// The key reduced to the sender.
 fn source_of(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// A host's network, with a prefix of this many bits in IPv4, and four times as many in IPv6.
+/// A host's network: a prefix of this many bits for IPv4, and four times as many for IPv6.
 fn network_of(host: &FlowKey, prefix: u8) -> FlowKey {
     let bits = if host.version == 6 { u32::from(prefix) * 4 } else { u32::from(prefix) };
     FlowKey { src: (u128::from_be_bytes(host.src) & mask(bits)).to_be_bytes(), ..*host }
@@ -475,7 +477,7 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
         return None;
     }
     match headers.key.protocol {
-        // An FTP server opens the data connections.
+        // An FTP server opens data connections itself, so a SYN from its data port shows no client.
         protocol::TCP if src_port == FTP_DATA => None,
         protocol::TCP => match headers.tcp_flags & (SYN | ACK | FIN | RST) {
             SYN => Some(Act::Client),
@@ -483,11 +485,11 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
             _ => None,
         },
         protocol::UDP if dst_port == DNS || src_port == DNS => {
-            // The highest bit of the third octet: a response (RFC 1035 §4.1.1).
+            // QR, the highest bit of the flags (RFC 1035 §4.1.1), marks a response.
             let flags = octets[headers.payload as usize..headers.end as usize].get(2)?;
             Some(if flags & 0x80 != 0 { Act::Server } else { Act::Client })
         }
-        // Port unreachable: its sender was addressed as a server.
+        // The sender of a port unreachable error was addressed as a server.
         protocol::ICMP | protocol::ICMPV6 => {
             let message = &octets[headers.transport as usize..headers.end as usize];
             let unreachable: &[u8] = if version == 4 { &[3, 3] } else { &[1, 4] };
@@ -516,11 +518,11 @@ impl Default for Services {
 }
 
 impl Services {
-    /// Parses a file like `/etc/services`: lines with `80/tcp` or `53/udp`; other lines are
+    /// Parses a file like `/etc/services`: lines with `80/tcp` or `53/udp`. Other lines are
     /// ignored.
     ///
     /// # Errors
-    /// If there is no such line, or a port is above 65535.
+    /// There is no such line, or a port is above 65535.
     pub fn parse(text: &str) -> Result<Self, SplitError> {
         let mut services = Self { tcp: vec![false; 1 << 16], udp: vec![false; 1 << 16] };
         let mut found = false;
@@ -595,7 +597,7 @@ impl FromStr for Networks {
 impl FromStr for Network {
     type Err = SplitError;
 
-    /// Bits after the prefix are ignored, as in tcpprep.
+    /// Bits beyond the prefix are ignored, as in tcpprep.
     fn from_str(text: &str) -> Result<Self, SplitError> {
         let wrong = || {
             SplitError::new(
@@ -625,15 +627,15 @@ impl FromStr for Network {
 // --- selection of packets
 // --------------------------------------------------------------------------------------------
 
-/// Selects the packets that leave: tcpprep's `--include` and `--exclude`.
+/// Selects the packets to send: tcpprep's `--include` and `--exclude`.
 #[derive(Clone, Debug)]
 pub struct Select {
     pub rule: Rule,
-    /// Matching packets do not leave.
+    /// Packets that match are not sent.
     pub exclude: bool,
 }
 
-/// A condition on packets. Packets without addresses pass conditions on addresses.
+/// A condition on packets. A packet without addresses meets every condition on addresses.
 #[derive(Clone, Debug)]
 pub enum Rule {
     /// `S:`
@@ -651,18 +653,18 @@ pub enum Rule {
 }
 
 impl Select {
-    /// `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-`, `F:tcp port 80`.
+    /// Parses `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-` or `F:tcp port 80`.
     ///
     /// # Errors
-    /// Invalid text; the error has that text and the expected form.
+    /// The text is invalid; the error contains it and the expected form.
     pub fn parse(text: &str, exclude: bool) -> Result<Self, SplitError> {
         text.parse().map(|rule| Self { rule, exclude })
     }
 
-    /// Compiles the expression of a rule `F:`.
+    /// Compiles the expression of an `F:` rule.
     ///
     /// # Errors
-    /// Errors of `compile`.
+    /// The error of `compile`.
     pub fn compile<E>(&mut self, compile: impl FnOnce(&str) -> Result<Filter, E>) -> Result<(), E> {
         if let Rule::Filter { expression, compiled } = &mut self.rule {
             *compiled = Some(compile(expression)?);
@@ -670,7 +672,7 @@ impl Select {
         Ok(())
     }
 
-    /// Whether packet `number` leaves.
+    /// Whether packet `number` is sent.
     fn takes(&self, octets: &[u8], key: &FlowKey, number: u64) -> bool {
         let source = |networks: &Networks| networks.contain(&key.src, key.version);
         let destination = |networks: &Networks| networks.contain(&key.dst, key.version);
@@ -704,7 +706,7 @@ impl FromStr for Rule {
                     .map_err(|error: ValueError| SplitError::new(text, error.to_string()))?,
             ),
             "F" if !rest.trim().is_empty() => {
-                // Quotes meant for a shell that did not process them.
+                // Quotes that no shell has removed.
                 let quoted = rest.strip_prefix('\'').and_then(|r| r.strip_suffix('\''));
                 Self::Filter { expression: quoted.unwrap_or(rest).to_owned(), compiled: None }
             }
@@ -799,7 +801,7 @@ mod tests {
         let of = |mode| sides(&auto(mode), &frames);
         assert_eq!(of(AutoMode::Client).unwrap(), "pspsspp");
         assert_eq!(of(AutoMode::Server).unwrap(), "pspssss");
-        // One host is in the server's network, and one in no network.
+        // One host is in the server's network, the other in no network.
         assert_eq!(of(AutoMode::Router).unwrap(), "pspsssp");
         assert_eq!(of(AutoMode::First).unwrap(), "pspssps");
         let error = of(AutoMode::Bridge).unwrap_err();

@@ -1,16 +1,17 @@
 //! Statistics of a replay, in tcpreplay's terms: flows, flow packets, non-flow packets, expired
 //! flows ([`Stats`]).
 //!
-//! A flow has one direction: addresses, protocol and ports, as tcpreplay counts it and NetFlow
-//! exports it. A flow that recurs in a later loop is the same, unless it was idle for too long in
-//! between ([`Settings::expiry_ns`]) or its addresses changed ([`Stats::addresses_change`]).
+//! A flow has one direction: addresses, protocol and ports, as in tcpreplay's counters and
+//! NetFlow's records. A flow that recurs in a later loop is the same flow, unless it was idle for
+//! too long in between ([`Settings::expiry_ns`]) or its addresses changed
+//! ([`Stats::addresses_change`]).
 //!
-//! Counting takes two steps, because only sent packets count, and those look different by then.
-//! [`Stats::flow`] finds the flow of a packet as captured, **before** [`crate::Unique`] changes its
-//! addresses: some tens of nanoseconds, and only once for a packet that is kept for all loops.
-//! [`Stats::sent`] counts it after it has left: some nanoseconds. So memory holds the flows of the
-//! captures, regardless of the number of loops, and the busiest hosts have the addresses that the
-//! user knows.
+//! Counting takes two steps, because only sent packets count, and their addresses have changed by
+//! then. [`Stats::flow`] finds the flow of a packet as captured, **before** [`crate::Unique`]
+//! changes its addresses. This takes some tens of nanoseconds, and only once for a packet that is
+//! kept for all loops. [`Stats::sent`] counts the packet after it has left, which takes some
+//! nanoseconds. So memory holds the flows of the captures, regardless of the number of loops, and
+//! the busiest hosts are shown with their addresses in the captures.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -25,13 +26,13 @@ use crate::unique::Unique;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub link: Link,
-    /// A flow that is idle for longer has ended, and its next packet begins another: tcpreplay's
-    /// `--flow-expiry`.
+    /// A flow that is idle for longer than this has ended, and its next packet begins another flow:
+    /// tcpreplay's `--flow-expiry`.
     pub expiry_ns: Option<u64>,
-    /// Maximum number of flows, with 128 octets of memory each. Packets of further flows are
-    /// counted.
+    /// Maximum number of flows, each of which takes 128 octets of memory. Packets of further flows
+    /// count as overflow packets.
     pub max_flows: u32,
-    /// Rows in the lists of hosts and flows.
+    /// Number of rows in the lists of busiest hosts and flows.
     pub top: usize,
 }
 
@@ -45,14 +46,14 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    /// Indices into `flows`, by flow.
+    /// Index into `flows` for each flow.
     places: FlowTable<u32>,
     flows: Vec<Flow>,
     /// Number of address changes.
     change: u64,
     counts: FlowCounts,
-    /// Packets without a flow in the table, by IP version and protocol: IPv6 from 256 on, then
-    /// non-IP.
+    /// Packets whose flow is not in the table, by IP version and protocol: IPv4 from 0, IPv6 from
+    /// 256, then non-IP.
     other: Vec<Share>,
 }
 
@@ -63,21 +64,21 @@ struct Flow {
     share: Share,
     last_ns: u64,
     change: u64,
-    /// Whether the flow becomes another one when addresses change.
+    /// Whether an address change makes this a new flow.
     changes: bool,
 }
 
-/// The flow of a packet, or the kind of a packet without one.
+/// Identifies the flow of a packet, or the kind of a packet whose flow is not in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowId(u32);
 
 impl FlowId {
-    /// Values from here on mark packets without a flow in the table; the lower bits are their index
-    /// in [`Stats::other`].
+    /// Values from here on mark packets whose flow is not in the table; the lower bits are an index
+    /// into [`Stats::other`].
     const OTHER: u32 = 1 << 31;
     /// The packet's headers are truncated or contradictory.
     const INVALID: u32 = 1 << 30;
-    /// The table has no room for the packet's flow.
+    /// The packet's flow does not fit into the table.
     const OVERFLOW: u32 = 1 << 29;
     const PLACE: u32 = 0xffff;
 }
@@ -88,20 +89,20 @@ const NO_IP: usize = 512;
 /// Counters of flows, with tcpreplay's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun: new ones, and those that began again after they had expired.
+    /// Flows begun: new ones, and those that began again after they expired.
     pub flows: u64,
     /// New flows: `flows` less `expired_flows`.
     pub unique_flows: u64,
-    /// Flows whose next packet came after too long an idle time.
+    /// Flows that began again after too long an idle time.
     pub expired_flows: u64,
     /// Packets of flows.
     pub flow_packets: u64,
-    /// All other packets: no IP, fragments without ports, or headers that are truncated or
-    /// contradictory.
+    /// All other packets: non-IP packets, fragments without ports, and packets with truncated or
+    /// contradictory headers.
     pub non_flow_packets: u64,
     /// Non-flow packets with truncated or contradictory headers: tcpreplay's invalid packets.
     pub invalid_packets: u64,
-    /// Flow packets of flows without room in the table; those flows are not counted.
+    /// Packets whose flows do not fit into the table; these flows are not counted.
     pub overflow_packets: u64,
 }
 
@@ -109,11 +110,11 @@ pub struct FlowCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub counts: FlowCounts,
-    /// Shares by IP version (0: not IP) and protocol, the busiest first.
+    /// Packets and octets by IP version (0: not IP) and protocol, the busiest first.
     pub protocols: Vec<(u8, u8, Share)>,
-    /// The hosts that sent most octets, with the captures' addresses.
+    /// The hosts that sent the most octets, with their addresses in the captures.
     pub talkers: Vec<(IpAddr, Share)>,
-    /// The flows with most octets, with the captures' addresses.
+    /// The flows with the most octets, with their addresses in the captures.
     pub top_flows: Vec<(FlowKey, Share)>,
 }
 
@@ -131,8 +132,8 @@ impl Stats {
         }
     }
 
-    /// Finds the flow of a packet, before [`Unique::apply`]. The packet is counted once it was
-    /// sent.
+    /// Finds the flow of a packet, before [`Unique::apply`]. The packet is counted only when it is
+    /// passed to [`Stats::sent`].
     #[inline]
     pub fn flow(&mut self, octets: &[u8]) -> FlowId {
         let key = match self.settings.link {
@@ -151,7 +152,7 @@ impl Stats {
             return FlowId(FlowId::OTHER | FlowId::OVERFLOW | kind(key) as u32);
         };
         if *place == 0 {
-            // From 1 on: 0 is a flow that the table has just created.
+            // Indices count from 1, because 0 marks a flow that the table has just created.
             *place = self.flows.len() as u32 + 1;
             let (share, changes) = (Share::default(), Unique::changes(key));
             self.flows.push(Flow { key: *key, share, last_ns: 0, change: 0, changes });
@@ -170,9 +171,9 @@ impl Stats {
         FlowId(FlowId::OTHER | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
     }
 
-    /// Marks a change of addresses; to be called with [`Unique::change_number`] before the first
-    /// packet of a loop is counted. If the number changed, flows with changeable addresses become
-    /// new ones.
+    /// Sets the number of address changes so far ([`Unique::change_number`]). Call it before the
+    /// first packet of a loop is counted. If the number changes, flows whose addresses can change
+    /// become new flows.
     pub fn addresses_change(&mut self, change_number: u64) {
         self.change = change_number;
     }
@@ -214,14 +215,14 @@ impl Stats {
         }
     }
 
-    /// [`Stats::flow`] and [`Stats::sent`] in one, for packets with unchanged addresses.
+    /// [`Stats::flow`] and [`Stats::sent`] in one call, for packets whose addresses do not change.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
         let flow = self.flow(octets);
         self.sent(flow, len, time_ns);
     }
 
-    /// Counters of flows so far.
+    /// Flow counters so far.
     pub fn counts(&self) -> FlowCounts {
         FlowCounts { flows: self.counts.unique_flows + self.counts.expired_flows, ..self.counts }
     }
@@ -255,13 +256,13 @@ impl Stats {
 }
 
 impl FlowCounts {
-    /// Flows begun per second; 0 if `elapsed_s` is 0.
+    /// New flows per second; 0 if `elapsed_s` is 0.
     pub fn flows_per_second(&self, elapsed_s: f64) -> f64 {
         if elapsed_s > 0.0 { self.flows as f64 / elapsed_s } else { 0.0 }
     }
 }
 
-/// Sorted by octets, then packets, then the natural order.
+/// Sorts rows by octets, then packets, then their natural order, and keeps the first `most`.
 fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, O)) -> Vec<T> {
     rows.sort_unstable_by(|a, b| {
         let ((a, a_is), (b, b_is)) = (by(a), by(b));
@@ -287,7 +288,7 @@ fn add(share: &mut Share, len: u32) {
 mod tests {
     use super::*;
 
-    /// Ethernet, IPv4, UDP.
+    /// An Ethernet frame with IPv4 and UDP.
     fn udp(src: [u8; 4], dst: [u8; 4], src_port: u8) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12] = 8;

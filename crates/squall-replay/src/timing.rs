@@ -1,22 +1,22 @@
-//! Computes when each frame is due: from the capture's times, or at a rate.
+//! Computes when each frame is due: by its capture time, or at a given rate.
 //!
-//! Every time is counted from the replay's start in integers with remainders, not from the
-//! preceding frame, so that there is no drift after hours.
+//! Every due time counts from the start of the replay, in integers with remainders, rather than
+//! from the preceding frame. So rounding errors do not add up over hours.
 
 use squall_program::Gap;
 use squall_units::Picos;
 
 use crate::Departure;
 
-/// The rule for the distances between frames.
+/// The rule for the gaps between frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
-    /// As captured, `num / den` times as fast.
+    /// The captured gaps, `num / den` times as fast.
     Captured { num: u64, den: u64 },
-    /// At a rate: `together` frames at once, then all of their gaps.
+    /// At a rate: `together` frames at once, followed by the sum of their gaps.
     Paced { gap: Gap, together: u32 },
-    /// A rate per second that changes linearly from `from` to `to` within `over` and stays there:
-    /// frames, or octets with `extra` added per frame.
+    /// A rate per second that changes linearly from `from` to `to` within `over`, then stays at
+    /// `to`. It counts frames, or with `octets` each frame's length plus this number of octets.
     Ramp { from: f64, to: f64, over: Picos, octets: Option<u32> },
     /// As fast as the port accepts.
     Top,
@@ -30,28 +30,30 @@ impl Timing {
 /// Picoseconds per nanosecond.
 const NANO: u64 = 1000;
 
-/// Computes the due time of one frame after the other.
+/// Computes the due time of each frame in turn.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     timing: Timing,
-    /// Limit of captured gaps, nanoseconds.
+    /// Upper limit of the gaps in the capture, nanoseconds.
     longest_gap: u64,
-    /// When the next frame is due, with the remainder in parts of the denominator.
+    /// When the next frame is due, with the remainder in units of 1 / denominator.
     due: u64,
     left_over: u64,
-    /// Frames of a group that have the same time so far, and the accumulated gap after it.
+    /// Number of frames in the current group so far, which share a due time, and the accumulated
+    /// gap after the group.
     together: u32,
     group_gap: u64,
-    /// Capture time of the preceding frame, and captured time elapsed since `base`.
+    /// Capture time of the preceding frame, and capture time elapsed since `base`.
     last: Option<u64>,
     passed: u64,
-    /// The captured time at which the run begins, until the first capture has begun.
+    /// The capture time at which the run begins; `None` once the first capture has begun.
     since: Option<u64>,
-    /// The captured time from which elapsed time counts.
+    /// The capture time from which elapsed time counts.
     base: u64,
-    /// Amount sent, for a ramp.
+    /// Frames or octets sent so far, for a ramp.
     units: f64,
-    /// Frames captured earlier than the preceding one, which they follow at once.
+    /// Number of frames with an earlier timestamp than the preceding one, which they follow at
+    /// once.
     backward: u64,
 }
 
@@ -73,13 +75,13 @@ impl Schedule {
         }
     }
 
-    /// The run begins at this captured time, nanoseconds, instead of the first frame.
+    /// Begins the run at this capture time, in nanoseconds, instead of that of the first frame.
     pub fn since(self, time_ns: Option<u64>) -> Self {
         Self { last: time_ns, since: time_ns, ..self }
     }
 
-    /// Starts a capture again, `delay` later than without a delay: captured times count from its
-    /// first frame, those of the first capture from the start of the run.
+    /// Begins a capture, postponed by `delay`. Its capture times count from its first frame, except
+    /// in the first capture, where they count from the start of the run.
     pub fn begin(&mut self, delay: Picos) {
         self.last = self.since.take();
         self.due = self.due.saturating_add(delay.0);
@@ -90,8 +92,8 @@ impl Schedule {
         }
     }
 
-    /// When the next frame is due, which was captured at `time_ns` and has `len` octets. A time out
-    /// of range is [`Departure::NEVER`], as are all later ones.
+    /// When the next frame, captured at `time_ns` with `len` octets, is due. A due time out of
+    /// range is [`Departure::NEVER`], and so are all later ones.
     #[inline]
     pub fn next(&mut self, time_ns: u64, len: u32) -> Picos {
         match self.instant(time_ns, len) {
@@ -100,13 +102,13 @@ impl Schedule {
         }
     }
 
-    /// When the next frame would be due if it had no gap.
+    /// When the next frame would be due if the gap before it were 0.
     pub fn end(&self) -> Picos {
         Picos(self.due).min(Departure::NEVER)
     }
 
-    /// `None`: at once. Sums saturate, so that all times after one out of range are out of range,
-    /// too.
+    /// The next due time; `None`: at once. Sums saturate, so once a due time is out of range, all
+    /// later ones are too.
     #[inline]
     fn instant(&mut self, time_ns: u64, len: u32) -> Option<Picos> {
         match self.timing {
@@ -156,7 +158,7 @@ impl Schedule {
         }
     }
 
-    /// Advances by `num / den` picoseconds; `now`: including postponed time.
+    /// Advances by `num / den` picoseconds; `now`: also applies postponed time.
     #[inline]
     fn step(&mut self, num: u128, den: u64, now: bool) {
         let num = num + u128::from(self.left_over);
@@ -174,7 +176,7 @@ impl Schedule {
         }
     }
 
-    /// Frames captured earlier than one before them, which leave right after it.
+    /// Number of frames with an earlier timestamp than one before them; they leave right after it.
     pub fn backward(&self) -> u64 {
         self.backward
     }
@@ -247,14 +249,14 @@ mod tests {
     fn times_out_of_range_are_never_and_stay_so() {
         const DAY: u64 = 86_400_000_000_000;
         let never = Departure::NEVER.0;
-        // A time stamp of 0, and then the year 2023: 53 years.
+        // A timestamp of 0, followed by one in the year 2023: a gap of 53 years.
         let at = 1_700_000_000_000_000_000;
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (at, 60), (at + 1, 60)]), [0, never, never]);
         // The last time in range, to the picosecond.
         let most = never / 1000;
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most, 60)])[1], most * 1000);
         assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most + 1, 60)])[1], never);
-        // A faster replay fits; for a slower one, the limit is lower.
+        // A faster replay fits into the range; for a slower one, the limit is lower.
         let scaled = |num, den| due(Timing::Captured { num, den }, &[(0, 60), (300 * DAY, 60)])[1];
         assert_eq!(scaled(2, 1), 150 * DAY * 1000);
         assert_eq!([scaled(1, 1), scaled(1, u64::MAX)], [never; 2]);
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_ramp_has_sent_the_area_below_it() {
-        // From 0 to 100 per second within 2 s: 100 frames, and then one each 10 ms.
+        // From 0 to 100 per second within 2 s: 100 frames, then one every 10 ms.
         let timing =
             Timing::Ramp { from: 0.0, to: 100.0, over: Picos(2_000_000_000_000), octets: None };
         let due = due(timing, &[(0, 60); 103]);

@@ -1,27 +1,26 @@
-//! Fresh addresses in each loop ([`Unique`]), so that its flows are new ones: tcpreplay's
+//! New addresses for each loop ([`Unique`]), which make its flows new ones: tcpreplay's
 //! `--unique-ip`.
 //!
-//! In each loop every address is replaced by one rule for all packets, which is a permutation: both
-//! directions of a conversation stay one flow, and different flows stay different. It maps these
-//! sets to themselves:
+//! Each loop replaces addresses by one permutation for all packets, so both directions of a
+//! conversation stay one flow, and different flows stay different. The permutation maps each of
+//! these sets to itself:
 //!
-//! - the IPv4 addresses that the Internet does not route: private (RFC 1918), shared (RFC 6598),
-//!   benchmarking (RFC 2544), 22,216,704 in total, so that a laboratory's packets stay in the
-//!   laboratory,
-//! - all other IPv4 addresses of hosts: 3,702,259,712,
+//! - the IPv4 addresses that are not routed on the Internet: private (RFC 1918), shared (RFC 6598),
+//!   benchmarking (RFC 2544), 22,216,704 in total. So packets of a test network stay in that
+//!   network.
+//! - all other IPv4 host addresses: 3,702,259,712,
 //! - for IPv6, the last 64 bits of an address within its network: 2^64.
 //!
-//! Addresses that no host has are kept: multicast, broadcast, loopback, link-local, unspecified,
-//! 0/8, 240/4, and for IPv6 all of 0::/64 (with IPv4-mapped addresses).
+//! Addresses that are not host addresses are kept: multicast, broadcast, loopback, link-local,
+//! unspecified, 0/8, 240/4, and for IPv6 all of 0::/64 (with IPv4-mapped addresses).
 //!
 //! A set of `n` addresses is put in a pseudorandom order, in which loop k advances by k·s, with s
-//! coprime to n. So an address, and a pair of addresses with it, recurs after n changes and not
-//! before. From then on the set has another order: a pair recurs only by chance, after some
-//! thousand times n.
+//! coprime to n. So an address (or a pair of addresses) first recurs after n changes. Then the set
+//! gets another order, in which a pair recurs only by chance, after some thousand times n.
 //!
 //! Only the outermost IP header changes, with the checksums that cover its addresses (RFC 1624).
-//! Other addresses are kept: in ARP, in packets that ICMP quotes, in neighbor discovery, in
-//! tunnels.
+//! Other addresses are kept: those in ARP, in packets that ICMP quotes, in neighbor discovery and
+//! in tunnels.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,7 +28,7 @@ use squall_edit::{Delta, TransportSum, is_routed};
 use squall_measure::flow::{FlowKey, Headers, Link, protocol};
 use squall_units::be16;
 
-/// Maps loops to changes of addresses.
+/// Computes the address change of each loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unique {
     loops_per_change: u64,
@@ -52,20 +51,20 @@ impl Unique {
         if self.loops_per_change == 1 { loop_number } else { loop_number / self.loops_per_change }
     }
 
-    /// The change for the packets of a loop; to be computed once for many packets.
+    /// The address change of a loop. Compute it once for many packets.
     #[inline]
     pub fn change(&self, loop_number: u64) -> Change {
         Change::new(self.change_number(loop_number), self.link)
     }
 
-    /// Changes a packet in place. Returns whether it was changed. Loop 0 changes nothing. Computing
-    /// the [`Unique::change`] costs some nanoseconds.
+    /// Changes a packet in place. Returns whether it was changed. Loop 0 changes nothing. Each call
+    /// computes the [`Unique::change`], which takes some nanoseconds.
     #[inline]
     pub fn apply(&self, octets: &mut [u8], loop_number: u64) -> bool {
         self.change(loop_number).apply(octets)
     }
 
-    /// Whether the packets of a flow get other addresses at all.
+    /// Whether the addresses of a flow can change at all.
     pub fn changes(key: &FlowKey) -> bool {
         match key.version {
             4 => [key.src, key.dst].iter().any(|a| Region::of(be16(a, 0)).is_some()),
@@ -75,7 +74,7 @@ impl Unique {
     }
 }
 
-/// A change of addresses: the same for all packets of a loop.
+/// An address change, which is the same for all packets of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     number: u64,
@@ -85,7 +84,7 @@ pub struct Change {
     interface: u64,
 }
 
-/// A region's permutation: to the pseudorandom order by `keys`, a number of positions onward, and
+/// A region's permutation: to the pseudorandom order given by `keys`, some positions onward, and
 /// back by the keys of change 0.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
@@ -106,7 +105,7 @@ impl Change {
         Self { number, link, turns: REGIONS.each_ref().map(turn), interface }
     }
 
-    /// Whether packets are not changed.
+    /// Whether this change leaves packets unchanged.
     pub fn is_none(&self) -> bool {
         self.number == 0
     }
@@ -150,8 +149,8 @@ impl Change {
         match headers.key.version {
             4 => self.rewrite_ipv4::<BACK>(octets, network, TransportSum::of(&headers)),
             6 => {
-                // The checksum covers the final destination instead of the header's (RFC 8200
-                // §8.1).
+                // The checksum covers the final destination rather than that in the header (RFC
+                // 8200 §8.1).
                 let routed = is_routed(octets, &headers);
                 self.rewrite_ipv6::<BACK>(octets, network, TransportSum::of(&headers), routed)
             }
@@ -201,7 +200,7 @@ impl Change {
             header[at..at + 16].copy_from_slice(&new.to_be_bytes());
             changed |= old != new;
             if covered {
-                // The network half does not change.
+                // The network half of an IPv6 address does not change.
                 delta = delta.and(Delta::of_words(old as u64, new as u64));
             }
         }
@@ -243,10 +242,10 @@ impl Change {
 // --- sets of addresses
 // --------------------------------------------------------------------------------------------
 
-/// A set of whole /16 networks that is mapped to itself.
+/// A set of whole /16 networks that the permutation maps to itself.
 struct Region {
     networks: u32,
-    /// Coprime to the number of addresses, and about that over the golden ratio.
+    /// Coprime to the number of addresses, and close to that number divided by the golden ratio.
     step: u32,
     /// The networks in order, without gaps: from network `begins[i]` on, whose index is
     /// `places[i]`, `left_out[i]` more are skipped before it. Signed, because the compiler then
@@ -256,7 +255,7 @@ struct Region {
     left_out: [i32; 8],
 }
 
-/// Ranges of /16 networks, first and last.
+/// Ranges of /16 networks: first and last network.
 const LOCAL: [(u32, u32); 5] =
     [(0x0a00, 0x0aff), (0x6440, 0x647f), (0xac10, 0xac1f), (0xc0a8, 0xc0a8), (0xc612, 0xc613)];
 /// All other networks, without 0/8, 127/8, 169.254/16, 224/3.
@@ -294,8 +293,8 @@ impl Region {
         (self.networks as u64) << 16
     }
 
-    /// The region of a /16 network, and its index there; `None` if its addresses are not assigned
-    /// to hosts.
+    /// The region of a /16 network, and its index there; `None` if its addresses are not host
+    /// addresses.
     #[inline]
     fn of(network: u16) -> Option<(usize, u32)> {
         let which = match network {
@@ -336,7 +335,7 @@ fn is_host(address: u128) -> bool {
     network != 0 && network >> 56 != 0xff && network >> 54 != 0xfe80 >> 6
 }
 
-// --- orders that look like chance
+// --- pseudorandom orders
 // ----------------------------------------------------------------------------------
 
 type Keys = [u64; 3];
@@ -372,8 +371,8 @@ fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     high << 16 | low
 }
 
-/// A hash of 16 bits. The product includes their square, so that adjacent addresses do not keep
-/// their distance.
+/// A hash of 16 bits. The product includes their square, so adjacent addresses do not keep their
+/// distance.
 #[inline]
 fn mix(value: u32, key: u64) -> u32 {
     let value = u64::from(value);
@@ -428,7 +427,7 @@ mod tests {
 
     const UNIQUE: Unique = Unique { loops_per_change: 1, link: Link::Ethernet };
 
-    /// The headers before the network header.
+    /// The headers that precede the network header.
     #[derive(Clone, Copy, Debug)]
     enum Front {
         Plain,
@@ -436,8 +435,8 @@ mod tests {
         Labelled,
     }
 
-    /// A packet with correct checksums: Ethernet, IP with `src` and `dst`, `protocol` with
-    /// `payload`.
+    /// A packet with correct checksums: an Ethernet frame, IP from `src` to `dst`, and `payload` of
+    /// `protocol`.
     fn packet(front: Front, src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let ethertype: [u8; 2] = if src.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
         let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -738,7 +737,7 @@ mod tests {
             ([192, 168, 1, 1], [8, 8, 8, 8]),
             ([1, 1, 1, 1], [9, 9, 9, 9]),
         ];
-        // The flows of all loops differ.
+        // The flows of any two loops differ.
         let mut seen = HashSet::new();
         for number in 0..300_000 {
             let change = UNIQUE.change(number);
@@ -749,7 +748,7 @@ mod tests {
                 );
             }
         }
-        // The whole order of the smaller set: the address recurs after all others.
+        // Checks the whole order of the smaller set: an address recurs only after all others.
         let n = REGIONS[0].addresses();
         let first: IpAddr = [10, 0, 0, 1].into();
         let of = |number| UNIQUE.change(number).address(first);
@@ -780,7 +779,7 @@ mod tests {
         }
     }
 
-    // --- Toeplitz, as network cards hash (Microsoft, "RSS hashing types" and "Verifying the RSS
+    // --- The Toeplitz hash of network cards (Microsoft, "RSS hashing types" and "Verifying the RSS
     // hash calculation") ---
 
     const RSS_KEY: [u8; 40] = [
@@ -804,7 +803,7 @@ mod tests {
         hash
     }
 
-    /// The hash over the addresses, and over the ports after them.
+    /// The hash over the addresses, followed by the ports if given.
     fn rss(src: IpAddr, dst: IpAddr, ports: Option<(u16, u16)>) -> u32 {
         let mut input = Vec::with_capacity(36);
         for address in [src, dst] {
@@ -860,8 +859,8 @@ mod tests {
             let mut queues = [0u64; 128];
             for number in 0..LOOPS {
                 let change = UNIQUE.change(number);
-                // Cards use the last seven bits as index into a table of 128 entries, which assigns
-                // the queues in turn.
+                // Network cards use the last seven bits as index into a table of 128 entries, which
+                // lists the queues in rotation.
                 queues[rss(change.address(src), change.address(dst), ports) as usize % 128] += 1;
             }
             for (count, most) in

@@ -1,8 +1,8 @@
-//! Received flows as in Wireshark's *Conversations* and *Endpoints*. Input: the flows of a run
-//! ([`Flows`]) and a [`Question`]. Output: a page of rows.
+//! Received flows as in Wireshark's *Conversations* and *Endpoints*. The input is the flows of a
+//! run ([`Flows`]) and a [`Question`], the output a page of rows.
 //!
-//! Sorting, filtering and limiting happen here, not in the program that shows the rows: a receiver
-//! may have a million flows, more than a browser can draw.
+//! Sorting, filtering and limiting happen here, and not in the program that shows the rows, because
+//! a receiver may have a million flows, more than a browser can draw.
 
 mod filter;
 
@@ -17,30 +17,30 @@ pub use filter::{Filter, FilterError};
 
 use crate::report::{Report, RestReport};
 
-/// Default and largest number of rows in an answer.
+/// Default and maximum number of rows in an answer.
 pub const ROWS: usize = 200;
-pub const MOST_ROWS: usize = 10_000;
+pub const MAX_ROWS: usize = 10_000;
 
-/// Received flows: one direction of a 5-tuple each.
+/// Received flows. Each is one direction of a 5-tuple.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flows {
     /// Names of the run's ports.
     pub ports: Vec<String>,
     pub flows: Vec<Flow>,
-    /// Number of flows in the run: more than `flows` if not all were read.
+    /// Number of flows in the run, which is higher than the length of `flows` if not all were read.
     pub total: u64,
-    /// Frames of flows beyond the limit of the run.
+    /// Frames of flows beyond the flow limit of the run.
     pub rest: Option<RestReport>,
 }
 
 /// One flow. Octets include the FCS; times count from the first frame of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Index into [`Flows::ports`]: the receiving port.
+    /// Index in [`Flows::ports`] of the receiving port.
     pub port: usize,
     pub src: HostAddress,
     pub dst: HostAddress,
-    /// Source and destination port; `None` if the protocol has no ports, as ICMP and ARP.
+    /// Source and destination port; `None` if the protocol has no ports (ICMP, ARP).
     pub ports: Option<(u16, u16)>,
     pub protocol: Cow<'static, str>,
     pub packets: u64,
@@ -49,24 +49,25 @@ pub struct Flow {
     pub last_s: f64,
     /// Mean layer-2 rate from the first to the last frame.
     pub bps: f64,
-    /// Missing sequence numbers; `None` if packets have no sequence number of a known kind.
+    /// Number of missing sequence numbers; `None` if packets have no sequence numbers of a known
+    /// kind.
     pub lost: Option<u64>,
 }
 
-/// An IP address; or a text: a MAC address, or empty.
+/// An IP address, or a text: a MAC address, or empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostAddress {
     Ip(IpAddr),
     Other(Arc<str>),
 }
 
-/// Selection of rows.
+/// Which rows to return.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
     pub filter: Filter,
     pub sort: C,
     pub descending: bool,
-    /// Rows to skip at the start.
+    /// Number of rows to skip at the start.
     pub offset: usize,
     pub limit: usize,
 }
@@ -124,36 +125,37 @@ pub enum EndpointColumn {
     Lost,
 }
 
-/// Some of the rows, and totals. Octets are L2, FCS included.
+/// A page of rows, and totals. Octets are L2, FCS included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "{R}Page")]
 pub struct Page<R> {
-    /// Flows of the run, up to its limit.
+    /// Number of flows in the run, up to its limit.
     pub flows: u64,
-    /// Flows that were read: during a run, at most about 100,000 of each receive queue.
+    /// Number of flows that were read: during a run, at most about 100,000 per receive queue.
     pub flows_read: u64,
-    /// Rows without a filter.
+    /// Number of rows without the filter.
     pub total: u64,
-    /// Rows that match the filter.
+    /// Number of rows that match the filter.
     pub matching: u64,
-    /// Sums of all matching rows.
+    /// Sums over all matching rows.
     pub packets: u64,
     pub octets: u64,
-    /// Frames of flows beyond the run's limit, which have no row.
+    /// Frames of flows beyond the run's limit. These have no row.
     pub rest: Option<RestReport>,
     pub rows: Vec<R>,
 }
 
-/// A conversation: frames between A and B. A is the sender of the first received frame.
+/// A conversation: frames between A and B, where A is the sender of the first received frame.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Conversation {
-    /// IP address, or MAC address without IP.
+    /// IP address, or MAC address if there is no IP layer.
     pub a: String,
-    /// `null` if the protocol has no ports, or rows are address pairs.
+    /// `null` if the protocol has no ports, or if rows are address pairs.
     pub a_port: Option<u16>,
     pub b: String,
     pub b_port: Option<u16>,
-    /// `UDP`, `TCP`, ...; without IP the EtherType's name or number; empty for address pairs.
+    /// `UDP`, `TCP`, ...; name or number of the EtherType if there is no IP layer; empty for
+    /// address pairs.
     pub protocol: String,
     /// Ports of the run that received it.
     pub received_on: Vec<String>,
@@ -166,14 +168,15 @@ pub struct Conversation {
     pub octets_ab: u64,
     pub packets_ba: u64,
     pub octets_ba: u64,
-    /// Time of the first frame, since the first frame that the run received.
+    /// Time of the first frame, counted from the first frame that the run received.
     pub start_s: f64,
-    /// From the first to the last frame.
+    /// Time from the first to the last frame.
     pub duration_s: f64,
-    /// Mean of each direction from its first to its last frame, L2; 0 with one frame.
+    /// Mean L2 rate of each direction from its first to its last frame; 0 if there is only one
+    /// frame.
     pub bps_ab: f64,
     pub bps_ba: f64,
-    /// Missing sequence numbers; `null` if packets have none of a known kind.
+    /// Number of missing sequence numbers; `null` if packets have none of a known kind.
     pub lost: Option<u64>,
 }
 
@@ -193,7 +196,8 @@ pub struct Endpoint {
     pub rx_octets: u64,
     pub start_s: f64,
     pub duration_s: f64,
-    /// Lost frames of those it sent; `null` if packets have no sequence numbers of a known kind.
+    /// Number of frames lost that it sent; `null` if packets have no sequence numbers of a known
+    /// kind.
     pub lost: Option<u64>,
 }
 
@@ -213,7 +217,7 @@ impl fmt::Display for HostAddress {
 }
 
 impl Flows {
-    /// The flows of a report; `None` if flows were not measured.
+    /// The flows in a report; `None` if flows were not measured.
     pub fn of(report: &Report) -> Option<Self> {
         let all = report.received_flows.as_ref()?;
         let ports: Vec<String> = report.ports.iter().map(|port| port.name.clone()).collect();
@@ -228,7 +232,7 @@ impl Flows {
             first_s: flow.first_s,
             last_s: flow.last_s,
             bps: flow.bps_l2,
-            // Streams report the losses of frames that Squall signed.
+            // Losses of frames that Squall signed are reported with the streams.
             lost: flow.sequence.as_ref().filter(|s| s.kind != "squall").map(|s| s.lost),
         });
         let flows: Vec<Flow> = flows.collect();
@@ -259,7 +263,7 @@ impl Flows {
             let matches = question.filter.matches(flow, &self.ports);
             rows.add(key, flow, usize::from(swapped), matches);
         }
-        // Before sorting, because A is the sender of the first frame.
+        // Do this before sorting, because A is the sender of the first frame.
         let rows = rows.map(|(one, two, protocol), sum| {
             if sum.ways[1].first_s < sum.ways[0].first_s {
                 sum.ways.swap(0, 1);
@@ -324,7 +328,7 @@ impl Flows {
         })
     }
 
-    /// Frames that each address sent and received. A frame counts at two addresses, so the sums
+    /// Frames that each address sent and received. A frame counts for two addresses, so the sums
     /// over all rows are twice those of the conversations.
     pub fn endpoints(&self, question: &Question<EndpointColumn>) -> Page<Endpoint> {
         let mut rows = Rows::default();
@@ -374,7 +378,7 @@ impl Flows {
         })
     }
 
-    /// Sorts all rows; formats only those that are shown.
+    /// Sorts all rows, but formats only those that are shown.
     fn page<K: Ord, C, R>(
         &self,
         rows: Rows<K>,
@@ -388,7 +392,7 @@ impl Flows {
         rows.sort_unstable_by(|x, y| {
             let by_column = order(x, y);
             let by_column = if question.descending { by_column.reverse() } else { by_column };
-            // Keeps the order of equal rows from one answer to the next.
+            // Keep the order of equal rows the same from one answer to the next.
             by_column.then_with(|| x.0.cmp(&y.0))
         });
         Page {
@@ -407,7 +411,7 @@ impl Flows {
 type End = (HostAddress, Option<u16>);
 type Tuple = (End, End, Cow<'static, str>);
 
-/// Sums per row key.
+/// Sums by row key.
 struct Rows<K> {
     rows: HashMap<K, Sum>,
 }
@@ -419,7 +423,7 @@ impl<K> Default for Rows<K> {
 }
 
 impl<K: Eq + Hash> Rows<K> {
-    /// Flows that do not match also make a row, which is counted and stays empty.
+    /// Flows that do not match also create a row, which is counted but stays empty.
     fn add(&mut self, key: K, flow: &Flow, way: usize, matches: bool) {
         let sum = self.rows.entry(key).or_default();
         if matches {
@@ -433,7 +437,7 @@ impl<K: Eq + Hash> Rows<K> {
     }
 }
 
-/// Flows of one row, in both directions.
+/// Sum of the flows in one row, in both directions.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     ways: [Way; 2],
@@ -524,7 +528,7 @@ mod tests {
 
     fn flows() -> Flows {
         let flows = vec![
-            // The answer comes before the request in the list, but not in time.
+            // In the list, the answer precedes the request, but not in time.
             flow("10.0.0.1", "10.0.0.9", (53, 4000), 2, (0.5, 0.75)),
             flow("10.0.0.9", "10.0.0.1", (4000, 53), 3, (0.25, 0.5)),
             flow("10.0.0.9", "10.0.0.1", (4001, 53), 1, (2.0, 2.0)),
@@ -585,7 +589,7 @@ mod tests {
         assert_eq!((client.tx_packets, client.rx_packets, client.packets), (4, 2, 6));
         assert_eq!((client.tx_octets, client.rx_octets, client.flows), (400, 200, 3));
         assert_eq!((client.start_s, client.duration_s), (0.25, 1.75));
-        // Losses count at the sender.
+        // Losses count for the sender.
         assert_eq!(of("02:00:00:00:00:01").lost, Some(4));
         assert_eq!(of("ff:ff:ff:ff:ff:ff").lost, None);
         assert_eq!((page.total, page.packets), (6, 2 * 14));

@@ -1,7 +1,7 @@
-//! Statistics of captures: the figures of capinfos, protocol shares, lengths, gaps, flows.
+//! Statistics of captures: the figures of capinfos, protocol shares, lengths, gaps and flows.
 //!
-//! Lengths are octets on the wire **without** FCS, as captures hold them and as capinfos and
-//! tcpdump print them: unlike the sizes of a profile and of a run's report.
+//! Lengths are octets on the wire **without** FCS, as in captures and in the output of capinfos and
+//! tcpdump. Sizes in profiles and in reports of runs, by contrast, include the FCS.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{Cpu, Distribution, Memory};
 
-/// The version of this structure.
+/// Version of this structure.
 pub const SCHEMA: &str = "squall-info/1";
 
 /// Statistics of captures.
@@ -20,12 +20,12 @@ pub struct Info {
     pub schema: String,
     /// The command line, or `python`.
     pub command: String,
-    /// Version of the program that read them.
+    /// Version of the program that read the captures.
     pub squall_version: String,
     /// Filter expression that selected the packets.
     pub filter: Option<String>,
     pub files: Vec<FileInfo>,
-    /// All files together, if there are several.
+    /// Statistics of all files together, if there are several.
     pub total: Option<Traffic>,
     pub notes: Vec<String>,
     /// Time that reading took.
@@ -50,12 +50,12 @@ pub struct FileInfo {
     /// `gzip`, `zstd` ...; `null` for a file that is not compressed.
     pub compression: Option<String>,
     pub interfaces: Vec<InterfaceInfo>,
-    /// Fault that ended reading before the end of the file; all packets before it are counted.
+    /// Error that ended reading before the end of the file. All packets before it are counted.
     /// `null` if the file was read to its end.
     pub fault: Option<FileFault>,
-    /// The user stopped reading.
+    /// Whether the user stopped reading.
     pub stopped: bool,
-    /// Hash of the file, hexadecimal; only on request.
+    /// SHA-256 of the file in hexadecimal; only on request.
     pub sha256: Option<String>,
     pub traffic: Traffic,
 }
@@ -65,24 +65,24 @@ pub struct FileInfo {
 pub struct InterfaceInfo {
     pub name: Option<String>,
     pub link_type: String,
-    /// Number in the list of tcpdump.org.
+    /// Number in tcpdump.org's list of link types.
     pub link_type_number: u16,
     /// Resolution of the time stamps: `microseconds`, `nanoseconds` ...
     pub resolution: String,
     /// Snap length; 0 is no limit.
     pub snaplen: u32,
-    /// Packets in the file, including those that the filter left out.
+    /// Packets in the file, including those that the filter excluded.
     pub packets: u64,
-    /// Counters of the capturing program (statistics in pcapng).
+    /// Counters of the capturing program (interface statistics in pcapng).
     pub received: Option<u64>,
     pub dropped_by_interface: Option<u64>,
     pub dropped_by_system: Option<u64>,
 }
 
-/// A fault that ended reading of a file before its end.
+/// An error that ended reading of a file before its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileFault {
-    /// Offset of the fault from the start of the file.
+    /// Offset of the error from the start of the file.
     pub offset: u64,
     pub text: String,
 }
@@ -92,7 +92,7 @@ pub struct FileFault {
 pub struct Traffic {
     pub packets: u64,
     pub octets: u64,
-    /// Octets that were captured.
+    /// Captured octets.
     pub octets_captured: u64,
     /// Packets that were not captured completely.
     pub cut_packets: u64,
@@ -101,11 +101,11 @@ pub struct Traffic {
     pub last_ns: Option<u64>,
     pub first: Option<String>,
     pub last: Option<String>,
-    /// With several files, the time that at least one of them covers.
+    /// Duration. With several files, the time that at least one of them covers.
     pub duration_s: f64,
-    /// Mean over the duration; 0 without a duration.
+    /// Mean rate over the duration; 0 if there is no duration.
     pub mean_pps: f64,
-    /// Mean at layer 2, without FCS.
+    /// Mean layer-2 rate, without FCS.
     pub mean_bps: f64,
     /// Packets in the busiest second; seconds count from the first packet.
     pub peak_second_packets: u64,
@@ -121,12 +121,12 @@ pub struct Traffic {
     pub flows: Flows,
     /// Fragments of datagrams; fragments after the first belong to no flow.
     pub fragments: u64,
-    /// Packets with contradictory headers, and packets that end within a header.
+    /// Packets with contradictory headers or that end within a header.
     pub malformed_packets: u64,
     pub cut_header_packets: u64,
-    /// Checksums by protocol; only on request.
+    /// Results of checksum checks by protocol; only on request.
     pub checksums: Option<BTreeMap<String, ChecksumCount>>,
-    /// Packets identical to a packet shortly before; only on request.
+    /// Packets identical to one shortly before; only on request.
     pub duplicates: Option<u64>,
     pub series: TrafficSeries,
 }
@@ -134,7 +134,7 @@ pub struct Traffic {
 /// Order of the time stamps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Order {
-    /// No packet is earlier than the previous one.
+    /// Whether no packet is earlier than the previous one.
     pub strict: bool,
     pub backward_packets: u64,
     pub largest_backward_ns: u64,
@@ -157,10 +157,10 @@ pub struct Lengths {
     pub counts: Vec<(u32, u64)>,
 }
 
-/// Packets within a range of lengths, both inclusive.
+/// Packets within a range of lengths. Both limits are inclusive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LengthBin {
-    /// Shortest and longest; the last bin has no longest.
+    /// Shortest and longest length; the last bin has no longest length.
     pub from: u32,
     pub to: Option<u32>,
     pub packets: u64,
@@ -170,7 +170,7 @@ pub struct LengthBin {
 /// Share of one protocol in all packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProtocolShare {
-    /// `network` (shares add up to all packets), `transport` (to all IP packets), or `tag` (VLAN,
+    /// `network` (shares of all packets), `transport` (shares of all IP packets), or `tag` (VLAN,
     /// MPLS).
     pub layer: String,
     /// Name of the protocol.
@@ -200,17 +200,16 @@ pub struct HostShare {
     pub rx_octets: u64,
 }
 
-/// A flow is one direction: addresses, protocol, ports. IP only.
+/// Flows of IP packets. A flow is one direction: addresses, protocol and ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flows {
-    /// Number of different flows.
+    /// Number of distinct flows.
     pub unique: u64,
     /// Number of conversations: both directions count as one.
     pub conversations: u64,
-    /// Flows that started; a flow that starts again after it expired counts again (tcpreplay's
-    /// flows).
+    /// Flows that started. A flow that starts again after it expired counts again, as in tcpreplay.
     pub begun: u64,
-    /// Flows that were idle for too long before they started again.
+    /// Flows that were idle for longer than the expiry time before they started again.
     pub expired: u64,
     /// Flows that had not expired at the end; `null` if flows do not expire.
     pub active: Option<u64>,
@@ -220,8 +219,8 @@ pub struct Flows {
     pub expiry_s: Option<f64>,
     pub flow_packets: u64,
     pub non_flow_packets: u64,
-    /// Maximum number of flows tracked, and packets of the flows beyond it, which are in no list of
-    /// this section.
+    /// Maximum number of tracked flows, and number of packets in flows beyond it. These flows are
+    /// in no list of this section.
     pub limit: u64,
     pub overflow_packets: u64,
     /// Flows with the most octets.
@@ -231,7 +230,7 @@ pub struct Flows {
     pub duration_ns: Option<Distribution>,
 }
 
-/// One flow: one direction.
+/// A flow (one direction).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowRow {
     /// `10.0.0.1:53 > 10.0.0.2:5353 UDP`
@@ -240,7 +239,7 @@ pub struct FlowRow {
     pub octets: u64,
     /// Seconds since the first packet of the capture.
     pub start_s: f64,
-    /// From the first packet to the last.
+    /// Time from the first packet to the last one.
     pub duration_s: f64,
 }
 
@@ -270,7 +269,7 @@ impl Info {
         self.files.iter().all(|file| file.fault.is_none() && !file.stopped)
     }
 
-    /// The total of all files, or the only file's.
+    /// The total over all files, or the statistics of the only file.
     pub fn traffic(&self) -> Option<&Traffic> {
         self.total.as_ref().or(self.files.first().map(|file| &file.traffic))
     }
@@ -288,7 +287,7 @@ pub fn schema() -> String {
 mod tests {
     use super::*;
 
-    /// `BLESS=1` rewrites the file.
+    /// `BLESS=1` rewrites the schema file.
     #[test]
     fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/info.schema.json");

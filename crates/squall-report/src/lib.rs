@@ -1,10 +1,10 @@
-//! Reports. Input: figures of a run ([`report`]) or of captures ([`info`]). Output: a verdict
-//! ([`verdict`]), criteria that are met or not ([`report::fail_if`]), text, pages and live views
-//! ([`render`]), received flows by conversation and by host ([`conversations`]), and the report of
-//! a run of several parts ([`merge`]).
+//! Reports. The input is figures of a run ([`report`]) or of captures ([`info`]). The output is a
+//! verdict ([`verdict`]), criteria that are met or not ([`report::fail_if`]), text, pages and live
+//! views ([`render`]), received flows by conversation and by host ([`conversations`]), and the
+//! merged report of a run with several parts ([`merge`]).
 //!
-//! The crate has no ports, plans, clocks or files, and uses only histograms from Squall's other
-//! crates: callers that measured fill in the figures.
+//! The crate has no ports, plans, clocks or files. From Squall's other crates it uses only
+//! histograms: callers that measured fill in the figures.
 //!
 //! ```
 //! use squall_report::{render, report::{Report, fail_if::FailIf}};

@@ -1,8 +1,8 @@
 //! Merges reports of runs that were parts of one run (`--part`, or several machines) into the
-//! report of the whole. Counters are added, histograms merged bin by bin, ratios and percentiles
-//! recomputed from these: never a mean of means. Values that cannot be computed from the parts are
-//! left out, and a note says so. Nodes may have different ports of the run, so that one receives
-//! the frames that another sent.
+//! report of the whole. Counters are added, histograms are merged bin by bin, and ratios and
+//! percentiles are recomputed from these, because a mean of means would be wrong. Values that
+//! cannot be computed from the parts are left out, and a note states this. Nodes may have different
+//! ports of the run, so one may receive the frames that another sent.
 
 mod flows;
 mod nodes;
@@ -22,7 +22,7 @@ use crate::report::{
     Verdict, VerdictStatus, attack::AttackReport,
 };
 
-/// Why reports cannot be merged.
+/// The reason why reports cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeError(String);
 
@@ -34,8 +34,8 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// Merges the reports of a run's parts, each with its name: a file, or a node. Names of ports and
-/// sources that several parts share get the part's name in front: `node1/A`.
+/// Merges the reports of a run's parts, each with its name: a file, or a node. If several parts
+/// have ports or sources with the same name, the part's name is put in front: `node1/A`.
 ///
 /// ```
 /// use squall_report::{merge::whole, report::{Report, StreamReport}};
@@ -47,7 +47,7 @@ impl std::error::Error for MergeError {}
 /// ```
 ///
 /// # Errors
-/// There is no report, two belong to the same part, or their divisions or versions differ.
+/// If there is no report, two belong to the same part, or their divisions or versions differ.
 pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     check(&parts)?;
     let absent = absent(&parts);
@@ -121,7 +121,7 @@ impl Merge for u64 {
     }
 }
 
-/// Adds, which is correct for rates of simultaneous parts and for CPU times of threads.
+/// Adds the values, which is correct for rates of simultaneous parts and for CPU times of threads.
 impl Merge for f64 {
     fn merge(&mut self, other: &Self) {
         *self += other;
@@ -134,7 +134,7 @@ impl Merge for BTreeMap<String, u64> {
     }
 }
 
-/// If only one part has a value, it becomes the value of the whole.
+/// If only one part has a value, that is the value of the whole.
 impl<T: Merge + Clone> Merge for Option<T> {
     fn merge(&mut self, other: &Self) {
         match (self.as_mut(), other) {
@@ -155,7 +155,7 @@ sums! {
     Patterns { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets }
 }
 
-/// Adds `others` to the entries with the same key; appends those without one.
+/// Adds the values in `others` to the entries with the same key. Appends those that have none.
 pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     all: &mut Vec<T>,
     others: &[T],
@@ -169,7 +169,7 @@ pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     }
 }
 
-/// Keeps `value` if both have the same, else clears it.
+/// Keeps `value` if both are the same, otherwise clears it.
 fn common<T: PartialEq>(value: &mut Option<T>, other: Option<&T>) {
     if value.as_ref() != other {
         *value = None;
@@ -205,7 +205,7 @@ impl Merge for Report {
     }
 }
 
-/// As [`by_key`], for a hundred thousand streams.
+/// As [`by_key`], but fast enough for a hundred thousand streams.
 fn streams(all: &mut Vec<StreamReport>, others: &[StreamReport]) {
     let mut at: BTreeMap<String, usize> =
         all.iter().enumerate().map(|(i, stream)| (stream.name.clone(), i)).collect();
@@ -248,7 +248,7 @@ impl Merge for Verdict {
             self.status = other.status;
         }
         self.valid &= other.valid;
-        // A part that did not end as requested determines how the whole ended.
+        // If a part did not end as requested, it determines how the whole run ended.
         let own = |ended| matches!(ended, EndedBy::Done | EndedBy::Duration);
         if own(self.ended_by) {
             self.ended_by = other.ended_by;
@@ -300,7 +300,7 @@ impl Merge for Distribution {
 }
 
 impl Distribution {
-    /// The highest value of the bin that holds the quantile, as in a histogram of these bins.
+    /// The highest value of the bin that contains the quantile, like a histogram with these bins.
     fn quantile(&self, share: f64) -> u64 {
         let rank = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -321,15 +321,15 @@ impl Merge for StreamReport {
         common(&mut self.group, other.group.as_ref());
         merge!(self, other; tx_packets, tx_octets, tx_pps, asked_pps, not_sent, departure_error_ns, rx);
         if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
-            // A single receiver does not know the total that all nodes sent.
+            // A single receiver does not know how many frames all nodes sent together.
             let sent = self.tx_packets;
             rx.lost = sent.saturating_sub(rx.packets - rx.duplicates);
             for receiver in &mut rx.receivers {
                 let unique = receiver.packets.saturating_sub(receiver.duplicates);
                 receiver.lost = sent.saturating_sub(unique);
             }
-            // A frame that a switch floods to two ports is not lost because a third did not get it:
-            // the port with the most frames counts.
+            // A frame that a switch floods to two ports is not lost because a third did not get it,
+            // so count only the port that received the most frames.
             if rx.receivers.len() > 1 {
                 rx.lost = rx.receivers.iter().map(|one| one.lost).min().unwrap_or(0);
             }
@@ -341,6 +341,7 @@ impl Merge for StreamReport {
 impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
         let received = self.packets > 0;
+        self.merge_arrived(other);
         if other.known_by == KnownBy::Mark {
             self.known_by = KnownBy::Mark;
         }
@@ -358,7 +359,7 @@ impl Merge for StreamRx {
         let unique = self.packets.saturating_sub(self.duplicates);
         self.loss_ratio = ratio(self.lost, self.lost + unique);
         self.reordering_ratio = ratio(self.reordered, unique);
-        // Smoothed values of several receivers cannot be merged.
+        // Smoothed values from several receivers cannot be merged.
         if other.packets > 0 {
             self.jitter_ns = other.jitter_ns.filter(|_| !received);
         }
@@ -385,7 +386,7 @@ impl Merge for ReplayReport {
     }
 }
 
-/// Captures are divided by conversation, so no flow is in two parts.
+/// Captures are divided by conversation, so no flow occurs in two parts.
 impl Merge for ReplayFlows {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; flows, unique, expired, flows_per_second, flow_packets,
@@ -396,13 +397,13 @@ impl Merge for ReplayFlows {
     }
 }
 
-/// The busiest entries of both lists; entries that a part dropped from its list are missing.
+/// Keeps the busiest entries of both lists. Entries that a part dropped from its list are missing.
 fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
     by_key(all, others, |share| share.name.clone());
     all.sort_by_key(|share| std::cmp::Reverse(share.octets));
 }
 
-/// Each part reads and solves all rules; only the attacks are divided.
+/// Each part reads and solves all rules, and only the attacks are divided.
 impl Merge for AttackReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; attacks, near_misses, unseen, left_out, frames, octets);
@@ -453,7 +454,7 @@ impl Merge for ReceivedFlowsReport {
     }
 }
 
-/// Summary of one part for the merged report.
+/// Summary of a part for the merged report.
 fn summary_of(name: &str, report: &Report) -> PartReport {
     PartReport {
         name: name.to_owned(),
@@ -510,7 +511,7 @@ fn division(text: &str) -> Option<(u32, u32)> {
     Some((part.parse().ok()?, parts.parse().ok()?))
 }
 
-/// Parts without a report.
+/// Names of parts for which there is no report.
 fn absent(parts: &[(String, Report)]) -> Vec<String> {
     let mut groups: BTreeMap<Vec<&str>, Vec<(u32, u32)>> = BTreeMap::new();
     for (_, report) in parts {
@@ -526,7 +527,7 @@ fn absent(parts: &[(String, Report)]) -> Vec<String> {
     groups.into_iter().flat_map(missing).collect()
 }
 
-/// Names that several parts share.
+/// Names that occur in several parts.
 #[derive(Default)]
 struct Doubles {
     ports: BTreeSet<String>,
@@ -571,7 +572,7 @@ impl Doubles {
     }
 }
 
-/// Puts the part's name before its notes.
+/// Puts the part's name in front of its notes.
 fn prefix_notes(name: &str, report: &mut Report) {
     let front = |text: &mut String| *text = format!("{name}: {text}");
     report.verdict.reasons.iter_mut().for_each(|reason| front(&mut reason.text));

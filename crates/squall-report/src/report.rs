@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_stats::Histogram;
+use squall_stats::{Histogram, SequenceTracker};
 
-/// The version of this structure.
+/// Version of this structure.
 pub const SCHEMA: &str = "squall-report/1";
 
 /// A finished run (or a running one, so far).
@@ -25,50 +25,50 @@ pub struct Report {
     pub squall_version: String,
     /// RFC 3339, UTC.
     pub started: String,
-    /// From the first due departure to the last frame that left, by the engine's clock.
+    /// Time from the first due departure to the last frame that left, on the engine's clock.
     pub duration_s: f64,
     pub seed: u64,
-    /// Part of a divided run: `2/3` (`--part`); `null`: the whole.
+    /// The part, if the run was divided (`--part`): `2/3`; `null`: the whole run.
     #[serde(default)]
     pub part: Option<String>,
-    /// Runs of which this report is the sum; empty for one run.
+    /// Runs of which this report is the sum; empty for a single run.
     #[serde(default)]
     pub parts: Vec<PartReport>,
-    /// Name of the node, where several machines made the run.
+    /// Name of the node, if several machines made the run.
     #[serde(default)]
     pub node: Option<String>,
-    /// The cluster's clock by this node's; `null`: the node's own clock.
+    /// The cluster's clock relative to this node's; `null`: the node's own clock is used.
     #[serde(default)]
     pub clock: Option<NodeClock>,
-    /// The agreed start; `null`: the run began when it was ready.
+    /// The agreed start; `null`: the run started as soon as it was ready.
     #[serde(default)]
     pub start: Option<StartReport>,
-    /// Filter of received frames, in tcpdump's syntax; `null`: all frames.
+    /// Filter for received frames, in tcpdump's syntax; `null`: all frames.
     #[serde(default)]
     pub filter: Option<String>,
     pub host: Host,
     /// Whether the figures can be trusted, and the reasons if not.
     pub verdict: Verdict,
-    /// The requested end.
+    /// The requested end of the run.
     #[serde(default)]
     pub asked: Asked,
-    /// The run was stopped before the requested end.
+    /// Whether the run was stopped before the requested end.
     #[serde(default)]
     pub cut_short: bool,
     /// Requested and achieved traffic of each source.
     #[serde(default)]
     pub sources: Vec<source::SourceRecord>,
     pub ports: Vec<PortReport>,
-    /// Streams that the run sent, and streams of other senders that it received.
+    /// Streams that the run sent, and streams from other senders that it received.
     pub streams: Vec<StreamReport>,
-    /// Packets that were written to capture files, and packets that were not; only of a capture.
+    /// Packets that were written to capture files or not; present only for a capture.
     #[serde(default)]
     pub capture: Option<CaptureReport>,
-    /// Packets of captures that were read and sent, by replay, and attacks that were sent as
+    /// Packets of captures that were read and sent, per replay, and attacks that were sent as
     /// frames.
     #[serde(default)]
     pub replays: Vec<ReplayReport>,
-    /// Flows of clients and servers; only of a profile with templates.
+    /// Flows of clients and servers; present only for a profile with templates.
     #[serde(default)]
     pub flows: Option<flows::FlowsReport>,
     /// One entry for each `[[attack]]` of the profile.
@@ -76,7 +76,7 @@ pub struct Report {
     pub attacks: Vec<attack::AttackReport>,
     /// Threads that sent and received.
     pub workers: Vec<WorkerReport>,
-    /// Received flows; only of commands that count them (`squall recv`).
+    /// Received flows; present only for commands that count them (`squall recv`).
     #[serde(default)]
     pub received_flows: Option<ReceivedFlowsReport>,
     /// Samples taken during the run.
@@ -89,17 +89,17 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// The time of a cluster by the clock of one node: local time plus `shift_ns`, plus `drift_ppb` of
-/// the time since `at_ns`.
+/// Mapping from one node's clock to the cluster's: cluster time is local time plus `shift_ns`, plus
+/// `drift_ppb` of the time since `at_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeClock {
     /// Cluster time minus local time at `at_ns`.
     pub shift_ns: i64,
-    /// Difference of the clocks' rates, parts in 10^9.
+    /// Difference between the rates of the clocks, in parts per 10^9.
     #[serde(default)]
     pub drift_ppb: f64,
-    /// Local time, as `GET /clock` gives it.
+    /// Local time, as returned by `GET /clock`.
     #[serde(default)]
     pub at_ns: u64,
     /// Largest difference between this mapping and the cluster's clock during the run.
@@ -109,10 +109,10 @@ pub struct NodeClock {
 /// The agreed start of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StartReport {
-    /// Cluster time.
+    /// Start in cluster time.
     pub at_ns: u64,
     /// Time from the moment at which the node's first stream was due to its first frame; `null`: no
-    /// stream left by a port of the node.
+    /// stream was sent on a port of the node.
     pub error_ns: Option<i64>,
 }
 
@@ -121,14 +121,14 @@ pub struct StartReport {
 pub struct PartReport {
     /// Name of the part: its file, or its node.
     pub name: String,
-    /// `2/3`; `null`: it was not divided.
+    /// `2/3`; `null`: the run was not divided.
     pub part: Option<String>,
     pub host: String,
     /// RFC 3339, UTC.
     pub started: String,
     pub duration_s: f64,
     pub status: VerdictStatus,
-    /// Frames on all ports.
+    /// Frames sent on all ports.
     pub tx_packets: u64,
     pub rx_packets: u64,
 }
@@ -150,38 +150,39 @@ pub struct ReplayReport {
     /// Name of the `[[replay]]`; `attacks` for attacks that were sent as frames.
     pub name: String,
     pub files: Vec<String>,
-    /// Loops that were sent to their end.
+    /// Completed loops.
     pub loops: u64,
-    /// Frames that left, on all ports, and their octets without FCS.
+    /// Frames sent on all ports, and their octets without FCS.
     pub packets: u64,
     pub octets: u64,
-    /// Packets that were read. Each loop counts again unless the captures were preloaded.
+    /// Packets read from the captures. Each loop counts them again unless the captures were
+    /// preloaded.
     pub read: ReplayRead,
     pub ports: Vec<ReplayPort>,
     /// Flows that were sent, by tcpreplay's definitions; `null` if they were not counted.
     pub flows: Option<ReplayFlows>,
     /// Packets that were edited; `null` without edits.
     pub edited: Option<ReplayEdits>,
-    /// Time in which the sender waited for the captures to be read.
+    /// Time in which the sender waited for data from the captures.
     pub starved_s: f64,
-    /// Why captures could not be read to their end. Packets before the fault were sent.
+    /// Why captures could not be read to their end. Packets before the error were sent.
     pub fault: Option<String>,
 }
 
-/// Packets of captures before they were sent, by outcome; octets as captured.
+/// Packets read from captures, by outcome; octets as captured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayRead {
     pub packets: u64,
     pub octets: u64,
-    /// Left out by the filter, or by their packet numbers.
+    /// Excluded by the filter or by their packet numbers.
     pub unwanted: u64,
-    /// Left out because neither side (client or server) could be determined.
+    /// Excluded because their side (client or server) could not be determined.
     pub sideless: u64,
-    /// Dropped by the edits.
+    /// Dropped by an edit.
     pub edited_out: u64,
-    /// Left out because they are longer than their port can send.
+    /// Excluded because they are longer than their port can send.
     pub too_long: u64,
-    /// Left out because they are not Ethernet frames and cannot be converted to any.
+    /// Excluded because they are not Ethernet frames and cannot be converted to Ethernet.
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
@@ -199,14 +200,15 @@ pub struct ReplayFlows {
     pub unique: u64,
     /// Flows that were idle for longer than `--flow-expiry` before their next packet left.
     pub expired: u64,
-    /// Flows a second, over the replay's duration.
+    /// Flows per second over the replay's duration.
     pub flows_per_second: f64,
     pub flow_packets: u64,
-    /// Packets without IP, fragments without ports, packets with cut or contradictory headers.
+    /// Packets without an IP layer, fragments without ports, packets with truncated or
+    /// contradictory headers.
     pub non_flow_packets: u64,
-    /// Non-flow packets with cut or contradictory headers.
+    /// Non-flow packets with truncated or contradictory headers.
     pub invalid_packets: u64,
-    /// Flow packets of flows beyond the limit of counted flows.
+    /// Packets of flows beyond the limit on counted flows.
     pub overflow_packets: u64,
     /// Shares by IP version and protocol, busiest first.
     pub protocols: Vec<ReplayShare>,
@@ -224,13 +226,13 @@ pub struct ReplayShare {
     pub octets: u64,
 }
 
-/// Packets that were edited while they were read, which is ahead of sending. Each loop that edits
+/// Packets that were edited when they were read, which is ahead of sending. A loop that edits
 /// packets again counts them again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayEdits {
     pub changed: u64,
     pub dropped: u64,
-    /// Packets that the edits added: fragments.
+    /// Packets that the edits added (fragments).
     pub added: u64,
 }
 
@@ -238,15 +240,15 @@ pub struct ReplayEdits {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayPort {
     pub port: String,
-    /// Handed to the port: `successful` and `failed` together.
+    /// Frames passed to the port: `successful` plus `failed`.
     pub attempted: u64,
     /// Frames that the port accepted.
     pub successful: u64,
-    /// Frames that the port refused, or that were waiting when the port was lost.
+    /// Frames that the port refused, or that were queued when the port was lost.
     pub failed: u64,
-    /// Frames that were sent without their end because they are longer than the port can send.
+    /// Frames that were truncated because they are longer than the port can send.
     pub truncated: u64,
-    /// Frames that were handed over again because the port was full.
+    /// Frames that were retried because the port was full.
     pub retried: u64,
 }
 
@@ -276,7 +278,7 @@ impl Host {
 pub struct Asked {
     /// Seconds.
     pub duration_s: Option<f64>,
-    /// On all ports together; octets with FCS.
+    /// Frames on all ports together; octets with FCS.
     pub packets: Option<u64>,
     pub octets: Option<u64>,
 }
@@ -293,8 +295,8 @@ pub struct Verdict {
     pub ended_by: EndedBy,
     /// Reasons why the run is not valid.
     pub reasons: Vec<Reason>,
-    /// Criteria of `abort_if` that hold, with figures: the one that ended the run, or all that hold
-    /// at its end.
+    /// Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or all
+    /// that hold at its end.
     #[serde(default)]
     pub failed: Vec<String>,
 }
@@ -305,9 +307,9 @@ pub enum VerdictStatus {
     /// The generator sent the requested traffic within the stated bounds, and all counters agree.
     #[default]
     Valid,
-    /// The run is not valid, for the reasons given.
+    /// The run is not valid; see `reasons`.
     NotValid,
-    /// Valid as far as it ran: the run was stopped before the requested end.
+    /// Valid until it was stopped before the requested end.
     Interrupted,
 }
 
@@ -329,23 +331,23 @@ pub enum EndedBy {
     Running,
     /// All work was done.
     Done,
-    /// The requested duration was over.
+    /// The requested duration elapsed.
     Duration,
     /// The requested number of packets was reached.
     Packets,
     /// The requested number of octets was reached.
     Octets,
-    /// Stopped by a user of the library or of the daemon.
+    /// Stopped through the library or the daemon.
     Stopped,
-    /// A signal: SIGINT.
+    /// The run was stopped by SIGINT.
     Sigint,
-    /// A signal: SIGTERM.
+    /// The run was stopped by SIGTERM.
     Sigterm,
-    /// A signal: SIGHUP.
+    /// The run was stopped by SIGHUP.
     Sighup,
     /// A criterion of `abort_if` held; see `failed`.
     Criterion,
-    /// The process was killed; the report has the data that was written before.
+    /// The process was killed; the report has the data written until then.
     Killed,
 }
 
@@ -366,17 +368,17 @@ pub struct Reason {
 pub enum ReasonCode {
     /// Frames left late or not at all while the port was free: the sender was the limit.
     GeneratorBound,
-    /// The sender was ready to run and had no CPU.
+    /// The sender was ready to run, but had no CPU.
     Starved,
     /// More frames left in a window than were due, beyond the allowed excess.
     Burst,
     /// The requested work was not done.
     NotDone,
-    /// A capture with one direction only was played as if it had both.
+    /// A capture with only one direction was played as if it had both.
     OneSided,
     /// The link was down while frames were due.
     LinkDown,
-    /// Frames left late or not at all while the port was full or taking frames.
+    /// Frames left late or not at all while the port was full or accepting frames.
     PortBound,
     /// The port refused frames, each with a reason.
     PortRefused,
@@ -447,7 +449,7 @@ impl fmt::Display for EndedBy {
 }
 
 impl EndedBy {
-    /// The signal's number.
+    /// The number of the signal, if a signal ended the run.
     pub fn signal(self) -> Option<u8> {
         match self {
             Self::Sighup => Some(1),
@@ -459,13 +461,13 @@ impl EndedBy {
 }
 
 impl Verdict {
-    /// Adds a reason why the run is not valid, and a remedy.
+    /// Adds a reason why the run is not valid, with a remedy.
     pub(crate) fn add_reason(&mut self, code: ReasonCode, text: String, hint: &str) {
         self.reasons.push(Reason { code, text, hint: hint.to_owned() });
         (self.status, self.valid) = (VerdictStatus::NotValid, false);
     }
 
-    /// Marks the run as stopped before its end; keeps a worse status.
+    /// Marks the run as stopped before its end. Keeps a worse status.
     pub(crate) fn interrupt(&mut self) {
         if self.valid {
             (self.status, self.valid) = (VerdictStatus::Interrupted, false);
@@ -486,12 +488,12 @@ pub struct PortReport {
     pub timestamps: String,
     pub tx: TxReport,
     pub rx: RxReport,
-    /// Counters of the interface over the run; `null` without an interface.
+    /// Counters of the interface over the run; `null` if there is no interface.
     pub interface: Option<InterfaceReport>,
-    /// Times when the link went down or came up; the first 10,000 changes.
+    /// Times when the link went down or came up; at most the first 10,000 changes.
     #[serde(default)]
     pub link_events: Vec<LinkEvent>,
-    /// Changes of the interface's MTU; the first 10,000.
+    /// Changes of the interface's MTU; at most the first 10,000.
     #[serde(default)]
     pub mtu_changes: Vec<MtuChange>,
 }
@@ -516,12 +518,12 @@ pub struct MtuChange {
 }
 
 impl PortReport {
-    /// Whether the port belongs to another node, so that this report has no figures for it.
-    pub fn is_elsewhere(&self) -> bool {
+    /// Whether the port belongs to another node, so this report has no figures for it.
+    pub fn is_remote(&self) -> bool {
         self.address.starts_with("elsewhere:")
     }
 
-    /// Frames that were due and did not leave, and frames that arrived and were lost.
+    /// Frames that were due and did not leave, plus frames that arrived and were lost.
     pub fn drops(&self) -> u64 {
         self.tx.errors
             + self.tx.not_sent.values().sum::<u64>()
@@ -538,7 +540,7 @@ pub struct TxReport {
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
-    /// GSO frames that were handed over, and the frames that they were cut into, which are included
+    /// GSO frames passed to the port, and the frames into which they were cut, which are included
     /// in `packets`.
     #[serde(default)]
     pub gso_frames: u64,
@@ -550,14 +552,15 @@ pub struct TxReport {
     pub not_sent: BTreeMap<String, u64>,
     /// Time during which the port accepted no frames although some were due.
     pub blocked_s: f64,
-    /// Time that the port spent accepting frames: copies and system calls. With several workers,
+    /// Time that the port spent accepting frames (copies and system calls); with several workers,
     /// that of the busiest.
     pub sending_s: f64,
     /// Actual minus due time of departure, over all streams.
     pub departure_error_ns: Option<Distribution>,
-    /// Hash of all frames' octets, independent of their order, hexadecimal; only on request.
+    /// Hash of the octets of all frames, independent of their order, in hexadecimal; only on
+    /// request.
     pub fingerprint: Option<String>,
-    /// Pacing of the port, all its sources together, for the verdict. `null` without a schedule.
+    /// Pacing of the port over all its sources, for the verdict. `null` if there is no schedule.
     #[serde(default)]
     pub pacing: Option<PortPacing>,
 }
@@ -572,25 +575,25 @@ pub struct PortPacing {
     /// Start of the window, since the start of the run, and its length.
     pub at_s: f64,
     pub over_s: f64,
-    /// Number that left in the window, and the number due in as long a time.
+    /// Number that left in the window, and number due in a time of that length.
     pub left: u64,
     pub due: u64,
-    /// How much more may leave: two frames or 1 ms of the port's load, plus 1 % of what was due.
+    /// Allowed surplus: two frames or 1 ms of the port's load, plus 1 % of the number due.
     pub allowed: u64,
-    /// Total delay of the port's clock by stalls, made up for or not, and how much of it was left
-    /// at the last departure.
+    /// Total delay of the port's clock due to stalls, including delay that was made up for, and the
+    /// delay that was left at the last departure.
     pub moved_s: f64,
     pub lag_s: f64,
-    /// From then on the delay could not be made up for before the end, and frames left at up to
+    /// Time from which the delay could not be made up for before the end, so frames left at up to
     /// twice the rate; `null`: never.
     pub catching_up_since_s: Option<f64>,
-    /// Frames received by flows on a port without receive timestamps: when their answers were due
-    /// is known only roughly.
+    /// Frames received by flows on a port without receive timestamps, where the due times of
+    /// answers are known only roughly.
     pub uncertain_packets: u64,
 }
 
 impl PortPacing {
-    /// Number that left beyond the number due.
+    /// Number of frames or octets that left beyond the number due.
     pub fn surplus(&self) -> u64 {
         self.left.saturating_sub(self.due)
     }
@@ -599,13 +602,14 @@ impl PortPacing {
 /// Frames of another run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ForeignRun {
-    /// The key in its signatures, 4 hexadecimal digits.
+    /// The key in its signatures, as 4 hexadecimal digits.
     pub key: String,
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// It has the key of this run, and so the same seed: its frames left before this run began,
-    /// have a time that is still to come, or are of a stream that this run does not have.
+    /// Whether it has the same key as this run, and so the same seed. Its frames were sent before
+    /// this run began, have a time in the future, or belong to a stream that this run does not
+    /// have.
     pub same_key: bool,
 }
 
@@ -614,36 +618,35 @@ pub struct ForeignRun {
 pub struct RxReport {
     pub packets: u64,
     pub octets: u64,
-    /// Means over the run's duration, or for flows and sources from their first to their last
-    /// frame.
+    /// Mean over the run's duration; for flows and sources, from their first to their last frame.
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
-    /// GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
+    /// GSO frames that arrived, because the kernel or the NIC had joined frames or had not cut them
     /// yet, and the frames in them, which are included in `packets`.
     #[serde(default)]
     pub gso_frames: u64,
     #[serde(default)]
     pub segments: u64,
-    /// Frames without Squall's signature: frames of other senders, or of streams without `latency`
-    /// and `trex_group`.
+    /// Frames without Squall's signature: from other senders, or from streams without `latency` and
+    /// `trex_group`.
     pub unsigned_packets: u64,
-    /// Frames with signatures of other runs, which are in no stream: an earlier run that is
-    /// replayed or comes back, or another Squall on the same network.
+    /// Frames with the signature of another run, which belong to no stream: an earlier run that is
+    /// replayed or looped back, or another Squall on the same network.
     #[serde(default)]
     pub foreign_packets: u64,
-    /// The same, run by run.
+    /// The same frames, by run.
     #[serde(default)]
     pub foreign: Vec<ForeignRun>,
     /// Frames lost between the interface and the process, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// The same as in [`TxReport`].
+    /// As in [`TxReport`].
     pub fingerprint: Option<String>,
-    /// Gaps between consecutive frames; `null` with fewer than two frames.
+    /// Gaps between consecutive frames; `null` if there are fewer than two frames.
     pub arrival_gap_ns: Option<Distribution>,
-    /// The same gaps in equal bins; only on request.
+    /// The same gaps, in bins of equal width; only on request.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// Resolution of the arrival timestamps, as far as they show it; only if flows are counted.
+    /// Resolution of the arrival timestamps, as far as they reveal it; only if flows are counted.
     #[serde(default)]
     pub timestamp_resolution_ns: Option<u64>,
     /// Rate of the busiest interval ([`ReceivedFlowsReport::interval_ns`]); only if flows are
@@ -662,35 +665,37 @@ pub struct RxReport {
 pub struct CaptureReport {
     /// `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`.
     pub format: String,
-    /// Maximum number of octets of a packet that are kept.
+    /// Maximum number of octets kept per packet.
     pub snaplen: u32,
-    /// Frames that arrived at the interfaces, with those that the filter rejects, by the
-    /// interfaces' own counters; `null` if no port has an interface.
+    /// Frames that arrived at the interfaces, including those that the filter rejects, as counted
+    /// by the interfaces; `null` if no port has an interface.
     pub arrived: Option<u64>,
-    /// Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+    /// Frames that the filter accepted, including lost ones, as counted by the ports. A GSO frame
     /// counts as one. `null` if a port does not count them.
     pub accepted: Option<u64>,
-    /// Packets that the filter accepted on all interfaces, lost packets included; each frame that
-    /// was cut out of a GSO frame counts.
+    /// Packets that the filter accepted on all interfaces, including lost ones. Each frame cut out
+    /// of a GSO frame counts.
     pub received: u64,
-    /// Frames that the interfaces counted as lost, by counter. Not included in `lost`: other
-    /// programs may have lost them, and frames in `dropped_by_kernel` may be counted here, too.
+    /// Frames that the interfaces counted as lost, by counter. Not included in `lost`, because
+    /// other programs may have lost them, and frames in `dropped_by_kernel` may be counted here,
+    /// too.
     pub dropped_by_interface: BTreeMap<String, u64>,
     /// Lost between the interface and the process, by reason.
     pub dropped_by_kernel: BTreeMap<String, u64>,
     /// Lost in the process, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Packets before or after the requested part (a trigger, a count), by reason; not lost.
+    /// Packets outside the requested part (trigger, count), by reason; these are not lost.
     pub unwanted: BTreeMap<String, u64>,
     /// All lost packets.
     pub lost: u64,
     /// Packet loss ratio: lost / (received - unwanted), 0 to 1.
     pub loss_ratio: f64,
-    /// Written packets that were shortened because the buffer was filling, not by the snap length.
+    /// Written packets that were truncated because the buffer was filling up, not because of the
+    /// snap length.
     pub truncated: u64,
     /// Packets written to files, or printed if there are none.
     pub written_packets: u64,
-    /// Octets of these packets, as captured, without FCS.
+    /// Octets of the written packets, as captured, without FCS.
     pub written_octets: u64,
     /// Octets of all files.
     pub file_octets: u64,
@@ -698,24 +703,25 @@ pub struct CaptureReport {
     pub files: Vec<CaptureFile>,
     /// Number of all files.
     pub files_written: u64,
-    /// Files that the ring has removed; their packets are included in the written ones.
+    /// Files that the ring has removed. Their packets count as written.
     pub removed_files: u64,
     pub removed_packets: u64,
     pub removed_octets: u64,
     /// GSO frames that arrived, and the frames in them.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Sequences of packets that come in a file after a later packet of another queue.
+    /// Number of packet sequences that follow a later packet of another queue in a file.
     pub out_of_order: u64,
-    /// Buffer memory between the wire and the file, and the most of it that waited to be written.
+    /// Size of the buffer memory between wire and file, and the maximum that waited in it to be
+    /// written.
     pub buffer_octets: u64,
     pub buffer_peak_octets: u64,
-    /// When the trigger came; RFC 3339, UTC.
+    /// Time of the trigger; RFC 3339, UTC.
     pub triggered: Option<String>,
     /// The cause if the capture ended before it was stopped: `packets`, `octets`, `files`,
     /// `after the trigger`, `reader gone`, `write error`.
     pub ended_by: Option<String>,
-    /// Error that prevented writing.
+    /// The error that prevented writing.
     pub error: Option<String>,
 }
 
@@ -726,7 +732,7 @@ pub struct CaptureFile {
     pub packets: u64,
     /// Its size.
     pub octets: u64,
-    /// Times of the first and the last packet; RFC 3339, UTC; `null` without packets.
+    /// Times of the first and the last packet; RFC 3339, UTC; `null` if there are no packets.
     pub first: Option<String>,
     pub last: Option<String>,
 }
@@ -758,32 +764,32 @@ pub struct StreamReport {
     pub group: Option<String>,
     pub tx_packets: u64,
     pub tx_octets: u64,
-    /// Mean over the stream's own active time.
+    /// Mean rate over the time in which the stream was active.
     pub tx_pps: f64,
-    /// The requested rate, frames per second; `null` for `max`.
+    /// The requested rate in frames per second; `null` for `max`.
     pub asked_pps: Option<f64>,
     /// Frames that were due and did not leave, by reason.
     pub not_sent: BTreeMap<String, u64>,
     /// Actual minus due time of departure; no frame leaves early.
     pub departure_error_ns: Option<Distribution>,
-    /// Figures of the receivers; only of streams with `latency` or `trex_group`.
+    /// Figures measured by the receivers; only for streams with `latency` or `trex_group`.
     pub rx: Option<StreamRx>,
 }
 
-/// How receivers know the frames of a stream.
+/// How receivers identify the frames of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownBy {
-    /// By a signature, which has a sequence number and the time of departure.
+    /// By a signature with a sequence number and the departure time.
     #[default]
     Signature,
-    /// By a mark that is the same in all frames: `lost` is the number sent less the number
-    /// received, at the end of the run (0 until then), `duplicates` is what was received beyond
-    /// the number sent, and order and delay are not measured.
+    /// By a mark that is the same in all frames. `lost` is the number sent minus the number
+    /// received, at the end of the run (0 until then). `duplicates` is the number received beyond
+    /// the number sent. Order and delay are not measured.
     Mark,
 }
 
-/// Figures of a stream at its receivers.
+/// Figures of a stream, measured by its receivers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamRx {
     #[serde(default)]
@@ -799,24 +805,25 @@ pub struct StreamRx {
     pub loss_ratio: f64,
     /// RFC 5560.
     pub duplicates: u64,
-    /// Type-P-Reordered (RFC 4737 §3): sequence below the next expected.
+    /// Type-P-Reordered packets (RFC 4737 §3): those with a sequence number below the next expected
+    /// one.
     pub reordered: u64,
-    /// Largest reordering extent (RFC 4737 §4.2.1), packets.
+    /// Largest reordering extent (RFC 4737 §4.2.1), in packets.
     pub max_reordering_extent: u64,
-    /// One-way delay (RFC 7679), both ends on one clock.
+    /// One-way delay (RFC 7679). Both ends use the same clock.
     pub latency_ns: Option<Distribution>,
-    /// Uncertainty of each delay, plus or minus, if sender and receiver have different clocks;
-    /// `null`: they have the same. In the report of one node, the uncertainty of its own clock
-    /// only.
+    /// Uncertainty (plus or minus) of each delay if sender and receiver have different clocks;
+    /// `null` if they have the same. In the report of a single node, only the uncertainty of its
+    /// own clock.
     #[serde(default)]
     pub latency_bound_ns: Option<u64>,
     /// Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
     #[serde(default)]
     pub early_packets: u64,
-    /// The longest time by which one did.
+    /// The largest such negative delay.
     #[serde(default)]
     pub earliest_ns: u64,
-    /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+    /// Magnitude of the IPDV between consecutive sequence numbers (RFC 3393).
     pub ipdv_ns: Option<Distribution>,
     /// Gaps between consecutive frames of the stream.
     pub arrival_gap_ns: Option<Distribution>,
@@ -826,21 +833,138 @@ pub struct StreamRx {
     /// reordered / received, duplicates left out (RFC 4737 §3.4).
     #[serde(default)]
     pub reordering_ratio: f64,
-    /// Number of times that the sender restarted its sequence; only of streams of other senders.
+    /// Number of times that the sender restarted its sequence; only for streams from other senders.
     #[serde(default)]
     pub restarts: u64,
-    /// Patterns of lost and late frames, if there are any.
+    /// Patterns of lost and late frames; `null` if there were none.
     #[serde(default)]
     pub patterns: Option<Patterns>,
-    /// Each port's own figures, where more than one received the stream: multicast, flooding.
+    /// The range of numbers that arrived, and the losses within; `null` if the numbers of the
+    /// sender are not known. At the port that received most of the stream.
+    #[serde(default)]
+    pub arrived: Option<ArrivedRange>,
+    /// Figures for each port, if more than one received the stream (multicast, flooding).
     #[serde(default)]
     pub receivers: Vec<ReceiverRx>,
 }
 
 impl StreamRx {
-    /// Whether order, copies and delay are known.
+    /// Whether the frames have signatures, so order, duplicates and delay are known.
     pub fn is_signed(&self) -> bool {
         self.known_by == KnownBy::Signature
+    }
+}
+
+/// The range of numbers of a stream that a port received. The frames of a stream are numbered from
+/// 0 in the order of their departure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArrivedRange {
+    /// The number of the first frame that arrived, and the number after the last one; both 0 if
+    /// none did.
+    pub first: u64,
+    pub end: u64,
+    /// Loss periods (RFC 3357 §4) between these two; `null`: not known, because several queues or
+    /// nodes each received a part of the stream.
+    pub losses: Option<LossPeriods>,
+}
+
+/// Lost frames by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LossPeriods {
+    /// Number of loss periods (RFC 3357 §4).
+    pub periods: u64,
+    /// Frames in the longest period, and the number of the first one.
+    pub longest: u64,
+    pub longest_from: u64,
+    /// Numbers of the first and of the last lost frame.
+    pub first: u64,
+    pub last: u64,
+}
+
+impl LossPeriods {
+    /// One period of `frames` lost frames from number `from` on; `None` without frames.
+    pub fn one(from: u64, frames: u64) -> Option<Self> {
+        let last = from + frames.checked_sub(1)?;
+        Some(Self { periods: 1, longest: frames, longest_from: from, first: from, last })
+    }
+
+    /// Both together; the periods of `later` come after those of `self`.
+    #[must_use]
+    pub fn then(self, later: Self) -> Self {
+        let longest = if later.longest > self.longest { later } else { self };
+        Self {
+            periods: self.periods + later.periods,
+            longest: longest.longest,
+            longest_from: longest.longest_from,
+            first: self.first,
+            last: later.last,
+        }
+    }
+}
+
+impl ArrivedRange {
+    /// The numbers that the queues of a port received, by the tracker of each.
+    pub fn of<'a>(queues: impl Iterator<Item = &'a SequenceTracker>) -> Self {
+        let queues: Vec<_> = queues.filter_map(|queue| Some((queue, queue.span()?))).collect();
+        let number = |at: i64| u64::try_from(at).unwrap_or(0);
+        let first = queues.iter().map(|(_, span)| number(span.first)).min().unwrap_or(0);
+        let end = queues.iter().map(|(_, span)| number(span.end)).max().unwrap_or(0);
+        let losses = match &queues[..] {
+            [(one, _)] => {
+                let patterns = one.patterns();
+                Some(LossPeriods {
+                    periods: patterns.periods.periods,
+                    longest: patterns.periods.longest,
+                    longest_from: patterns.longest_from,
+                    first: patterns.first_lost,
+                    last: patterns.last_lost,
+                })
+            }
+            [] => Some(LossPeriods::default()),
+            _ => None,
+        };
+        Self { first, end, losses }
+    }
+
+    /// The loss periods of a stream of `sent` frames, of which `lost` did not arrive: also those
+    /// before the first and after the last frame that arrived. Without known [`Self::losses`],
+    /// these count as one period, which is the longest that they can be.
+    pub fn losses_of(&self, sent: u64, lost: u64) -> Option<LossPeriods> {
+        let (before, after) = (self.first, sent.saturating_sub(self.end));
+        let between = match self.losses {
+            Some(losses) => Some(losses).filter(|losses| losses.periods > 0),
+            None => LossPeriods::one(self.first + 1, lost.saturating_sub(before + after)),
+        };
+        let parts = [LossPeriods::one(0, before), between, LossPeriods::one(self.end, after)];
+        parts.into_iter().flatten().reduce(LossPeriods::then)
+    }
+
+    /// Adds the range of another receiver that shares the frames of the port.
+    fn share(&mut self, other: Self) {
+        match (self.end, other.end) {
+            (_, 0) => {}
+            (0, _) => *self = other,
+            _ => {
+                let (first, end) = (self.first.min(other.first), self.end.max(other.end));
+                *self = Self { first, end, losses: None };
+            }
+        }
+    }
+}
+
+impl StreamRx {
+    /// Adds the range of numbers of another receiver at the same port. Of different ports, only the
+    /// receiver with most frames counts.
+    pub(crate) fn merge_arrived(&mut self, other: &Self) {
+        let Some(added) = other.arrived else { return };
+        let shared = other.ports.iter().any(|port| self.ports.contains(port));
+        let unique = |rx: &Self| rx.packets.saturating_sub(rx.duplicates);
+        let more = unique(other) > unique(self);
+        match &mut self.arrived {
+            Some(one) if shared => one.share(added),
+            Some(_) if !more => {}
+            arrived => *arrived = Some(added),
+        }
     }
 }
 
@@ -850,7 +974,7 @@ pub struct ReceiverRx {
     pub port: String,
     /// Received packets, duplicates included.
     pub packets: u64,
-    /// Frames that were sent and not received here.
+    /// Frames that were sent but not received here.
     pub lost: u64,
     /// RFC 5560.
     #[serde(default)]
@@ -859,17 +983,17 @@ pub struct ReceiverRx {
     pub latency_ns: Option<Distribution>,
 }
 
-/// Patterns of lost and late frames: distributions of frames, not of times.
+/// Patterns of lost and late frames. These are distributions of frame counts, not of times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Patterns {
-    /// Frames lost in each loss period (RFC 3357 §4).
+    /// Number of lost frames per loss period (RFC 3357 §4).
     pub loss_period_packets: Option<Distribution>,
-    /// Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
-    /// numbers; 1 within a period.
+    /// Loss distance (RFC 3357 §3): number of sequence numbers from each lost frame to the previous
+    /// lost one; 1 within a loss period.
     pub loss_distance_packets: Option<Distribution>,
     /// Reordering extent (RFC 4737 §4.2.1) of each late frame.
     pub reordering_extent_packets: Option<Distribution>,
-    /// The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a
+    /// The largest n for which each late frame is n-reordered (RFC 4737 §5). TCP treats n >= 3 as a
     /// loss.
     pub n_reordering_packets: Option<Distribution>,
 }
@@ -879,20 +1003,19 @@ pub struct Patterns {
 pub struct ReceivedFlowsReport {
     /// Kind of the entries in `flows`: `flow`, `source`, or `none`.
     pub by: String,
-    /// Maximum number of entries of each receive queue; frames of other flows are counted in
-    /// `rest`.
+    /// Maximum number of entries per receive queue. Frames of further flows are counted in `rest`.
     pub limit: u64,
-    /// Length of the interval of which peak rates are the busiest.
+    /// Length of the interval over which peak rates are measured.
     pub interval_ns: u64,
     /// Largest gap between frames of a burst.
     pub burst_gap_ns: u64,
     /// Entries, most octets first.
     pub flows: Vec<ReceivedFlowReport>,
-    /// Sums of the flows of each source, most octets first; only if `by` is `flow`.
+    /// Sums over the flows of each source, most octets first; only if `by` is `flow`.
     pub sources: Vec<ReceivedSourceReport>,
-    /// Frames of flows beyond the limit.
+    /// Frames of flows beyond `limit`.
     pub rest: Option<RestReport>,
-    /// Memory used for flows; flows with many frames have histograms.
+    /// Memory used for flows. Flows with many frames have histograms.
     pub memory_octets: u64,
 }
 
@@ -903,21 +1026,21 @@ pub struct ReceivedFlowReport {
     pub name: String,
     /// The port that received it.
     pub port: String,
-    /// Addresses: IP, or MAC where there is no IP.
+    /// Addresses: IP, or MAC if there is no IP layer.
     pub src: String,
     /// Empty, and the ports `null`, if `by` is `source`.
     pub dst: String,
     pub src_port: Option<u16>,
     pub dst_port: Option<u16>,
-    /// `UDP`, `TCP`, ...; without IP the EtherType's name or number.
+    /// `UDP`, `TCP`, ...; name or number of the EtherType if there is no IP layer.
     pub protocol: String,
     pub packets: u64,
     /// L2, FCS included.
     pub octets: u64,
-    /// Times of the first and the last frame, since the first frame of the run.
+    /// Times of the first and the last frame, counted from the first frame of the run.
     pub first_s: f64,
     pub last_s: f64,
-    /// Mean from the first to the last frame; 0 with one frame.
+    /// Mean rate from the first to the last frame; 0 if there is only one frame.
     pub pps: f64,
     pub bps_l2: f64,
     /// Rate in the busiest interval.
@@ -925,16 +1048,16 @@ pub struct ReceivedFlowReport {
     pub peak_bps_l2: f64,
     pub bursts: Bursts,
     pub arrival_gap_ns: Option<Distribution>,
-    /// The same gaps in equal bins; only on request.
+    /// The same gaps, in bins of equal width; only on request.
     pub arrival_gap_bins: Option<EqualBins>,
-    /// Standard deviation of gaps that the receiver itself causes at such a rate, if that was
-    /// measured (`squall recv --self-test`, `--floor`), and the rest: sqrt(stddev² - floor²); 0 if
-    /// below the floor.
+    /// Standard deviation of the gaps that the receiver itself causes at this rate, if it was
+    /// measured (`squall recv --self-test`, `--floor`), and the remaining one: sqrt(stddev² -
+    /// floor²); 0 if the result is below the floor.
     #[serde(default)]
     pub gap_floor_ns: Option<f64>,
     #[serde(default)]
     pub gap_stddev_corrected_ns: Option<f64>,
-    /// Figures from sequence numbers, if its packets have any of a known kind.
+    /// Figures from sequence numbers, if the packets have any of a known kind.
     pub sequence: Option<SequenceReport>,
 }
 
@@ -943,11 +1066,11 @@ pub struct ReceivedFlowReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bursts {
     pub count: u64,
-    /// Frames in a burst.
+    /// Mean number of frames per burst.
     pub mean_packets: f64,
-    /// Frames in the largest burst.
+    /// Number of frames in the largest burst.
     pub max_packets: u64,
-    /// From first to last frame.
+    /// Longest time from the first to the last frame of a burst.
     pub max_ns: u64,
 }
 
@@ -956,15 +1079,15 @@ pub struct Bursts {
 pub struct SequenceReport {
     /// `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`.
     pub kind: String,
-    /// The stream, for Squall's own frames. Its figures are among the report's streams, not here.
-    /// `null`: several streams.
+    /// Number of the stream, for Squall's own frames. Its figures are in `streams` of the report,
+    /// not here. `null`: several streams.
     pub stream: Option<u16>,
     /// Packets without a sequence number.
     pub unnumbered_packets: u64,
     /// First copies.
     pub unique_packets: u64,
-    /// Numbers missing between the first and the last; duplicates do not count as received
-    /// (RFC 7680).
+    /// Number of missing sequence numbers between the first and the last one. Duplicates do not
+    /// count as received (RFC 7680).
     pub lost: u64,
     /// lost / (lost + received), 0 to 1.
     pub loss_ratio: f64,
@@ -974,20 +1097,23 @@ pub struct SequenceReport {
     pub reordered: u64,
     /// reordered / received, duplicates left out (RFC 4737 §3.4).
     pub reordering_ratio: f64,
-    /// Largest reordering extent (RFC 4737 §4.2.1), packets.
+    /// Largest reordering extent (RFC 4737 §4.2.1), in packets.
     pub max_reordering_extent: u64,
-    /// Packets older than the 4096 remembered numbers: late or duplicates. They count as lost.
+    /// Packets whose numbers precede the 4096 that are remembered: late or duplicates. They count
+    /// as lost.
     pub too_old: u64,
     /// Number of times that the sender restarted its sequence.
     pub restarts: u64,
-    /// Clock of the send times: `wall` or `receiver`, within two seconds of this machine's, so that
-    /// there is a one-way delay; `other`; `none` without send times in a known unit.
+    /// Clock of the send times: `wall` or `receiver` if it is within two seconds of that clock on
+    /// this machine, so a one-way delay can be measured; `other`; `none` if there are no send times
+    /// in a known unit.
     pub clock: String,
     /// One-way delay (RFC 7679).
     pub latency_ns: Option<Distribution>,
-    /// Packets that arrived before they were sent, by the clocks; excluded from latency.
+    /// Packets that arrived before they were sent according to the clocks; excluded from the
+    /// latency.
     pub negative_latency: u64,
-    /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+    /// Magnitude of the IPDV between consecutive sequence numbers (RFC 3393).
     pub ipdv_ns: Option<Distribution>,
     /// Smoothed interarrival jitter at the end (RFC 3550 §6.4.1).
     pub jitter_ns: Option<f64>,
@@ -1004,18 +1130,18 @@ pub struct ReceivedSourceReport {
     /// Mean from the first to the last frame.
     pub pps: f64,
     pub bps_l2: f64,
-    /// Lost packets of flows with sequence numbers.
+    /// Lost packets, of flows with sequence numbers.
     pub lost: Option<u64>,
 }
 
-/// Frames without an entry.
+/// Frames that belong to no entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RestReport {
     pub packets: u64,
     pub octets: u64,
 }
 
-/// Summary and histogram, in nanoseconds unless the name says otherwise.
+/// Summary and histogram, in nanoseconds unless the field's name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// Number of values.
@@ -1038,7 +1164,7 @@ pub struct Distribution {
     pub bins: Vec<(u64, u64, u64)>,
 }
 
-/// The distribution of a histogram; `None` if it is empty.
+/// The distribution that a histogram shows; `None` if it is empty.
 pub fn distribution(h: &Histogram) -> Option<Distribution> {
     (!h.is_empty()).then(|| Distribution {
         count: h.count(),
@@ -1055,29 +1181,29 @@ pub fn distribution(h: &Histogram) -> Option<Distribution> {
     })
 }
 
-/// Counts in equal bins from 0 on.
+/// Number of values per bin. All bins have the same width, and the first starts at 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EqualBins {
     pub width_ns: u64,
-    /// Count i is the number of values from i times the width up to, excluding, the next bin.
+    /// `counts[i]` is the number of values from i times the width to below i + 1 times the width.
     pub counts: Vec<u64>,
     /// Values above the last bin.
     pub beyond: u64,
 }
 
-/// One sample of the series; counters since the previous sample. In a run of many hours, only
-/// every second, fourth, ... sample is kept.
+/// A sample of the series; its counters count from the previous sample. In a run of many hours,
+/// only every second, fourth, ... sample is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Seconds since the first frame was due; 0 in virtual time.
     pub t_s: f64,
     pub ports: Vec<PortSample>,
     pub streams: Vec<StreamSample>,
-    /// Only of a capture.
+    /// Present only for a capture.
     #[serde(default)]
     pub capture: Option<CaptureSample>,
-    /// Only of flows: each template and side, then, if there are several, their sum
-    /// (`all templates`).
+    /// Present only for flows: a row per template and side and, if there are several templates, one
+    /// for their sum (`all templates`).
     #[serde(default)]
     pub flows: Vec<TemplateSample>,
 }
@@ -1085,21 +1211,21 @@ pub struct Sample {
 /// Flows of one template at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateSample {
-    /// Name of the template; `all templates` for the sum.
+    /// Name of the template, or `all templates` for the sum.
     pub name: String,
     /// `client` or `server`.
     pub side: String,
     /// Open flows.
     pub active: u64,
-    /// Flows per second that started, and that completed, since the previous sample.
+    /// Flows started and flows completed per second since the previous sample.
     pub attempted_cps: f64,
     pub completed_cps: f64,
-    /// So far: flows that failed, flows that were due and not started, and those among the latter
-    /// for which the generator was late.
+    /// Counts so far: flows that failed; flows that were due and not started; and those of the
+    /// latter for which the generator was late.
     pub failed: u64,
     pub not_begun: u64,
     pub late: u64,
-    /// Application data received, bits per second, since the previous sample.
+    /// Received application data since the previous sample, in bits per second.
     pub goodput_bps: f64,
     /// Percentiles since the previous sample.
     pub setup_p99_ns: Option<u64>,
@@ -1109,13 +1235,13 @@ pub struct TemplateSample {
 /// Packets that a capture wrote and lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSample {
-    /// Rates since the previous sample; bits of the packets as captured, without FCS.
+    /// Rates since the previous sample. Bits are those of the captured packets, without FCS.
     pub written_pps: f64,
     pub written_bps: f64,
-    /// So far, files that the ring has removed included.
+    /// Number so far, including files that the ring has removed.
     pub files: u64,
     pub file_octets: u64,
-    /// Lost so far, before and in the process.
+    /// Packets lost so far, in the kernel and in the process.
     pub dropped_by_kernel: u64,
     pub dropped: u64,
 }
@@ -1138,9 +1264,9 @@ pub struct StreamSample {
     pub name: String,
     pub tx_pps: f64,
     pub rx_pps: f64,
-    /// Gaps in the sequence so far; frames in flight do not count as lost.
+    /// Gaps in the sequence so far. Frames in flight do not count as lost.
     pub lost: u64,
-    /// `null` if nothing was measured, and with more than 64 streams.
+    /// `null` if nothing was measured, or if there are more than 64 streams.
     pub latency_p50_ns: Option<u64>,
     pub latency_p99_ns: Option<u64>,
     pub late_p99_ns: Option<u64>,
@@ -1151,20 +1277,18 @@ pub struct StreamSample {
 pub struct Cpu {
     pub user_s: f64,
     pub system_s: f64,
-    /// CPU seconds per million frames sent and received.
+    /// CPU seconds per million frames, sent and received ones.
     pub per_mpkt_s: Option<f64>,
 }
 
-/// CPU time that was needed during the run and not available, by the kernel's figures.
+/// CPU time that the run needed and did not get, as measured by the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Contention {
-    /// Number of times that a sending or receiving thread was taken off its CPU while it was ready
-    /// to run.
+    /// Number of times that a sending or receiving thread lost its CPU while it was ready to run.
     pub involuntary_switches: u64,
-    /// Time during which the control group of the process had used up its quota.
+    /// Time in which the process's control group had used up its quota.
     pub throttled_s: f64,
-    /// For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that
-    /// the hypervisor took.
+    /// For the whole machine: time in which a task waited for a CPU (PSI), and steal time.
     pub pressure_s: f64,
     pub steal_s: f64,
 }
@@ -1172,7 +1296,7 @@ pub struct Contention {
 /// One thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerReport {
-    /// The CPU that it was bound to; `null` if it was not bound.
+    /// The CPU to which it was bound; `null` if it was not bound.
     pub cpu: Option<u32>,
     pub cpu_s: f64,
     pub tx_packets: u64,
@@ -1182,14 +1306,14 @@ pub struct WorkerReport {
 /// Memory of the process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
-    /// Peak of the process.
+    /// Peak resident memory of the process.
     pub peak_rss_octets: u64,
 }
 
 impl Report {
-    /// Whether the run was to send anything; a run that only received has no sender's figures.
+    /// Whether the run was meant to send anything. A run that only received has no sender figures.
     pub fn sends(&self) -> bool {
-        // Streams of other senders have no port here.
+        // Streams from other senders have no port here.
         !self.replays.is_empty()
             || self.streams.iter().any(|s| !s.port.is_empty())
             || self
@@ -1198,7 +1322,8 @@ impl Report {
                 .any(|p| p.tx.packets > 0 || p.tx.errors > 0 || !p.tx.not_sent.is_empty())
     }
 
-    /// All distributions of the report in a fixed order, for programs that store bins elsewhere.
+    /// All distributions of the report in a fixed order, for programs that store the bins
+    /// separately.
     pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
         let ports = self
             .ports
@@ -1257,20 +1382,20 @@ impl CaptureReport {
         self.dropped_by_kernel.values().sum()
     }
 
-    /// Packets lost in the process.
+    /// Packets lost in this process.
     pub fn lost_here(&self) -> u64 {
         self.dropped.values().sum()
     }
 }
 
 impl PortReport {
-    /// Frames sent and received that the interface counted in addition to this process's (drops
-    /// between the two included); `(0, 0)` if both agree, `None` without an interface.
+    /// Frames sent and received that the interface counted beyond those counted here (drops between
+    /// the two included); `(0, 0)` if both agree, `None` if there is no interface.
     pub fn interface_surplus(&self) -> Option<(i64, i64)> {
         let interface = self.interface.as_ref()?;
         let received = self.rx.packets.saturating_add(self.rx.drops.values().sum());
-        // Some interfaces count a GSO frame as one (veth), others count the frames that it is cut
-        // into.
+        // Some interfaces count a GSO frame as one (veth), others count the frames into which it is
+        // cut, so both are accepted.
         let surplus = |interface: u64, process: u64, gso_frames: u64, segments: u64| {
             let whole = process.wrapping_sub(segments).wrapping_add(gso_frames);
             let surplus = [process, whole].map(|process| interface.wrapping_sub(process) as i64);
@@ -1285,8 +1410,8 @@ impl PortReport {
 }
 
 impl StreamReport {
-    /// (achieved - asked) / asked; `None` without a requested rate, and for a single frame, which
-    /// has no rate.
+    /// (achieved - requested) / requested. `None` if no rate was requested, and for a single frame,
+    /// which has no rate.
     pub fn rate_error(&self) -> Option<f64> {
         if self.tx_packets > 0 && self.tx_pps == 0.0 {
             return None;
@@ -1315,7 +1440,7 @@ mod tests {
         assert_eq!(report.distributions_mut().count(), bins);
     }
 
-    /// `BLESS=1` rewrites the file.
+    /// `BLESS=1` rewrites the schema file.
     #[test]
     fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/report.schema.json");

@@ -1,10 +1,10 @@
 //! The generator's audit of itself. Reads a report's [`SourceRecord`]s, the counters of its ports,
-//! and [`Facts`] that no record has yet: errors of ports, clocks that differ, stretched schedules.
+//! and [`Facts`] that no record has: errors of ports, clocks that differ, stretched schedules.
 //!
 //! VALID implies that the generator cannot have caused the measured results: no window had more
 //! load than requested beyond a stated excess, at most 0.1 % of the due frames are missing, and the
-//! requested work was done. The effect of the load on a device plays no part.
-//! docs/guide/measuring.md has the same rules for users.
+//! requested work was done. The effect of the load on a device plays no role.
+//! docs/guide/measuring.md describes the same rules for users.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,38 +17,40 @@ use crate::{
     },
 };
 
-/// Shorter times are not significant.
+/// Minimum time that counts. Shorter times are not significant.
 const MIN_S: f64 = 0.001;
-/// Surplus of frames or flows in a window that is not a burst, even for the slowest source.
+/// Surplus of frames or flows in a window that does not count as a burst, even for the slowest
+/// source.
 const ALLOWED_FRAMES: u64 = 2;
 /// Share of the due frames that may be missing.
 const DEFICIT: f64 = 0.001;
-/// Share of a run's duration by which it may end after its schedule ...
+/// Maximum time by which a run may end after its schedule, as a share of its duration ...
 const ALLOWED_LAG: f64 = 0.001;
-/// ... and for a short run: as much as the stops of 1 to 8 ms that occur now and then on virtual
-/// machines.
+/// ... and in seconds, for short runs: enough for the stalls of 1 to 8 ms that occasionally occur
+/// on virtual machines.
 const SHORT_ALLOWED_LAG: f64 = 0.01;
 const MAX_SHORT_ALLOWED_LAG_S: f64 = 0.010;
-/// Share of a run at full speed in which its thread may have been ready without a CPU.
+/// Maximum time in which the thread of a run at full speed may be ready without a CPU, as a share
+/// of the duration ...
 const STARVED: f64 = 0.05;
-/// ... and for a short run.
+/// ... and in seconds, for short runs.
 const SHORT_STARVED_S: f64 = 0.010;
 
-/// Facts that the records lack.
+/// Facts that are in no record.
 pub struct Facts {
     pub ended_by: EndedBy,
-    /// Errors of ports: name, or name and direction, and text.
+    /// Errors of ports: the name, or name and direction, and the text.
     pub lost: Vec<(String, String)>,
-    /// Frames of a stream that arrived before they were sent.
+    /// Streams, each with the number of frames that arrived before they were sent.
     pub early: Vec<(String, u64)>,
-    /// Streams whose schedule was stretched, with the seconds.
+    /// Streams whose schedule was stretched, each with the time in seconds.
     pub stretched: Vec<(String, f64)>,
     /// Whether each port receives.
     pub receives: Vec<bool>,
-    /// Octets without FCS of the longest sent frame; `None`: unknown.
+    /// Length of the longest sent frame in octets without FCS; `None` if it is unknown.
     pub longest_frame: Option<u32>,
-    /// Streams from which a frame arrived that was never sent: its sequence number, and the number
-    /// of frames due.
+    /// Streams from which a frame arrived that was never sent: the frame's sequence number, and the
+    /// number of frames due.
     pub unsent: Vec<(String, u64, u64)>,
     pub machine: String,
 }
@@ -57,8 +59,8 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     for source in &report.sources {
-        // A device sees the port's traffic: if the port was audited, its sources only explain the
-        // verdict.
+        // A device sees the traffic of the whole port. So if the port was audited, its sources only
+        // explain the verdict.
         let of_it = |port: &&PortReport| source.ports.contains(&port.name);
         let pacing = report.ports.iter().filter(of_it).filter_map(|port| port.tx.pacing.as_ref());
         let lag_s = pacing.map(|pacing| pacing.lag_s).reduce(f64::max);
@@ -106,7 +108,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
     }
-    // After all ports, so that link-down reasons here are only about receiving.
+    // Judge receivers after all ports, so that link-down reasons here concern only receiving.
     for (port, _) in report.ports.iter().zip(&facts.receives).filter(|(_, receives)| **receives) {
         judge_receiver(port, facts.longest_frame, duration, &mut verdict);
     }
@@ -120,7 +122,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     verdict
 }
 
-/// Judges frames that this side itself lost or did not answer: peers see them as loss.
+/// Judges frames that this side lost or did not answer, because peers see them as loss.
 fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     for (counter, code, what, hint) in [
         (
@@ -154,24 +156,24 @@ fn nothing_sent(report: &Report) -> bool {
         && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
 }
 
-/// Seconds by which a run of this length may end after its schedule.
+/// Seconds by which a run of this duration may end after its schedule.
 pub fn behind(duration_s: f64) -> f64 {
     (duration_s * ALLOWED_LAG)
         .max((duration_s * SHORT_ALLOWED_LAG).clamp(MIN_S, MAX_SHORT_ALLOWED_LAG_S))
 }
 
-/// A source's position on its schedule, while the run continues.
+/// A source's position in its schedule while the run continues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
     pub name: &'a str,
     /// `packets` or `flows`.
     pub unit: &'a str,
-    /// Number due until now, and how many of these were sent.
+    /// Number due until now, and number of these that were sent.
     pub due: u64,
     pub sent: u64,
-    /// Time by which it is late.
+    /// Time by which the source is late.
     pub lag_s: f64,
-    /// More is late or missing than the verdict allows.
+    /// Whether more is late or missing than the verdict allows.
     pub is_behind: bool,
 }
 
@@ -180,8 +182,8 @@ impl Report {
     pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
         let elapsed = self.duration_s;
         self.sources.iter().filter(|source| !source.unpaced).map(move |source| {
-            // `asked` includes frames that were sent or will never be. Frames that a late source
-            // still owes follow from its rate and its lag.
+            // `asked` counts only frames that were sent or never will be. The frames that a late
+            // source still owes follow from its rate and its lag.
             let scheduled_s = elapsed - source.lag_s;
             let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
             let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
@@ -199,7 +201,7 @@ impl Report {
     }
 }
 
-/// `port_lag_s`: the lag of its ports' clock at the end, if they are audited.
+/// `port_lag_s` is the lag of the port clock at the end, if the ports are audited.
 fn judge_source(
     source: &SourceRecord,
     duration: f64,
@@ -243,8 +245,8 @@ fn judge_source(
         add(code, with_starved(text, code, source), hint);
         reported |= forgiven;
     }
-    // Skipped if missing frames were already reported, or if the port lagged as much: the port's
-    // reason covers all its sources.
+    // Skip this if missing frames were already reported, or if the port lagged as much, because the
+    // port's reason covers all its sources.
     let own_lag = port_lag_s.is_none_or(|lag_s| source.lag_s > lag_s);
     if !reported && own_lag && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
@@ -286,7 +288,7 @@ fn judge_source(
         let text = "it sends as fast as it can, and its CPU was taken".to_owned();
         add(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }
-    // The outcome of flows that are open when the drain time ends is unknown.
+    // Flows that are open when the drain time ends have an unknown outcome, so they do not count.
     let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
     let count: u64 = failed().map(|(_, n)| n).sum();
     if source.kind == SourceKind::Flows
@@ -304,7 +306,7 @@ fn judge_source(
     }
 }
 
-/// Judges the port's departures, all sources together, against the load that was due.
+/// Judges the departures of a port, over all its sources, against the load that was due.
 fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
     let Some(pacing) = &port.tx.pacing else { return };
     let sources = report.sources.iter().filter(|source| source.ports.contains(&port.name));
@@ -368,7 +370,7 @@ fn burst(excess: &Excess, unit: &str) -> String {
     )
 }
 
-/// Adds the time without CPU, if the sender was starved.
+/// Adds the time without a CPU to the text if the sender was starved.
 fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
     match code {
         ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
@@ -414,7 +416,7 @@ fn failed_hint(reason: &str) -> &'static str {
     }
 }
 
-/// The cause of missing frames: the CPU that the sender lacked, the port (if it was full or taking
+/// The cause of missing frames: a CPU that the sender lacked, the port (if it was full or accepting
 /// frames for more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
@@ -427,7 +429,7 @@ fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     }
 }
 
-/// Describes frames that did not leave, by cause; `bound` is the limit that was found.
+/// Describes frames that did not leave, by cause. `bound` is the bottleneck that was found.
 fn missed(
     not_sent: &BTreeMap<String, u64>,
     bound: ReasonCode,
@@ -464,7 +466,7 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
         let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
         verdict.add_reason(ReasonCode::ReceiverBound, text, "");
     }
-    // Streams and captures report this themselves; for flows only the port knows.
+    // Streams and captures report this themselves. For flows, only the port knows it.
     let unlinked = port.tx.not_sent.get("link_down").copied().unwrap_or(0);
     if unlinked > 0 && !verdict.has(ReasonCode::LinkDown) {
         let were = if unlinked == 1 { "frame was" } else { "frames were" };
@@ -483,7 +485,7 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
         );
         verdict.add_reason(ReasonCode::CountersDiffer, text, "");
     }
-    // With a filter, an interface counts more frames than are read.
+    // If there is a filter, the interface counts more frames than are read.
     if report.filter.is_none() && receives && rx_surplus > 0 {
         let text = format!(
             "interface of port {} received {} frames, {} were read or counted as dropped",
@@ -507,7 +509,7 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
     let mtus = || port.mtu_changes.iter();
     let Some(first) = mtus().next() else { return };
-    // If the sent frames are unknown, compare with the MTU before the first change.
+    // If the sent frames are unknown, compare the MTU with the one before the first change.
     let is_short = |mtu: u32| match longest {
         Some(longest) => mtu + LINK_OCTETS < longest,
         None => mtu < first.before,
@@ -525,19 +527,20 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
 }
 
-/// Octets of a frame that the MTU excludes: Ethernet header and one VLAN tag.
+/// Octets of a frame that the MTU does not include: Ethernet header and one VLAN tag.
 const LINK_OCTETS: u32 = 18;
 
-/// Times at which a port could not receive.
+/// Periods in which a port could not receive.
 struct Outage {
     times: u64,
     total_s: f64,
-    /// Start and end of the first; `None`: it did not end.
+    /// Start and end of the first outage; the end is `None` if it did not end.
     first: (f64, Option<f64>),
 }
 
 impl Outage {
-    /// `states`: when the port could not receive (`true`) or could again, in order.
+    /// `states` has the times at which the port could no longer receive (`true`) or could again, in
+    /// order.
     fn of(states: impl Iterator<Item = (f64, bool)>, end_s: f64) -> Option<Self> {
         let mut outages: Vec<(f64, Option<f64>)> = Vec::new();
         for (t_s, out) in states {
@@ -547,7 +550,7 @@ impl Outage {
                 _ => {}
             }
         }
-        // Outages that ended before the start have the time 0.
+        // Remove outages that ended before the start; their times are 0.
         outages.retain(|(_, end)| end.is_none_or(|end| end > 0.0));
         let length = |(begin, end): &(f64, Option<f64>)| end.unwrap_or(end_s.max(*begin)) - begin;
         Some(Self {
@@ -634,7 +637,7 @@ mod tests {
         };
         let late = SourceRecord { asked: 15_000, sent: 15_000, lag_s: 8.5, ..paced(&[]) };
         assert_eq!(progress_of(late.clone()), Some((100_000, 15_000, true)));
-        // A capture has no mean rate: the rate of its schedule so far counts.
+        // A capture has no mean rate, so the rate of its schedule so far counts.
         let replayed = SourceRecord { asked_rate: None, ..late.clone() };
         assert_eq!(progress_of(replayed), Some((100_000, 15_000, true)));
         assert_eq!(progress_of(paced(&[])), Some((100_000, 100_000, false)));
@@ -733,8 +736,8 @@ mod tests {
         assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
         assert_eq!(late(0.0, 5.1, 0.0), ReasonCode::PortBound);
         assert_eq!(late(0.0, 0.0, 5.1), ReasonCode::PortBound);
-        // A call into the port may include time in which the thread was stopped: the port is not
-        // the cause of it.
+        // A call into the port may include time in which the thread was stopped. The port is not
+        // the cause of that.
         assert_eq!(late(3.0, 0.0, 6.0), ReasonCode::Starved);
         assert_eq!(late(1.0, 0.0, 5.9), ReasonCode::GeneratorBound);
     }
@@ -800,7 +803,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, code), "{reasons:?}");
             assert!(reasons[0].text.starts_with(text), "{reasons:?}");
         }
-        // Damage by a device is not the generator's fault.
+        // A frame that a device damaged is not the generator's fault.
         assert!(with("bad_tcp_checksum").is_empty());
     }
 

@@ -9,26 +9,26 @@ macro_rules! buffers {
         pub enum Buffer { $($(#[$doc])* $name,)* }
 
         impl Buffer {
-            /// All buffers, in the order of the table.
+            /// All buffers, in table order.
             pub const ALL: &'static [Buffer] = &[$(Buffer::$name,)*];
 
-            /// Suricata's name of the buffer.
+            /// The name of the buffer in Suricata.
             pub fn name(self) -> &'static str {
                 match self { $(Buffer::$name => $text,)* }
             }
 
-            /// The protocol that provides the buffer. `None`: any protocol, or several of them.
+            /// The protocol that provides the buffer; `None`: any or several protocols.
             pub fn application(self) -> Option<Application> {
                 match self { $(Buffer::$name => $application,)* }
             }
 
-            /// The end that sends the buffer. `None`: both.
+            /// The end that sends the buffer; `None`: either end.
             pub fn sent_by(self) -> Option<End> {
                 match self { $(Buffer::$name => $end,)* }
             }
 
-            /// Whether a transaction can have several such buffers. Each mention in a rule may
-            /// match another instance.
+            /// Whether a transaction can have several instances of the buffer. Each mention in a
+            /// rule may match another instance.
             pub fn is_multiple(self) -> bool {
                 match self { $(Buffer::$name => $multiple,)* }
             }
@@ -43,11 +43,11 @@ const SERVER: Option<End> = Some(End::Server);
 buffers! {
     /// The payload of a packet, or the reassembled stream.
     Payload "pkt_data" None, None, false;
-    /// `rawbytes`, `raw_data` in Snort: the payload before any decoding.
+    /// `rawbytes`, and Snort's `raw_data`: the payload before any decoding.
     RawPayload "raw_data" None, None, false;
     /// The output of `base64_decode`.
     Base64Data "base64_data" None, None, false;
-    /// HTTP bodies, mail attachments, files of FTP, SMB and NFS, all decoded.
+    /// HTTP bodies, mail attachments, and files in FTP, SMB and NFS, all decoded.
     FileData "file.data" None, None, true;
     FileName "file.name" None, None, true;
     FileMagic "file.magic" None, None, true;
@@ -58,7 +58,7 @@ buffers! {
     Icmp4Header "icmpv4.hdr" None, None, false;
     Icmp6Header "icmpv6.hdr" None, None, false;
 
-    /// Normalized: percent-decoded, without `//` and `../`.
+    /// Normalized URI: percent-decoded, without `//` and `../`.
     HttpUri "http.uri" Some(Http), CLIENT, false;
     HttpRawUri "http.uri.raw" Some(Http), CLIENT, false;
     HttpMethod "http.method" Some(Http), CLIENT, false;
@@ -74,7 +74,7 @@ buffers! {
     HttpResponseHeader "http.response_header" Some(Http), SERVER, true;
     HttpCookie "http.cookie" Some(Http), None, false;
     HttpUserAgent "http.user_agent" Some(Http), CLIENT, false;
-    /// In lower case, without the port.
+    /// Host in lower case, without the port.
     HttpHost "http.host" Some(Http), CLIENT, false;
     HttpRawHost "http.host.raw" Some(Http), CLIENT, false;
     HttpReferer "http.referer" Some(Http), CLIENT, false;
@@ -86,7 +86,7 @@ buffers! {
     HttpContentLength "http.content_len" Some(Http), None, false;
     HttpServer "http.server" Some(Http), SERVER, false;
     HttpLocation "http.location" Some(Http), SERVER, false;
-    /// Request or status line with all headers, up to the empty line.
+    /// The request or status line with all headers, up to and including the empty line.
     HttpStart "http.start" Some(Http), None, false;
     HttpRequestBody "http.request_body" Some(Http), CLIENT, false;
     HttpResponseBody "http.response_body" Some(Http), SERVER, false;
@@ -115,9 +115,9 @@ buffers! {
     TlsVersionText "tls.version" Some(Tls), None, false;
     TlsSubject "tls.cert_subject" Some(Tls), SERVER, true;
     TlsIssuer "tls.cert_issuer" Some(Tls), SERVER, false;
-    /// In hexadecimal, upper case, with colons.
+    /// Hexadecimal in upper case, with colons.
     TlsSerial "tls.cert_serial" Some(Tls), SERVER, false;
-    /// SHA-1, lower case, with colons.
+    /// SHA-1 in lower case, with colons.
     TlsFingerprint "tls.cert_fingerprint" Some(Tls), SERVER, false;
     TlsSubjectAltName "tls.subjectaltname" Some(Tls), SERVER, true;
     /// Whole certificates, in DER.
@@ -177,7 +177,7 @@ buffers! {
     SipUserAgent "sip.user_agent" Some(Sip), None, true;
     SipContentType "sip.content_type" Some(Sip), None, true;
     SipContentLength "sip.content_length" Some(Sip), None, true;
-    /// All header lines of Snort; the body.
+    /// Snort's buffers with all header lines and with the body.
     SipHeader "sip_header" Some(Sip), None, false;
     SipBody "sip_body" Some(Sip), None, false;
 
@@ -236,7 +236,7 @@ buffers! {
     LdapResponseMessage "ldap.responses.message" Some(Ldap), SERVER, true;
     LdapResponseDn "ldap.responses.dn" Some(Ldap), SERVER, true;
     WebSocketPayload "websocket.payload" Some(WebSocket), None, false;
-    /// Addresses as octets, for datasets of addresses.
+    /// Addresses in binary, for datasets of addresses.
     SourceAddress "ip.src" None, None, false;
     DestinationAddress "ip.dst" None, None, false;
     /// Frames in Suricata's sense (`frame:`), such as lines of text protocols.
@@ -244,7 +244,7 @@ buffers! {
 }
 
 impl Buffer {
-    /// Looks a buffer up by Suricata's name. Snort's names are in the table of keywords.
+    /// Finds a buffer by Suricata's name. Snort's names are in the table of keywords.
     pub fn named(name: &str) -> Option<Buffer> {
         Buffer::ALL.iter().copied().find(|buffer| buffer.name() == name)
     }

@@ -12,8 +12,8 @@ use crate::{ApplicationTest as A, Buffer, EngineVersion, Numbers, PacketTest as 
 #[derive(Clone, Copy)]
 pub struct Keyword {
     pub name: &'static str,
-    /// Engines that load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8, `7` or `8` only that
-    /// version of Suricata, `9` neither (later or development versions).
+    /// Engines that load rules with this option: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8,
+    /// `7` or `8` only that version of Suricata, `9` none of these (later or development versions).
     pub engines: &'static str,
     pub(crate) what: What,
 }
@@ -21,16 +21,16 @@ pub struct Keyword {
 /// How this crate handles an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeywordReading {
-    /// Parsed into [`crate::Rule`].
+    /// The option is parsed into [`crate::Rule`].
     Read,
-    /// Has no effect on which traffic matches.
+    /// The option does not affect which traffic matches.
     Ignored,
-    /// A rule with it becomes a problem.
+    /// A rule with the option becomes a problem.
     Unsupported,
 }
 
 impl Keyword {
-    /// Whether this engine loads rules with it.
+    /// Whether this engine loads rules with the option.
     pub fn is_of(&self, engine: EngineVersion) -> bool {
         let of = match engine {
             EngineVersion::Snort2 => ['2', '2'],
@@ -41,7 +41,7 @@ impl Keyword {
         self.engines.contains(of)
     }
 
-    /// Whether no version of Snort has it.
+    /// Whether no version of Snort has the option.
     pub(crate) fn is_suricatas_only(&self) -> bool {
         !self.engines.contains(['2', '3'])
     }
@@ -54,7 +54,7 @@ impl Keyword {
         }
     }
 
-    /// The buffer that it selects, if that is all it does.
+    /// The buffer that the option selects, if it does nothing else.
     pub fn buffer(&self) -> Option<Buffer> {
         match self.what {
             What::Sticky(buffer) | What::Modifier(buffer) => Some(buffer),
@@ -68,11 +68,11 @@ pub(crate) enum What {
     Ignored,
     /// The option is not supported, for this reason.
     Unsupported(&'static str),
-    /// Selects the buffer of the following contents.
+    /// Selects the buffer of the contents after it.
     Sticky(Buffer),
-    /// Selects the buffer of the preceding content. In Snort 3 it is sticky.
+    /// Selects the buffer of the content before it. In Snort 3 it selects a sticky buffer.
     Modifier(Buffer),
-    /// Tests a number: its maximum, the names of values, and the constructor of the test.
+    /// Tests a number. The maximum number, the names of values, and the constructor of the test.
     Application(u64, Names, fn(Numbers, &'static str) -> A),
     Packet(u64, Names, fn(Numbers, &'static str) -> P),
     Own(fn(&mut RuleBuilder, &str) -> Parsed),
@@ -94,7 +94,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
     BY_NAME.get(name).copied()
 }
 
-/// The keyword closest to `name`, if one is similar.
+/// The keyword most similar to `name`, if any is similar enough.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
     squall_units::nearest(name, all().iter().map(|keyword| keyword.name))
 }
@@ -116,7 +116,7 @@ const fn keyword(name: &'static str, engines: &'static str, what: What) -> Keywo
     Keyword { name, engines, what }
 }
 
-/// All keywords other than buffers under their own names, which [`table_and_buffers`] adds.
+/// All keywords, except for buffers under their own names, which [`table_and_buffers`] adds.
 #[rustfmt::skip]
 static TABLE: &[Keyword] = {
     use Buffer::*;
@@ -156,7 +156,7 @@ static TABLE: &[Keyword] = {
         keyword("soid", "3", Ignored),
         keyword("firewall", "8", Ignored),
 
-        // Contents.
+        // Contents and expressions.
         keyword("content", "23S", Own(content::content)),
         keyword("uricontent", "2S", Own(content::uricontent)),
         keyword("nocase", "2S", Own(content::nocase)),
@@ -214,7 +214,7 @@ static TABLE: &[Keyword] = {
         keyword("luaxform", "8", Own(content::luaxform)),
         keyword("subslice", "9", Unsupported("a transform of Suricata 9")),
 
-        // Flow state, bits, counts.
+        // Flow state, bits and counts.
         keyword("flow", "23S", Own(state::flow)),
         keyword("flowbits", "23S", Own(state::flowbits)),
         keyword("xbits", "S", Own(state::xbits)),
@@ -289,8 +289,8 @@ static TABLE: &[Keyword] = {
         keyword("ssl_state", "23S", Own(app::ssl_state)),
         keyword("ssl_version", "23S", Own(app::ssl_version)),
 
-        // Buffers that have further names or need their own parser. The rest follows from the table
-        // of buffers.
+        // Buffers that have further names or need their own parser. All others are added from the
+        // table of buffers.
         keyword("file_data", "23S", Sticky(FileData)),
         keyword("js_data", "3", Sticky(FileData)),
         keyword("vba_data", "3", Unsupported("programs in documents")),
@@ -517,7 +517,7 @@ static TABLE: &[Keyword] = {
 
 fn table_and_buffers() -> Vec<Keyword> {
     let mut all = TABLE.to_vec();
-    // Each buffer is a keyword by its own name, unless the table has an entry for that.
+    // The name of each buffer is a keyword, unless the table has an entry for that name.
     for &buffer in Buffer::ALL {
         let name = buffer.name();
         if all.iter().all(|keyword| keyword.name != name) {
@@ -534,7 +534,8 @@ fn table_and_buffers() -> Vec<Keyword> {
     all
 }
 
-/// Buffer keywords that Suricata 7 lacks, from the keywords that 7.0.17 and 8.0.6 register.
+/// Buffer keywords that only Suricata 8 has, according to the keywords that 7.0.17 and 8.0.6
+/// register.
 const SINCE_SURICATA_8: &[&str] = &[
     "dns.queries.rrname",
     "dns.answers.rrname",
@@ -599,7 +600,7 @@ const SINCE_SURICATA_8: &[&str] = &[
     "websocket.payload",
 ];
 
-/// Buffer keywords that neither Suricata 7 nor 8 registers.
+/// Buffer keywords that Suricata registers neither in version 7 nor in 8.
 const IN_NEITHER_SURICATA: &[&str] = &["email.body_md5", "tftp.file", "tftp.mode"];
 
 #[cfg(test)]

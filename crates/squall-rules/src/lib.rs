@@ -1,10 +1,10 @@
 //! Intrusion detection rules as values. The input is the text of rule files in the syntax of Snort
-//! 2, Snort 3 or Suricata; the output is a [`RuleSet`], in which all rules have one form,
-//! independent of their dialect.
+//! 2, Snort 3 or Suricata. The output is a [`RuleSet`], in which all rules have the same form,
+//! whatever their dialect.
 //!
-//! This crate knows nothing of packets, of how rules are matched (squall-ids) or satisfied
-//! (squall-attacks). Rules are data: nothing in them is executed. A bad line does not stop its
-//! file, and each line that is not understood becomes a [`Problem`].
+//! This crate is independent of packets, and of how rules are matched (squall-ids) or satisfied
+//! (squall-attacks). Rules are data: nothing in them is executed. An invalid line does not prevent
+//! the rest of its file from being read; each line that is not understood becomes a [`Problem`].
 #![forbid(unsafe_code)]
 
 mod buffer;

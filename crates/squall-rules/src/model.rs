@@ -1,26 +1,27 @@
-//! The common form of all rules, independent of the dialect they were written in.
+//! The common form of all rules, independent of the dialect in which a rule was written.
 //!
-//! Names follow Suricata's documentation, and Snort's manual for features that Suricata lacks.
+//! Names follow Suricata's documentation; features that Suricata does not have follow Snort's
+//! manual.
 
 use std::path::PathBuf;
 
 use crate::{Addresses, Buffer, Numbers};
 
-/// Everything read from a list of rule files, in the files' order.
+/// The contents of a list of rule files, in the order of the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSet {
-    /// Includes the files that `include` lines name.
+    /// All files, including those that `include` lines name.
     pub files: Vec<PathBuf>,
     pub rules: Vec<Rule>,
-    /// Lines that gave no rule, each with the reason. Each line gives either a rule or a problem.
+    /// Lines that gave no rule, with the reasons. Each line gives either a rule or a problem.
     pub problems: Vec<Problem>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// Index in [`RuleSet::files`].
+    /// Index into [`RuleSet::files`].
     pub file: u32,
-    /// From 1. The first line of a rule that spans several lines.
+    /// Line number (1-based). For a rule that spans several lines, that of the first.
     pub line: u32,
 }
 
@@ -28,48 +29,48 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     pub place: Place,
-    /// From 1, in characters of the line; `None` if unknown.
+    /// Column in characters (1-based); `None` if unknown.
     pub column: Option<u32>,
-    /// `None` if the line failed before its sid.
+    /// The sid; `None` if the error precedes it.
     pub sid: Option<u32>,
     pub reason: Reason,
     /// The text found, the text expected, and a hint.
     pub text: String,
 }
 
-/// Why a line gave no rule. Reports group problems by it.
+/// Why a line gave no rule. Reports group problems by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The line does not consist of an action, a header and options in parentheses.
     Syntax,
     /// No known engine has such an option.
     UnknownKeyword,
-    /// Some engine has the option, this crate does not.
+    /// Some engine has the option, but this crate does not support it.
     UnsupportedKeyword,
-    /// The chosen engine does not load it ([`crate::Reader::engine`]).
+    /// The chosen engine ([`crate::Reader::engine`]) does not load the rule.
     NotLoaded,
-    /// An option's value that its grammar does not allow.
+    /// The value of an option violates its grammar.
     BadValue,
-    /// Options that exclude each other.
+    /// Options contradict each other.
     Contradiction,
-    /// `$NAME` without a definition.
+    /// `$NAME` is not defined.
     UndefinedVariable,
-    /// An `include` that cannot be read or includes itself.
+    /// An `include` names a file that cannot be read, or that is being included already.
     Include,
-    /// The same gid and sid as an earlier rule, with no newer revision.
+    /// An earlier rule has the same gid and sid, and the same or a newer revision.
     Duplicate,
-    /// No sid.
+    /// There is no sid.
     NoSid,
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     pub place: Place,
-    /// The source text, continuation lines joined.
+    /// The source text, with continuation lines joined.
     pub text: String,
-    /// The byte range of each option in `text` (`name:value` without the semicolon), in order.
-    /// Parsed tests refer to their option by its index here ([`Step::option`]).
+    /// The byte range in `text` of each option (`name:value` without the semicolon), in order. A
+    /// parsed test refers to its option by the index in this list ([`Step::option`]).
     pub options: Vec<std::ops::Range<usize>>,
     pub dialect: Dialect,
     pub action: Action,
@@ -80,32 +81,33 @@ pub struct Rule {
     pub msg: String,
     pub classtype: Option<String>,
     pub priority: Option<u32>,
-    /// Kind and value: `("cve", "2001-0214")`.
+    /// Pairs of kind and value, such as `("cve", "2001-0214")`.
     pub references: Vec<(String, String)>,
-    /// Key and value: `("policy", "max-detect-ips drop")`, `("service", "http")`.
+    /// Pairs of key and value, such as `("policy", "max-detect-ips drop")` or `("service",
+    /// "http")`.
     pub metadata: Vec<(String, String)>,
-    /// From `service:` and from the metadata, in lower case.
+    /// Services in `service:` and in the metadata, in lower case.
     pub services: Vec<String>,
     pub flow: Flow,
-    /// Tests of the packet's headers, in the order of the rule.
+    /// Tests of the packet's headers, in rule order.
     pub packet: Vec<Sourced<PacketTest>>,
-    /// Tests of the application layer that inspect no buffer.
+    /// Tests of the application layer that need no buffer.
     pub application: Vec<Sourced<ApplicationTest>>,
     /// Tests of buffers, in the order in which the rule first names them. A buffer is listed once,
-    /// except buffers that occur several times in a transaction ([`Buffer::is_multiple`]): each
-    /// mention in the rule may match another instance, so each is listed.
+    /// unless it can occur several times in a transaction ([`Buffer::is_multiple`]): then each
+    /// mention in the rule may match another instance and is listed separately.
     pub inspections: Vec<Inspection>,
     pub bits: Vec<Sourced<Bits>>,
     pub counts: Vec<Sourced<Count>>,
     /// Names of byte variables (`byte_extract`, `byte_math`), indexed by [`Variable`].
     pub variables: Vec<String>,
-    /// `noalert`, `flowbits:noalert`: the rule matches without an alert.
+    /// With `noalert` or `flowbits:noalert`, the rule matches without raising an alert.
     pub silent: bool,
-    /// The rule was commented out with `#`.
+    /// The rule is commented out with `#`.
     pub disabled: bool,
 }
 
-/// A value with the option it was parsed from: an index in [`Rule::options`].
+/// A value and the option from which it was parsed, as an index into [`Rule::options`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     pub option: u16,
@@ -114,15 +116,16 @@ pub struct Sourced<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// Content modifiers (`content:"a"; http_uri;`). Suricata reads them too.
+    /// Content modifiers (`content:"a"; http_uri;`), which Suricata reads as well.
     Snort2,
-    /// Parameters of `content` after commas, sticky buffers with underscores.
+    /// Parameters after commas in `content`, sticky buffers with underscores.
     Snort3,
     /// Sticky buffers with dots, application protocols.
     Suricata,
 }
 
-/// An engine and its version. Versions differ in which rules they load and what those match.
+/// An engine with its version. Versions differ in the rules that they load, and in what these
+/// match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineVersion {
     /// Version 2.9.
@@ -147,7 +150,7 @@ impl EngineVersion {
         matches!(self, EngineVersion::Suricata7 | EngineVersion::Suricata8)
     }
 
-    /// The syntax that this engine reads.
+    /// The syntax of the rules that this engine reads.
     pub fn dialect(self) -> Dialect {
         match self {
             EngineVersion::Snort2 => Dialect::Snort2,
@@ -174,9 +177,9 @@ pub enum Action {
     Log,
     Pass,
     Drop,
-    /// Also Suricata's `rejectsrc`, `rejectdst`, `rejectboth`.
+    /// `reject`, and Suricata's `rejectsrc`, `rejectdst` and `rejectboth`.
     Reject,
-    /// Snort 3's `block`, `rewrite`, `react`.
+    /// Snort 3's `block`, `rewrite` and `react`.
     Other,
 }
 
@@ -188,11 +191,11 @@ pub struct Header {
     pub destination: Ends,
 }
 
-/// The source or destination of a header, with variables resolved and exclusions subtracted.
+/// The source or the destination in a header, with variables resolved and exclusions subtracted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ends {
     pub addresses: Addresses,
-    /// Port numbers from 0 to 65535.
+    /// TCP or UDP ports from 0 to 65535.
     pub ports: Numbers,
     /// The source text: `$HOME_NET`, `[80,8080]`.
     pub addresses_text: String,
@@ -211,14 +214,14 @@ pub enum Direction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// `ip`, `ip4`, `ip6` and `pkthdr`: any payload.
+    /// `ip`, `ip4`, `ip6` and `pkthdr`: any transport protocol.
     Ip,
     Ip4,
     Ip6,
     Tcp,
-    /// `tcp-pkt`: individual segments, not the reassembled stream.
+    /// `tcp-pkt`: single segments, not the reassembled stream.
     TcpSegments,
-    /// `tcp-stream`: the reassembled stream, not individual segments.
+    /// `tcp-stream`: the reassembled stream, not single segments.
     TcpReassembled,
     Udp,
     Icmp,
@@ -227,10 +230,10 @@ pub enum Protocol {
     Application(Application),
 }
 
-/// Application-layer protocols that some engine detects.
+/// Application-layer protocols that at least one engine detects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Application {
-    /// HTTP of any version. Attacks use 1.1 unless the rule asks for another.
+    /// HTTP of any version. Attacks use HTTP/1.1 unless the rule requires another version.
     Http,
     Http1,
     Http2,
@@ -271,18 +274,18 @@ pub enum Application {
     Irc,
 }
 
-/// `flow:`, including the end that sends the inspected data.
+/// The `flow:` option, with the end that must have sent the inspected data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Index in [`Rule::options`].
+    /// Index into [`Rule::options`].
     pub option: Option<u16>,
     pub to: Option<End>,
-    /// `established` is `Some(true)`, `not_established` `Some(false)`.
+    /// `Some(true)` for `established`, `Some(false)` for `not_established`.
     pub established: Option<bool>,
     pub stateless: bool,
-    /// `only_stream` is `Some(true)`, `no_stream` `Some(false)`.
+    /// `Some(true)` for `only_stream`, `Some(false)` for `no_stream`.
     pub stream: Option<bool>,
-    /// `only_frag` is `Some(true)`, `no_frag` `Some(false)`.
+    /// `Some(true)` for `only_frag`, `Some(false)` for `no_frag`.
     pub fragments: Option<bool>,
 }
 
@@ -301,25 +304,25 @@ impl End {
     }
 }
 
-/// A buffer and the tests that it must pass.
+/// A buffer, with the tests that it must pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
     pub buffer: Buffer,
-    /// The end that sends the buffer, if the rule names it with the buffer (`file.data: to_client`
+    /// The end that sends the buffer, if the rule names one with the buffer (`file.data: to_client`
     /// in a [`Direction::Transaction`] rule).
     pub sent_by: Option<End>,
-    /// Snort 3: the part of the buffer to test, if not all of it: the header or parameter of that
-    /// name, in lower case, or a component of a URI (`path`, `query`, ...).
+    /// Snort 3: the part of the buffer to test, if not all of it. This is the name, in lower case,
+    /// of a header field, a parameter, or a component of a URI (`path`, `query`, ...).
     pub part: Option<String>,
-    /// Applied to the buffer in this order before any step.
+    /// Transforms to apply to the buffer before any step, in this order.
     pub transforms: Vec<Sourced<Transform>>,
-    /// In the order of the rule. A relative step starts at the end of the previous match.
+    /// Steps in rule order. A relative step starts at the end of the previous match.
     pub steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Index in [`Rule::options`] of the option itself, not of its modifiers.
+    /// Index into [`Rule::options`] of the option itself, not of its modifiers.
     pub option: u16,
     pub operation: Operation,
 }
@@ -333,16 +336,17 @@ pub enum Operation {
     ByteExtract(ByteExtract),
     ByteMath(ByteMath),
     IsDataAt(IsDataAt),
-    /// `bsize`, `urilen`, `bufferlen`: the buffer's length in octets. `dsize` is
+    /// `bsize`, `urilen`, `bufferlen`: the length of the buffer in octets. For `dsize` see
     /// [`PacketTest::Size`].
     Size(Numbers),
-    /// The decoded octets become [`Buffer::Base64Data`].
+    /// Decodes octets to [`Buffer::Base64Data`].
     Base64Decode(Base64Decode),
-    /// `absent`: the buffer does not exist. With `or_else`, the other steps may match instead.
+    /// `absent`: the buffer must not exist. With `or_else`, it may exist if it matches the other
+    /// steps.
     Absent {
         or_else: bool,
     },
-    /// `entropy:`: the bounds in bits per octet.
+    /// `entropy:`, with bounds in bits per octet.
     Entropy {
         least: f64,
         most: f64,
@@ -350,7 +354,7 @@ pub enum Operation {
         octets: Option<u32>,
     },
     Asn1(Asn1),
-    /// The values of a dataset.
+    /// A dataset with its values.
     Dataset {
         is_set: bool,
         values: Vec<Vec<u8>>,
@@ -366,21 +370,22 @@ pub enum Number {
 
 pub type Variable = u16;
 
-/// `content:`. Without `distance` and `within`, the search starts at the beginning of the buffer.
+/// `content:`. If there is no `distance` or `within`, the search starts at the beginning of the
+/// buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
     pub pattern: Vec<u8>,
     pub negated: bool,
     pub nocase: bool,
     pub fast_pattern: bool,
-    /// Octets to skip from the beginning. `startswith` is offset 0 with the pattern's length as
-    /// depth.
+    /// Octets to skip from the beginning. `startswith` is offset 0 with the length of the pattern
+    /// as depth.
     pub offset: Option<Number>,
-    /// Octets from `offset` on that must contain the whole pattern.
+    /// Number of octets from `offset` on in which the whole pattern must be.
     pub depth: Option<Number>,
-    /// Octets to skip after the end of the previous match; may be negative.
+    /// Octets to skip after the end of the previous match. May be negative.
     pub distance: Option<Number>,
-    /// Octets from `distance` on that must contain the whole pattern.
+    /// Number of octets from `distance` on in which the whole pattern must be.
     pub within: Option<Number>,
     /// The match must end at the end of the buffer.
     pub endswith: bool,
@@ -395,47 +400,49 @@ impl Content {
 /// `pcre:` and `regex:`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pcre {
-    /// The expression between the delimiters.
+    /// The text between the delimiters.
     pub pattern: String,
     pub negated: bool,
     /// The flag `R`: start at the end of the previous match.
     pub relative: bool,
-    /// The flag `i`.
+    /// The flag `i`: ignore case.
     pub caseless: bool,
-    /// The flag `s`.
+    /// The flag `s`: a dot also matches a line end.
     pub dotall: bool,
-    /// The flag `m`.
+    /// The flag `m`: `^` and `$` match at each line.
     pub multiline: bool,
-    /// The flag `x`.
+    /// The flag `x`: ignore white space and comments in the pattern.
     pub extended: bool,
     /// The flag `A`: match only at the start position.
     pub anchored: bool,
-    /// The flag `E`: `$` matches only at the very end.
+    /// The flag `E`: `$` matches only at the end of the buffer.
     pub dollar_end_only: bool,
-    /// The flag `G`.
+    /// The flag `G`: quantifiers are lazy by default.
     pub ungreedy: bool,
-    /// Names of capture groups 1, 2, ... (`flow:name`, `pkt:name`).
+    /// Names for the capture groups 1, 2, ... (`flow:name`, `pkt:name`).
     pub captures: Vec<String>,
 }
 
-/// How octets are converted to a number.
+/// How to convert octets to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reading {
     pub relative: bool,
     pub little_endian: bool,
-    /// Use the byte order of the DCE/RPC header.
+    /// Use the byte order in the DCE/RPC header.
     pub dce: bool,
-    /// Text digits in base 8, 10 or 16 instead of a binary number. 0: the prefix decides as in C (0
-    /// for octal, 0x for hexadecimal).
+    /// The octets are digits in base 8, 10 or 16 rather than a binary number. 0: the prefix
+    /// determines the base as in C (0 is octal, 0x is hexadecimal).
     pub digits: Option<u8>,
-    /// Masks the number, which is then shifted right by the trailing zeros of the mask.
+    /// A mask for the number, which is then shifted right by the number of trailing zeros in the
+    /// mask.
     pub bitmask: Option<u64>,
 }
 
 /// `byte_test:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteTest {
-    /// Octets: 1 to 8, up to 23 with digits. 0 gives the number 0, or all available digits.
+    /// Number of octets: 1 to 8, or up to 23 for digits. 0 gives the number 0, or all available
+    /// digits.
     pub count: Number,
     pub negated: bool,
     pub operator: Comparison,
@@ -451,7 +458,7 @@ pub enum Comparison {
     Equal,
     Greater,
     GreaterOrEqual,
-    /// At least one bit is set in both.
+    /// At least one bit is set in both numbers.
     And,
     /// `^` in Snort and Suricata: at least one bit differs.
     Xor,
@@ -460,12 +467,13 @@ pub enum Comparison {
 /// `byte_jump:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteJump {
-    /// If 0 and `from` is `End`, jump to the end without reading a number.
+    /// Number of octets to read. If this is 0 and `from` is `End`, jump to the end without reading
+    /// a number.
     pub count: Number,
     pub offset: Number,
     pub reading: Reading,
     pub multiplier: u32,
-    /// Round up to a multiple of four.
+    /// Round the number up to a multiple of four.
     pub align: bool,
     pub from: JumpFrom,
     pub post_offset: Number,
@@ -473,7 +481,7 @@ pub struct ByteJump {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum JumpFrom {
-    /// Jump from the end of the octets read.
+    /// Jump from the end of the octets that were read.
     #[default]
     Here,
     Beginning,
@@ -488,7 +496,7 @@ pub struct ByteExtract {
     pub variable: Variable,
     pub reading: Reading,
     pub multiplier: u32,
-    /// The multiple to round up to: 2 or 4; 0 for none.
+    /// Round the number up to a multiple of this: 2 or 4; 0: do not round.
     pub align: u8,
 }
 
@@ -521,14 +529,14 @@ pub struct IsDataAt {
     pub negated: bool,
 }
 
-/// `asn1:`: defects in the BER encoding. Any of them matches.
+/// `asn1:`: defects in the BER encoding. Matches if there is any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asn1 {
     pub bitstring_overflow: bool,
     pub double_overflow: bool,
-    /// Matches an element whose length exceeds this number of octets.
+    /// An element whose length exceeds this number of octets.
     pub oversize_length: Option<u32>,
-    /// Start position: from the beginning, or from the end of the previous match if `relative`.
+    /// Start offset: from the beginning, or if `relative` from the end of the previous match.
     pub offset: i32,
     pub relative: bool,
 }
@@ -544,7 +552,7 @@ pub struct Base64Decode {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// Replace each run of white space by one space.
+    /// Replace each run of white space with a single space.
     CompressWhitespace,
     StripWhitespace,
     ToLowercase,
@@ -553,9 +561,9 @@ pub enum Transform {
     ToSha1,
     ToSha256,
     UrlDecode,
-    /// XOR with the key, repeated.
+    /// XOR with this key, which is repeated.
     Xor(Vec<u8>),
-    /// `dotprefix`: put a dot in front.
+    /// `dotprefix`: insert a dot at the beginning.
     DotPrefix,
     /// `header_lowercase`
     HeaderLowercase,
@@ -567,15 +575,15 @@ pub enum Transform {
         offset: u32,
         mode: Base64Mode,
     },
-    /// `pcrexform`: keep the first group of the expression.
+    /// `pcrexform`: keep only the first capture group of the expression.
     PcreXform(String),
     /// `domain` and `tld`
     Domain,
     Tld,
-    /// `gunzip` and `zlib_deflate` of Suricata 8
+    /// Suricata 8: `gunzip` and `zlib_deflate`.
     Gunzip,
     ZlibDeflate,
-    /// `luaxform`: not supported, since no Lua is run.
+    /// `luaxform`: not supported, because Lua code is never run.
     Lua(String),
 }
 
@@ -589,31 +597,31 @@ pub enum Base64Mode {
 /// A test of a packet's headers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PacketTest {
-    /// Bits as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128. Bits
-    /// in `ignored` are masked out.
+    /// Bits of the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128. Bits in
+    /// `ignored` are not tested.
     Flags {
         bits: u8,
         ignored: u8,
         which: Which,
     },
-    /// `dsize`: octets of the payload.
+    /// `dsize`: length of the payload in octets.
     Size(Numbers),
     Ttl(Numbers),
     Tos(Numbers),
-    /// Identification field of the IP header.
+    /// Identification field of IPv4, or of IPv6's fragment header.
     Id(Numbers),
-    /// Option type: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid 136, eol 0.
-    /// `None`: any option.
+    /// Type of an IPv4 option: rr 7, nop 1, ts 68, sec 130, esec 133, lsrr 131, ssrr 137, satid
+    /// 136, eol 0. `None`: any option.
     IpOption {
         kind: Option<u8>,
         negated: bool,
     },
-    /// More fragments 1, don't fragment 2, reserved 4.
+    /// Bits: more fragments 1, don't fragment 2, reserved 4.
     FragmentBits {
         bits: u8,
         which: Which,
     },
-    /// In units of eight octets, as in the header.
+    /// Fragment offset in units of eight octets, as in the header.
     FragmentOffset(Numbers),
     IpProtocol(Numbers),
     Sequence(Numbers),
@@ -627,20 +635,21 @@ pub enum PacketTest {
     IcmpSequence(Numbers),
     /// `icmpv6.mtu`
     Icmp6Mtu(Numbers),
-    /// `sameip`: source and destination have the same address.
+    /// `sameip`: source and destination address are equal.
     SameAddress,
-    /// `rpc:`: program, version and procedure of a call. `None` matches any.
+    /// `rpc:`: program, version and procedure of a call. `None`: any.
     Rpc {
         program: u32,
         version: Option<u32>,
         procedure: Option<u32>,
     },
-    /// `stream_size:`: octets sent.
+    /// `stream_size:`: the number of octets sent.
     StreamSize {
         of: StreamSizeOf,
         size: Numbers,
     },
-    /// `flow.age` in seconds; `flow.pkts`, `flow.bytes` and their variants per direction.
+    /// `flow.age`, in seconds. The next two: `flow.pkts`, `flow.bytes` and their variants per
+    /// direction.
     FlowAge(Numbers),
     FlowPackets {
         of: Option<End>,
@@ -650,10 +659,10 @@ pub enum PacketTest {
         of: Option<End>,
         count: Numbers,
     },
-    /// IP version by `l3_proto`: 4 or 6.
+    /// `l3_proto`: the IP version, 4 or 6.
     IpVersion(u8),
-    /// A numeric keyword: `vlan.id`, `vlan.layers`. For `ipv4-csum` and other checksum keywords, 0
-    /// is invalid and 1 is valid.
+    /// A keyword with a number: `vlan.id`, `vlan.layers`. For `ipv4-csum` and other checksum
+    /// keywords, 0 means invalid and 1 valid.
     Other {
         keyword: &'static str,
         numbers: Numbers,
@@ -668,12 +677,12 @@ pub enum StreamSizeOf {
     Either,
 }
 
-/// How the listed bits must be set.
+/// Which of the listed bits must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Which {
-    /// The listed bits and no others.
+    /// The listed bits, and no others.
     Exactly,
-    /// `+`: the listed bits and any others.
+    /// `+`: all listed bits, and possibly others.
     All,
     /// `*`: at least one listed bit.
     Any,
@@ -681,30 +690,30 @@ pub enum Which {
     None,
 }
 
-/// A test of the application layer that inspects no buffer.
+/// A test of the application layer that needs no buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplicationTest {
-    /// `app-layer-protocol:`. `None` is `unknown` or `failed`.
+    /// `app-layer-protocol:`. `None`: `unknown` or `failed`.
     Protocol {
         is: Option<Application>,
         negated: bool,
     },
     /// `app-layer-event:`, `decode-event:`, `stream-event:`, `engine-event:`: an anomaly in the
-    /// traffic, by the engine's name for it.
+    /// traffic, under the engine's name for it.
     Event(String),
     DnsOpcode {
         opcode: Numbers,
     },
     DnsRcode(Numbers),
     DnsType(Numbers),
-    /// `tls.version`, `ssl_version`: the version numbers of the record (0x0303). Any of them
-    /// matches.
+    /// `tls.version`, `ssl_version`: version numbers in the record (0x0303). Matches if the version
+    /// is one of them.
     TlsVersion {
         any_of: Vec<u16>,
         negated: bool,
     },
-    /// `ssl_state`: client_hello, server_hello, client_keyx, server_keyx, unknown. Any of them
-    /// matches.
+    /// `ssl_state`: client_hello, server_hello, client_keyx, server_keyx, unknown. Matches if the
+    /// state is one of them.
     SslState {
         any_of: Vec<String>,
         negated: bool,
@@ -718,7 +727,7 @@ pub enum ApplicationTest {
     },
     DceOpnum(Numbers),
     SmbVersion(Numbers),
-    /// `fileext`, `filename`: tests of the name, not of the content.
+    /// `fileext`, `filename`: tests of the file's name, not of its content.
     FileExtension {
         is: String,
         negated: bool,
@@ -754,24 +763,25 @@ pub enum ApplicationTest {
     WebSocketMask(bool),
     LdapRequestOperation(Numbers),
     LdapResponseOperation(Numbers),
-    /// `sip_stat_code` as a number. SIP buffers are [`Buffer`]s.
+    /// `sip_stat_code` with a number. The texts of SIP messages are [`Buffer`]s.
     SipStatusCode(Numbers),
     HttpStatusCode(Numbers),
-    /// `http.header_cnt` and related keywords.
+    /// `http.header_cnt` and similar keywords.
     HttpHeaderCount {
         of: End,
         count: Numbers,
     },
     SshVersion(String),
     FtpBounce,
-    /// Keywords that test a number or a flag, such as `ftp.reply_received` and `ftp.dynamic_port`.
+    /// Keywords that test a single number or flag, such as `ftp.reply_received` and
+    /// `ftp.dynamic_port`.
     Other {
         keyword: &'static str,
         numbers: Numbers,
     },
 }
 
-/// `flowbits`, `xbits`, `hostbits`, `flowint`.
+/// `flowbits`, `xbits`, `hostbits` and `flowint`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bits {
     Flow {
@@ -779,7 +789,7 @@ pub enum Bits {
         names: Vec<String>,
         all: bool,
     },
-    /// `xbits`, `hostbits`: bits of an address, not of a flow.
+    /// `xbits`, `hostbits`: bits that belong to an address rather than a flow.
     Host {
         verb: BitVerb,
         name: String,
@@ -796,7 +806,7 @@ pub enum Bits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BitVerb {
     Set,
-    /// Set it and clear the other bits of its group.
+    /// Set the bit, and clear the others in its group.
     SetExclusively,
     Unset,
     Toggle,
@@ -830,29 +840,29 @@ pub enum Track {
     ByBoth,
     ByRule,
     ByFlow,
-    /// `xbits`: one set of bits for all traffic.
+    /// `xbits`: one set of bits shared by all traffic.
     Global,
 }
 
-/// `threshold`, `detection_filter`, and the count of `rate_filter`.
+/// `threshold`, `detection_filter`, and the count in `rate_filter`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
     pub kind: CountKind,
     pub track: Track,
     pub count: u32,
-    /// Length of the window. 0: no time limit.
+    /// Length of the time window; 0: unlimited.
     pub seconds: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CountKind {
-    /// Alert for the first `count` matches within `seconds`.
+    /// Raise alerts for the first `count` matches in each window.
     Limit,
-    /// Alert at every `count`th match within `seconds`.
+    /// Raise an alert for every `count`th match in a window.
     Threshold,
-    /// Alert once within `seconds`, at the `count`th match.
+    /// Raise one alert per window, at the `count`th match.
     Both,
-    /// Alert for every match after the first `count`.
+    /// Raise alerts for all matches after the first `count`.
     DetectionFilter,
     Backoff {
         multiplier: u32,

@@ -1,12 +1,12 @@
-//! Sets of numbers and of addresses, used by headers and options of rules.
+//! Sets of numbers and addresses, used in the headers and options of rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// A set of numbers (ports, sizes, types, identifiers) as ascending ranges that neither touch nor
-/// overlap.
+/// A set of numbers (ports, sizes, types, identifiers), stored as ascending ranges that neither
+/// touch nor overlap.
 ///
-/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) become such a set when they are parsed.
+/// All comparisons (`>5`, `1<>9`, `!3`, `[1,2,5:7]`) are parsed to such a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Numbers(Vec<(u64, u64)>);
 
@@ -24,7 +24,7 @@ impl Numbers {
         Numbers(vec![(number, number)])
     }
 
-    /// The numbers in `range`. Empty if `range` is empty.
+    /// The numbers in `range`, which may be empty.
     pub fn range(range: RangeInclusive<u64>) -> Self {
         if range.is_empty() { Self::none() } else { Numbers(vec![(*range.start(), *range.end())]) }
     }
@@ -90,7 +90,7 @@ impl Numbers {
 }
 
 impl FromIterator<RangeInclusive<u64>> for Numbers {
-    /// The union of the ranges, which may overlap. Sorts them.
+    /// The union of the ranges, which may overlap and be in any order.
     fn from_iter<I: IntoIterator<Item = RangeInclusive<u64>>>(ranges: I) -> Self {
         let mut all: Vec<_> = ranges
             .into_iter()
@@ -129,7 +129,7 @@ impl Addresses {
         Addresses { v4: Numbers::none(), v6: vec![] }
     }
 
-    /// The addresses from `first` to `last`. Empty if they are of different families.
+    /// The addresses from `first` to `last`; empty if these are of different families.
     pub fn range(first: IpAddr, last: IpAddr) -> Self {
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => Addresses {
@@ -147,7 +147,7 @@ impl Addresses {
         Self::union_of([self, other])
     }
 
-    /// The union of the sets. Sorts their ranges.
+    /// The union of the sets.
     pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a Self> + Clone) -> Self {
         let mut all: Vec<_> = sets.clone().into_iter().flat_map(|set| &set.v6).copied().collect();
         all.sort_unstable();

@@ -1,4 +1,5 @@
-//! Parses one line of a rule file: its header, each option, and the constraints between options.
+//! Parses a line of a rule file: its header, each of its options, and the constraints between
+//! options.
 
 use std::{fmt, ops::Range};
 
@@ -11,17 +12,17 @@ use crate::{
     Step, Transform, Variables,
 };
 
-/// Why a line is not a rule, and where.
+/// The reason why a line is not a rule, and the offset of the error.
 #[derive(Debug)]
 pub(crate) struct LineError {
     pub reason: Reason,
-    /// Octet offset in the line.
+    /// Offset of the error in the line, in octets.
     pub at: Option<usize>,
     pub sid: Option<u32>,
     pub text: String,
 }
 
-/// Why an option is not accepted.
+/// The reason why an option is not accepted.
 #[derive(Debug)]
 pub(crate) struct OptionError(pub Reason, pub String);
 
@@ -67,7 +68,7 @@ pub(crate) fn is_action(word: &str) -> bool {
     action(word).is_some()
 }
 
-/// Suricata 8 also has scoped actions (`drop:flow`), for its firewall.
+/// Parses an action. Suricata 8 also has actions with a scope (`drop:flow`), for its firewall.
 fn action(word: &str) -> Option<Action> {
     let word = word.split(':').next().unwrap_or(word);
     ACTIONS.iter().find(|(name, _)| *name == word).map(|&(_, action)| action)
@@ -88,12 +89,13 @@ const PROTOCOLS: &[(&str, Protocol)] = &[
     ("icmpv4", Protocol::Icmp),
     ("icmpv6", Protocol::Icmp6),
     ("sctp", Protocol::Sctp),
-    // Snort 3: any TCP protocol that carries files.
+    // Snort 3: any TCP-based protocol that transfers files.
     ("file", Protocol::Tcp),
     ("user", Protocol::Tcp),
 ];
 
-/// Names of application protocols in any engine. The first of each is Suricata's.
+/// Names of application protocols in all engines. Suricata's name is the first one for each
+/// protocol.
 const APPLICATIONS: &[(&str, Application)] = &[
     ("http", Application::Http),
     ("http1", Application::Http1),
@@ -152,14 +154,14 @@ pub(crate) fn application(name: &str) -> Option<Application> {
 }
 
 fn protocol(name: &str) -> Option<Protocol> {
-    // Suricata 8 allows a hook after a colon: the state of the transaction in which the rule is
-    // evaluated.
+    // Suricata 8 allows a hook after a colon, which is the state of the transaction in which the
+    // rule is evaluated.
     let name = name.split(':').next().unwrap_or(name).to_ascii_lowercase();
     let known = PROTOCOLS.iter().find(|(known, _)| *known == name).map(|&(_, protocol)| protocol);
     known.or_else(|| application(&name).map(Protocol::Application))
 }
 
-/// Parses rules that share one set of variables.
+/// Parses rules that share a set of variables.
 pub(crate) struct LineParser<'v> {
     resolver: Resolver<'v>,
     engine: Option<EngineVersion>,
@@ -170,7 +172,7 @@ impl<'v> LineParser<'v> {
         LineParser { resolver: variables.resolver(), engine }
     }
 
-    /// `line` must be trimmed.
+    /// Parses a rule. `line` must be trimmed.
     pub fn rule(&mut self, line: &str) -> Result<Rule, LineError> {
         let refuse = |reason, at, text: String| LineError { reason, at, sid: None, text };
         let Some(open) = line.find('(') else {
@@ -232,7 +234,7 @@ impl<'v> LineParser<'v> {
         })
     }
 
-    /// Also returns whether the header has no addresses and ports.
+    /// Parses the header. Also returns whether it lacks addresses and ports.
     fn header(&mut self, text: &str) -> Result<(Action, Header, bool), (usize, OptionError)> {
         let words = words(text);
         let word = |index: usize| &text[words[index].clone()];
@@ -303,7 +305,8 @@ impl<'v> LineParser<'v> {
     }
 }
 
-/// Checks that `engine` loads a rule with this header. `short`: without addresses and ports.
+/// Checks that `engine` loads a rule with this header. `short`: the header has no addresses and
+/// ports.
 fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool) -> Parsed {
     let mut words = text.split_whitespace();
     let (action, name) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
@@ -349,7 +352,8 @@ fn is_known_to_suricata(application: Application, engine: EngineVersion, name: &
     }
 }
 
-/// The byte range of an option, for an error message. Parsed again, since errors are rare.
+/// The byte range of an option, used in an error message. The line is parsed again, because errors
+/// are rare.
 fn option_range(line: &str, body: Range<usize>, option: u16) -> Option<Range<usize>> {
     options(line, body).into_iter().nth(option.into())
 }
@@ -359,7 +363,7 @@ fn is_end(text: &str) -> bool {
     text.is_empty() || text.starts_with('#')
 }
 
-/// Splits `text` at white space. A list in brackets is one word.
+/// Splits `text` at white space, except in lists: a list in brackets is one word.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut words = vec![];
     let mut start = None;
@@ -385,14 +389,14 @@ fn words(text: &str) -> Vec<Range<usize>> {
 
 /// Returns the byte range of each option in `line`, trimmed and without its semicolon.
 ///
-/// A semicolon ends an option unless a backslash precedes it. Snort also allows a plain semicolon
-/// within quotes, so a value that starts with a quote extends to the closing quote if there is one.
+/// A semicolon ends an option unless a backslash precedes it. Snort also allows a semicolon in
+/// quotes, so a value that starts with a quote extends to the closing quote, if there is one.
 fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     let bytes = line.as_bytes();
     let mut found = vec![];
     let mut at = body.start;
-    // Set once no closing quote is left in the line. Without it each opening quote would be
-    // searched for up to the end again, which is quadratic in the length of a bad line.
+    // Set when the rest of the line has no closing quote. Otherwise each opening quote would be
+    // followed by a search to the end of the line, which takes quadratic time for an invalid line.
     let mut no_quote = false;
     while at < body.end {
         let mut end = at;
@@ -426,7 +430,7 @@ fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// The next quote that no backslash escapes.
+/// The next quote that is not escaped by a backslash.
 fn closing_quote(bytes: &[u8], from: usize, end: usize) -> Option<usize> {
     let mut at = from;
     while at < end {
@@ -442,11 +446,12 @@ fn closing_quote(bytes: &[u8], from: usize, end: usize) -> Option<usize> {
 
 fn name_and_value(option: &str) -> (&str, &str) {
     let (name, value) = option.split_once(':').unwrap_or((option, ""));
-    // `http.header_lowercase` has no colon, `http_header: field host` has one.
+    // An option may have no value (`http.header_lowercase`). Otherwise a colon separates the two
+    // (`http_header: field host`).
     (name.trim(), value.trim())
 }
 
-/// Determines the dialect by features that only one dialect has.
+/// Determines the dialect from features that only one dialect has.
 fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
     let mut suricata = matches!(
         header.protocol,
@@ -499,27 +504,27 @@ fn suricata_or_snort2(options: &[(&str, &str)]) -> Dialect {
     if suricata { Dialect::Suricata } else { Dialect::Snort2 }
 }
 
-/// A rule under construction.
+/// A rule that is being built.
 pub(crate) struct RuleBuilder {
     pub rule: Rule,
-    /// Index of the option being parsed.
+    /// Index of the option that is being parsed.
     pub option: u16,
-    /// The engine that must load the rule, if one is given.
+    /// The engine that must load the rule, if one was chosen.
     pub engine: Option<EngineVersion>,
-    /// The current sticky buffer. `None`: the payload.
+    /// The current sticky buffer; `None`: the payload.
     sticky: Option<Sticky>,
-    /// Index of the inspection and of the step with the content that modifiers apply to.
+    /// Indices of the inspection and the step whose content the next modifiers apply to.
     content: Option<(usize, usize)>,
-    /// The inspection of the latest step.
+    /// Index of the inspection to which the latest step belongs.
     last: Option<usize>,
-    /// Whether the latest step of any kind is a content.
+    /// Whether the latest step is a content.
     last_is_content: bool,
-    /// Whether the latest content or expression is a content.
+    /// Whether the latest content or regular expression is a content.
     last_match_is_content: bool,
     has_sid: bool,
 }
 
-/// A named buffer. It gets an inspection at its first step.
+/// A named buffer. The first step on it adds an inspection.
 struct Sticky {
     buffer: Buffer,
     sent_by: Option<End>,
@@ -617,7 +622,7 @@ impl RuleBuilder {
         self.rule.packet.push(Sourced { option: self.option, is });
     }
 
-    /// Makes `buffer` the target of the following contents. `value` may name the sending end, or in
+    /// Makes `buffer` the buffer of the following contents. `value` may name the sending end, or in
     /// Snort 3 a part of the buffer.
     pub fn stick(&mut self, buffer: Buffer, value: &str) -> Parsed {
         let (mut sent_by, mut part_of) = (None, None);
@@ -649,7 +654,7 @@ impl RuleBuilder {
         Ok(())
     }
 
-    /// Makes one parameter of a buffer sticky (Snort 3's `http_param`).
+    /// Makes a parameter in a buffer sticky (Snort 3's `http_param`).
     pub fn stick_part(&mut self, buffer: Buffer, part: String) {
         self.sticky = Some(Sticky {
             buffer,
@@ -672,8 +677,8 @@ impl RuleBuilder {
         let option = self.option;
         match &mut self.sticky {
             Some(sticky) if sticky.inspection.is_none() || sticky.transforms.is_empty() => {
-                // Earlier contents keep the buffer without transforms. Later ones apply to the
-                // output of the transform, which is another inspection.
+                // Contents before the transform keep the untransformed buffer. Contents after it
+                // apply to the transform's output, which is another inspection.
                 sticky.inspection = None;
                 sticky.transforms.push(Sourced { option, is: transform });
                 Ok(())
@@ -686,7 +691,7 @@ impl RuleBuilder {
         }
     }
 
-    /// Index of the inspection for the next step, which is created on first use.
+    /// Index of the inspection to which the next step belongs. Creates the inspection on first use.
     pub fn current_inspection(&mut self) -> usize {
         let Some(sticky) = &self.sticky else { return self.inspection(Buffer::Payload) };
         if let Some(index) = sticky.inspection {
@@ -720,7 +725,7 @@ impl RuleBuilder {
         index
     }
 
-    /// Index of the inspection of `buffer` without transforms, which modifiers and flags refer to.
+    /// Index of the inspection of `buffer` without transforms. Modifiers and flags refer to it.
     pub fn inspection(&mut self, buffer: Buffer) -> usize {
         let known = self.rule.inspections.iter().position(|inspection| {
             inspection.buffer == buffer
@@ -740,8 +745,8 @@ impl RuleBuilder {
         })
     }
 
-    /// Index of the inspection for an option that has no buffer of its own. A relative option
-    /// applies to the inspection of the previous step.
+    /// Index of the inspection for an option that names no buffer. A relative option applies to the
+    /// inspection of the previous step.
     pub fn inspection_for(&mut self, relative: bool) -> usize {
         match self.last {
             Some(last) if relative && self.sticky.is_none() => last,
@@ -765,13 +770,13 @@ impl RuleBuilder {
         self.last = Some(inspection);
     }
 
-    /// Adds a step that is not a match, so that no later option is relative to it.
+    /// Adds a step that is not a match, so no later option can be relative to it.
     pub fn plain_step(&mut self, inspection: usize, operation: Operation) {
         self.rule.inspections[inspection].steps.push(Step { option: self.option, operation });
     }
 
-    /// Whether a relative option at this point follows a content by Suricata's rule: within a
-    /// sticky buffer only contents and expressions count.
+    /// Whether a relative option at this point would follow a content, as Suricata determines it:
+    /// in a sticky buffer, only contents and regular expressions count.
     pub fn follows_content(&self) -> bool {
         if self.sticky.is_some() { self.last_match_is_content } else { self.last_is_content }
     }
@@ -810,7 +815,7 @@ impl RuleBuilder {
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
             return contradiction("the content before it already has a buffer");
         }
-        // Move the content at once, so that later steps follow it in the list of its buffer.
+        // Move the content now, so later steps come after it in the list of its buffer.
         let step = self.rule.inspections[from].steps.remove(at);
         let to = self.inspection(buffer);
         self.rule.inspections[to].steps.push(step);
@@ -824,7 +829,7 @@ impl RuleBuilder {
         self.has_sid = true;
     }
 
-    /// Returns the index of a byte variable, which is added if it is new.
+    /// Returns the index of a byte variable. Adds the variable if it is new.
     pub fn define(&mut self, name: &str) -> Parsed<u16> {
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
         {
@@ -833,7 +838,7 @@ impl RuleBuilder {
         if let Some(known) = self.rule.variables.iter().position(|known| known == name) {
             return Ok(known as u16);
         }
-        // A bound on untrusted input, far above what engines allow.
+        // Bounds memory for untrusted input. The bound is far above what engines allow.
         if self.rule.variables.len() >= 1000 {
             return bad("more than 1000 byte variables");
         }
@@ -841,7 +846,8 @@ impl RuleBuilder {
         Ok((self.rule.variables.len() - 1) as u16)
     }
 
-    /// Parses a number from `least` to `most`, or the name of a variable set before.
+    /// Parses a number from `least` to `most`, or the name of a variable that an earlier option
+    /// sets.
     pub fn number(&self, text: &str, least: i64, most: i64) -> Parsed<Number> {
         let text = text.trim();
         if let Some(number) = crate::values::signed(text) {
@@ -880,8 +886,8 @@ impl RuleBuilder {
         let rule = &mut self.rule;
         rule.inspections.retain(|inspection| !inspection.steps.is_empty());
         rule.inspections.sort_by_key(|inspection| inspection.steps[0].option);
-        // A set may have millions of rules, where the spare capacity of vectors would be half of
-        // all memory.
+        // With millions of rules in a set, the spare capacity of vectors would be half of all
+        // memory.
         rule.inspections.shrink_to_fit();
         rule.inspections.iter_mut().for_each(|inspection| inspection.steps.shrink_to_fit());
         rule.metadata.shrink_to_fit();
@@ -896,7 +902,7 @@ impl RuleBuilder {
     }
 }
 
-/// Longest content: as long as the longest IP packet.
+/// Maximum length of a content: that of the longest IP packet.
 const MAX_OCTETS: usize = 65_535;
 
 fn check(content: &Content) -> Parsed {
@@ -921,7 +927,7 @@ fn check(content: &Content) -> Parsed {
     Ok(())
 }
 
-/// The dedicated buffer of a header field, if it has one.
+/// The buffer that contains only this header field, if there is one.
 fn header_buffer(name: &str) -> Option<Buffer> {
     Some(match name.to_ascii_lowercase().as_str() {
         "user-agent" => Buffer::HttpUserAgent,

@@ -12,23 +12,25 @@ use crate::rule::{LineError, LineParser, is_action};
 use crate::variables::shortened;
 use crate::{EngineVersion, Place, Problem, Reason, Rule, RuleSet, Variables};
 
-/// How rule files are read.
+/// How to read rule files.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
-    /// Also read rules that are commented out with `#`. Other comments are still skipped.
+    /// Whether to read rules that are commented out with `#` as well. Other comments are still
+    /// skipped.
     pub disabled: bool,
-    /// Read rules as this engine does. Rules that it does not load become problems. `None`: accept
+    /// Read rules as this engine does: rules that it does not load become problems. `None`: accept
     /// the rules of all engines, each in its own syntax.
     pub engine: Option<EngineVersion>,
 }
 
-/// Bound on the depth of nested includes.
+/// Maximum depth of nested includes.
 const MAX_INCLUDE_DEPTH: usize = 32;
-/// Bound on the lines of a Snort 3 rule that continues in parentheses without backslashes.
+/// Maximum number of lines of a Snort 3 rule that continues inside its parentheses without
+/// backslashes.
 const MAX_LINES: usize = 1000;
 
 impl RuleSet {
-    /// Reads the rules in `text`, as a single file without a name. Never fails: lines that are not
+    /// Reads the rules in `text`, as a single file without a name. Cannot fail: lines that are not
     /// rules become problems.
     ///
     /// ```
@@ -42,7 +44,7 @@ impl RuleSet {
         Reader::default().parse(text, variables)
     }
 
-    /// Reads rule files, all `*.rules` of directories, and the files that they include.
+    /// Reads rule files, all `*.rules` files in directories, and the files that these include.
     pub fn read(paths: &[impl AsRef<Path>], variables: &Variables) -> RuleSet {
         Reader::default().read(paths, variables)
     }
@@ -84,8 +86,8 @@ impl Reader {
         collector.finished()
     }
 
-    /// `above` holds the files whose includes led to this one; `included_at` is the position of the
-    /// include line.
+    /// Reads a file. `above`: the files whose includes led to this one; `included_at`: the position
+    /// of the include line.
     fn file(
         &self,
         path: &Path,
@@ -128,7 +130,7 @@ impl Reader {
             variables,
             &mut |collector, place, variables, target| {
                 let mut target = target.to_owned();
-                // Snort's files use variables in paths: `include $RULE_PATH/web.rules`.
+                // Snort's configuration uses variables in paths: `include $RULE_PATH/web.rules`.
                 for (name, value) in variables
                     .iter()
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -145,7 +147,7 @@ impl Reader {
     }
 }
 
-/// Bound on the size of a rule file, since `/dev/zero` never ends.
+/// Maximum size of a rule file, because a file like `/dev/zero` never ends.
 const MAX_OCTETS: u64 = 256 << 20;
 
 fn octets(path: &Path) -> io::Result<Vec<u8>> {
@@ -158,7 +160,7 @@ fn octets(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Decodes the text of a rule file. Some editors on Windows write UTF-16 with a byte order mark.
-/// Old rules have messages in Latin-1; invalid UTF-8 in them is replaced, since messages do not
+/// Old rules have messages in Latin-1; invalid UTF-8 in them is replaced, because messages do not
 /// affect matching.
 fn as_text(octets: &[u8]) -> Cow<'_, str> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
@@ -192,9 +194,9 @@ fn rules_of(directory: &Path, collector: &mut Collector) -> Vec<PathBuf> {
 #[derive(Default)]
 struct Collector {
     set: RuleSet,
-    /// Indices in `set.rules` by gid and sid.
+    /// Indices into `set.rules` by gid and sid.
     known: HashMap<(u32, u32), usize>,
-    /// Indices of rules that a newer revision replaced.
+    /// Indices of rules that were replaced by a newer revision.
     replaced: Vec<usize>,
 }
 
@@ -221,8 +223,7 @@ impl Collector {
     ) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
-        // Variables rarely change between rules, so the resolver and its cache are kept until they
-        // do.
+        // The resolver and its cache are kept until variables change, which is rare between rules.
         let mut resolving = variables.clone();
         'resolving: loop {
             let snapshot = resolving;
@@ -262,7 +263,7 @@ impl Collector {
                         rule.disabled = disabled;
                         self.add(rule);
                     }
-                    // It is a comment that only resembles a rule.
+                    // This is a comment that only resembles a rule.
                     Err(_) if disabled => {}
                     Err(refused) => {
                         let column = refused.at.map(|at| trimmed[..at].chars().count() as u32 + 1);
@@ -332,10 +333,10 @@ fn looks_like_a_rule(text: &str) -> bool {
     is_action(word) && text.contains('(') && text.contains("sid:")
 }
 
-/// Iterates over lines and joins continued ones.
+/// Iterates over lines, and joins continued ones.
 struct Lines<'a> {
     rest: &'a str,
-    /// Number of the last line before `rest`.
+    /// Number of the line before `rest`.
     number: u32,
 }
 
@@ -352,7 +353,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix('\r').unwrap_or(line))
     }
 
-    /// The next line with its continuation lines, and the number of its first line.
+    /// The next line joined with its continuation lines, and the number of its first line.
     fn next_logical(&mut self) -> Option<(u32, Line<'a>)> {
         let line = self.next_line()?;
         let number = self.number;
@@ -371,8 +372,8 @@ impl<'a> Lines<'a> {
         Some((number, joined.map_or(line.into(), Into::into)))
     }
 
-    /// Joins a Snort 3 rule, which continues until its parenthesis closes. Returns `None` if
-    /// another rule begins before that.
+    /// Joins the lines of a Snort 3 rule, which ends where its parenthesis closes. Returns `None`
+    /// if another rule begins before that.
     fn parenthesized(&mut self, first: &'a str) -> Option<String> {
         let begins = |line: &str| is_action(line.split_whitespace().next().unwrap_or(""));
         if first.trim_end().ends_with(')') || !begins(first) || !first.contains('(') {
@@ -400,7 +401,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Removes a comment after the last option of a line. A `;` followed by `#` may be inside quotes,
-/// so lines with a later quote are left alone.
+/// so a line with a later quote is returned unchanged.
 fn without_comment(line: &str) -> &str {
     match line.rfind("; #") {
         Some(at) if !line[at..].contains('"') => &line[..=at],
@@ -408,7 +409,7 @@ fn without_comment(line: &str) -> &str {
     }
 }
 
-/// Quotes and shortens `text` for a message.
+/// Quotes and shortens `text` for use in a message.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

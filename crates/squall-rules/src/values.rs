@@ -1,14 +1,14 @@
-//! Parsers for numbers and texts in option values.
+//! Parsers for numbers and text in option values.
 
 use crate::Numbers;
 use crate::rule::{Parsed, bad, unsupported};
 use crate::set::quoted;
 
-/// Names for numbers.
+/// Names of numbers.
 pub(crate) type Names = &'static [(&'static str, u64)];
 
 /// Parses a set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`, `!1-9`,
-/// `&0xc0=0x80`, lists in brackets, names. `1<>9` and `1-9` exclude both ends, as in Suricata;
+/// `&0xc0=0x80`, lists in brackets, and names. As in Suricata, `1<>9` and `1-9` exclude both ends;
 /// Snort 3's `1<=>9` includes them.
 ///
 /// Source: Suricata's user guide, "Integer Keywords"; Snort 3's manual, "ranges".
@@ -27,7 +27,7 @@ pub(crate) fn numbers(text: &str, most: u64, names: Names) -> Parsed<Numbers> {
         let base = if with.is_empty() { Numbers::range(0..=most) } else { all(&with) };
         return Ok(base.without(&all(&without)));
     }
-    // Suricata 8: an index selects one of several numbers of a transaction.
+    // In Suricata 8, an index after a comma selects one of several numbers in a transaction.
     let text = match text.split_once(',') {
         Some((text, "any")) => text.trim(),
         Some((text, index)) if index.trim() == "any" => text.trim(),
@@ -42,11 +42,12 @@ pub(crate) fn numbers_inclusive(text: &str, most: u64, names: Names) -> Parsed<N
     one_set(text.trim(), most, names, 0)
 }
 
-/// `gap` is the number of values that each end of a range excludes: 0 or 1.
+/// Parses a set. `gap`: how many values each end of a range excludes, 0 or 1.
 fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let mut text = text.trim();
     let mut negated = false;
-    // Iterative, since a line may contain more `!` than a stack has room for calls.
+    // This is a loop, not a recursion, because a line may contain more `!` than the stack has room
+    // for calls.
     while let Some(rest) = text.strip_prefix('!').filter(|rest| !rest.starts_with('=')) {
         negated = !negated;
         text = rest.trim_start();
@@ -55,7 +56,7 @@ fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     Ok(if negated { Numbers::range(0..=most).without(&set) } else { set })
 }
 
-/// Like [`one_set`], without a leading `!` other than in `!=`.
+/// Like [`one_set`], but without a leading `!` other than that in `!=`.
 fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let number = |text: &str| -> Parsed<u64> {
         let text = text.trim();
@@ -132,7 +133,7 @@ fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     number(text.strip_prefix('=').unwrap_or(text)).map(Numbers::one)
 }
 
-/// `10`, `0x0a`, `2kb`.
+/// Parses `10`, `0x0a` or `2kb`.
 pub(crate) fn unsigned(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -177,9 +178,9 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// Parses the value of `content`: text with octets in hexadecimal between bars; a backslash escapes
-/// special characters. Returns the pattern, whether it is negated, and the text after the closing
-/// quote.
+/// Parses the value of `content`: text that may have hexadecimal octets between bars and special
+/// characters after a backslash. Returns the pattern, whether it is negated, and the text after the
+/// closing quote.
 pub(crate) fn pattern(text: &str) -> Parsed<(Vec<u8>, bool, &str)> {
     let text = text.trim();
     let (text, negated) =

@@ -1,23 +1,23 @@
-//! Resolves variables (`$NAME`), addresses and ports of rule headers.
+//! Resolves variables (`$NAME`), addresses and ports in rule headers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{Addresses, Numbers, Reason};
 
-/// Bound on the nesting of lists and variables. It also ends cycles of variables.
+/// Maximum nesting of lists and variables. Also ends cycles of variables.
 const MAX_DEPTH: usize = 64;
-/// Bound on the elements of a list, including those of its variables.
+/// Maximum number of elements in a list, including those in its variables.
 const MAX_ELEMENTS: usize = 200_000;
 
-/// Variables as text. Whether one holds addresses or ports depends on where it is used.
+/// Variables as text. The use of a variable determines whether it holds addresses or ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variables {
     texts: HashMap<String, String>,
 }
 
-/// `name value`: first those of Suricata's suricata.yaml, then others that rules of Snort 2 and
-/// Snort 3 use.
+/// Pairs of name and value: first those in Suricata's suricata.yaml, then others that rules for
+/// Snort 2 and Snort 3 use.
 const STANDARD: &[(&str, &str)] = &[
     ("HOME_NET", "[192.168.0.0/16,10.0.0.0/8,172.16.0.0/12]"),
     ("EXTERNAL_NET", "!$HOME_NET"),
@@ -67,13 +67,13 @@ impl Default for Variables {
 }
 
 impl Variables {
-    /// No variables at all.
+    /// An empty set of variables.
     pub fn none() -> Self {
         Variables { texts: HashMap::new() }
     }
 
     /// The defaults of Suricata's suricata.yaml, and those of Snort's snort.conf and
-    /// snort_defaults.lua that suricata.yaml lacks.
+    /// snort_defaults.lua that suricata.yaml does not have.
     pub fn standard() -> Self {
         let texts =
             STANDARD.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
@@ -97,7 +97,7 @@ impl Variables {
         all.into_iter()
     }
 
-    /// Reads a line of snort.conf: `var NAME value`, `ipvar`, `portvar`. Returns false for any
+    /// Reads a line of snort.conf: `var NAME value`, `ipvar` or `portvar`. Returns false for any
     /// other line.
     pub fn set_from_line(&mut self, line: &str) -> bool {
         let mut words = line.trim().splitn(3, char::is_whitespace);
@@ -111,12 +111,12 @@ impl Variables {
         }
     }
 
-    /// Reads the variables of a snort.conf (`var`, `ipvar`, `portvar`), of `vars:` in a
-    /// suricata.yaml, or the assignments of a snort_defaults.lua (`NAME = 'value'`). Returns their
-    /// number.
+    /// Reads the variables in a snort.conf (`var`, `ipvar`, `portvar`), in `vars:` of a
+    /// suricata.yaml, or in the assignments of a snort_defaults.lua (`NAME = 'value'`). Returns
+    /// their number.
     pub fn read(&mut self, text: &str) -> usize {
         let mut count = 0;
-        // Indentation of `vars:` while inside that section.
+        // Indentation of the key `vars:`, while in that section.
         let mut within: Option<usize> = None;
         for line in text.lines() {
             if self.set_from_line(line) {
@@ -162,12 +162,12 @@ impl Variables {
         count
     }
 
-    /// Resolves the addresses of a header.
+    /// Resolves the addresses in a header.
     pub fn addresses(&self, text: &str) -> Result<Addresses, (Reason, String)> {
         self.resolver().addresses(text)
     }
 
-    /// Resolves the ports of a header.
+    /// Resolves the ports in a header.
     pub fn ports(&self, text: &str) -> Result<Numbers, (Reason, String)> {
         self.resolver().ports(text)
     }
@@ -177,7 +177,7 @@ impl Variables {
     }
 }
 
-/// Reads a Lua value that is a name or a port. A name refers to another variable.
+/// Reads a Lua value that is a port or a name, which refers to another variable.
 fn lua_value(value: &str) -> Option<String> {
     let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     match value.parse::<u16>() {
@@ -256,7 +256,7 @@ impl<'a> Resolver<'a> {
                     None => with.push(self.set_of::<S>(element, depth, elements)?),
                 }
             }
-            // A list with nothing but exclusions means everything else.
+            // A list that has only exclusions means everything else.
             let base = if with.is_empty() { S::any() } else { S::union_of(with) };
             return Ok(if without.is_empty() { base } else { base.minus(&S::union_of(without)) });
         }
@@ -269,7 +269,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Splits a list at its top level. Empty elements are kept for the caller to reject.
+/// Splits a list at its top level. Keeps empty elements, which the caller must reject.
 fn elements_of(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

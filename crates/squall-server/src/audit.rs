@@ -26,10 +26,11 @@ use crate::{
     threads::blocking,
 };
 
-/// Minimum time between two recorded refusals of a client. Otherwise a client that guesses tokens
+/// Minimum time between two recorded refusals of a client. Without it, a client that guesses tokens
 /// would push all other entries out of the audit.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Clients whose refusals are counted, so that a scan from many addresses cannot fill the memory.
+/// Maximum clients whose refusals are counted, so that a scan from many addresses cannot fill the
+/// memory.
 const MAX_CLIENTS: usize = 1024;
 
 /// An action that was done or refused.
@@ -81,7 +82,7 @@ async fn list(
 }
 
 /// The key by which refusals are counted: address and, if known, user. Users of one machine share
-/// an address, and one of them must not hide another's refusals.
+/// its address, and one of them must not hide another's refusals.
 type RefusalKey = (IpAddr, Option<u32>);
 
 /// Refusals by client: the time of the last recorded one, and the number not recorded since.
@@ -89,8 +90,8 @@ type RefusalKey = (IpAddr, Option<u32>);
 pub struct Refused(Mutex<HashMap<RefusalKey, (Instant, u64)>>);
 
 impl Refused {
-    /// The number of refusals not recorded before this one; `None`: this one is not recorded
-    /// either.
+    /// Returns the number of refusals that were not recorded before this one. `None` if this one is
+    /// not recorded either.
     fn another(&self, from: RefusalKey, now: Instant) -> Option<u64> {
         let mut known = lock(&self.0);
         if known.len() >= MAX_CLIENTS && !known.contains_key(&from) {
@@ -109,7 +110,7 @@ impl Refused {
     }
 }
 
-/// Whether a request only reads. Some POSTs do, because their question is in the body.
+/// Whether a request only reads. Some POSTs do, because their query is in the body.
 fn is_read_only(method: &Method, path: &str) -> bool {
     // Renewals count as reads, otherwise clients that keep a lease would fill the audit.
     const READ_ONLY: [&str; 6] = ["packets/", "profiles/", "plan", "attacks/", "import", "logout"];
@@ -136,7 +137,7 @@ impl Service {
         path: &str,
         status: StatusCode,
     ) {
-        // Clients choose the path, so cut it: the audit keeps it for long.
+        // Clients choose the path, so cut it to bound the audit.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -1,5 +1,5 @@
 //! Authentication: one token, made on the first start, and session cookies for browsers that have
-//! shown it.
+//! sent it.
 
 use std::{
     collections::VecDeque,
@@ -20,13 +20,13 @@ use squall_wire::to_hex;
 
 use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
 
-/// Number of sessions to keep; the oldest is dropped, so that logins cannot fill the memory.
+/// Number of sessions to keep. The oldest is dropped, so that logins cannot fill the memory.
 const SESSIONS: usize = 256;
 
 pub struct Auth {
     token: String,
     pub file: PathBuf,
-    /// The token, if this start made it.
+    /// The token, if it was made at this start.
     pub new_token: Option<String>,
     /// Rules for HTTP and gRPC.
     pub http: Door,
@@ -35,12 +35,12 @@ pub struct Auth {
     sessions: Mutex<VecDeque<String>>,
 }
 
-/// Which clients need no token, for one kind of listeners.
+/// Which clients need no token on one kind of listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
     pub needs: Needs,
-    /// Whether to look up the users of TCP connections. Not when a proxy or tunnel may connect,
-    /// because all of its clients would have the proxy's user.
+    /// Whether to look up the users of TCP connections. False if a proxy or tunnel may connect,
+    /// because all of its clients would appear as the proxy's user.
     tcp_users: bool,
 }
 
@@ -90,7 +90,7 @@ const OVERFLOW_UID: u32 = 65_534;
 /// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
 fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
     if trex.allow_anyone {
-        // The users are looked up only for the audit.
+        // The users are looked up only for the audit, not to decide access.
         return Ok(Door { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
@@ -119,10 +119,10 @@ fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door
 }
 
 impl Auth {
-    /// Reads the token, or makes one.
+    /// Reads the token, or makes one if there is none.
     ///
     /// # Errors
-    /// A file that cannot be read or written, that others can read, or that holds no token.
+    /// If the file cannot be read or written, is readable by others, or holds no token.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         let file = match &settings.token {
             Token::File(file) => file.clone(),
@@ -149,7 +149,7 @@ impl Auth {
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
         // A listener off loopback is also reached through tunnels and port forwarding, whose ends
-        // are local: their user is not the client's.
+        // are local, so the user of such a connection is not the client's.
         let tcp_users = !remote && matches!(needs, Needs::Others(_));
         let http = Door { needs, tcp_users };
         let trex = match &settings.trex {
@@ -178,7 +178,7 @@ impl Auth {
         text.as_bytes().ct_eq(self.token.as_bytes()).into()
     }
 
-    /// Whether the request is authorized: it has the token or a cookie, or needs none.
+    /// Whether the request is authorized: it has the token or a session cookie, or needs neither.
     pub fn allows(&self, headers: &HeaderMap, peer: &Peer) -> bool {
         !self.needs_token(headers, peer)
             || self.is_bearer(headers)
@@ -189,7 +189,7 @@ impl Auth {
     pub fn needs_token(&self, headers: &HeaderMap, peer: &Peer) -> bool {
         // A proxy acts for another client, so the user of its process proves nothing.
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
-        // A page of another daemon runs in any browser, so its user proves nothing.
+        // Pages of other daemons run in any browser, so the user of such a request proves nothing.
         if headers.contains_key(PAGE) {
             return true;
         }
@@ -199,7 +199,7 @@ impl Auth {
         }
     }
 
-    /// The kind of credentials that a request has.
+    /// The kind of credentials that the request carries.
     pub fn credentials(&self, headers: &HeaderMap) -> &'static str {
         match () {
             () if self.is_bearer(headers) => "token",
@@ -210,8 +210,8 @@ impl Auth {
 
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        // Browsers let pages set no other header of a WebSocket, so the token travels as a
-        // protocol.
+        // Browsers let pages set no other header of a WebSocket, so the token is sent as a
+        // subprotocol.
         let protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
         let mut shown = protocols.filter_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL));
         if shown.any(|token| self.is_token(token)) {
@@ -223,7 +223,7 @@ impl Auth {
         given.filter(|text| scheme(text)).is_some_and(|text| self.is_token(text[7..].trim()))
     }
 
-    /// The cookie of the request, if it belongs to a session.
+    /// The session cookie of the request, if it is valid.
     fn session(&self, headers: &HeaderMap) -> Option<String> {
         if headers.contains_key(PAGE) {
             return None;
@@ -242,7 +242,7 @@ impl Auth {
         values.find(|value| bool::from(known(value))).map(str::to_owned)
     }
 
-    /// Opens a session. Returns its `Set-Cookie`.
+    /// Opens a session. Returns the `Set-Cookie` value.
     pub fn login(&self, secure: bool) -> String {
         let value = random();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +254,7 @@ impl Auth {
         format!("{COOKIE}{value}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000{secure}")
     }
 
-    /// Closes the session. Returns a `Set-Cookie` that clears the cookie.
+    /// Closes the session. Returns a `Set-Cookie` value that clears the cookie.
     pub fn logout(&self, headers: &HeaderMap) -> String {
         if let Some(value) = self.session(headers) {
             self.sessions
@@ -268,7 +268,7 @@ impl Auth {
 
 const COOKIE: &str = "squall=";
 
-/// Protocol of a WebSocket that carries the token: `squall.token.TOKEN`, next to
+/// Subprotocol of a WebSocket that carries the token: `squall.token.TOKEN`, offered together with
 /// [`crate::watch::PROTOCOL`].
 const TOKEN_PROTOCOL: &str = "squall.token.";
 
@@ -288,8 +288,8 @@ pub fn random() -> String {
     to_hex(&octets)
 }
 
-/// Writes a file that only its owner can read. Renames a complete file into place, so that a crash
-/// leaves the old file or the new one.
+/// Writes a file that only its owner can read. Writes it completely under another name and then
+/// renames it, so that a crash leaves either the old file or the new one.
 pub fn write_secret(path: &Path, data: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     _ = fs::remove_file(&new);

@@ -15,8 +15,8 @@ use squall::Profile;
 
 use crate::{Refusal, service::Service};
 
-/// Maximum octets of a request with a profile: twice the size of 65,536 short streams. Parsed, it
-/// takes twenty times the memory, and a second or two.
+/// Maximum octets of a request with a profile: twice the size of 65,536 short streams. Parsing it
+/// takes a second or two, and twenty times the memory.
 pub const PROFILE: usize = 8 << 20;
 /// Maximum profiles to check, convert or plan at once. Few, because each may take twenty times
 /// [`PROFILE`].
@@ -24,16 +24,16 @@ pub const PLANNING: usize = 2;
 /// Maximum streams of a profile. A signature has 16 bits for the stream's number, so receivers
 /// cannot distinguish more.
 const STREAMS: usize = 1 << 16;
-/// Maximum ports of a profile: more than a machine has. The cost of a port grows with the streams,
-/// so the number is limited.
+/// Maximum ports of a profile: more than any machine has. The number is limited because the cost
+/// per port grows with the number of streams.
 const PORTS: usize = 1 << 10;
 
-/// Adds the limit to routes whose bodies are profiles.
+/// Adds this limit to routes whose bodies are profiles.
 pub fn of_profiles(routes: Router<Arc<Service>>) -> Router<Arc<Service>> {
     routes.layer(DefaultBodyLimit::max(PROFILE)).layer(middleware::from_fn(declared))
 }
 
-/// Refuses a body by its declared length, before its first octet is read.
+/// Refuses a body by its declared length, before any of it is read.
 async fn declared(request: Request, next: Next) -> Response {
     if request.body().size_hint().lower() > PROFILE as u64 {
         return too_long().into_response();

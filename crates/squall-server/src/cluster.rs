@@ -37,7 +37,7 @@ use crate::{
 
 /// Number of lines of the controller's output that an error quotes.
 const QUOTED_LINES: usize = 12;
-/// Maximum octets of a line. A line of the live view for a thousand nodes has a fifth of that.
+/// Maximum octets of a line. A line of the live view with a thousand nodes has a fifth of that.
 const MAX_LINE: u64 = 1 << 20;
 /// Maximum lines in the queue. The reader blocks when it is full, so a fast writer cannot use up
 /// memory.
@@ -45,15 +45,15 @@ const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How the controller of runs over several machines is started, and its time limits.
+/// The command and the time limits for the controller of runs over several machines.
 #[derive(Clone, Debug)]
 pub struct Controller {
     /// The program to start; it accepts the arguments of `squall`.
     pub program: PathBuf,
     /// Time without output after which the controller is killed. Each of its steps has a shorter
-    /// limit.
+    /// limit of its own.
     pub silent: Duration,
-    /// Time after a stop without a report after which the controller is killed.
+    /// Time from a stop request after which a controller without a report is killed.
     pub stopping: Duration,
 }
 
@@ -87,7 +87,7 @@ impl OnLoss {
     }
 }
 
-/// How a run over several machines is, at most two seconds ago.
+/// State of a run over several machines, at most two seconds old.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterProgress {
     /// Name of the inventory.
@@ -97,12 +97,12 @@ pub struct ClusterProgress {
     pub t_s: f64,
     /// Sums of all nodes.
     pub all: Totals,
-    /// None before the start.
+    /// Empty before the start.
     pub nodes: Vec<NodeRow>,
 }
 
 impl ClusterProgress {
-    /// Ends the progress: counts stay, and rates become 0.
+    /// Ends the progress: keeps the counts, and sets the rates to 0.
     pub fn over(&mut self) {
         let nodes = self.nodes.iter_mut().map(|node| &mut node.figures);
         for figures in nodes.chain([&mut self.all]) {
@@ -122,7 +122,7 @@ pub struct Totals {
     pub lost: u64,
 }
 
-/// A node in a run; the figures of one that is lost are the last ones known.
+/// A node in a run. The figures of a lost node are the last known ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRow {
     pub name: String,
@@ -144,7 +144,7 @@ struct ViewLine {
     nodes: Vec<NodeRow>,
 }
 
-/// The nodes to run on.
+/// The nodes on which to run.
 pub struct ClusterSpec {
     pub inventory: Inventory,
     pub on_loss: OnLoss,
@@ -157,7 +157,7 @@ pub struct Cluster {
 }
 
 impl Job for Cluster {
-    /// `None`, because the nodes report only at the end.
+    /// Returns `None`, because the nodes report only at the end.
     fn result_so_far(&self) -> Option<RunResult> {
         None
     }
@@ -301,7 +301,7 @@ impl ControllerFiles {
         }
     }
 
-    /// Returns the report, or the reason for its absence.
+    /// Returns the report, or the reason why there is none.
     fn came(&self, words: Vec<String>) -> Result<Report, Error> {
         match read(&self.report()) {
             Ok(Some(report)) => Ok(report),
@@ -364,7 +364,7 @@ impl ControllerProcess {
         mut on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
         loop {
-            // Check for the end before reading, so that the last lines are read too.
+            // Check whether it has ended before reading, so that the last lines are read, too.
             let ended = self.has_ended();
             self.read_lines(&mut on_line);
             if ended {
@@ -375,7 +375,7 @@ impl ControllerProcess {
                 return vec![why];
             }
         }
-        // Kill the group even after the controller's end, because its children may still run.
+        // Kill the group even if the controller has ended, because its children may still run.
         let status = self.kill();
         if self.words.is_empty() && self.stopped.is_some() {
             self.words.push_back("it was stopped before the nodes could report".into());
@@ -386,7 +386,7 @@ impl ControllerProcess {
         self.words.into()
     }
 
-    /// Reads all lines that have arrived; waits for the first.
+    /// Reads all lines that have arrived. Waits for the first one.
     fn read_lines(&mut self, on_line: &mut impl FnMut(ViewLine)) {
         let mut wait = POLL_INTERVAL;
         loop {
@@ -406,7 +406,7 @@ impl ControllerProcess {
         if let Ok(now) = serde_json::from_str(&line) {
             return on_line(now);
         }
-        // An error of Squall itself replaces the lines before it, which are warnings.
+        // The lines before an error of Squall itself are warnings, so drop them.
         let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
         if own.is_some() {
             self.words.clear();
@@ -417,13 +417,12 @@ impl ControllerProcess {
         self.words.push_back(own.unwrap_or(line));
     }
 
-    /// Sends the stop signal once, when a stop is requested. Returns the reason if the child is
-    /// overdue.
+    /// Sends the stop signal once, when a stop is requested. Returns the reason if the child has
+    /// exceeded a time limit.
     fn overdue(&mut self, how: &Controller, cluster: &Cluster) -> Option<String> {
         if cluster.thread.is_stopped() && self.stopped.is_none() {
             self.stopped = Some(Instant::now());
-            // Signal the process and not its group, so that a report that is being merged is
-            // completed.
+            // Signal only the process and not its group, so that it can finish merging a report.
             _ = self.pid.map(|pid| kill_process(pid, Signal::INT));
         }
         let (limit, what) = match self.stopped {
@@ -454,7 +453,7 @@ impl ControllerProcess {
     }
 }
 
-/// The next line, cut to [`MAX_LINE`] octets; `None` at the end.
+/// The next line, cut to [`MAX_LINE`] octets; `None` at the end of the output.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok()?;
@@ -462,7 +461,7 @@ fn next_line(printed: &mut impl BufRead) -> Option<String> {
         return None;
     }
     if !line.ends_with(b"\n") {
-        // Read in pieces, because an endless line must not fill the memory.
+        // Read the rest in pieces, because an endless line must not fill the memory.
         let mut rest = Vec::new();
         while printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut rest).ok()? > 0 {
             if rest.ends_with(b"\n") {

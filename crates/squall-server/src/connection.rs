@@ -1,4 +1,4 @@
-//! State of a TCP connection: actions at its close, and time limits for idle clients.
+//! State of a TCP connection: actions to run when it closes, and time limits for idle clients.
 
 use std::{
     collections::BTreeSet,
@@ -19,21 +19,21 @@ use crate::places::Place;
 /// Time limit from the first octet of a request to the end of its header, and from the start of the
 /// connection to the first authorized request.
 const HEADER: Duration = Duration::from_secs(10);
-/// Time limit between two requests. Long, because clients keep connections for later requests, and
-/// leases depend on them.
+/// Time limit between two requests. It is long, because clients keep connections open for later
+/// requests, and leases depend on them.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// The client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// `None`: a unix socket.
+    /// `None` for a Unix socket.
     pub address: Option<SocketAddr>,
     /// The user of the client's process, if the kernel knows it.
     pub user: Option<u32>,
 }
 
 impl Peer {
-    /// The client's address. For a Unix socket, the loopback address.
+    /// The client's address; the loopback address for a Unix socket.
     pub fn ip(&self) -> IpAddr {
         self.address.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
     }
@@ -53,17 +53,18 @@ impl std::fmt::Display for Peer {
 /// State of a connection, available in the extensions of every request.
 pub struct Connection {
     pub peer: Peer,
-    /// Actions for the close of the connection.
+    /// Actions to run when the connection closes.
     at_end: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// Owners whose requests have used the connection.
+    /// Owners named by requests on this connection.
     owners: Mutex<BTreeSet<String>>,
     opened: Instant,
     requests: AtomicUsize,
-    /// Time of the first octet after the last request, in milliseconds after `opened`; 0: none.
+    /// Time of the first octet after the last request, in milliseconds after `opened`; 0 if there
+    /// is none.
     first: AtomicU64,
     idle_since: AtomicU64,
     http2: AtomicUsize,
-    /// Whether an authorized request has used it.
+    /// Whether an authorized request has arrived on it.
     known: AtomicBool,
     /// The connection's slot, which the socket owns.
     place: Weak<Place>,
@@ -85,18 +86,18 @@ impl Connection {
         })
     }
 
-    /// Adds an action that runs when the connection closes, for whatever reason.
+    /// Adds an action to run when the connection closes for any reason.
     pub fn at_end(&self, what: impl FnOnce() + Send + 'static) {
         self.at_end.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
     }
 
-    /// Whether this is the first request of `owner` on the connection; remembers the owner.
+    /// Whether this is the first request from `owner` on the connection. Remembers the owner.
     pub fn is_first_of(&self, owner: &str) -> bool {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         !owners.contains(owner) && owners.insert(owner.to_owned())
     }
 
-    /// Notes an authorized request, after which the connection keeps its slot.
+    /// Notes an authorized request. The connection keeps its slot from then on.
     pub(crate) fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
         if let Some(place) = self.place.upgrade() {
@@ -104,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// `None`: the connection keeps its slot. Otherwise the number of slots that are kept: all of
-    /// them are taken, so another client may get this one.
+    /// Returns `None` if the connection keeps its slot. Otherwise all kept slots are taken, another
+    /// client may get this one, and the result is the number of kept slots.
     pub(crate) fn is_not_kept(&self) -> Option<usize> {
         self.place.upgrade().and_then(|place| place.is_not_kept())
     }
@@ -130,8 +131,8 @@ impl Connection {
         }
         let since =
             |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
-        // An HTTP/2 connection sends frames between requests, so an octet does not start a header;
-        // h2 has its own limits.
+        // An HTTP/2 connection has frames between requests, so an octet does not start a header; h2
+        // has limits of its own.
         let header =
             self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE
@@ -150,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// Milliseconds since `opened`. Never 0, because that means none.
+    /// Milliseconds since `opened`. Never 0, which means "none" in `first`.
     fn now(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
@@ -171,7 +172,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A socket that reports reads and its close to its [`Connection`].
+/// A socket that reports its reads and its close to its [`Connection`].
 pub(crate) struct TrackedSocket<S> {
     stream: S,
     connection: Arc<Connection>,

@@ -1,8 +1,8 @@
 //! Drains the unread rest of a request's body once the reply is ready.
 //!
-//! After an HTTP/2 reply that precedes the end of the body, the server resets the stream, and
-//! clients report the reset instead of the reply. So the body is drained before the reply is sent,
-//! up to a limit.
+//! After an HTTP/2 reply that precedes the end of the request's body, the server resets the stream,
+//! and clients report the reset instead of the reply. The body is therefore drained, up to a limit,
+//! before the reply is sent.
 
 use std::{
     pin::Pin,
@@ -16,23 +16,23 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Maximum octets to drain from a refused request. They are discarded, so they cost only their
+/// Maximum octets to drain from a refused request. They are discarded, so they cost nothing but the
 /// transfer.
 pub const MAX_REFUSED: u64 = 8 << 20;
-/// Maximum octets to drain from an admitted request: the largest body of any route except uploads
+/// Maximum octets to drain from an admitted request: the largest body of all routes except uploads
 /// (`server::BODY`).
 pub const MAX_ADMITTED: u64 = 64 << 20;
-/// Time limit for draining. A client that waits for the reply before it ends its body would
-/// otherwise deadlock.
+/// Time limit for draining. Without it, a client that ends its body only after the reply would
+/// deadlock.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A body that returns to its lender when the reader drops it before its end.
+/// A body that returns to its owner when its reader drops it before the end.
 pub struct Lent<B> {
     body: Option<B>,
     back: Option<oneshot::Sender<B>>,
 }
 
-/// The lender's end: receives the unread body.
+/// The owner's end: receives the unread body.
 pub struct Unread<B>(oneshot::Receiver<B>);
 
 pub fn lend<B>(body: B) -> (Lent<B>, Unread<B>) {
@@ -41,9 +41,9 @@ pub fn lend<B>(body: B) -> (Lent<B>, Unread<B>) {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
-    /// Drains the unread part as [`drain`] does.
+    /// Drains the unread part like [`drain`].
     pub async fn drain(mut self, most: u64) -> Option<B> {
-        // Do not wait: the handler has returned, so it has dropped the body, unless a task of it
+        // Do not wait: the handler has returned and has dropped the body, unless one of its tasks
         // still reads.
         match self.0.try_recv() {
             Ok(body) => drain(body, most).await,
@@ -52,7 +52,7 @@ impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
     }
 }
 
-/// Reads and discards up to `most` octets. Returns a body that has more, for [`after_reply`].
+/// Reads and discards up to `most` octets. Returns the body for [`after_reply`] if it has more.
 pub async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Option<B> {
     // Draining a part would only delay the reply, because the stream must be reset anyway.
     if body.size_hint().lower() > most {
@@ -75,9 +75,9 @@ pub async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opt
 }
 
 /// A reply on a stream whose request body, `rest`, was not read to its end. The body is kept until
-/// the reply is sent: h2 then resets with NO_ERROR (RFC 9113 section 8.1), after which clients keep
-/// the reply. Dropped earlier, it causes a reset with CANCEL, and clients report an error instead
-/// of the reply.
+/// the reply is sent: h2 then resets the stream with NO_ERROR (RFC 9113 section 8.1), and clients
+/// keep the reply. If it were dropped earlier, h2 would reset with CANCEL, and clients would report
+/// an error instead of the reply.
 pub struct ReplyThenReset<R, B> {
     reply: R,
     _rest: B,
@@ -110,7 +110,7 @@ impl<R: Body + Unpin, B: Unpin> Body for ReplyThenReset<R, B> {
 impl<B> Drop for Lent<B> {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
-            // The receiver is gone if the connection has ended.
+            // There is no receiver any longer if the connection has ended.
             _ = back.send(body);
         }
     }

@@ -60,7 +60,7 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// The refusal after a panic, whose message the daemon has printed.
+    /// The refusal after a panic. The daemon has printed the message of the panic.
     pub fn defect() -> Self {
         Self::internal("this is a bug in Squall, please report it with the output of the daemon")
     }
@@ -87,8 +87,8 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// An error that the user can correct has status 400. One of the machine has 422, because the
-/// request was understood but cannot be executed here.
+/// An error that the user can correct gets status 400. An error of the machine gets 422, because
+/// the request was understood but cannot be executed here.
 impl From<squall::Error> for Refusal {
     fn from(error: squall::Error) -> Self {
         let message = error.to_string();

@@ -1,4 +1,5 @@
-//! Files that requests may name: those below one directory. A request reads or writes nothing else.
+//! Files that requests may name: those below one directory. Requests cannot read or write other
+//! files.
 
 use std::{
     fs,
@@ -16,15 +17,15 @@ use crate::{Refusal, budget, error::Detail};
 
 /// Maximum octets of an upload.
 pub const MOST: u64 = 512 << 20;
-/// Maximum octets of a file of rules that is scanned for includes.
+/// Maximum octets of a rule file that is scanned for includes.
 const MOST_RULES: u64 = 64 << 20;
 
-/// Resolves names to paths inside the data directory only.
+/// Resolves names to paths, all inside the data directory.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// Path without symbolic links, so that it can be compared with resolved paths.
     root: PathBuf,
-    /// Directory of uploads until they are complete; emptied at the start.
+    /// Directory for incomplete uploads; emptied at the start.
     unfinished: PathBuf,
 }
 
@@ -43,7 +44,7 @@ impl Files {
     /// Creates the directories `files` and `unfinished` in `data`.
     ///
     /// # Errors
-    /// A directory that cannot be created; a path that no port address can have.
+    /// If a directory cannot be created, or its path cannot be part of a port address.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let (root, unfinished) = (data.join("files"), data.join("unfinished"));
         let wrong = |path: &Path, error: std::io::Error| {
@@ -70,8 +71,8 @@ impl Files {
         &self.root
     }
 
-    /// The path given to a profile's reader, so that relative names in it resolve to the daemon's
-    /// files.
+    /// The path to pass to the reader of a profile, so that relative names in it resolve to the
+    /// daemon's files.
     pub fn origin(&self, name: &str) -> String {
         self.root.join(name).to_string_lossy().into_owned()
     }
@@ -100,8 +101,8 @@ impl Files {
         Ok(relative.to_string_lossy().into_owned())
     }
 
-    /// Resolves an absolute or relative path, and refuses one that leads outside, symbolic links
-    /// included.
+    /// Resolves an absolute or relative path. Refuses one that leads outside, also by symbolic
+    /// links.
     fn inside(&self, path: &Path, shown: &str) -> Result<PathBuf, Refusal> {
         let shown = self.without_root(shown);
         let outside = |why: &str| {
@@ -119,7 +120,8 @@ impl Files {
             return Err(outside("is outside the daemon's folder"));
         }
         let whole = self.root.join(relative);
-        // The deepest existing part shows where links lead, because the rest has no links.
+        // Resolve links in the deepest existing ancestor. The rest does not exist, so it contains
+        // no links.
         let there = whole.ancestors().find_map(|part| fs::canonicalize(part).ok());
         match there {
             Some(there) if there.starts_with(&self.root) => {}
@@ -133,7 +135,7 @@ impl Files {
         Ok(whole)
     }
 
-    /// Parses a profile. The files that it names are read from the daemon's directory.
+    /// Parses a profile. Files named in it are read from the daemon's directory.
     ///
     /// # Errors
     /// Errors of the profile; a file outside the directory.
@@ -152,11 +154,11 @@ impl Files {
         Ok(profile)
     }
 
-    /// Refuses a profile that names a file outside the directory. Ports with files are checked with
-    /// their addresses.
+    /// Refuses a profile that names a file outside the directory. Files of ports are checked
+    /// together with the port addresses.
     ///
     /// # Errors
-    /// The first such file.
+    /// The first file outside the directory.
     pub fn check(&self, profile: &Profile) -> Result<(), Refusal> {
         for named in profile.files() {
             let wrong = |refusal: Refusal| {
@@ -179,7 +181,7 @@ impl Files {
         Ok(())
     }
 
-    /// Refuses rules that include other files, because these could be outside the directory.
+    /// Refuses rules that include other files, because those could be outside the directory.
     pub fn includes_nothing(&self, path: &Path) -> Result<(), Refusal> {
         let refuse =
             |message: String| Err(Refusal::bad_request("bad_path", self.without_root(&message)));
@@ -189,13 +191,13 @@ impl Files {
                 path.display()
             ));
         }
-        // The reader reports a file that cannot be read.
+        // A file that cannot be read is reported by the reader of the rules.
         let Ok(about) = fs::metadata(path) else { return Ok(()) };
         if about.len() > MOST_RULES {
             return refuse(format!("{}: more than 64 MiB of rules", path.display()));
         }
         let Ok(octets) = fs::read(path) else { return Ok(()) };
-        // Skip zeros, so that an include in UTF-16 is found too.
+        // Skip zero octets, so that an include in UTF-16 is found, too.
         let text: String =
             octets.iter().filter(|octet| **octet != 0).map(|octet| char::from(*octet)).collect();
         let asks = |line: &str| {
@@ -234,7 +236,7 @@ impl Files {
         rows
     }
 
-    /// The refusal without the path of the daemon's directory.
+    /// Removes the path of the daemon's directory from the refusal.
     pub fn without_paths(&self, mut refusal: Refusal) -> Refusal {
         refusal.message = self.without_root(&refusal.message);
         for detail in &mut refusal.details {
@@ -243,7 +245,7 @@ impl Files {
         refusal
     }
 
-    /// The report with names that users know instead of the daemon's paths.
+    /// Replaces the daemon's paths in the report by the names that users know.
     pub fn with_user_names(&self, mut report: Report) -> Report {
         for port in &mut report.ports {
             port.address = self.without_root(&port.address);
@@ -269,7 +271,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// No such file.
+    /// If the file does not exist.
     pub fn there(&self, name: &str) -> Result<PathBuf, Refusal> {
         let path = self.path(name)?;
         if path.is_file() {

@@ -1,4 +1,4 @@
-//! The web page: the output of Vite for `ui/`, embedded in the binary. Knows nothing of runs,
+//! The web page: Vite's output for `ui/`, embedded in the binary. It is independent of runs,
 //! because the page uses the API.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     runs::lock,
 };
 
-/// A debug build reads the directory at run time, if it existed at build time.
+/// A debug build reads the directory at run time if it existed at build time.
 #[derive(Embed)]
 #[folder = "../../ui/dist"]
 #[allow_missing = true]
@@ -44,12 +44,12 @@ fn policy(peers: &[Origin]) -> HeaderValue {
     HeaderValue::from_str(&text).expect("origins have no other letters than headers may have")
 }
 
-/// Minimum octets of a file to compress.
+/// Minimum size of a file to compress, in octets.
 const MIN_COMPRESSED: usize = 1 << 10;
 
-/// Compressed files by tag, because every browser asks for them and they never change.
+/// Compressed files by entity tag. Kept, because every browser requests them and they never change.
 static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
-/// Limit on that map: a debug build reads files that change.
+/// Maximum entries of [`GZIPPED`], because a debug build reads files that change.
 const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
@@ -101,11 +101,11 @@ fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
-    // Images and compressed fonts would gain nothing.
+    // Images and compressed fonts gain nothing from compression.
     let gzip = found.data.len() >= MIN_COMPRESSED
         && media != "application/octet-stream"
         && takes_gzip(asked);
-    // A compressed file is another representation, so it needs its own tag (RFC 9110 section
+    // The compressed file is another representation, so it needs a tag of its own (RFC 9110 section
     // 8.8.3.3).
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
     // Names under assets/ contain a hash of the contents, so they can be cached forever. The index
@@ -117,14 +117,14 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
         (header::CONTENT_TYPE, HeaderValue::from_static(media)),
-        // Caches must not give a compressed reply to a client that cannot decode it (RFC 9110
+        // Caches must not serve a compressed reply to a client that cannot decode it (RFC 9110
         // section 12.5.5).
         (header::VARY, HeaderValue::from_static("accept-encoding")),
         (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
         (header::CONTENT_SECURITY_POLICY, policy.clone()),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        // For browsers that do not know frame-ancestors, which supersedes it; otherwise redundant.
+        // For browsers without support for frame-ancestors, which supersedes this header.
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     ];
     headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
@@ -138,7 +138,7 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     let mut response = if same {
         StatusCode::NOT_MODIFIED.into_response()
     } else if gzip {
-        // Compress at the best level, since each file is compressed once per process.
+        // Use the best level, because each file is compressed only once per process.
         let mut known = lock(&GZIPPED);
         if known.len() >= MAX_GZIPPED {
             known.clear();

@@ -22,16 +22,16 @@ use crate::{
     runs::{RunRow, RunVerdict, State},
 };
 
-/// Number of runs to keep. The oldest are deleted, so that the size of the database is bounded.
+/// Number of runs to keep. The oldest are deleted to bound the size of the database.
 const MAX_RUNS: i64 = 5000;
-/// Number of audit entries to keep. The oldest are deleted, so that the size is bounded.
+/// Number of audit entries to keep. The oldest are deleted to bound the size of the database.
 const MAX_AUDIT: i64 = 50_000;
-/// Number of audit entries to keep in memory while the disk is full, in order to bound the memory.
+/// Number of audit entries to keep in memory while the disk is full.
 const MAX_UNAUDITED: usize = 1000;
-/// Run numbers to reserve at once. A number must never be assigned twice, even if runs start on a
-/// full disk and the daemon is killed: at most this many numbers are skipped instead.
+/// Run numbers to reserve at once. No number may be assigned twice, even if runs start while the
+/// disk is full and the daemon is then killed; a kill skips at most this many numbers.
 const RESERVED_NUMBERS: u64 = 16;
-/// Version of the schema: the number of steps that lead to it. An older database runs the steps
+/// Version of the schema, which is the number of migration steps. An older database runs the steps
 /// that it lacks.
 const VERSION: i64 = STEPS.len() as i64;
 const STEPS: [&str; 2] = [
@@ -72,7 +72,7 @@ const STEPS: [&str; 2] = [
 ",
 ];
 
-/// States of runs that are over, in SQL.
+/// States of runs that are over, as an SQL list.
 const OVER: &str = "('done', 'failed', 'interrupted')";
 
 pub struct History {
@@ -101,7 +101,7 @@ struct Pending {
 pub struct Packed(Vec<u8>);
 
 impl Packed {
-    /// `None`: the value cannot be written as JSON.
+    /// Returns `None` if the value cannot be serialized as JSON.
     pub fn of(report: &impl Serialize) -> Option<Self> {
         let text = serde_json::to_vec(report).ok()?;
         zstd::bulk::compress(&text, 3).ok().map(Self)
@@ -114,8 +114,8 @@ impl Packed {
     }
 }
 
-/// Updates to keep in memory. Each may have some hundred kilobytes, so this bounds them to tens of
-/// megabytes.
+/// Maximum number of updates to keep in memory. Each may have some hundred kilobytes, so this
+/// bounds them to tens of megabytes.
 const MAX_UNWRITTEN: usize = 256;
 
 /// A query for runs.
@@ -129,7 +129,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether the query selects a run that the database lacks.
+    /// Whether the query selects a pending run that the database lacks.
     fn means(&self, pending: &Pending) -> bool {
         let row = &pending.row;
         pending.new.is_some()
@@ -210,7 +210,7 @@ impl History {
             if let Some(test) = &mut row.test {
                 test.over();
             }
-            // The last time that the run was known to be alive.
+            // The last time at which the run was known to be alive.
             let started = humantime::parse_rfc3339(&row.started).ok();
             let ended =
                 started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
@@ -220,8 +220,8 @@ impl History {
         Ok(())
     }
 
-    /// Inserts a new run. On a full disk the run is kept in memory and written later, because
-    /// traffic does not need this disk.
+    /// Inserts a new run. If the disk is full, keeps the run in memory and writes it later, because
+    /// generating traffic does not need the disk.
     ///
     /// # Errors
     /// Errors of the database other than a full disk.
@@ -335,7 +335,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // The database lacks the pending runs, so all runs that it has are older than these.
+        // The database lacks the pending runs, so all of its runs are older than these.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();
@@ -362,7 +362,8 @@ impl History {
         };
         let written =
             rows.iter().map(|text| parse(text).map(now)).collect::<Result<Vec<_>, _>>()?;
-        // Runs that the database lacks started while the disk was full, so they are the newest.
+        // The database lacks these runs because they started while the disk was full, so they are
+        // the newest.
         let mut all: Vec<_> =
             unwritten.values().rev().filter(|pending| asked.means(pending)).cloned().collect();
         drop(unwritten);
@@ -376,7 +377,7 @@ impl History {
         Ok(newest.chain(written).take(asked.limit).collect())
     }
 
-    /// The report's JSON; `None`: no report, or no such run.
+    /// The report as JSON; `None` if there is no report or no such run.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -391,7 +392,7 @@ impl History {
         packed.map(|octets| Packed(octets).text()).transpose()
     }
 
-    /// The profile as it was started, and its format.
+    /// The profile with which the run was started, and its format.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -417,7 +418,7 @@ impl History {
         Ok(waited || deleted > 0)
     }
 
-    /// The highest number that a run of `day` (`20261122`) may have.
+    /// The highest number that a run of `day` (such as `20261122`) may have.
     ///
     /// # Errors
     /// A database that cannot be read.
@@ -432,14 +433,15 @@ impl History {
         Ok(last.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
     }
 
-    /// Reserves `number` and the [`RESERVED_NUMBERS`] - 1 numbers after it, so that they are not assigned
-    /// again if the daemon is killed. Returns the last reserved number; `None`: the disk is full.
+    /// Reserves `number` and the [`RESERVED_NUMBERS`] - 1 numbers after it, so that they are not
+    /// assigned again if the daemon is killed. Returns the last reserved number; `None` if the disk
+    /// is full.
     pub fn reserve(&self, day: &str, number: u64) -> Option<u64> {
         let upto = number + RESERVED_NUMBERS - 1;
         self.reserved(day, upto).then_some(upto)
     }
 
-    /// Records `last` as the last number of that day when the daemon ends, so that an orderly end
+    /// Records `last` as the last number of that day when the daemon ends, so that a clean shutdown
     /// leaves no gap.
     pub fn reserved(&self, day: &str, last: u64) -> bool {
         let sql = "INSERT INTO numbers VALUES (?1, ?2) ON CONFLICT (day) DO UPDATE SET last = \
@@ -451,7 +453,7 @@ impl History {
     pub fn add_audit(&self, row: AuditRow) {
         let mut waiting = self.unaudited.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push_back(row);
-        // Oldest first, because the database numbers entries in the order of insertion.
+        // Write the oldest first, because the database numbers entries in the order of insertion.
         while let Some(row) = waiting.front() {
             if self.write_audit(row).is_err() {
                 break;
@@ -522,7 +524,7 @@ fn words(row: &RunRow) -> String {
     words.map(|word| word.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the disk is full or read-only, which is not a bug in Squall.
+/// Whether the error is a full or read-only disk, which is not a bug in Squall.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(
@@ -584,7 +586,7 @@ mod tests {
         (path, history)
     }
 
-    /// Limits the number of pages, which has the effect of a full disk on SQLite.
+    /// Limits the number of pages, which SQLite reports like a full disk.
     fn pages(history: &History, most: i64) {
         let connection = history.lock();
         connection

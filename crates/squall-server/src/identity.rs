@@ -1,5 +1,5 @@
-//! Identity of the client, available on each thread that works for a request: for the log, the
-//! audit and the holders of ports.
+//! Identity of the client, available on each thread that works for a request. Used by the log, the
+//! audit and leases.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ tokio::task_local! {
 /// The client that sent a request.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Credentials of the client, or the name that it gave.
+    /// Credentials of the client, or the name that the client gave.
     pub name: String,
     /// Address and TCP port.
     pub source: String,
@@ -28,22 +28,22 @@ impl Identity {
         Self { name: name.into(), source: source.into(), done: Arc::default() }
     }
 
-    /// The same client for another request, whose actions are noted separately.
+    /// The same client for another request, with a separate list of actions.
     pub fn for_next_request(self) -> Self {
         Self { done: Arc::default(), ..self }
     }
 
-    /// The daemon itself, without a request.
+    /// The daemon itself, if there is no request.
     pub fn daemon() -> Self {
         Self::new("daemon", "")
     }
 
-    /// Runs `work` for this client.
+    /// Runs `work` on behalf of this client.
     pub async fn during<F: Future>(self, work: F) -> F::Output {
         IDENTITY.scope(self, work).await
     }
 
-    /// Runs `work` for this client on this thread.
+    /// Runs `work` on behalf of this client on the current thread.
     pub fn with<T>(self, work: impl FnOnce() -> T) -> T {
         IDENTITY.sync_scope(self, work)
     }
@@ -63,12 +63,12 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The client for which this thread or task works.
+/// The client for which the current thread or task works.
 pub fn identity() -> Identity {
     IDENTITY.try_with(Clone::clone).unwrap_or_else(|_| Identity::daemon())
 }
 
-/// Notes an action of the request, for the request's entry in the audit.
+/// Notes an action for the audit entry of the current request.
 pub fn note(what: impl Into<String>) {
     _ = IDENTITY.try_with(|identity| lock(&identity.done).push(what.into()));
 }

@@ -1,8 +1,8 @@
 //! Inventories: the nodes and ports of runs over several machines.
 //!
-//! Only the inventories named by the daemon's operator are usable, because an inventory contains
-//! the commands that reach its nodes. The controller reads the whole file; this module reads only
-//! the names that clients choose from.
+//! Only inventories named by the daemon's operator can be used, because an inventory contains the
+//! commands that reach its nodes. The controller reads the whole file; this module reads only the
+//! names that clients choose from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,7 @@ impl Inventory {
     /// Loads all inventories, in the order of `files`.
     ///
     /// # Errors
-    /// A file that cannot be read or is not an inventory; two inventories with one name.
+    /// If a file cannot be read or is not an inventory, or if two inventories have the same name.
     pub fn load_all(files: &[PathBuf]) -> Result<Vec<Self>, Error> {
         let all = files.iter().map(|file| Self::load(file)).collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
@@ -102,7 +102,7 @@ impl Inventory {
     /// The ports of the inventory that a profile uses.
     ///
     /// # Errors
-    /// A port that the inventory does not have.
+    /// If the profile uses a port that the inventory does not have.
     pub fn places(&self, profile: &Profile) -> Result<Vec<&InventoryPort>, Refusal> {
         let place = |name: &String| {
             let known = self.ports.iter().find(|port| port.name == *name);
@@ -126,14 +126,14 @@ impl Inventory {
 }
 
 impl InventoryPort {
-    /// The port as a run shows it.
+    /// The port as shown in a run.
     pub fn shown(&self) -> RunPort {
         RunPort { name: self.name.clone(), address: self.places.join(", ") }
     }
 
-    /// The addresses of the port on its nodes, each with the resource that a lease holds: an
-    /// interface of a node serves one run at a time. A `null:` port has no device, so any number
-    /// of runs may share it.
+    /// The addresses of the port on its nodes, each with the resource that a lease holds. An
+    /// interface of a node serves one run at a time. A `null:` port has no device, so any number of
+    /// runs may share it.
     pub fn leased(&self, inventory: &str) -> impl Iterator<Item = (String, Option<String>)> {
         self.places.iter().map(move |place| {
             let many = place.split_once('/').is_some_and(|(_, address)| address == "null:");
@@ -147,7 +147,7 @@ impl Service {
     /// restart.
     ///
     /// # Errors
-    /// A file that has become unreadable.
+    /// If a file has become unreadable.
     pub fn inventories(&self) -> Result<Vec<Inventory>, Refusal> {
         Inventory::load_all(&self.settings.inventories).map_err(|error| {
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", error.to_string())
@@ -155,7 +155,7 @@ impl Service {
     }
 
     /// # Errors
-    /// No such inventory.
+    /// If there is no such inventory.
     pub fn inventory(&self, name: &str) -> Result<Inventory, Refusal> {
         let mut all = self.inventories()?;
         if let Some(at) = all.iter().position(|inventory| inventory.name == name) {

@@ -15,7 +15,7 @@ use squall::{
     Amount, Error, Multiplier, Profile, Run, Session,
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
 };
-use squall_control::driving::{Driven, LiveReport, NotBegun};
+use squall_control::driving::{DrivenRun, LiveReport, NotStarted};
 use squall_method::Outcome;
 use squall_report::conversations::Flows;
 use squall_units::{Nanos, Rate};
@@ -31,18 +31,18 @@ use crate::{
 
 /// The error of a run that a panic has ended.
 pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
-/// Interval of samples.
+/// Interval between samples.
 const EVERY: Duration = Duration::from_millis(500);
 /// Maximum flows per receive queue in a live report: about 12 MB of counters.
 const FLOWS: usize = 100_000;
-/// Maximum age of the flows that [`Job::received_flows`] returns. Several pages may ask for the
-/// same run, and each query interrupts the workers.
+/// Maximum age of the flows that [`Job::received_flows`] returns. Each query interrupts the
+/// workers, and several pages may query the same run.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
 
 /// The work of a live run.
 pub trait Job: Send + Sync {
-    /// The latest sample and report; `None` before the first, and for jobs that report only at the
-    /// end.
+    /// The latest sample and report. `None` before the first sample, and for jobs that report only
+    /// at the end.
     fn latest(&self) -> Option<Arc<LiveReport>> {
         None
     }
@@ -53,7 +53,7 @@ pub trait Job: Send + Sync {
     /// Applies an action to the live run.
     ///
     /// # Errors
-    /// An action that the job cannot perform or refuses.
+    /// If the job cannot perform the action, or refuses it.
     fn apply(&self, action: Action) -> Result<(), Refusal>;
 
     /// Stops sending. The outcome follows once frames in flight have arrived.
@@ -62,16 +62,16 @@ pub trait Job: Send + Sync {
     /// The outcome; `None` while the job runs.
     fn outcome(&self) -> Option<Ended>;
 
-    /// The outcome if the daemon does not wait for the job's end.
+    /// The outcome to store if the daemon does not wait for the job's end.
     fn abandoned(&self) -> Ended;
 
     /// Writes the job's state to its row.
     fn describe(&self, row: &mut RunRow);
 
-    /// Flows received so far; `None`: received traffic is not counted by flow.
+    /// Flows received so far. `None` if received traffic is not counted by flow.
     ///
     /// # Errors
-    /// A job that receives nothing itself, or is over.
+    /// If the job receives nothing itself, or is over.
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal>;
 }
 
@@ -79,8 +79,8 @@ pub trait Job: Send + Sync {
 pub trait Work {
     type Job: Job + 'static;
 
-    /// The ports of the job, as leases name them. Replaces the addresses in the session by those to
-    /// open.
+    /// The ports of the job, under the names that leases use. Replaces the addresses in the session
+    /// by those to open.
     ///
     /// # Errors
     /// Ports that are not allowed.
@@ -88,10 +88,10 @@ pub trait Work {
         service.admit(session)
     }
 
-    /// Starts the job and sets it by [`Live::is`].
+    /// Starts the job and registers it with [`Live::is`].
     ///
     /// # Errors
-    /// The reason for a refusal.
+    /// The reason why the job cannot start.
     fn begin(
         self,
         service: &Arc<Service>,
@@ -103,30 +103,30 @@ pub trait Work {
 /// The ports of a run.
 #[derive(Default)]
 pub struct Ports {
-    /// Addresses, with the resource that a lease holds for each.
+    /// Addresses, each with the resource that a lease holds for it.
     pub leased: Vec<(String, Option<String>)>,
     pub shown: Vec<RunPort>,
 }
 
 /// An action on a live run.
 pub enum Action {
-    /// A stream, a group, a template, a replay; `None`: all.
+    /// Pause a stream, group, template or replay; `None`: all.
     Pause(Option<String>),
     Resume(Option<String>),
     /// Trigger the capture.
     Trigger,
     /// Send this many frames of a held replay.
     Step(u64),
-    /// Start a held run at this instant of the cluster's clock.
+    /// Start a held run at this time of the cluster's clock.
     Go(Nanos),
     Clock(NodeClock),
     /// Multiply all rates of the profile.
     Multiply(Multiplier),
-    /// Multiply the current rate of a stream, or of all, by numerator / denominator.
+    /// Multiply the current rate of a stream (`None`: all streams) by numerator / denominator.
     Scale(Option<String>, (u64, u64)),
     /// Set the rate of a stream.
     Rate(String, Rate),
-    /// Set the load of a template, or of all.
+    /// Set the load of a template (`None`: all templates).
     Load(Option<String>, Amount),
     Become(Box<Profile>),
 }
@@ -156,7 +156,7 @@ impl Thread {
     }
 }
 
-/// Starts `job` in `state` on its own thread. The thread stores its outcome in `thread`.
+/// Starts `job` in `state` on its own thread, which stores its outcome in `thread`.
 ///
 /// # Errors
 /// [`Error::Environment`]: no thread can be started.
@@ -167,7 +167,7 @@ pub fn spawn<J: Job + 'static>(
     thread: fn(&J) -> &Thread,
     run: impl FnOnce(&J, &Service, &Arc<Live>) -> Ended + Send + 'static,
 ) -> Result<(), Error> {
-    // Before the thread starts, because its end looks up the job.
+    // Set the job before the thread starts, because the thread looks it up when it ends.
     live.is(job.clone(), state);
     _ = service.note(live, &live.row());
     let (service, live, job) = (service.clone(), live.clone(), job.clone());
@@ -186,7 +186,7 @@ pub fn spawn<J: Job + 'static>(
 /// The result of a run.
 #[derive(Clone)]
 pub enum RunResult {
-    /// The report of any run but a standard test.
+    /// The report of a run that is not a standard test.
     Report(Arc<Report>),
     /// The outcome of a standard test.
     Outcome(Arc<Outcome>),
@@ -215,7 +215,7 @@ impl RunResult {
         Ok(service.files.without_root(&text))
     }
 
-    /// The report; a standard test has none.
+    /// The report; `None` for a standard test.
     pub fn report(&self) -> Option<&Arc<Report>> {
         match self {
             Self::Report(report) => Some(report),
@@ -241,7 +241,7 @@ impl RunResult {
     }
 }
 
-/// Criteria for a report.
+/// The criteria by which a report is judged.
 pub struct Judged<'a> {
     pub because: Option<&'a StopReason>,
     pub fail_if: &'a [FailIf],
@@ -270,11 +270,12 @@ impl Judged<'_> {
         row.state = match self.because {
             Some(StopReason::Interrupted(_)) => State::Interrupted,
             _ if !lost.is_empty() => {
-                // Each reason names the port, the loss that it caused, and why it failed.
+                // Each reason names the port, the frames lost with it, and why it failed.
                 row.error.get_or_insert_with(|| lost.join("; "));
                 State::Failed
             }
-            // A node whose ports only receive has no source, so sending nothing is correct there.
+            // Nodes whose ports only receive have no source, so it is correct that they send
+            // nothing.
             _ if !self.listens && !sent && !report.sources.is_empty() => {
                 row.error.get_or_insert_with(|| "nothing was sent".into());
                 State::Failed
@@ -286,9 +287,9 @@ impl Judged<'_> {
 
 /// A run on ports of this machine.
 pub struct Here {
-    pub driven: Arc<Driven>,
+    pub driven: Arc<DrivenRun>,
     id: String,
-    /// Factor on the rates of the profile; `None`: a total rate was requested.
+    /// Factor on the rates of the profile; `None` if a total rate was requested.
     mult: Mutex<Option<f64>>,
     /// Received flows as of the last query.
     flows: Mutex<Option<(Instant, Arc<Flows>)>>,
@@ -324,8 +325,8 @@ impl Work for OnPorts {
             }
         };
         let driven = match self.hold {
-            true => Driven::hold(session, EVERY, with_user_names)?,
-            false => Driven::start(session, EVERY, with_user_names)?,
+            true => DrivenRun::hold(session, EVERY, with_user_names)?,
+            false => DrivenRun::start(session, EVERY, with_user_names)?,
         };
         let here = Arc::new(Here {
             driven,
@@ -351,7 +352,7 @@ impl Here {
         Ok(())
     }
 
-    /// Replaces the rate of a stream with `new` of the current rate.
+    /// Replaces the rate of a stream by `new` of its current rate.
     fn change_stream(
         &self,
         name: &str,
@@ -377,10 +378,10 @@ impl Here {
 
     fn go(&self, at: Nanos) -> Result<(), Refusal> {
         self.driven.go_at(at).map_err(|why| match why {
-            NotBegun::NotReady => {
+            NotStarted::NotReady => {
                 Refusal::conflict("not-ready", "the run is not ready\n  try hold = true")
             }
-            NotBegun::TooLate(by) => Refusal::conflict(
+            NotStarted::TooLate(by) => Refusal::conflict(
                 "too-late",
                 format!(
                     "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",
@@ -410,7 +411,7 @@ impl Job for Here {
         self.driven.latest()
     }
 
-    /// Adds the series, which live reports lack.
+    /// Adds the time series, which live reports lack.
     fn result_so_far(&self) -> Option<RunResult> {
         let mut report = self.latest()?.report.clone();
         if let Ok(series) = self.driven.with(|run| Ok(run.series().to_vec())) {
@@ -466,7 +467,7 @@ impl Job for Here {
     }
 
     fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
-        // Hold the lock, so that concurrent queries wait for one answer and interrupt the workers
+        // Hold the lock, so that concurrent queries share one answer and interrupt the workers only
         // once.
         let mut last = lock(&self.flows);
         if let Some((taken, flows)) = &*last

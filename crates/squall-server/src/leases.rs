@@ -1,18 +1,18 @@
-//! Leases of ports to owners, for a limited time. A state machine without a clock; the caller passes
-//! the time.
+//! Leases of ports to owners, for a limited time. This is a state machine without a clock: the
+//! caller passes the time.
 //!
 //! A lease starts when no other lease holds one of its ports. It ends when its holder releases it,
-//! when another client takes its ports by force, or when its holder has sent nothing for the time
-//! to live. It is then *ending* until the runs on its ports have ended, and only then the ports are
-//! free, so that no two runs use a port at once.
+//! when another client takes its ports by force, or when its holder sends no request during the
+//! time to live. It is then *ending* until the runs on its ports have ended. The ports become free
+//! only after that, so no two runs use a port at once.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-/// A resource that only one lease may hold, as `ports::resource` names it: an interface, a link in
-/// memory, a file. `None`: any number may hold it.
+/// A resource that only one lease may hold, as named by `ports::resource`: an interface, a link in
+/// memory, a file. `None` if any number of leases may hold it.
 pub type Resource = Option<String>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Lease {
     pub ports: Vec<(String, Resource)>,
     pub ttl: Duration,
     pub keep: Keep,
-    /// When it expires, unless it is renewed.
+    /// The time at which it expires unless it is renewed.
     pub expires: Duration,
     /// The lease has ended, but its ports are not free yet.
     pub ending: bool,
@@ -34,7 +34,7 @@ pub struct Lease {
 pub enum Keep {
     /// While it is renewed, or its owner has an open connection.
     Renewed,
-    /// Until it is released, with its run.
+    /// Until it is released together with its run.
     Run,
 }
 
@@ -44,7 +44,7 @@ pub struct Held {
     pub address: String,
     pub lease: String,
     pub owner: String,
-    /// `None`: until its run ends, or its connection closes.
+    /// Time until it expires; `None` if it lasts until its run ends or its connection closes.
     pub left: Option<Duration>,
     pub ending: bool,
 }
@@ -86,7 +86,7 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Exchanges the ports of a lease. `None`: the lease has ended.
+    /// Exchanges the ports of a lease. Returns `None` if the lease has ended.
     ///
     /// # Errors
     /// Ports that other leases hold; the error lists all of them. The lease then keeps its ports.
@@ -111,7 +111,7 @@ impl Leases {
     fn held(&self, now: Duration, address: &str, what: Option<&String>) -> Option<Held> {
         let what = what?;
         let lease = self.holder(what)?;
-        // No time remains to show, because a run or a connection keeps the lease.
+        // There is no remaining time to show, because a run or a connection keeps the lease.
         let stays = lease.keep == Keep::Run || self.is_connected(&lease.owner);
         Some(Held {
             address: address.to_owned(),
@@ -129,7 +129,7 @@ impl Leases {
             .find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
     }
 
-    /// Renews a lease. `None`: no such lease, or it has ended.
+    /// Renews a lease. Returns `None` if there is no such lease or it has ended.
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
         // Check the time too, because `expire` may not have run since the lease expired.
@@ -140,7 +140,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Ends leases that have expired. Returns each once, so that the caller stops its runs.
+    /// Ends leases that have expired. Returns each of them once, and the caller stops its runs.
     pub fn expire(&mut self, now: Duration) -> Vec<Lease> {
         let connections = &self.connections;
         let over = self
@@ -154,31 +154,31 @@ impl Leases {
         .collect()
     }
 
-    /// The time until the next lease expires, unless it is renewed; `None`: none will.
+    /// The time until the next lease expires unless it is renewed; `None` if none will.
     pub fn next_expiry(&self, now: Duration) -> Option<Duration> {
         let leases = self.leases.values().filter(|lease| expires(lease, &self.connections));
         leases.map(|lease| lease.expires.saturating_sub(now)).min()
     }
 
-    /// Ends a lease. `None`: no such lease, or it has ended.
+    /// Ends a lease. Returns `None` if there is no such lease or it has ended.
     pub fn release(&mut self, id: &str) -> Option<Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
         lease.ending = true;
         Some(lease.clone())
     }
 
-    /// Frees the ports of an ended lease, because nothing runs on them any longer.
+    /// Frees the ports of an ended lease on which nothing runs any longer.
     pub fn ended(&mut self, id: &str) {
         self.leases.retain(|_, lease| lease.id != id || !lease.ending);
     }
 
-    /// Counts a connection of `owner`. While one is open, the owner's leases do not expire.
+    /// Counts an open connection of `owner`. While one is open, the owner's leases do not expire.
     pub fn connect(&mut self, owner: &str) {
         *self.connections.entry(owner.to_owned()).or_default() += 1;
     }
 
-    /// Counts a closed connection. After the owner's last one, the time to live of the leases
-    /// starts.
+    /// Counts a closed connection. The time to live of the owner's leases starts when its last
+    /// connection closes.
     pub fn disconnect(&mut self, now: Duration, owner: &str) {
         let Some(open) = self.connections.get_mut(owner) else { return };
         *open -= 1;
@@ -198,13 +198,13 @@ impl Leases {
         self.leases.values().find(|lease| lease.id == id)
     }
 
-    /// All leases, in the order of creation.
+    /// All leases in order of creation.
     pub fn all(&self) -> impl Iterator<Item = &Lease> {
         self.leases.values()
     }
 }
 
-/// Whether the lease expires without renewal.
+/// Whether the lease expires if it is not renewed.
 fn expires(lease: &Lease, connections: &HashMap<String, usize>) -> bool {
     !lease.ending && lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner)
 }
@@ -379,7 +379,7 @@ mod tests {
                     prop_assert!(lease.expires <= now + TTL);
                 }
             }
-            // All connections close, so only the leases of runs remain.
+            // All connections close, so only leases that belong to runs remain.
             for client in 0..3 {
                 while leases.is_connected(&owner(client)) {
                     leases.disconnect(now, &owner(client));

@@ -1,9 +1,9 @@
 //! The daemon: runs for many users at once.
 //!
-//! Takes requests over HTTP and gRPC; gives reports, statistics and captures. Assigns ports to
-//! owners ([`leases`]); the crates below run the traffic. [`Client`] is the other end, for the
-//! command line. Does not know how frames are made, and opens no file outside its directory for a
-//! request.
+//! Takes requests over HTTP and gRPC, and provides reports, statistics and captures. Assigns ports
+//! to owners ([`leases`]); the crates below run the traffic. [`Client`] is the other end, for the
+//! command line. This crate does not know how frames are made, and opens no file outside its
+//! directory for a request.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -8,7 +8,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Requests to keep in memory. The oldest are dropped, so that the log is bounded.
+/// Number of requests to keep in memory. The oldest are dropped.
 const KEPT: usize = 1000;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -54,7 +54,7 @@ impl RequestLog {
         inner.entries.push_back(entry);
     }
 
-    /// At most `limit` of the requests after number `after`, newest first.
+    /// The requests after number `after`, newest first, at most `limit`.
     pub fn latest(&self, limit: usize, after: u64) -> Vec<Entry> {
         let inner = self.lock();
         inner

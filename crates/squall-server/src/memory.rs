@@ -5,18 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Minimum octets of a body after which memory is returned: its parsed values take ten to thirty
-/// times as much.
+/// Minimum octets of a request's body after which memory is returned. The parsed values take ten to
+/// thirty times as much.
 const MIN_BODY: u64 = 256 << 10;
-/// Time from the last large request to the return. Returning memory earlier would slow a series of
-/// requests, because the kernel must supply each freed page again on its next use.
+/// Time from the last large request to the return of memory. An earlier return would slow down a
+/// series of requests, because the kernel must supply each freed page again on its next use.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// Maximum time from the first large request to the return, so that a steady series cannot postpone
-/// it forever.
+/// Maximum time from the first large request to the return of memory, so that a steady series
+/// cannot postpone it forever.
 const MAX_DELAY: Duration = Duration::from_secs(6);
 
-/// Large requests since the last return. The allocator keeps freed memory below memory in use,
-/// which would be gigabytes after a large configuration, for as long as the daemon runs.
+/// Large requests since memory was last returned. Without returning it, the allocator keeps freed
+/// memory that lies below memory in use: gigabytes after a large configuration, for as long as the
+/// daemon runs.
 #[derive(Default)]
 pub struct Memory(Mutex<Option<Used>>);
 
@@ -27,7 +28,7 @@ struct Used {
 }
 
 impl Memory {
-    /// Notes the end of a request with a body of `octets`; `None`: no declared length.
+    /// Notes the end of a request with a body of `octets` (`None`: no declared length).
     pub fn used(&self, octets: Option<u64>) {
         if octets.is_none_or(|octets| octets >= MIN_BODY) {
             let now = Instant::now();
@@ -36,7 +37,7 @@ impl Memory {
         }
     }
 
-    /// Returns memory to the system, if that is due.
+    /// Returns memory to the system if it is time to.
     pub fn give_back(&self) {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due =
@@ -44,7 +45,7 @@ impl Memory {
         if used.is_some_and(due) {
             *used = None;
             drop(used);
-            squall_port_linux::give_back_memory();
+            squall_port_linux::trim_heap();
         }
     }
 

@@ -28,10 +28,11 @@ use crate::{
     threads::blocking,
 };
 
-/// Maximum number of streams to export. Runs with more export only sums, because each stream adds
-/// many series.
+/// Maximum number of streams to export, because each stream adds many series. For runs with more
+/// streams, only sums are exported.
 const STREAMS: usize = 1000;
-/// How long the series of a run stay after its end, so that several scrapes see its last values.
+/// Time for which the series of a run stay after its end, long enough for several scrapes of its
+/// last values.
 pub const STAY: Duration = Duration::from_secs(300);
 /// Maximum number of ended runs whose series stay, because one run may have thousands of series.
 pub const STAYING: usize = 16;
@@ -92,14 +93,14 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Converts OpenMetrics to Prometheus' text format, where a counter's family has the name of its
-/// samples, and which has neither units nor an end mark.
+/// Converts OpenMetrics to Prometheus' text format. There, a counter's family has the same name as
+/// its samples (with `_total`), and there are no units and no end mark.
 fn plain(open: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open.len()), None);
     for line in open.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            // HELP precedes TYPE, which determines the name.
+            // HELP comes before TYPE, which determines the name, so keep it until then.
             (Some("#"), Some("HELP"), Some(_), text_of_help) => help = text_of_help,
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (suffix, kind) = match kind {
@@ -120,7 +121,7 @@ fn plain(open: &str) -> String {
     text
 }
 
-/// All metric families at one moment.
+/// All metric families of one scrape.
 #[derive(Debug, Default)]
 struct Families(Vec<Family>);
 
@@ -164,7 +165,7 @@ impl Families {
         self.0[at].samples.push((labels.clone(), value));
     }
 
-    /// A counter. OpenMetrics requires the suffix `_total` on its samples.
+    /// Adds a counter. OpenMetrics requires the suffix `_total` on its samples.
     fn count(&mut self, name: &'static str, help: &'static str, labels: &Labels, value: u64) {
         self.add(name, help, MetricType::Counter, labels, Value::Count(value));
     }
@@ -305,7 +306,8 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
             count("squall_stream_duplicate_packets", "Duplicate frames (RFC 5560)", rx.duplicates);
             count("squall_stream_reordered_packets", "Reordered frames (RFC 4737)", rx.reordered);
         }
-        // A gauge, because the value can fall: frames in flight count as lost until they arrive.
+        // A gauge, because the value can decrease: frames in flight count as lost until they
+        // arrive.
         all.gauge(
             "squall_stream_lost_packets",
             "Gaps in the sequence so far",
@@ -325,7 +327,7 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     }
 }
 
-/// A run over several machines: totals and each node.
+/// Adds the metrics of a run over several machines: totals, and figures for each node.
 fn nodes(all: &mut Families, cluster: &ClusterProgress, of: impl Fn(&[Label<'_>]) -> Labels) {
     let (sent, received) = ("Frames sent", "Frames received");
     let lost = "Gaps in the sequences so far";
@@ -381,8 +383,8 @@ const BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// Merges the bins within each bucket of [`seconds`] into one, because reports of ended runs would
-/// otherwise take much memory.
+/// Merges the bins within each bucket of [`seconds`], because the reports of ended runs would take
+/// much memory otherwise.
 fn in_buckets(of: &Distribution) -> Distribution {
     let mut bins: Vec<(u64, u64, u64)> = Vec::new();
     for &(lower, upper, count) in &of.bins {
@@ -436,9 +438,9 @@ fn process(all: &mut Families, started: SystemTime) {
     if let Some(kib) = status.lines().find_map(resident) {
         all.gauge("process_resident_memory_bytes", "Resident memory", &none, kib * 1024.0);
     }
-    // The kernel lists each open descriptor here as a link (proc(5)).
+    // The kernel lists each open descriptor in this directory as a link (proc(5)).
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // Exclude the descriptor that reads this directory.
+        // Exclude the descriptor with which this directory is read.
         all.gauge(
             "process_open_fds",
             "Open file descriptors",
@@ -498,7 +500,7 @@ mod tests {
         assert!((sum - 12e-6).abs() < 1e-12);
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3)));
         assert!(BOUNDS_NS.is_sorted());
-        // The retained form of an ended run gives the same buckets.
+        // The form that is kept for an ended run gives the same buckets.
         let kept = in_buckets(&of);
         assert_eq!(kept.bins.len(), 3);
         let many: Vec<_> = (0..2_000).map(|i| (i * 997, (i + 1) * 997, i)).collect();

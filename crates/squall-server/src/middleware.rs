@@ -30,8 +30,8 @@ use crate::{
     work::Work,
 };
 
-/// Whether a path needs no token: the query whether one is needed, the login, and the page, which
-/// has no secrets and asks for the token.
+/// Whether a path needs no token: the query whether one is needed, the login, and the web page,
+/// which contains no secrets and asks for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
         || path.starts_with("/assets/")
@@ -51,13 +51,14 @@ pub async fn guard(
         (request.method().clone(), request.uri().clone(), request.headers().clone());
     let _under_way = connection.request();
     let (came, since) = (SystemTime::now(), Instant::now());
-    // HTTP/1 needs no drain here: hyper closes the connection after the reply if a body is left.
+    // HTTP/1 needs no drain here, because hyper closes the connection after the reply if a part of
+    // the body is unread.
     let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
     let identity = Identity::new(service.auth.credentials(&headers), connection.peer.to_string());
     let preflight = page.as_ref().and_then(|_| peers::preflight(&method, &headers));
     let work = Work::of(octets_in, &service.memory);
-    // Dropped with this future when the client leaves, so that abandoned work can stop.
+    // Dropped together with this future when the client leaves, so that its work can stop.
     let _waiting = work.waiting();
     let (mut response, left) = match admit(&service, &connection.peer, &request, page.is_some()) {
         Ok(()) if preflight.is_some() => (preflight.unwrap_or_default(), None),
@@ -91,7 +92,8 @@ pub async fn guard(
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
-        // Clients choose these texts, so cut them: the log keeps the last 1,000 requests.
+        // Clients choose these texts, so cut them to bound the log, which keeps the last 1,000
+        // requests.
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
         status: status.as_u16(),
@@ -137,9 +139,9 @@ fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Re
     Ok(())
 }
 
-/// Refuses requests that a page of another origin makes through its reader's browser, and host
-/// names that were pointed at this daemon (DNS rebinding). The kernel would identify such a request
-/// as the reader's own, because their browser sends it.
+/// Refuses requests that a page from another origin makes through its reader's browser, and
+/// requests to foreign host names that resolve to this daemon (DNS rebinding). The kernel would
+/// attribute such a request to the reader, because their browser sends it.
 fn same_site(
     uri: &Uri,
     headers: &HeaderMap,
@@ -183,7 +185,7 @@ fn same_site(
 /// Removes the port: `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`.
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
-        // `[::1].example` is not an address, but a resolver may still answer for it.
+        // `[::1].example` is not an address, but a resolver may still resolve it.
         return match rest.split_once(']') {
             Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
             _ => "",
@@ -192,12 +194,12 @@ fn host_name(host: &str) -> &str {
     host.split(':').next().unwrap_or_default()
 }
 
-/// Refuses content types that an HTML form can send, because browsers send forms across origins
+/// Refuses content types that an HTML form can send, because browsers send forms to other origins
 /// without a preflight.
 fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let given = text(headers, header::CONTENT_TYPE);
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // No form makes a PUT, and `curl -T` sends no content type.
+    // No form sends a PUT, and `curl -T` sends no content type.
     let known = kind == "application/json"
         || kind.ends_with("+json")
         || kind == "application/octet-stream"
@@ -221,9 +223,9 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The status of a reply, for the audit and the log. A gRPC reply has status 200 and its outcome in
-/// the header `grpc-status` (in a reply without messages); google/rpc/code.proto maps each code to
-/// an HTTP status.
+/// The status of a reply, for the audit and the log. A gRPC reply has status 200, and its outcome
+/// is in the header `grpc-status` (if the reply has no messages). google/rpc/code.proto maps each
+/// code to an HTTP status.
 fn outcome(response: &Response) -> StatusCode {
     let Some(code) = tonic::Status::from_header_map(response.headers()) else {
         return response.status();

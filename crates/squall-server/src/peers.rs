@@ -1,6 +1,6 @@
-//! Other daemons whose pages may access this one, and which its own page may access: a list of
-//! origins. A request from such a page needs the token: cookies, and the identity of a local user,
-//! do not count, because the page's reader may not have meant to send it.
+//! Other daemons whose pages may access this one, and which this daemon's page may access: a list
+//! of origins. A request from such a page needs the token. Cookies and the identity of a local user
+//! do not count, because the page's reader may not have meant to send the request.
 
 use std::{fmt, str::FromStr};
 
@@ -14,8 +14,8 @@ use axum::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
-/// Set on a request of another daemon's page. It only adds requirements, so a client that sets it
-/// gains nothing.
+/// Set on requests from pages of other daemons. It only adds requirements, so clients gain nothing
+/// by setting it themselves.
 pub const PAGE: HeaderName = HeaderName::from_static("squall-page");
 
 impl FromStr for Origin {
@@ -62,12 +62,12 @@ impl Origin {
     }
 }
 
-/// Sources for `connect-src`, so that the page can connect to its daemon's peers.
+/// Sources for `connect-src`, which let the page connect to the daemon's peers.
 pub fn sources(peers: &[Origin]) -> String {
     peers.iter().map(|peer| format!(" {peer} {}", peer.socket())).collect()
 }
 
-/// The origin of the request, if it is a peer and the path is one that pages may access.
+/// The origin of the request, if it is a peer and pages may access the path.
 pub fn page<'a>(peers: &'a [Origin], uri: &Uri, headers: &HeaderMap) -> Option<&'a Origin> {
     let origin = headers.get(header::ORIGIN)?.to_str().ok()?;
     let api = uri.path().starts_with("/squall/v1/");
@@ -88,7 +88,7 @@ pub fn preflight(method: &Method, headers: &HeaderMap) -> Option<Response> {
     asks.then(|| (StatusCode::NO_CONTENT, answer).into_response())
 }
 
-/// Permits this page only to read the reply; never with cookies.
+/// Permits only this page to read the reply, and never with cookies.
 pub fn allow(response: &mut Response, page: &Origin) {
     let headers = response.headers_mut();
     if let Ok(origin) = HeaderValue::from_str(&page.0) {

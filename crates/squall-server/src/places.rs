@@ -1,8 +1,9 @@
 //! Slots for connections ([`Place`]): a limit on open connections, half of it for strangers.
 //!
 //! A stranger is a client that has not authenticated yet. When the strangers' half is full, the
-//! oldest connection of the source with the most connections is closed. So a new client always gets
-//! in, and stays if it authenticates soon, regardless of how many idle connections others hold.
+//! oldest connection of the source with the most connections is closed. A new client therefore
+//! always gets a slot, and keeps it if it authenticates soon, regardless of how many idle
+//! connections others hold.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -30,7 +31,7 @@ struct Taken {
     /// Number of authenticated connections.
     known: usize,
     last: u64,
-    /// When closed connections were last logged, and how many have been closed since.
+    /// The time at which closed connections were last logged, and the number closed since then.
     logged: Option<Instant>,
     closed: u64,
 }
@@ -66,11 +67,11 @@ impl Source {
 
 impl Places {
     pub fn new(most: usize) -> Arc<Self> {
-        // At least 4, otherwise a quarter would be no slot at all.
+        // At least 4, otherwise a quarter would be 0 slots.
         Arc::new(Self { most: most.max(4), taken: Mutex::default() })
     }
 
-    /// Takes a slot for a stranger, from another stranger if the strangers' half is full.
+    /// Takes a slot for a stranger. Takes it from another stranger if the strangers' half is full.
     pub fn take(self: &Arc<Self>, peer: &Peer) -> Place {
         let (from, gives_way) = (Source::of(peer), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -101,9 +102,9 @@ impl Places {
 }
 
 impl Taken {
-    /// Logs a connection closed in favor of another. The client sees only the close, so the log
-    /// names the limit. At most one line per [`LOG_INTERVAL`], otherwise a flood of connections would
-    /// flood the log.
+    /// Logs a connection that was closed in favor of another. The client sees only the close, so
+    /// the log names the limit. Writes at most one line per [`LOG_INTERVAL`], because a flood of
+    /// connections would flood the log.
     fn log(&mut self, most: usize) {
         self.closed += 1;
         if self.logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
@@ -127,7 +128,7 @@ fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     sizes.into_iter().max_by_key(|(_, size)| *size).map(|(source, _)| source)
 }
 
-/// A connection's slot, free again when dropped.
+/// A connection's slot. Freed when dropped.
 pub struct Place {
     places: Arc<Places>,
     number: u64,
@@ -137,7 +138,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Notes that the client has authenticated: moves the slot to the authenticated half, unless
+    /// Notes that the client has authenticated. Moves the slot to the authenticated half unless
     /// that is full.
     pub fn is_known(&self) {
         if self.known.load(Ordering::Relaxed) {
@@ -155,8 +156,8 @@ impl Place {
         }
     }
 
-    /// `None`: the connection keeps its slot. Otherwise the number of slots that are kept, for the
-    /// message.
+    /// Returns `None` if the connection keeps its slot. Otherwise returns the number of kept slots,
+    /// for the error message.
     pub fn is_not_kept(&self) -> Option<usize> {
         (!self.known.load(Ordering::Relaxed)).then_some(self.places.most / 2)
     }
@@ -195,7 +196,7 @@ mod tests {
     fn the_oldest_of_a_crowd_gives_way_and_nobody_else() {
         let places = Places::new(16);
         let few = places.take(&from("192.0.2.1"));
-        // One source has at most a quarter, and one IPv6 network is one source.
+        // One source gets at most a quarter, and an IPv6 network counts as one source.
         let crowd: Vec<_> = (0..6).map(|n| places.take(&from(&format!("2001:db8::{n}")))).collect();
         assert_eq!(
             crowd.iter().map(gone).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! Ports: which exist, which may be used, and which two addresses conflict.
+//! Ports: which ones exist, which may be used, and which addresses conflict.
 
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -18,20 +18,20 @@ fn on_interface(kind: &str) -> bool {
 /// Kinds that reach only this process and the daemon's directory, so they need no permission.
 const HARMLESS: [&str; 4] = ["loop", "null", "pcap", ELSEWHERE];
 
-/// The addresses that may be used: harmless kinds, interfaces of labs, and addresses that match a
-/// pattern.
+/// Decides which addresses may be used: harmless kinds, interfaces of labs, and addresses that
+/// match a pattern.
 #[derive(Clone, Debug)]
 pub struct Ports {
     /// Patterns of addresses, with `*`.
     allow: Vec<String>,
 }
 
-/// How a pattern allows an address.
+/// How a pattern matches an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
-    /// By its full name.
+    /// The pattern is the full name.
     Exactly,
-    /// By a pattern with `*` that matches.
+    /// The pattern has a `*` and matches.
     Pattern,
     No,
 }
@@ -45,7 +45,7 @@ const DEFAULT_ROUTE: &str = "it has a default route, so it must be named in full
 /// A port that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// With paths of files resolved.
+    /// Address with file paths resolved.
     pub address: String,
     pub resource: Resource,
 }
@@ -81,7 +81,7 @@ impl Ports {
                     .take_flag("read")
                     .map_err(|error| wrong(error.to_string()))?
                     .unwrap_or(false);
-                // Any number of runs may read a file, but one writer at a time, otherwise their
+                // Any number of runs may read a file, but only one may write it, otherwise their
                 // frames would mix.
                 let path = files.path(&name)?;
                 if reads {
@@ -98,8 +98,8 @@ impl Ports {
                 });
             }
             "dpdk" => {
-                // Both kinds accept drivers, devices and files of any name, so requests may not use
-                // them.
+                // Both kinds accept any drivers, devices and files by name, so requests may not use
+                // these options.
                 if parsed.has("eal") {
                     return Err(wrong(format!("{address}: eal= is not accepted from requests")));
                 }
@@ -117,8 +117,8 @@ impl Ports {
         Ok(Admitted { address: address.to_owned(), resource })
     }
 
-    /// `interface` is called only where the answer depends on it, because a lookup lists all
-    /// interfaces.
+    /// `interface` is a closure and called only if the answer depends on it, because a lookup lists
+    /// all interfaces.
     ///
     /// # Errors
     /// The reason for a refusal.
@@ -134,7 +134,7 @@ impl Ports {
         if !on_interface(kind) {
             return if named == Match::Pattern { Ok(()) } else { Err(NOT_NAMED) };
         }
-        // A missing interface is refused when it is opened.
+        // A missing interface is reported when the port is opened.
         match interface() {
             Some(interface) if interface.default_route => Err(DEFAULT_ROUTE),
             Some(interface) if !interface.of_lab && named == Match::No => Err(NOT_NAMED),
@@ -162,7 +162,7 @@ impl Ports {
         }
     }
 
-    /// Interfaces that no request may use, with the reason.
+    /// Interfaces that no request may use, each with the reason.
     pub fn withheld(&self) -> Vec<(String, &'static str)> {
         let why = |interface: InterfaceInfo| {
             let name = interface.name.clone();
@@ -184,7 +184,7 @@ impl Ports {
     /// The interfaces that requests may use.
     ///
     /// # Errors
-    /// Interfaces that cannot be listed.
+    /// If the interfaces cannot be listed.
     pub fn list(&self) -> Result<Vec<PortRow>, Refusal> {
         let rights = Permissions::of_this_process();
         let found = list_interfaces().map_err(|error| {
@@ -205,8 +205,8 @@ impl Ports {
             let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| {
                 works.is_ok().then_some(kind.name)
             };
-            // The list is fastest first; the last kind works with most drivers and leaves the
-            // interface to the kernel.
+            // The list starts with the fastest kind. The last one works with most drivers and
+            // leaves the interface to the kernel.
             let backends: Vec<_> =
                 kinds.iter().rev().filter_map(works).map(str::to_owned).collect();
             let kind =
@@ -262,7 +262,8 @@ pub struct PortRow {
     pub speed_bps: Option<u64>,
     /// Kinds of ports that work on it, the most general first.
     pub backends: Vec<String>,
-    /// The interface's own counters since it exists, for all programs; `null` without an interface.
+    /// The interface's own counters since it was created, over all programs; `null` if there is no
+    /// interface.
     pub counters: Option<PortCounters>,
     pub lease: Option<PortLease>,
     /// The run that uses it.

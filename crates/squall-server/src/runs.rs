@@ -18,7 +18,7 @@ use squall::{
     report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
 pub use squall_control::driving::lock;
-use squall_control::driving::{Driven, LiveReport, Start};
+use squall_control::driving::{DrivenRun, LiveReport, Start};
 use squall_report::conversations::Flows;
 
 use crate::{
@@ -40,7 +40,8 @@ use crate::{
 const CHECKPOINT: Duration = Duration::from_secs(5);
 /// The first checkpoint after the start, so that short runs have one too.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
-/// Number of ended leases whose reason is kept, for the error message to their former holders.
+/// Number of ended leases to remember with their reasons, for the error messages to their former
+/// holders.
 const MAX_ENDED_LEASES: usize = 1000;
 /// Maximum number of runs at once, because each has its own threads, buffers and counters.
 const MAX_RUNS: usize = 64;
@@ -73,10 +74,10 @@ pub struct RunRow {
     pub ports: Vec<RunPort>,
     /// Number of streams.
     pub streams: usize,
-    /// Factor between all rates and those of the profile; `null`: a total was requested.
+    /// Factor on all rates of the profile; `null` if a total rate was requested.
     #[serde(default)]
     pub mult: Option<f64>,
-    /// All of its own frames are sent; it goes on to receive those of other nodes.
+    /// Whether all of its own frames are sent; it still receives those of other nodes.
     #[serde(default)]
     pub sent_all: bool,
     /// Progress of a standard test; absent for other runs.
@@ -124,7 +125,7 @@ pub enum Kind {
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Starting,
-    /// All is open, and it waits for `go`.
+    /// Everything is open, and the run waits for `go`.
     Ready,
     Running,
     Paused,
@@ -138,7 +139,7 @@ pub enum State {
 }
 
 impl RunRow {
-    /// Ends the progress in the row.
+    /// Ends the progress of tests and nodes in the row.
     fn over(&mut self) {
         if let Some(progress) = &mut self.test {
             progress.over();
@@ -237,7 +238,7 @@ pub struct Live {
     since: Instant,
     /// Whether the run made its lease itself, and releases it at its end.
     own_lease: bool,
-    /// Why the run is being stopped, for its result.
+    /// Why the run is being stopped; part of its result.
     because: Mutex<Option<StopReason>>,
     finished: AtomicBool,
     /// Whether the history has the result. The lock orders writers, otherwise a late checkpoint
@@ -252,9 +253,9 @@ pub struct Live {
 /// Why a run ends early.
 #[derive(Clone)]
 pub enum StopReason {
-    /// A request of the holder of its ports.
+    /// A request from the holder of the ports.
     Asked(&'static str),
-    /// Another client, or an expired lease.
+    /// An action of another client, or an expired lease.
     Interrupted(String),
 }
 
@@ -262,9 +263,9 @@ pub enum StopReason {
 pub struct Runs {
     live: Mutex<BTreeMap<String, Arc<Live>>>,
     last: Mutex<Numbers>,
-    /// Results of the latest ended runs, the last one last.
+    /// Results of the runs that ended last, the latest at the end.
     lately: Mutex<VecDeque<(Instant, RunRow, Arc<Figures>)>>,
-    /// Counts changes of runs and leases. Watchers wait for it.
+    /// Counts changes of runs and leases. Watchers wait for changes of this value.
     changed: tokio::sync::watch::Sender<u64>,
     pub started: std::sync::atomic::AtomicU64,
 }
@@ -316,8 +317,8 @@ impl Live {
         self.job.get().is_some()
     }
 
-    /// The latest sample and report; `None` before the first, and for runs that report only at the
-    /// end.
+    /// The latest sample and report. `None` before the first sample, and for runs that report only
+    /// at the end.
     pub fn latest(&self) -> Option<Arc<LiveReport>> {
         self.job.get()?.latest()
     }
@@ -328,7 +329,7 @@ impl Live {
     }
 
     /// # Errors
-    /// A run that has not started, or is over.
+    /// If the run has not started or is over.
     fn job(&self) -> Result<&dyn Job, Refusal> {
         match self.job.get() {
             Some(_) if self.is_over() => Err(over(&self.row().id)),
@@ -343,7 +344,7 @@ impl Live {
     /// Applies an action, and updates the state.
     ///
     /// # Errors
-    /// A run that has not started, is over, or refuses the action.
+    /// If the run has not started, is over, or refuses the action.
     pub fn apply(&self, action: Action) -> Result<(), Refusal> {
         let job = self.job()?;
         let state = match &action {
@@ -371,10 +372,10 @@ impl Live {
         Ok(())
     }
 
-    /// Flows received so far; `None`: received traffic is not counted by flow.
+    /// Flows received so far. `None` if received traffic is not counted by flow.
     ///
     /// # Errors
-    /// A run that has not started, is over, or receives nothing itself.
+    /// If the run has not started, is over, or receives nothing itself.
     pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
         self.job()?.received_flows()
     }
@@ -437,7 +438,7 @@ impl Runs {
             .collect()
     }
 
-    /// Runs of the lease that still have its ports open.
+    /// Runs on the lease that still have its ports open.
     fn on_lease(&self, lease: &str) -> Vec<Arc<Live>> {
         self.of_lease(lease).into_iter().filter(|live| !live.is_over()).collect()
     }
@@ -482,7 +483,7 @@ impl Runs {
         Ok(format!("r-{}-{:04}", numbers.day, numbers.last))
     }
 
-    /// Records the last number, so that an orderly end leaves no gap.
+    /// Records the last number, so that a clean shutdown leaves no gap.
     fn end_numbers(&self, service: &Service) {
         let numbers = lock(&self.last);
         if !numbers.day.is_empty() {
@@ -492,8 +493,8 @@ impl Runs {
 }
 
 impl Service {
-    /// Leases the ports, unless a lease is given, and starts the run. Blocks while ports open and
-    /// rules are solved.
+    /// Leases the ports, unless a lease is given, and starts the run. Blocks until the ports are
+    /// open and the attack rules are solved.
     ///
     /// # Errors
     /// Ports that other leases hold or that are not allowed, files outside the daemon's directory,
@@ -538,7 +539,7 @@ impl Service {
         Ok(())
     }
 
-    /// The ports of a session. Replaces their addresses by those to open.
+    /// Returns the ports of a session, and replaces their addresses in it by those to open.
     ///
     /// # Errors
     /// Ports that are not allowed.
@@ -631,7 +632,7 @@ impl Service {
         Ok((live, session))
     }
 
-    /// Stores the row of a live run in the history. Returns whether the run is live.
+    /// Stores the row of a live run in the history. Returns false if the run is over.
     ///
     /// # Errors
     /// A full disk.
@@ -650,8 +651,8 @@ impl Service {
             if *lock(&live.checkpoint) > Instant::now() {
                 continue;
             }
-            // Before the first measurement, and for runs over several machines, whose nodes report
-            // only at the end, only the row is stored.
+            // Without a measurement, store only the row. Runs over several machines have none until
+            // the end, because their nodes report only then.
             let result_so_far = live.result_so_far().filter(|came| !came.is_empty());
             let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
@@ -672,7 +673,7 @@ impl Service {
         let row = live.row();
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
-            // The disk may have become full. The next start of the daemon then marks the run as
+            // The disk may be full by now. The next start of the daemon then marks the run as
             // interrupted.
             tracing::error!(
                 run = row.id,
@@ -703,8 +704,9 @@ impl Service {
         self.finish_as(live, Err(Arc::new(Error::Environment(why.into()))));
     }
 
-    /// Stores the result, frees the ports and then marks the run as over, in this order and once.
-    /// Clients that wait for the end thus find the report, and can use the ports for the next run.
+    /// Stores the result, frees the ports and then marks the run as over, once and in this order,
+    /// so that clients that wait for the end find the report, and can use the ports for the next
+    /// run.
     fn finish_as(&self, live: &Arc<Live>, ended: Ended) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
@@ -751,7 +753,7 @@ impl Service {
         self.runs.touch();
     }
 
-    /// Frees the ports of the run's own lease, or of an ending lease whose last run this was.
+    /// Frees the ports of the run's own lease, or of an ending lease if this was its last run.
     fn give_back(&self, live: &Live, id: &str) {
         let own = if live.own_lease { lock(&self.leases).release(id) } else { None };
         match own {
@@ -766,7 +768,7 @@ impl Service {
         }
     }
 
-    /// The time on the clock of leases.
+    /// The current time on the clock of the leases.
     pub fn now(&self) -> Duration {
         self.since.elapsed()
     }
@@ -845,8 +847,8 @@ impl Service {
         }
         ended.push_back((lease.id.clone(), because.text().to_owned()));
         drop(ended);
-        // Notify the OTG session, otherwise it would continue as if it still had its ports. On its
-        // own thread, because the session may be busy and ending a run takes time.
+        // Notify the OTG session, otherwise it would continue as if it still had its ports. Use a
+        // separate thread, because the session may be busy and ending a run takes time.
         if let Some(session) = otg_session(&lease.owner) {
             let (service, session, why) =
                 (self.clone(), session.to_owned(), because.text().to_owned());
@@ -872,7 +874,7 @@ impl Service {
         }
     }
 
-    /// Ends all runs. A run that does not end in time gets the result so far.
+    /// Ends all runs. A run that does not end in time is stored with its result so far.
     pub async fn end(&self) {
         self.history.catch_up();
         let runs = self.runs.all();
@@ -894,8 +896,8 @@ impl Service {
 }
 
 impl Service {
-    /// The refusal for a lease that does not exist. Includes why it ended, so that its former
-    /// holder learns the reason.
+    /// The refusal for a lease that does not exist. Includes the reason why the lease ended, for
+    /// its former holder.
     pub fn no_lease(&self, id: &str) -> Refusal {
         let ended = lock(&self.ended);
         let known = ended.iter().rev().find(|(known, _)| known == id).map(|(_, why)| why.as_str());
@@ -941,8 +943,8 @@ fn addresses(ports: &[RunPort]) -> String {
     ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Starts runs of Open Traffic Generator and of TRex. Ports and files are checked as for all runs;
-/// the owner's connections keep the lease.
+/// Starts runs for Open Traffic Generator and TRex. Ports and files are checked as for all runs.
+/// The lease lasts while the owner has a connection.
 pub struct ManagedStart {
     service: Weak<Service>,
     /// Owner of the ports, such as `otg/alice`.
@@ -960,7 +962,7 @@ impl ManagedStart {
         self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon is stopping"))
     }
 
-    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
+    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Refusal> {
         let service = self.service()?;
         let addresses: Vec<_> =
             session.profile.ports.iter().map(|port| port.address.clone()).collect();
@@ -1022,7 +1024,7 @@ impl ManagedStart {
         match exchanged {
             Some(Some(Ok(()))) => {}
             Some(Some(Err(held))) => return Err(in_use(&held)),
-            // There is no lease, or it has expired.
+            // The owner has no lease, or it has expired.
             Some(None) | None => {
                 self.wait_for_own(&service, &ports);
                 self.lease = Some(
@@ -1036,7 +1038,7 @@ impl ManagedStart {
 }
 
 impl Start for ManagedStart {
-    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<DrivenRun>, Error> {
         self.begin(name, session).map_err(|refusal| Error::Usage(refusal.message))
     }
 
@@ -1077,7 +1079,8 @@ pub fn otg_owner(session: &str) -> String {
 }
 
 impl Service {
-    /// Notes a request of `owner` on the connection. An open connection keeps the owner's leases.
+    /// Notes a request from `owner` on the connection. The owner's leases do not expire while the
+    /// connection is open.
     pub fn used_by(self: &Arc<Self>, owner: &str, connection: &Connection) {
         if connection.is_first_of(owner) {
             lock(&self.leases).connect(owner);

@@ -45,23 +45,23 @@ use crate::{
     trex, unprivileged,
 };
 
-/// Maximum connections at once, unless the limit of open files is below twice that.
+/// Maximum number of connections at once; less if half of the limit on open files is lower.
 const CONNECTIONS: usize = 1024;
 /// Maximum octets of a body, unless a route has another limit.
 const BODY: usize = 64 << 20;
 /// Maximum octets of a request's header.
 const HEADER: usize = 64 << 10;
-/// Maximum interval for checking leases.
+/// Maximum interval between checks for expired leases.
 const LEASE_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval for checking the certificate.
+/// Interval between checks of the certificate.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Time limit for the first octet, which clients send right after they connect. A silent connection
 /// would otherwise hold a slot.
 const FIRST_OCTET: Duration = Duration::from_secs(3);
-/// Time limit for a TLS handshake, so that a client that stops in it loses its slot.
+/// Time limit for a TLS handshake, after which a stalled client loses its slot.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Raises the process's soft limit of open files to the hard limit. Returns the limit. Services and
+/// Raises the process's soft limit on open files to the hard limit. Returns the limit. Services and
 /// shells start with a soft limit of 1,024, which is too low for [`CONNECTIONS`].
 fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
@@ -74,10 +74,10 @@ fn open_files() -> usize {
 /// Serves until SIGTERM or SIGINT. Calls `ready` once it listens.
 ///
 /// # Errors
-/// An address that is in use, a data directory that cannot be used, an invalid certificate.
+/// If an address is in use, the data directory cannot be used, or the certificate is invalid.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
     // Before any thread starts, because threads have their own privileges and memory arenas.
-    squall_port_linux::keep_memory_together();
+    squall_port_linux::limit_arenas();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
@@ -95,7 +95,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
     done
 }
 
-/// Resolves at the first signal from now on. Call it within a runtime.
+/// Resolves at the first signal after this call. Must be called within a runtime.
 fn signals() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -107,7 +107,7 @@ fn signals() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// As [`serve`], until `end`. For callers with their own tokio runtime.
+/// As [`serve`], until `end` resolves. For callers with their own tokio runtime.
 ///
 /// # Errors
 /// As [`serve`].
@@ -139,7 +139,7 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // At most half of the open files, because runs need some too and anyone can open connections.
+    // At most half of the open files, because runs need some, too, and anyone can open connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
@@ -226,8 +226,8 @@ pub async fn serve_until(
         async move {
             let mut storing = tokio::task::spawn_blocking(|| {});
             loop {
-                // Check at the next expiry, so that traffic does not outlive its lease by more than
-                // the time to stop.
+                // Check no later than the next expiry, so that traffic does not outlive its lease
+                // by more than the time to stop it.
                 let next = service.next_expiry().unwrap_or(LEASE_INTERVAL).min(LEASE_INTERVAL);
                 // At least 1 ms, otherwise a lease that is due now would spin the loop.
                 sleep(next.max(Duration::from_millis(1))).await;
@@ -247,7 +247,7 @@ pub async fn serve_until(
     }
     // Close the listeners first, so that no run starts while the others end.
     listeners.shutdown().await;
-    // TRex's traffic ends first, because its server stops it as its client would.
+    // End TRex's traffic first, because its server stops it the way its client would.
     if let Some(mut trex) = trex.take() {
         _ = tokio::task::spawn_blocking(move || trex.end()).await;
     }
@@ -296,8 +296,9 @@ async fn bind(address: SocketAddr, option: &str) -> Result<(TcpListener, SocketA
     Ok((listener, at))
 }
 
-/// Binds a socket in the data directory, which only the owner can enter. `None`: the file system
-/// refuses it, for example because the path is longer than a socket address (unix(7): 108 octets).
+/// Binds a socket in the data directory, which only the owner can enter. Returns `None` if the file
+/// system refuses it, for example because the path is longer than a socket address (unix(7): 108
+/// octets).
 fn bind_unix(path: &Path) -> Option<(UnixListener, PathBuf)> {
     // Remove the socket of a killed daemon. No live daemon owns it, because this one holds the
     // directory's lock.
@@ -343,8 +344,8 @@ struct AccessChecks {
 }
 
 impl AccessChecks {
-    /// Takes a slot. Users that the kernel identifies get a reserved one at once, so that strangers
-    /// cannot push them out before their first request.
+    /// Takes a slot. Users whom the kernel identifies get a reserved slot at once, so that
+    /// strangers cannot push them out before their first request.
     fn place(&self, peer: &Peer) -> Arc<Place> {
         let place = Arc::new(self.places.take(peer));
         if self.door.knows(peer.user) {
@@ -374,7 +375,7 @@ async fn accept<F>(
         // Nagle's algorithm (RFC 896) would delay a small message until the previous one is
         // acknowledged.
         _ = stream.set_nodelay(true);
-        // Detects a host that has vanished within 30 s, so that its leases can expire.
+        // Detects within 30 s that a host has vanished, so that its leases can expire.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
@@ -440,7 +441,8 @@ async fn connection(
     }
 }
 
-/// Without TLS, because the data stays within the kernel, which also identifies the peer's user.
+/// Serves a connection without TLS, because the data stays within the kernel, which also identifies
+/// the peer's user.
 async fn connection_unix(stream: UnixStream, peer: Peer, app: Router, place: Arc<Place>) {
     let connection = Connection::new(peer, &place);
     if matches!(timeout(FIRST_OCTET, stream.readable()).await, Ok(Ok(()))) {
@@ -459,7 +461,7 @@ where
         // The limit in [`Connection::is_overdue`] applies instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
-        // A client that closes its half has left, so its work must be abandoned.
+        // A client that closes its half has left, so abandon its work.
         .half_close(false);
     builder
         .http2()
@@ -477,7 +479,7 @@ where
     let service = TowerToHyperService::new(app);
     let talking = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
-        // An error of a client ends only its connection.
+        // An error of a client ends only its own connection.
         _ = talking => {}
         () = until_overdue(&connection) => {}
     }

@@ -32,10 +32,11 @@ pub struct Service {
     pub log: RequestLog,
     pub otg: otg::Sessions,
     pub acting: Acting,
-    /// Captures opened for viewing.
+    /// Captures that are open for viewing.
     pub captures: squall_editor::Captures,
-    /// Flows of the last viewed run of the history, with its id. Kept, because reading a report of
-    /// a million flows takes seconds, and each change of the sort order is a new request.
+    /// Flows of the run of the history that was viewed last, with its id. Kept, because reading a
+    /// report with a million flows takes seconds, and each change of the sort order is a new
+    /// request.
     pub flows: Mutex<Option<(String, Arc<squall_report::conversations::Flows>)>>,
     /// Jobs that solve rules.
     #[cfg_attr(not(feature = "attacks"), expect(dead_code))]
@@ -44,27 +45,27 @@ pub struct Service {
     pub bound: OnceLock<(SocketAddr, Option<SocketAddr>)>,
     /// `true` when the daemon ends.
     pub ending: Sender<bool>,
-    /// Permits to check or plan a profile.
+    /// Permits to check or plan profiles.
     pub planning: Arc<Semaphore>,
-    /// Permits to watch.
+    /// Permits for WebSockets of watchers.
     pub watchers: Arc<Semaphore>,
     /// Recently refused clients.
     pub refused: Refused,
-    /// Reasons why leases ended, the latest last, for their former holders.
+    /// Reasons why leases ended, the latest last; shown to their former holders.
     pub ended: Mutex<VecDeque<(String, String)>>,
     pub memory: Arc<Memory>,
-    /// When to check the certificate next.
+    /// When to check the certificate again.
     pub certificate_due: Mutex<Instant>,
-    /// Lock that keeps other daemons from using the data directory.
+    /// Lock that keeps other daemons from using the same data directory.
     _lock: File,
 }
 
 impl Service {
     /// Creates the data directory and loads its contents. Threads that generate traffic inherit the
-    /// caller's priority, so do not call it from a serving thread.
+    /// caller's priority, so this must not be called from a serving thread.
     ///
     /// # Errors
-    /// A directory or a file that cannot be used; another daemon in the same directory.
+    /// If a directory or a file cannot be used, or another daemon uses the same directory.
     pub fn open(settings: Settings) -> Result<Self, Error> {
         let data = &settings.data;
         let wrong = |error: std::io::Error| {
@@ -95,9 +96,9 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
-        // Report an invalid inventory now, and not to the first user.
+        // Report an invalid inventory at the start, and not only to the first user.
         Inventory::load_all(&settings.inventories)?;
-        // Recordings of killed processes would otherwise fill the disk.
+        // Remove recordings of killed processes, which would otherwise fill the disk.
         squall_control::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {

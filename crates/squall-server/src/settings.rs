@@ -7,31 +7,32 @@ use crate::{Origin, cluster::Controller, trex::Trex};
 /// Settings of the daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Address of HTTPS; port 0: any free port.
+    /// Address for HTTPS; port 0 means any free port.
     pub listen: SocketAddr,
-    /// Address of OTG's gRPC; `None`: off. It has TLS unless the address is loopback.
+    /// Address for OTG's gRPC; `None` if it is off. It uses TLS unless the address is loopback.
     pub grpc: Option<SocketAddr>,
-    /// Whether gRPC has no TLS even off loopback.
+    /// Whether gRPC runs without TLS even off loopback.
     pub grpc_plain: bool,
     /// Whether to serve HTTP instead of HTTPS.
     pub plain: bool,
-    /// Directory of token, certificate, history and files.
+    /// Directory for token, certificate, history and files.
     pub data: PathBuf,
     pub token: Token,
-    /// Time after which a port of an unreachable client is free.
+    /// Time after which a port held by an unreachable client becomes free.
     pub lease: Duration,
-    /// Patterns of further addresses that requests may use, with `*`. Addresses in memory, files
+    /// Patterns (with `*`) of further addresses that requests may use. Addresses in memory, files
     /// and labs need none.
     pub allow: Vec<String>,
-    /// Certificate and key (PEM); `None`: the daemon makes its own.
+    /// Certificate and key (PEM); `None` if the daemon makes its own.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Further host names of the daemon. Requests with other names are refused.
+    /// Further host names of the daemon. Requests for other host names are refused.
     pub names: Vec<String>,
-    /// Other daemons. Their pages may access this one with its token, and its page may access them.
+    /// Other daemons. Their pages may access this one with its token, and this daemon's page may
+    /// access them.
     pub peers: Vec<Origin>,
     /// User to become after a start as root.
     pub user: Option<String>,
-    /// `None`: TRex's clients are not served.
+    /// `None` if TRex's clients are not served.
     pub trex: Option<Trex>,
     /// Inventory files of the nodes that runs can use.
     pub inventories: Vec<PathBuf>,
@@ -39,7 +40,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Patterns of the ports that requests may use. A port in `--trex` needs no `--allow`.
+    /// Patterns of the ports that requests may use. Ports named in `--trex` need no `--allow`.
     pub(crate) fn allowed(&self) -> Vec<String> {
         let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
         let of_trex = of_trex.filter_map(|address| address.parse::<squall_port::Address>().ok());
@@ -50,7 +51,7 @@ impl Settings {
         self.allow.iter().cloned().chain(whole).collect()
     }
 
-    /// Whether gRPC has TLS. Not on loopback, because stock clients of OTG cannot use TLS for gRPC,
+    /// Whether gRPC uses TLS. Not on loopback, because stock OTG clients cannot use TLS for gRPC,
     /// and the traffic does not leave the machine.
     pub(crate) fn grpc_has_tls(&self) -> bool {
         self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
@@ -90,13 +91,13 @@ pub enum Token {
     Auto,
     /// All clients need it.
     Always,
-    /// As `Always`, with the token in this file.
+    /// As `Always`, with the token from this file.
     File(PathBuf),
     /// No client needs it; refused for addresses off loopback.
     None,
 }
 
-/// Which clients need the token, as determined at the start.
+/// Which clients need the token, as determined when the daemon starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     Everybody,
@@ -124,12 +125,12 @@ pub struct Bound {
     pub grpc: Option<SocketAddr>,
     pub grpc_tls: bool,
     pub trex: Option<BoundTrex>,
-    /// Path of a Unix socket with all APIs, without TLS.
+    /// Path of a Unix socket that serves all APIs without TLS.
     pub socket: Option<PathBuf>,
     pub token_file: PathBuf,
     pub needs: Needs,
-    /// Interfaces that requests may not use, with the reason.
+    /// Interfaces that requests may not use, each with the reason.
     pub withheld: Vec<(String, &'static str)>,
-    /// The token, if this start made it.
+    /// The token, if it was made at this start.
     pub new_token: Option<String>,
 }

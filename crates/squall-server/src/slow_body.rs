@@ -1,5 +1,5 @@
-//! Request bodies with a minimum rate: a client that sends an octet per second would otherwise hold
-//! memory indefinitely.
+//! Request bodies with a minimum rate. Without it, a client that sends an octet per second would
+//! hold memory indefinitely.
 
 use std::{
     pin::Pin,
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// Time limit for the first piece, and between two pieces.
+/// Time limit for the first piece, and between any two pieces.
 const GRACE: Duration = Duration::from_secs(10);
-/// Minimum octets per second.
+/// Minimum rate in octets per second.
 const MIN_RATE: u64 = 10_000;
 
 /// A body that fails when it arrives too slowly.
@@ -52,7 +52,8 @@ impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for SlowBody<B> {
                 .map(|data| data.len() as u64)
                 .sum::<u64>();
             self.octets += octets;
-            // The mean rate counts too: one octet every nine seconds satisfies the gap limit alone.
+            // Check the mean rate, too, because one octet every nine seconds would satisfy the gap
+            // limit.
             let due =
                 self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / MIN_RATE);
             let next = (Instant::now() + GRACE).min(due);

@@ -21,11 +21,11 @@ use crate::{
     service::Service,
 };
 
-/// Maximum trials in a row, which must be short because each change sends it to every watcher. The
-/// outcome has all trials.
+/// Maximum trials in a row. Few, because each change of a row is sent to every watcher. The outcome
+/// has all trials.
 const MAX_LATEST: usize = 20;
 
-/// How far a standard test is.
+/// Progress of a standard test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestProgress {
     /// `rfc2544`, as `squall test` calls it.
@@ -36,7 +36,7 @@ pub struct TestProgress {
     pub trial: usize,
     /// Measurement of the current trial: `throughput, 64 octets, 50 %`.
     pub label: String,
-    /// Bounds of the current search, as parts of the highest load; `null`: no search.
+    /// Bounds of the current search, as shares of the maximum load; `null`: no search.
     pub bounds: Option<Bounds>,
     /// The latest trials that have ended, oldest first; none after the end of the test.
     pub latest: Vec<TrialRow>,
@@ -64,7 +64,7 @@ pub struct TrialRow {
 }
 
 impl TestProgress {
-    /// Removes the latest trials, which the outcome has, so that lists of runs stay short.
+    /// Removes the latest trials to keep lists of runs short. The outcome has them, too.
     pub fn over(&mut self) {
         self.label.clear();
         self.latest.clear();
@@ -118,7 +118,7 @@ impl Testing {
         match self.test.run(&mut ProgressWatch(self), &|| self.thread.is_stopped()) {
             Ok(outcome) => Ok(RunResult::Outcome(Arc::new(outcome))),
             Err(error) => {
-                // The error ends the run, so store the trials before it here.
+                // The error ends the run without an outcome, so store the trials before it here.
                 _ = service.history.update(&live.row(), Packed::of(&self.now()));
                 Err(Arc::new(error))
             }
@@ -135,7 +135,7 @@ impl Job for Testing {
         Err(unchangeable())
     }
 
-    /// Ends the current trial within a fraction of a second, and starts no other.
+    /// Ends the current trial within a fraction of a second, and starts no further one.
     fn stop(&self) {
         self.thread.stop();
     }
@@ -165,7 +165,7 @@ fn unchangeable() -> Refusal {
     )
 }
 
-/// Writes progress to the test, from which rows are filled.
+/// Receives the progress of a test and stores it for rows.
 struct ProgressWatch<'a>(&'a Testing);
 
 impl Watch for ProgressWatch<'_> {

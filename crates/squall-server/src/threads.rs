@@ -1,7 +1,7 @@
 //! Two kinds of threads: serving threads have a lower priority than those that generate traffic, so
-//! that many clients cannot slow the traffic they measure. Linux gives a new thread the nice value
-//! of its creator, and lowering it again needs a privilege (setpriority(2)). So all work that
-//! starts traffic runs on threads whose ancestors never served.
+//! that many clients cannot slow down the traffic that they measure. Linux gives a new thread the
+//! nice value of its creator, and lowering the value again needs a privilege (setpriority(2)). All
+//! work that starts traffic therefore runs on threads whose ancestors never served.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::{error::Refusal, identity::identity, service::Service, work};
 
-/// Nice value added to serving threads: with CPUs full of traffic they get a tenth of one each,
-/// which still suffices to reply.
+/// Nice value added to serving threads. On CPUs that are busy with traffic, they get about a tenth
+/// of a CPU each, which still suffices to reply.
 const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -32,8 +32,8 @@ impl Acting {
         let (send, jobs) = mpsc::channel::<Job>();
         let each = move || {
             for job in jobs {
-                // If no thread can be started, the job is dropped and with it the sender, so its
-                // client gets an error.
+                // If no thread can be started, the job and its sender are dropped, so the client
+                // gets an error.
                 _ = thread::Builder::new().name("squall-act".into()).spawn(job);
             }
         };
@@ -44,8 +44,8 @@ impl Acting {
         Ok(Self(send))
     }
 
-    /// Runs `work` on a thread that may block and may start threads that generate traffic; `None`:
-    /// it panicked.
+    /// Runs `work` on a thread that may block and may start threads that generate traffic. Returns
+    /// `None` if it panicked.
     pub async fn act<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -53,11 +53,11 @@ impl Acting {
         let (send, result) = oneshot::channel();
         let (identity, of) = (identity(), work::current());
         let job = move || {
-            // Keeps the memory accounting until the end. The work itself continues even if its
-            // client leaves, so it is not set as the current work.
+            // Hold the memory accounting until the end. The work continues even if its client
+            // leaves, so it is not set as the current work.
             let _of = of;
             if let Ok(done) = catch_unwind(AssertUnwindSafe(|| identity.with(work))) {
-                // The client may have left.
+                // The client may have left by now.
                 _ = send.send(done);
             }
         };
@@ -88,7 +88,7 @@ pub async fn blocking<T: Send + 'static>(
     looking(work).await.unwrap_or_else(|| Err(Refusal::defect()))
 }
 
-/// As [`blocking`]; `None`: it panicked.
+/// As [`blocking`], but returns `None` if it panicked.
 pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (identity, of) = (identity(), work::current());
     let work = move || identity.with(work);
@@ -100,7 +100,7 @@ pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     .ok()
 }
 
-/// A thread-start hook that lowers a thread's priority relative to the caller's.
+/// A hook for thread starts that lowers a thread's priority relative to the caller's.
 pub fn giving_way() -> impl Fn() + Send + Sync + 'static {
     // 19 is Linux's lowest priority.
     let nice = rustix::process::getpriority_process(None).map(|own| (own + NICE).min(19));

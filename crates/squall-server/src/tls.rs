@@ -1,5 +1,5 @@
-//! The TLS certificate: given, or made on the first start and renewed before it expires. A running
-//! daemon loads changed files, so a renewal needs no restart.
+//! The TLS certificate: provided by the user, or made on the first start and renewed before it
+//! expires. A running daemon reloads changed files, so a renewal needs no restart.
 
 use std::{
     fs, io,
@@ -30,18 +30,18 @@ use crate::{Settings, auth::write_secret, runs::lock};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Validity of the daemon's own certificate: two years.
 const VALIDITY: Duration = Duration::from_secs(730 * 24 * 3600);
-/// Renew the certificate this long before its end.
+/// Time before the end of the validity at which the certificate is renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The certificate for new connections.
 pub struct Certificate {
     certificate: PathBuf,
     key: PathBuf,
-    /// Names in the daemon's own certificate; `None`: the user gave one.
+    /// Names in the daemon's own certificate; `None` if the user provided one.
     own: Option<Vec<String>>,
     provider: Arc<CryptoProvider>,
     shown: RwLock<Arc<CertifiedKey>>,
-    /// Modification times of the files as of the last read.
+    /// Modification times of the files when they were last read.
     read: Mutex<[Option<SystemTime>; 2]>,
 }
 
@@ -74,7 +74,7 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// A provider that lacks algorithms of TLS.
+    /// If the crypto provider lacks algorithms that TLS needs.
     pub fn config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, Error> {
         let config = ServerConfig::builder_with_provider(self.provider.clone())
             .with_safe_default_protocol_versions();
@@ -85,11 +85,11 @@ impl Certificate {
     }
 
     /// Renews the daemon's own certificate if it expires soon, and loads changed files. Returns
-    /// whether new connections get another certificate.
+    /// true if new connections get another certificate than before.
     ///
     /// # Errors
     /// Files that cannot be written, or that hold no certificate with its key. New connections then
-    /// get the previous one.
+    /// still get the previous certificate.
     pub fn renew(&self, now: SystemTime) -> Result<bool, Error> {
         if let Some(names) =
             self.own.as_ref().filter(|names| !is_usable(&self.certificate, &self.key, names, now))
@@ -101,14 +101,15 @@ impl Certificate {
         if *read == changed {
             return Ok(false);
         }
-        // Set before the attempt, so that an invalid file is reported once and not at each check.
+        // Set this before the attempt, so that an invalid file is reported once and not at each
+        // check.
         *read = changed;
         let pair = Arc::new(read_pair(&self.certificate, &self.key, &self.provider)?);
         *self.shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = pair;
         Ok(true)
     }
 
-    /// A warning if a certificate given by the user expires within [`RENEW_BEFORE`].
+    /// A warning if a certificate provided by the user expires within [`RENEW_BEFORE`].
     pub fn expiry_warning(&self, now: SystemTime) -> Option<String> {
         let end = times(&fs::read(&self.certificate).ok()?)?.1;
         let ends = self.own.is_none() && end < now + RENEW_BEFORE;
@@ -148,8 +149,8 @@ fn read_pair(
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unread(key, error))?;
     let pair = CertifiedKey::from_der(chain, secret, provider)
         .map_err(|error| wrong(certificate, &error))?;
-    // Only a mismatch is an error, because rustls reports `Unknown` for keys whose public key it
-    // cannot derive.
+    // Only a mismatch is an error, because rustls reports `Unknown` for keys from which it cannot
+    // derive the public key.
     match pair.keys_match() {
         Err(error @ rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(wrong(certificate, &error))
@@ -176,8 +177,8 @@ fn names(settings: &Settings) -> Vec<String> {
 /// Whether the daemon's own certificate covers all of `names` and does not expire soon.
 fn is_usable(certificate: &Path, key: &Path, names: &[String], now: SystemTime) -> bool {
     let Ok(pem) = fs::read(certificate) else { return false };
-    // Keep a file that is not a certificate: the user may have put it there, so the load reports
-    // it.
+    // Keep a file that is not a certificate, because the user may have put it there. Loading it
+    // then reports the error.
     let Some((_, end)) = times(&pem) else { return key.exists() };
     key.exists()
         && end > now + RENEW_BEFORE
@@ -216,7 +217,8 @@ fn is_for(pem: &[u8], name: &str) -> Option<bool> {
 fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Result<(), Error> {
     let wrong = |error: rcgen::Error| Error::Usage(format!("cannot make a certificate: {error}"));
     let mut params = CertificateParams::new(names).map_err(wrong)?;
-    // Use the host's public name, or else its own, because browsers and `openssl x509` show it.
+    // Use the host's public name, or else its own name, because browsers and `openssl x509` show
+    // it.
     let host = host_name();
     let known =
         names.iter().find(|name| *name != "localhost" && name.parse::<std::net::IpAddr>().is_err());
@@ -225,7 +227,7 @@ fn make(names: &[String], certificate: &Path, key: &Path, now: SystemTime) -> Re
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "Squall");
     params.distinguished_name.push(DnType::CommonName, subject);
-    // Start a day earlier, because clocks of clients may be late.
+    // Start a day earlier, because the clocks of clients may be slow.
     params.not_before = (now - DAY).into();
     params.not_after = (now + VALIDITY).into();
     // An ECDSA key only signs, so the certificate permits no other use (RFC 5280 section 4.2.1.3).

@@ -2,7 +2,7 @@
 //!
 //! One thread owns the server ([`Server`]). Connections send it their requests, and it notifies
 //! them of events. Access is decided per connection, as for all listeners of the daemon
-//! ([`crate::auth`]); the use of ports, by leases.
+//! ([`crate::auth`]); leases decide the use of ports.
 
 use std::{
     net::SocketAddr,
@@ -42,8 +42,8 @@ use crate::{
 pub const OWNER: &str = "trex";
 /// Maximum octets of a message before decompression.
 const LARGEST: usize = 64 << 20;
-/// Maximum octets of a message from a refused client: less, because the message is only parsed for
-/// its method names.
+/// Maximum octets of a message from a refused client. A smaller limit, because the message is only
+/// parsed for its method names.
 const MAX_REFUSED: usize = 64 << 10;
 /// Interval for checking whether traffic has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -52,8 +52,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const UNKNOWN_SPEED: f64 = 10e9;
 /// Message of the event socket. It only wakes subscribers, so it has no content.
 const EVENT: &[u8] = b"{}";
-/// Time limit for a handshake, for a peer to read a reply, and for a refused client, which reads
-/// the reason and may try again.
+/// Time limit for a handshake, for a peer to read a reply, and for a refused client to read the
+/// reason and try again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of the TRex server.
@@ -63,7 +63,7 @@ pub struct Trex {
     pub ports: Vec<String>,
     /// Whether to serve flows, too (TRex's ASTF mode).
     pub flows: bool,
-    /// Whether streams with latency carry TRex's header in place of Squall's signature.
+    /// Whether streams with latency measurement carry TRex's header instead of Squall's signature.
     pub headers: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
@@ -102,7 +102,7 @@ impl Serving {
     /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // Counts as a connection, so that the server's leases do not expire.
+        // The server counts as a connection of its own, so that its leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
@@ -145,7 +145,7 @@ fn left(service: &Weak<Service>) {
 }
 
 impl Clients {
-    /// Serves a connection of requests until it ends. Errors end only this connection.
+    /// Serves a connection for requests until it ends. An error ends only this connection.
     pub async fn requests<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -161,7 +161,7 @@ impl Clients {
         }
     }
 
-    /// Serves a subscriber of events until its connection ends.
+    /// Serves an event subscriber until its connection ends.
     pub async fn events<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -172,8 +172,8 @@ impl Clients {
             place.is_known();
             _ = self.ring(zmtp).await;
         } else {
-            // A subscriber cannot be sent a reason, so it gets nothing; its request socket gets the
-            // reason.
+            // There is no way to send a reason to a subscriber, so it gets nothing; its request
+            // socket gets the reason.
             _ = timeout(TIMEOUT, async { while zmtp.next().await.is_ok() {} }).await;
         }
     }
@@ -249,8 +249,8 @@ impl Clients {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut rings = self.rings.subscribe();
-        // Number of subscriptions that match the event message: a topic matches as a prefix (RFC
-        // 29).
+        // Number of subscriptions that match the event message. A topic matches as a prefix (ZeroMQ
+        // RFC 29).
         let mut wanted = 0_u32;
         loop {
             tokio::select! {
@@ -329,15 +329,15 @@ where
     timeout(TIMEOUT, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
 }
 
-/// The frames to put before the reply (ZeroMQ RFC 28: all up to the first empty one), and the request.
-/// `None`: no empty frame.
+/// Splits a request into the frames to put before the reply (ZeroMQ RFC 28: all up to the first
+/// empty one), and the request itself. `None` if there is no empty frame.
 fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
     let end = frames.iter().position(|frame| frame.is_empty())? + 1;
     Some((&frames[..end], frames[end..].concat()))
 }
 
-/// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A command since ZMTP 3.1, a
-/// message in earlier versions.
+/// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A subscription is a command
+/// since ZMTP 3.1, and a message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),
@@ -377,7 +377,7 @@ fn serve(
                     audit(&service, &identity, &answered.changes);
                     service.memory.used(Some(message.len() as u64));
                 }
-                // The connection may have ended.
+                // The connection may have ended; then there is no receiver.
                 _ = answer.send(answered.octets);
                 ring(answered.rings);
             }
@@ -395,7 +395,7 @@ fn serve(
     ring(true);
 }
 
-/// Adds one audit entry per message, as for a request over HTTP.
+/// Adds one audit entry per message, like for a request over HTTP.
 fn audit(service: &Service, identity: &Identity, changes: &[Change]) {
     if changes.is_empty() {
         return;
@@ -439,8 +439,8 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),
-            // Locally administered, because a port without an interface has no address; clients expect
-            // one.
+            // A port without an interface has no MAC address, but clients expect one, so use a
+            // locally administered address.
             mac: interface.and_then(|interface| interface.mac).unwrap_or(MacAddr([
                 2,
                 0,

@@ -1,4 +1,4 @@
-//! A daemon that is started as root and drops its privileges.
+//! Drops the privileges of a daemon that is started as root.
 
 use std::{
     collections::BTreeSet,
@@ -17,8 +17,8 @@ use crate::{Settings, ports::like};
 /// Becomes `settings.user`, if set. Creates the data directory for that user.
 ///
 /// # Errors
-/// No such user, a process that does not run as root, a directory of another user, kinds of ports
-/// that need root.
+/// If there is no such user, the process does not run as root, the directory belongs to another
+/// user, or a kind of port needs root.
 pub fn become_user(settings: &Settings) -> Result<(), Error> {
     let Some(name) = &settings.user else { return Ok(()) };
     if rustix::process::geteuid().as_raw() != 0 {
@@ -33,12 +33,12 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
         Error::Environment(Cannot::of_io(what, &error).to_string())
     };
     hand_over(&settings.data, &user).map_err(wrong)?;
-    user.become_for_good(&keep)
+    user.switch_permanently(&keep)
         .map_err(|error| Error::Environment(format!("--user {name}: {error}")))
 }
 
-/// Capabilities for the kinds that patterns allow. Interfaces of a lab count for any kind, because
-/// they need no pattern.
+/// Capabilities for the kinds of ports that patterns allow. Interfaces of a lab need no pattern, so
+/// they count for any kind.
 fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     let mut keep = BTreeSet::new();
     let any = settings.allow.is_empty().then(|| "*".to_owned());
@@ -69,8 +69,8 @@ fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     Ok(keep)
 }
 
-/// Creates the data directory for the user. Takes over an empty directory of root; refuses one with
-/// files, because root's token and certificate must not pass to the user.
+/// Creates the data directory for the user. Changes the owner of an empty directory of root;
+/// refuses one with files, because root's token and certificate must not pass to the user.
 fn hand_over(data: &Path, user: &User) -> io::Result<()> {
     if let Some(above) = data.parent() {
         fs::create_dir_all(above)?;
@@ -80,7 +80,7 @@ fn hand_over(data: &Path, user: &User) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    // Do not follow a link, otherwise root would give away its target.
+    // Do not follow a link, because root would otherwise give away its target.
     let about = fs::symlink_metadata(data)?;
     if about.uid() == user.uid {
         return Ok(());

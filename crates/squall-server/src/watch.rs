@@ -1,7 +1,7 @@
 //! `/squall/v1/watch`: a WebSocket that sends changes of runs, leases and the request log.
 //!
-//! Nothing is queued: at each tick, the client gets the differences from the last state that was
-//! sent to it. A slow client misses samples, but costs no memory.
+//! Nothing is queued. At each tick, the client gets the differences from the state that it was sent
+//! last. A slow client misses samples, but costs no memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,12 +32,12 @@ use crate::{
     threads::blocking,
 };
 
-/// Time after which a client that reads nothing is disconnected.
+/// Time after which a client that does not read is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Protocol of the WebSocket. The server must select one, because a browser that offers its token
-/// as a protocol otherwise closes the socket.
+/// Subprotocol of the WebSocket. The server must select one, because otherwise a browser that
+/// offers its token as a subprotocol closes the socket.
 pub const PROTOCOL: &str = "squall.v1";
-/// Maximum sockets at once, because each keeps the last state of its runs.
+/// Maximum number of sockets at once, because each keeps the last state of its runs.
 const MAX_SOCKETS: usize = 256;
 
 pub fn routes() -> Routes {
@@ -79,7 +79,8 @@ async fn watch(
     let upgrade =
         upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
-    // Refuse now, because the connection would be closed as soon as another client needs its slot.
+    // Refuse now, because otherwise the connection is closed as soon as another client needs its
+    // slot.
     if let Some(most) = connection.is_not_kept() {
         return Err(too_many(format!(
             "{most} connections are open, which is the limit (512, or a quarter of the files that \
@@ -98,7 +99,8 @@ async fn watch(
         Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
     };
     let log = query.log.unwrap_or(0) > 0;
-    // Clients send only short commands, so 64 KiB replace tungstenite's default of 64 MiB.
+    // Clients send only short commands, so lower the limit from tungstenite's default of 64 MiB to
+    // 64 KiB.
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).max_frame_size(64 << 10);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let watcher = Watcher {
@@ -126,7 +128,7 @@ pub fn places() -> Arc<tokio::sync::Semaphore> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WatchEvent {
-    /// Live runs.
+    /// Sent first: the live runs.
     Hello {
         runs: Vec<RunRow>,
     },
@@ -136,13 +138,13 @@ pub enum WatchEvent {
     Ended {
         id: String,
     },
-    /// Names for the indices in rows.
+    /// Names that correspond to the indices in rows.
     Names {
         run: String,
         ports: Vec<String>,
         streams: Vec<String>,
     },
-    /// Contains only rows that have changed.
+    /// Only rows that have changed.
     Sample {
         run: String,
         t_s: f64,
@@ -182,13 +184,13 @@ struct Watcher {
     runs: Option<BTreeSet<String>>,
     sent_state: BTreeMap<String, SentState>,
     leases: Vec<LeaseRow>,
-    /// Leases that this client has renewed. They are renewed for as long as the socket is open.
+    /// Leases that this client renews for as long as the socket is open.
     kept: BTreeSet<String>,
-    /// Number of the last request that was sent.
+    /// Number of the last request log entry that was sent.
     last_log: Option<u64>,
 }
 
-/// The state of a run as the client knows it.
+/// The state of a run as sent to the client.
 struct SentState {
     row: RunRow,
     names: Value,
@@ -261,7 +263,7 @@ impl Watcher {
         self.service.runs.all().into_iter().filter(wanted).collect()
     }
 
-    /// The changes since the last call. Samples only at ticks.
+    /// Returns the changes since the last call. Includes samples only on a tick.
     async fn messages(&mut self, tick: bool) -> Vec<Value> {
         let mut messages = Vec::new();
         let live = self.live();
@@ -285,7 +287,7 @@ impl Watcher {
                     streams: vec![],
                 }
             });
-            // Ignore the elapsed time, otherwise each tick would be a change.
+            // Ignore the elapsed time, which differs at each tick.
             if (RunRow { elapsed_s: 0.0, ..sent_state.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
@@ -315,7 +317,7 @@ impl Watcher {
         let timeless = |rows: &[LeaseRow]| {
             rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
         };
-        // Ignore the remaining time, because it differs at each tick.
+        // Ignore the remaining time, which differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
             messages.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
@@ -411,7 +413,7 @@ impl SentState {
     }
 }
 
-/// Rounds a rate to a tenth: charts have no finer resolution, and the text is half as long.
+/// Rounds a rate to a tenth. Charts have no finer resolution, and the text is half as long.
 fn short(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }

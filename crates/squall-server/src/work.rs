@@ -1,4 +1,4 @@
-//! The work of a request: it is abandoned when its client leaves, and its memory returns to the
+//! The work for a request. It is abandoned when its client leaves, and its memory returns to the
 //! system.
 
 use std::sync::{
@@ -12,7 +12,7 @@ tokio::task_local! {
     static WORK: Work;
 }
 
-/// Shared by all threads that work for one request. The last one to drop it reports the request's
+/// Shared by all threads that work for one request. Dropping the last copy reports the request's
 /// memory as free.
 #[derive(Clone)]
 pub struct Work(Arc<State>);
@@ -31,8 +31,8 @@ impl Drop for State {
     }
 }
 
-/// Held while the client waits. hyper drops the handler, and this guard with it, when the client
-/// disconnects.
+/// Held while the client waits. When the client disconnects, hyper drops the handler, and with it
+/// this guard.
 pub struct Waiting(Work);
 
 impl Drop for Waiting {
@@ -42,7 +42,7 @@ impl Drop for Waiting {
 }
 
 impl Work {
-    /// Work for a request with a body of `octets`; `None`: unknown.
+    /// Work for a request with a body of `octets` (`None`: unknown).
     pub fn of(octets: Option<u64>, memory: &Arc<Memory>) -> Self {
         Self(Arc::new(State { gone: AtomicBool::new(false), octets, memory: memory.clone() }))
     }
@@ -60,14 +60,14 @@ impl Work {
     }
 }
 
-/// The work of this thread or task; `None`: the daemon's own.
+/// The work of the current thread or task; `None` for the daemon's own work.
 pub fn current() -> Option<Work> {
     WORK.try_with(Clone::clone).ok()
 }
 
-/// Whether the client of this work has left. Only work without side effects checks this: a run
-/// whose client has left must start anyway, because other requests may already show it; its lease
-/// ends it.
+/// Whether the client of the current work has left. Only work without side effects checks this. A
+/// run whose client has left must start anyway, because other requests may show it already; its
+/// lease ends it.
 pub fn is_abandoned() -> bool {
     WORK.try_with(|work| work.0.gone.load(Ordering::Relaxed)).unwrap_or(false)
 }

@@ -1,17 +1,17 @@
-//! ZMTP 3, the protocol of ZeroMQ (rfc.zeromq.org/spec/37), reduced to a server of requests and
-//! events: the mechanism NULL, the sockets REP and PUB, heartbeats.
+//! ZMTP 3, the protocol of ZeroMQ (rfc.zeromq.org/spec/37), limited to the needs of a server for
+//! requests and events: the NULL mechanism, REP and PUB sockets, heartbeats.
 //!
-//! Squall reads and writes connections itself, because access is decided by the peer of each
-//! connection, and the sockets of ZeroMQ libraries merge all peers.
+//! Squall does not use a ZeroMQ library, because access is decided by the peer of each connection,
+//! and the sockets of these libraries merge all peers.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Length of a greeting, octets: signature, version, mechanism, as-server, filler.
+/// Length of a greeting in octets: signature, version, mechanism, as-server, filler.
 const GREETING: usize = 64;
 const VERSION: [u8; 2] = [3, 1];
-/// The mechanism is NULL, because access is decided by the peer's user, which the kernel knows.
+/// The NULL mechanism, because access is decided by the peer's user, whom the kernel identifies.
 const MECHANISM: &[u8; 20] = b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 // Flags of a frame (ZeroMQ RFC 37); the other bits must be 0.
@@ -81,10 +81,11 @@ fn wrong(what: impl Into<String>) -> io::Error {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
-    /// Performs the handshake. Later messages may have up to `most` octets.
+    /// Performs the handshake. Messages may have up to `most` octets afterward.
     ///
     /// # Errors
-    /// Another protocol, version or mechanism; a peer whose socket type does not fit the role.
+    /// If the peer uses another protocol, version or mechanism, or its socket type does not fit the
+    /// role.
     pub async fn open(stream: S, role: Role, most: usize) -> io::Result<Self> {
         let mut zmtp = Self { stream, read: BytesMut::new(), frames: Vec::new(), most };
         zmtp.stream.write_all(&greeting()).await?;
@@ -113,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
     /// The next message or command. Safe to cancel: received data stays in the buffer.
     ///
     /// # Errors
-    /// The end of the connection, data that is not ZMTP, a message that is too long.
+    /// If the connection ends, the data is not ZMTP, or a message is too long.
     pub async fn next(&mut self) -> io::Result<Incoming> {
         loop {
             let held = self.frames.iter().map(Bytes::len).sum::<usize>();
@@ -148,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
         self.write(&frames).await
     }
 
-    /// Replies to `PING`, whose `data` are a time to live and a context to return.
+    /// Replies to `PING`. `data` is a time to live, and a context to return.
     ///
     /// # Errors
     /// Errors of the connection.
@@ -190,8 +191,8 @@ fn greeting() -> [u8; GREETING] {
     greeting
 }
 
-/// Checks the part of a greeting that has arrived, because a peer of another protocol may wait
-/// without sending the rest.
+/// Checks the part of a greeting that has arrived so far, because a peer with another protocol may
+/// wait without sending the rest.
 fn check_greeting(octets: &[u8]) -> io::Result<()> {
     let at = |i: usize| octets.get(i).copied();
     if at(0).is_some_and(|first| first != 0xff) || at(9).is_some_and(|last| last & 1 == 0) {
@@ -211,7 +212,8 @@ fn property(name: &[u8], value: &[u8]) -> Vec<u8> {
     [&[name.len() as u8], name, &length, value].concat()
 }
 
-/// The value of a property of a handshake. ZeroMQ RFC 37 compares names without regard to case.
+/// The value of a property in a handshake. Names are compared without regard to case (ZeroMQ RFC
+/// 37).
 fn value_of<'a>(mut properties: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     loop {
         let (&length, rest) = properties.split_first()?;
@@ -255,7 +257,7 @@ fn split(octets: &mut BytesMut, most: usize) -> io::Result<Option<Frame>> {
     let length = usize::try_from(length).ok().filter(|length| *length <= most);
     let length = length.ok_or_else(|| wrong(format!("a frame of more than {most} octets")))?;
     if octets.len() < header + length {
-        // Reserve at most 1 MiB at a time, so that an announced length alone takes no memory.
+        // Reserve at most 1 MiB at a time, so that an announced length alone allocates nothing.
         octets.reserve((header + length - octets.len()).min(1 << 20));
         return Ok(None);
     }
@@ -268,7 +270,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A client's end. Returns the server's result and the octets that it sent.
+    /// Sends a client's octets. Returns the server's result and the octets that the server sent.
     async fn handshake(kind: &[u8]) -> (io::Result<Zmtp<tokio::io::DuplexStream>>, Vec<u8>) {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let ready = [b"\x05READY", &property(b"Socket-Type", kind)[..]].concat();
@@ -287,7 +289,7 @@ mod tests {
     async fn a_request_socket_is_let_in_and_another_hears_why_it_is_not() {
         let (opened, answer) = handshake(b"REQ").await;
         assert!(opened.is_ok());
-        // ZeroMQ RFC 37: signature, version 3.1, NULL, then READY as a command.
+        // ZeroMQ RFC 37: signature, version 3.1, NULL, then a READY command.
         assert_eq!(&answer[..12], b"\xff\0\0\0\0\0\0\0\0\x7f\x03\x01");
         assert_eq!(&answer[12..16], b"NULL");
         assert_eq!(&answer[64..], b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03REP");

@@ -260,7 +260,8 @@ fn without_the_token_a_client_gets_only_the_daemon_s_description() {
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 401);
 }
 
-/// The status that curl gets as `user`, or as the current one; 0 without a reply.
+/// Returns the HTTP status that curl gets when run as `user` (`None`: the current user); 0 if there
+/// is no reply. Returns `None` if curl cannot run as that user.
 fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
     let mut command = Command::new("curl");
     command
@@ -295,9 +296,9 @@ fn another_user_of_this_machine_needs_the_token() {
         (200, Some(201)),
         "the daemon's own user"
     );
-    // gRPC sends the status in a header.
+    // gRPC sends its status in a header, so the HTTP status is 200 in any case.
     assert_eq!(curl(None, &grpc), Some(200), "the daemon's own user");
-    // A proxy acts for other clients.
+    // A proxy acts for other clients, so the user of its process does not count.
     for header in ["x-forwarded-for: 192.0.2.1", "via: 1.1 proxy", "forwarded: for=192.0.2.1"] {
         assert_eq!(curl(None, &[&runs, "-H", header]), Some(401), "{header}");
     }
@@ -357,8 +358,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
         String::from_utf8_lossy(&octets).into_owned()
     };
     assert_eq!(ask(&mut known), "HTTP/1.1 200");
-    // Each round has more connections than there are slots for strangers. Some have sent a few
-    // octets.
+    // Each round opens more connections than there are slots for strangers. A third of them send a
+    // few octets and no complete request.
     for round in 0..3 {
         let silent: Vec<_> = (0..700)
             .map_while(|number| {
@@ -631,7 +632,7 @@ fn a_request_refused_over_http2_is_drained_before_the_reply() {
             async move {
                 let left = Arc::new(AtomicUsize::new(octets));
                 let rest = left.clone();
-                // In chunks, as a client reads a file.
+                // Sent in chunks, as by a client that reads a file.
                 let pieces = tokio_stream::iter((0..octets.div_ceil(10_000)).map(move |_| {
                     let length = rest.load(Ordering::Relaxed).min(10_000);
                     rest.fetch_sub(length, Ordering::Relaxed);
@@ -697,7 +698,7 @@ fn a_wrong_token_is_the_answer_over_http2_however_long_the_body() {
     _ = fs::remove_file(file);
 }
 
-/// A ZeroMQ connection as TRex's clients make it (rfc.zeromq.org/spec/37), after its handshake.
+/// A ZeroMQ connection like those of TRex's clients (rfc.zeromq.org/spec/37), after the handshake.
 struct Zmq<S>(S);
 
 impl<S: Read + Write> Zmq<S> {
@@ -801,7 +802,7 @@ fn trex_clients_of_the_daemons_user_are_served_and_audited() {
     assert_eq!((&row["status"], &row["detail"]), (&json!(200), &json!("ports 0")));
     let user = format!("(user {})", own_user());
     assert!(row["source"].as_str().expect("a source").ends_with(&user), "{row}");
-    // The same requests over Unix sockets. Subscribers get an event.
+    // The same requests over Unix sockets, where subscribers get an event, too.
     let events = UnixStream::connect(asynchronous).expect("it listens");
     events.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut events = Zmq::open(events, "SUB");
@@ -855,7 +856,7 @@ fn another_user_of_this_machine_gets_a_reason_from_trex_and_no_port() {
     assert!(own.acquire()["result"].is_string());
 }
 
-/// gRPC's core, Java, Go and .NET open IPv6 sockets where available, and reach 127.0.0.1 by its
+/// gRPC's core, Java, Go and .NET open IPv6 sockets where available, and reach 127.0.0.1 under its
 /// IPv4-mapped address.
 #[test]
 fn a_socket_for_both_families_has_its_user_at_every_door() {
@@ -916,8 +917,8 @@ fn profiles_are_bounded_before_they_are_read_and_so_are_their_errors() {
         let reply = String::from_utf8_lossy(&reply).into_owned();
         assert!(status == 413 && reply.contains("8 MiB"), "{path}: {status} {reply}");
     }
-    // One line of JSON, as programs write it: positions in it must not be counted from its start
-    // each time.
+    // A single line of JSON, as programs write it. Counting columns from the start of the line for
+    // each error would take quadratic time.
     let stream = json!({ "packet": "eth/ipv4/udp", "rate": "1 kps", "next": "nowhere" });
     let streams = vec![stream; 20_000];
     let text = json!({ "ports": { "A": "null:" }, "stream": streams }).to_string();
@@ -1007,7 +1008,7 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     );
     let (status, of_bob) = lease("bob", "loop:x", 1.0);
     assert_eq!(status, 201, "{of_bob}");
-    // Bob has sent nothing for the time to live.
+    // Bob sends no request during the lease's time to live, so the lease expires.
     daemon.until("/squall/v1/leases", |leases| leases["leases"] == json!([]));
     let (_, of_carol) = lease("carol", "loop:x", 60.0);
     let path = format!("/squall/v1/leases/{}", of_carol["id"].as_str().expect("free again"));
@@ -1086,7 +1087,7 @@ fn the_audit_survives_a_restart() {
 fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
     let daemon = Daemon::of("gone");
     let run = daemon.run("gone", json!({ "ttl_s": 1.0 }));
-    // A list of runs renews no lease.
+    // Listing the runs renews no lease.
     let over = |list: &Value| list["runs"][0]["state"] == "interrupted";
     let list = daemon.until("/squall/v1/runs", over);
     assert_eq!(list["runs"][0]["id"], json!(run));
@@ -1295,7 +1296,7 @@ fn a_run_of_the_daemon_has_the_options_of_squall_run() {
         (&counted["width_ns"], counted["counts"].as_array().map(Vec::len)),
         (&json!(100_000), Some(50))
     );
-    // 20 frames have 19 gaps.
+    // 20 frames have 19 gaps between them.
     let all =
         counted["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
     assert_eq!(all + counted["beyond"].as_u64().unwrap(), 19);
@@ -1307,7 +1308,7 @@ fn a_run_of_the_daemon_has_the_options_of_squall_run() {
     let since = Instant::now();
     report(json!({ "packets": 20, "linger": 1.5 }));
     assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
-    // Five minutes at 1 kpps take almost no time in virtual time.
+    // In virtual time, five minutes at 1 kpps take almost no time.
     let since = Instant::now();
     let leapt = report(json!({ "packets": 300_000, "clock": "virtual" }));
     assert!(
@@ -1369,7 +1370,7 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     ] {
         assert_eq!(post(wrong.clone()).0, status, "{wrong}");
     }
-    // `max` cannot be doubled; `loop` has no other limit.
+    // `max` has no rate to double, because a `loop` link has no nominal speed.
     assert_eq!(post(json!({ "stream": "web", "rate": "max" })).0, 200);
     let (status, reply) = post(json!({ "stream": "web", "by": 2 }));
     assert!(
@@ -1438,7 +1439,7 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     assert!(!killed.join("unfinished/half").exists());
 }
 
-/// A device that carries 10,000 frames/s, in virtual time, so that the test takes a moment.
+/// A device that carries 10,000 frames/s, in virtual time to keep the test short.
 fn throughput(link: &str) -> Value {
     json!({
         "method": "rfc2544", "max_rate": "100kpps", "rest_s": 0,
@@ -1447,7 +1448,7 @@ fn throughput(link: &str) -> Value {
     })
 }
 
-/// A test of an hour: trials of a third of a second.
+/// A one-hour soak test in trials of a third of a second.
 fn soak(link: &str) -> Value {
     json!({
         "method": "soak", "max_rate": "1kpps", "rest_s": 0, "options": { "linger": "10ms" },
@@ -1502,7 +1503,7 @@ fn a_standard_test_is_a_run_whose_report_is_its_outcome() {
     assert!(begin.ends_with(&format!("http://{}/squall/v1/tests", daemon.bound.https)), "{begin}");
     let body = serde_json::from_str(body.trim_end_matches('\'')).expect("JSON");
     let again = found(&start_test(&daemon, body));
-    // All tables are equal; only the CPU time of the trials may differ.
+    // All tables are equal. Only the CPU times of the trials may differ.
     assert_eq!(again["tables"], report["tables"]);
     assert_eq!(again["figures"], report["figures"]);
     assert_eq!(trials(&again).len(), trials(&report).len());
@@ -1676,7 +1677,7 @@ fn the_name_of_a_run_does_not_come_again() {
     begin(&Daemon::start(settings(&killed)));
     daemon.stop();
     let third = begin(&Daemon::start(settings(&daemon.data)));
-    // An orderly end leaves no gap.
+    // After a clean shutdown, the numbers have no gap.
     let number = |run: &str| {
         run.rsplit('-').next().and_then(|number| number.parse::<u64>().ok()).expect("a number")
     };
@@ -1793,7 +1794,7 @@ const SERVING: &str = "trap 'report; exit 130' INT\nwhile :; do view; sleep 0.05
 
 #[test]
 fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
-    // Mixed with lines that are not part of the view.
+    // Mixed with lines that do not belong to the view.
     let noise = "printf 'half of \\377 a line'; echo '{\"t_s\": []}'; \
                  echo 7; head -c 3000000 /dev/zero | tr '\\0' x; echo) >&2\n";
     let daemon = with_controller("nodes", &format!("({noise}{SERVING}"), |_| {});
@@ -1918,7 +1919,7 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
 fn a_run_over_nodes_ends_with_its_lease_and_reports() {
     let daemon = with_controller("nodes-lease", SERVING, |_| {});
     let run = daemon.run("nowhere", json!({ "nodes": "lab", "ttl_s": 1.0 }));
-    // Do not request the run by id, because that would renew its lease.
+    // Do not request the run by its id, because that would renew its lease.
     let listed = daemon.until("/squall/v1/runs?state=interrupted", |listed| {
         listed["runs"].as_array().is_some_and(|runs| !runs.is_empty())
     });
@@ -1952,7 +1953,8 @@ fn a_run_over_nodes_that_cannot_be_is_refused() {
     assert!(status == 400 && reply.to_string().contains("squall serve --inventory"), "{reply}");
 }
 
-/// Checks the text by `promtool check metrics`, if installed, and by some of its rules in any case.
+/// Checks the text with `promtool check metrics` (if installed), and always against some of its
+/// rules.
 fn well_formed(text: &str) {
     let mut kinds = std::collections::BTreeMap::new();
     let mut described = std::collections::BTreeSet::new();
@@ -2158,7 +2160,7 @@ fn received_flows_are_reported_by_conversation_and_host_without_a_file() {
     };
     assert_eq!(code(&format!("{run}/endpoints?filter=port+x")), (400, "bad_filter".into()));
     assert_eq!(code(&format!("{sender}/conversations")), (404, "no_received_flows".into()));
-    // Its flows are still in memory, and must be deleted with it.
+    // The run's flows are still cached in memory, and must be deleted together with it.
     assert_eq!(daemon.json("DELETE", &run, Value::Null).0, 204);
     assert_eq!(code(&format!("{run}/conversations")).0, 404);
 }

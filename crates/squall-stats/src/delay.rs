@@ -4,9 +4,9 @@ use crate::Histogram;
 
 /// Delay, delay variation and arrival gaps of one stream at one receiver.
 ///
-/// Expects only the first copy of each frame, in order of arrival: RFC 7679 measures that, and
-/// duplicates would count twice. Variation, jitter and gaps need no synchronized clocks; the delay
-/// itself does, and samples that come out negative are counted separately instead of corrected.
+/// Expects only the first copy of each frame, in order of arrival: RFC 7679 measures the first
+/// copy, and duplicates would count twice. Variation, jitter and gaps need no synchronized clocks;
+/// the delay itself does, and negative samples are counted separately instead of being corrected.
 ///
 /// ```
 /// let mut t = squall_stats::DelayTracker::new();
@@ -21,10 +21,11 @@ pub struct DelayTracker {
     gap: Histogram,
     negative: u64,
     most_negative: i64,
-    /// Sixteen times the jitter, as in RFC 3550 appendix A.8, which keeps it in integers.
+    /// Sixteen times the jitter, as in RFC 3550 appendix A.8, so that it is an integer.
     jitter_16: u64,
     last: Option<Last>,
-    /// The newest send time, nanoseconds of the receiver's clock except for the clocks' difference.
+    /// The most recent send time, in nanoseconds on the receiver's clock, except for the difference
+    /// between the clocks.
     newest: Option<i64>,
 }
 
@@ -36,7 +37,7 @@ pub struct DelaySummary {
     pub min_ns: u64,
     pub max_ns: u64,
     pub sum_ns: u128,
-    /// Arrivals of the first and the last frame, on the receiver's clock.
+    /// Arrival times of the first and the last frame, on the receiver's clock.
     pub arrivals_ns: Option<(u64, u64)>,
 }
 
@@ -55,8 +56,8 @@ impl DelaySummary {
         };
     }
 
-    /// Records a frame that arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it
-    /// was sent. With unsynchronized clocks that may be negative; then it does not count as a
+    /// Records a frame that arrived at `arrival_ns` on the receiver's clock, `delay_ns` after it
+    /// was sent. With unsynchronized clocks the delay may be negative, and then does not count as a
     /// delay.
     pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
         let arrivals_ns = Some((arrival_ns, arrival_ns));
@@ -73,7 +74,7 @@ impl DelaySummary {
     }
 }
 
-/// Maximum frames of a [`DelayTracker::observe_run`].
+/// Most frames in one [`DelayTracker::observe_run`].
 pub const RUN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ impl DelayTracker {
         }
     }
 
-    /// Records a frame with sequence number `seq` that arrived at `arrival_ns` of the receiver's
+    /// Records a frame with sequence number `seq` that arrived at `arrival_ns` on the receiver's
     /// clock, `delay_ns` after it was sent.
     #[inline]
     pub fn observe(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
@@ -108,8 +109,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// [`DelayTracker::observe`] for callers that count gaps themselves. Records the delay itself
-    /// only if sender and receiver use `one` clock.
+    /// As [`DelayTracker::observe`], for callers that count gaps themselves. Records the delay
+    /// itself only if sender and receiver use `one` clock.
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -144,7 +145,7 @@ impl DelayTracker {
     }
 
     /// Records frames with consecutive numbers from `seq` on, like single calls of
-    /// [`DelayTracker::observe`]. At most [`RUN`].
+    /// [`DelayTracker::observe`]. At most [`RUN`] frames.
     ///
     /// # Panics
     /// If there are more, or the numbers of arrivals and delays differ.
@@ -187,7 +188,7 @@ impl DelayTracker {
         self.newest = self.newest.max(sent(last_delay, last_arrival));
     }
 
-    /// The figures so far, without the distributions.
+    /// The current figures, without the distributions.
     pub fn summary(&self) -> DelaySummary {
         let some = !self.delay.is_empty();
         DelaySummary {
@@ -195,7 +196,7 @@ impl DelayTracker {
             min_ns: if some { self.delay.min() } else { 0 },
             max_ns: self.delay.max(),
             sum_ns: self.delay.sum(),
-            // The gaps run from each arrival to the next.
+            // The gaps add up to the time between the first and the last arrival.
             arrivals_ns: self.last.map(|last| {
                 (
                     last.arrival_ns.saturating_sub(self.gap.sum().min(u128::from(u64::MAX)) as u64),
@@ -205,55 +206,56 @@ impl DelayTracker {
         }
     }
 
-    /// Whether a frame was sent more than `margin_ns` later than all before it: with a lower
-    /// number, it is then neither late nor a duplicate.
+    /// Whether a frame was sent more than `margin_ns` later than all frames before it: then, even
+    /// with a lower number, it is neither late nor a duplicate.
     pub fn is_newer(&self, delay_ns: i64, arrival_ns: u64, margin_ns: i64) -> bool {
         let sent = sent(delay_ns, arrival_ns);
         self.newest.zip(sent).is_some_and(|(newest, sent)| sent > newest.saturating_add(margin_ns))
     }
 
-    /// The sender has restarted: its next frame does not follow the last.
+    /// Records that the sender has restarted: its next frame does not follow the last one.
     pub fn restart(&mut self) {
         (self.last, self.newest) = (None, None);
     }
 
-    /// One-way delay (RFC 7679), ns; without the negative samples.
+    /// One-way delay (RFC 7679) in ns, without negative samples.
     pub fn delay(&self) -> &Histogram {
         &self.delay
     }
 
-    /// Magnitude of the IP packet delay variation (RFC 3393), ns. The selection function takes
+    /// Magnitude of the IP packet delay variation (RFC 3393) in ns. The selection function takes
     /// frames with consecutive sequence numbers that arrived one after the other.
     pub fn ipdv(&self) -> &Histogram {
         &self.ipdv
     }
 
-    /// Gaps between arrivals, ns; 0 where the receiver's clock stepped back.
+    /// Gaps between arrivals in ns; 0 if the receiver's clock stepped back.
     pub fn gap(&self) -> &Histogram {
         &self.gap
     }
 
-    /// Smoothed interarrival jitter (RFC 3550 §6.4.1), ns, over all frames in order of arrival.
+    /// Smoothed interarrival jitter (RFC 3550 §6.4.1) in ns, over all frames in order of arrival.
     pub fn jitter_ns(&self) -> f64 {
         self.jitter_16 as f64 / 16.0
     }
 
-    /// Samples with a negative delay: the clocks of the two ends differ.
+    /// Number of samples with a negative delay, which shows that the clocks of the two ends differ.
     pub fn negative(&self) -> u64 {
         self.negative
     }
 
-    /// The lowest negative sample, ns; 0 if there are none.
+    /// The lowest negative sample in ns; 0 if there are none.
     pub fn most_negative_ns(&self) -> i64 {
         self.most_negative
     }
 
-    /// Octets on the heap.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.delay.memory() + self.ipdv.memory() + self.gap.memory()
     }
 
-    /// Adds another worker's samples. The jitter, a running value, becomes the larger of the two.
+    /// Adds another worker's samples. The jitter is a running value, so the larger of the two is
+    /// kept.
     pub fn merge(&mut self, other: &Self) {
         self.delay.merge(&other.delay);
         self.ipdv.merge(&other.ipdv);
@@ -264,7 +266,7 @@ impl DelayTracker {
     }
 }
 
-/// When a frame was sent, on the receiver's clock except for the clocks' difference.
+/// When a frame was sent, on the receiver's clock, except for the difference between the clocks.
 fn sent(delay_ns: i64, arrival_ns: u64) -> Option<i64> {
     Some((arrival_ns as i64).wrapping_sub(delay_ns))
 }
@@ -287,7 +289,7 @@ mod tests {
                 .iter()
                 .map(|d| {
                     arrival += 100 + d.unsigned_abs() % 70;
-                    // The clock steps back at times.
+                    // The clock sometimes steps back.
                     arrival - if k % 31 == 30 { 1000 } else { 0 }
                 })
                 .collect();

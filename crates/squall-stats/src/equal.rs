@@ -1,4 +1,4 @@
-//! A histogram with bins of a given width.
+//! A histogram whose bins have a given width.
 
 /// Counts values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow
 /// with the values.
@@ -49,12 +49,12 @@ impl EqualBins {
         self.width
     }
 
-    /// Bin i counts the values from i times the width to below the next.
+    /// Counts by bin: bin i has the values from i times the width to below (i + 1) times the width.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// Values above the last bin.
+    /// Number of values above the last bin.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }

@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// The value for no frames: 0.
+    /// The value without any frames: 0.
     pub const fn new() -> Self {
         Self(0)
     }
@@ -35,7 +35,7 @@ impl Fingerprint {
         self.0 = self.0.wrapping_add(other.0);
     }
 
-    /// Subtracts frames that were added, such as an earlier snapshot's.
+    /// Subtracts frames that were added before, such as those of an earlier snapshot.
     pub fn delta_since(self, earlier: Self) -> Self {
         Self(self.0.wrapping_sub(earlier.0))
     }
@@ -45,7 +45,7 @@ impl Fingerprint {
     }
 }
 
-/// 32 hexadecimal digits.
+/// Writes 32 hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
@@ -63,9 +63,9 @@ const K: [u64; 6] = [
 ];
 
 /// Two lanes like wyhash: each takes 16 octets per step as two little-endian words, multiplies them
-/// (mixed with a constant and the lane's state) to 128 bits and folds. Lane `a` takes octets 0..16
-/// of each 32, lane `b` 16..32. The remainder is the last 32 octets of the frame or, in a shorter
-/// frame, the frame padded with zeros; the length makes that unambiguous.
+/// (mixed with a constant and the lane's state) to 128 bits and folds. In every 32 octets, lane `a`
+/// takes 0..16 and lane `b` 16..32. The remainder is the last 32 octets of the frame or, for a
+/// shorter frame, the frame padded with zeros; hashing the length makes that unambiguous.
 #[inline]
 fn hash(frame: &[u8]) -> u128 {
     let len = frame.len() as u64;

@@ -1,13 +1,13 @@
 //! A log-linear histogram like HDR: each octave has 128 equal bins.
 
-/// Bins per octave, and so the inverse of the largest relative error.
+/// Number of bins per octave, the inverse of the largest relative error.
 const BINS: usize = 128;
-/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last one of a
+/// Octave 0 holds 0..128, octave k the values from 64·2^k to twice that; 57 is the last octave of a
 /// `u64`.
 const OCTAVES: usize = 58;
 
-/// Counts of values. Values below 256 are exact, larger ones within 1/128; count, minimum, maximum,
-/// sum and sum of squares are exact for all.
+/// Counts of values. Values below 256 are exact, larger values within 1/128; count, minimum,
+/// maximum, sum and sum of squares are exact.
 ///
 /// Memory grows by octaves (1 KiB) as values occur: an unused histogram takes none, the delays of a
 /// quiet link four or five.
@@ -22,15 +22,16 @@ const OCTAVES: usize = 58;
 /// ```
 #[derive(PartialEq, Eq)]
 pub struct Histogram {
-    /// Index of each octave's bins in `bins`, in units of `BINS`, plus one; 0: none yet.
+    /// Index of each octave's bins in `bins`, in units of `BINS`, plus one; 0 if there are none
+    /// yet.
     block_of: [u8; OCTAVES],
     bins: Vec<u64>,
     count: u64,
-    /// `u64::MAX` while empty.
+    /// `u64::MAX` while the histogram is empty.
     min: u64,
     max: u64,
     sum: u128,
-    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then uses the bins.
+    /// Saturates, for example after 2^48 values of 18 minutes each; `stddev` then uses the bins.
     sum_of_squares: u128,
 }
 
@@ -58,14 +59,14 @@ impl Histogram {
             self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
     }
 
-    /// Records `values`: in a batch at less than half the cost, and less if adjacent ones are
-    /// equal.
+    /// Records `values` as a batch: at less than half the cost of single values, and less still if
+    /// adjacent ones are equal.
     #[inline]
     pub fn record_all(&mut self, values: &[u64]) {
         let Some(&first) = values.first() else { return };
         let (mut min, mut max, mut sum, mut squares) = (first, first, 0u64, 0u64);
-        // Adjacent values mostly share a bin. Counting them together avoids a dependency through
-        // memory per value.
+        // Adjacent values usually share a bin. Counting them together avoids a dependency through
+        // memory for each value.
         let (mut value, mut bin, mut in_bin) = (first, place(first), 0);
         for &v in values {
             sum = sum.wrapping_add(v);
@@ -86,8 +87,8 @@ impl Histogram {
         self.count += values.len() as u64;
         self.min = self.min.min(min);
         self.max = self.max.max(max);
-        // The squares of 256 values below 2^28 fit into 64 bits, and so does the sum of values
-        // below 2^56.
+        // The squares of 256 values below 2^28 fit in 64 bits, and so does the sum of values below
+        // 2^56.
         let few = values.len() <= 256;
         self.sum += match few && max >> 56 == 0 {
             true => u128::from(sum),
@@ -102,8 +103,9 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Records `n` values evenly spaced from `first` to `last`, at a cost independent of `n` if
-    /// they share a bin. Sum and sum of squares are those of the exact values, rounded down once.
+    /// Records `n` values that are evenly spaced from `first` to `last`; the cost does not depend
+    /// on `n` if they share a bin. Sum and sum of squares are those of the exact values, rounded
+    /// down once.
     #[inline]
     pub fn record_evenly(&mut self, first: u64, last: u64, n: u64) {
         if n < 2 {
@@ -121,8 +123,8 @@ impl Histogram {
         self.max = self.max.max(high);
         let (low, n) = (u128::from(low), u128::from(n));
         self.sum += n * low + n * u128::from(span) / 2;
-        // The squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers avoid a 128-bit
-        // division.
+        // The sum of the squares of low + span·j/(n - 1) for j from 0 to n - 1. Small numbers avoid
+        // a 128-bit division.
         let (part, of) = (n * (2 * n - 1), 6 * (n - 1));
         let spread = match u128::from(span) * u128::from(span) {
             square if span < 1 << 22 && n <= 256 => u128::from((square * part) as u64 / of as u64),
@@ -151,7 +153,7 @@ impl Histogram {
             over += rest;
             let carry = over >= n - 1;
             over -= if carry { n - 1 } else { 0 };
-            // There may be no number after the last value.
+            // The last value may be the largest number, so the addition may wrap.
             value = value.wrapping_add(step + u64::from(carry));
         }
         *self.bin_at(last) += seen;
@@ -172,8 +174,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// A histogram from counts in the same bins by another program: (bin, count), where bin 128·k +
-    /// j is the j-th of octave k. The sum of squares is computed from the bins.
+    /// A histogram from counts that another program made in the same bins: (bin, count), where bin
+    /// 128·k + j is bin j of octave k. The sum of squares is computed from the bins.
     pub fn from_bins(
         bins: impl Iterator<Item = (usize, u64)>,
         min: u64,
@@ -209,11 +211,11 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
     }
 
-    /// The values recorded since `earlier`, a previous copy of this histogram: for percentiles of
+    /// The values recorded since `earlier`, a previous copy of this histogram, for percentiles of
     /// an interval.
     ///
-    /// Count, mean and standard deviation are exact. Minimum and maximum are those of the outermost
-    /// bins (they are not stored for the interval), clamped to the total's.
+    /// Count, mean and standard deviation are exact. Minimum and maximum are not stored for the
+    /// interval: they are those of the outermost bins, clamped to the total's.
     pub fn delta_since(&self, earlier: &Self) -> Self {
         if earlier.is_empty() {
             return self.clone();
@@ -241,8 +243,8 @@ impl Histogram {
         delta
     }
 
-    /// The value that a share `q` (0 to 1) does not exceed: the upper end of its bin, at most the
-    /// maximum. 0 if empty.
+    /// The value that a fraction `q` (0 to 1) of the values does not exceed: the upper end of its
+    /// bin, at most the maximum. 0 if the histogram is empty.
     pub fn quantile(&self, q: f64) -> u64 {
         if q <= 0.0 {
             return self.min();
@@ -258,12 +260,12 @@ impl Histogram {
         self.max
     }
 
-    /// 0 if empty.
+    /// 0 if the histogram is empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The population's standard deviation (divided by the count). 0 if empty.
+    /// The standard deviation of a population (divided by the count). 0 if the histogram is empty.
     pub fn stddev(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -271,8 +273,8 @@ impl Histogram {
         if self.sum_of_squares == u128::MAX {
             return self.stddev_of_bins();
         }
-        // In integers to the end: as floats, the two terms cancel for nanoseconds since some epoch.
-        // With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
+        // In integers until the end: as floats, the two terms would cancel for nanoseconds since
+        // some epoch. With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
         let n = u128::from(self.count);
         let (mean, rest) = (self.sum / n, self.sum % n);
         let whole =
@@ -280,12 +282,12 @@ impl Histogram {
         ((whole as f64 - rest as f64 / n as f64 * rest as f64).max(0.0) / n as f64).sqrt()
     }
 
-    /// 0 if empty.
+    /// 0 if the histogram is empty.
     pub fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// 0 if empty.
+    /// 0 if the histogram is empty.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -302,8 +304,8 @@ impl Histogram {
         self.count == 0
     }
 
-    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last possible bin
-    /// ends at `u64::MAX`.
+    /// Nonempty bins in ascending order: (lowest value, highest value + 1, count). The last
+    /// possible bin ends at `u64::MAX`.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.octaves().flat_map(move |octave| {
             self.octave(octave).iter().enumerate().filter(|(_, n)| **n > 0).map(move |(i, &n)| {
@@ -313,12 +315,12 @@ impl Histogram {
         })
     }
 
-    /// Octets on the heap.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.bins.capacity() * size_of::<u64>()
     }
 
-    /// Removes all values; keeps the memory.
+    /// Removes all values, but keeps the memory.
     pub fn clear(&mut self) {
         let (block_of, mut bins) = (self.block_of, std::mem::take(&mut self.bins));
         bins.fill(0);
@@ -348,7 +350,8 @@ impl Histogram {
     #[cold]
     fn grow(&mut self, octave: usize) -> usize {
         let at = self.bins.len();
-        // Exactly: with thousands of streams, `resize` would waste most by doubling.
+        // Exactly that number: with thousands of streams, the doubling of `resize` would waste most
+        // of the memory.
         self.bins.reserve_exact(BINS);
         self.bins.resize(at + BINS, 0);
         self.block_of[octave] = (at / BINS) as u8 + 1;
@@ -378,7 +381,7 @@ impl Histogram {
     }
 }
 
-/// Lowest value and highest + 1 of a bin.
+/// Lowest value and highest value + 1 of a bin.
 fn edges(octave: usize, bin: usize) -> (u64, u64) {
     let shift = octave.saturating_sub(1);
     let first = if octave == 0 { bin } else { BINS + bin };
@@ -394,7 +397,7 @@ fn highest(upper: u64) -> u64 {
 /// Octave and bin of a value.
 #[inline]
 fn place(value: u64) -> (usize, usize) {
-    // `| 127` gives all of octave 0 the same top bit, which avoids a branch.
+    // With `| 127`, all values of octave 0 have the same top bit, which avoids a branch.
     let octave = (value | 127).ilog2() as usize - 6;
     (octave, (value >> octave.saturating_sub(1)) as usize % BINS)
 }
@@ -410,7 +413,7 @@ impl Clone for Histogram {
         Self { bins: self.bins.clone(), ..*self }
     }
 
-    /// Keeps the allocated memory: a snapshot every 100 ms allocates once.
+    /// Keeps the allocated memory: a snapshot every 100 ms allocates only once.
     fn clone_from(&mut self, source: &Self) {
         let mut bins = std::mem::take(&mut self.bins);
         bins.clone_from(&source.bins);
@@ -443,7 +446,7 @@ mod tests {
         h
     }
 
-    /// All magnitudes with equal probability, up to an hour of nanoseconds and beyond.
+    /// Values of all magnitudes with equal probability, up to an hour of nanoseconds and beyond.
     fn value() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0..64u32).prop_map(|(v, shift)| v >> shift)
     }

@@ -2,21 +2,22 @@
 
 use crate::Histogram;
 
-/// Sequence numbers whose arrival is stored individually: 512 octets, the last 0.4 ms at 10 Mpps.
+/// Number of sequence numbers whose arrival is stored individually: 512 octets, the last 0.4 ms at
+/// 10 Mpps.
 const WINDOW: u64 = 4096;
-/// Gaps whose start is stored, for the extent of late frames.
+/// Number of gaps whose start is stored, for the extent of late frames.
 const GAPS: usize = 40;
-/// Late frames that are stored, for the n-reordering of later ones.
+/// Number of late frames that are stored, for the n-reordering of later ones.
 const LATE: usize = 24;
-/// Added to the first number, so that an earlier one is still positive.
+/// Added to the first number, so that earlier numbers are still positive.
 const BASE: u64 = 1 << 32;
 
 /// Fate of the frames of one stream, which the sender numbers 0, 1, 2 ... modulo 2^32.
 ///
-/// Frames in order cost a comparison and a bit. The last 4096 numbers are stored exactly, so that a
-/// frame that old can be distinguished from its duplicate; older ones are counted as `too_old`,
-/// which may be either. Memory is 1.2 KiB from the first frame on, and 6 KiB more once something is
-/// lost or late.
+/// Frames in order cost a comparison and a bit. The last 4096 numbers are stored exactly, so a late
+/// frame among them can be distinguished from a duplicate; older frames count as `too_old` and may
+/// be either. Memory is 1.2 KiB from the first frame on, and 6 KiB more once a frame is lost or
+/// late.
 ///
 /// ```
 /// use squall_stats::{Observation, SequenceTracker};
@@ -38,11 +39,11 @@ pub struct SequenceTracker {
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
-    /// Counts from before the sender restarted.
+    /// Counts from before the sender's restart.
     before: Option<Box<Before>>,
 }
 
-/// Counts from before a restart of the sender; all earlier runs together.
+/// Counts from before a restart of the sender; all its earlier runs together.
 #[derive(Clone, Debug, Default)]
 struct Before {
     restarts: u64,
@@ -52,18 +53,19 @@ struct Before {
     patterns: Option<Box<Patterns>>,
 }
 
-/// A contiguous range of numbers: see [`SequenceTracker::span`].
+/// A range of consecutive numbers: see [`SequenceTracker::span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The lowest number that counts; negative if the stream began before 0 (modulo 2^32).
     pub first: i64,
     /// The number after the highest received one.
     pub end: i64,
-    /// How many numbers of the range were received.
+    /// How many numbers in the range were received.
     pub unique: u64,
 }
 
-/// Distribution of losses over a stream (RFC 3357), and lateness of late frames (RFC 4737).
+/// How losses are distributed over a stream (RFC 3357), and how late the late frames are (RFC
+/// 4737).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     pub periods: LossPeriods,
@@ -74,16 +76,30 @@ pub struct Patterns {
     pub distances: Histogram,
     /// RFC 4737 §4.2.1: extents of the reordered frames.
     pub extents: Histogram,
-    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 if it follows
-    /// one with a lower number. A lower bound if more than 24 late frames came since its number was
-    /// passed over.
+    /// RFC 4737 §5.4: for each reordered frame, the largest n for which it is n-reordered; 0 if it
+    /// follows a frame with a lower number. A lower bound if more than 24 late frames arrived since
+    /// its number was passed over.
     pub n_reordering: Histogram,
+    /// Numbers of the first and the last lost frame, and of the first one of the longest period,
+    /// unwrapped as in [`SequenceTracker::highest`]; 0 without loss.
+    pub first_lost: u64,
+    pub last_lost: u64,
+    pub longest_from: u64,
 }
 
 impl Patterns {
-    /// Adds the figures of another receiver of the same stream, if the two share its frames:
-    /// periods and distances are then those that each receiver has seen.
+    /// Adds the figures of another receiver that shares the frames of the stream: periods and
+    /// distances are those that each receiver has seen.
     pub fn merge(&mut self, other: &Self) {
+        if self.periods.lost == 0 {
+            (self.first_lost, self.last_lost) = (other.first_lost, other.last_lost);
+        } else if other.periods.lost > 0 {
+            self.first_lost = self.first_lost.min(other.first_lost);
+            self.last_lost = self.last_lost.max(other.last_lost);
+        }
+        if other.periods.longest > self.periods.longest {
+            self.longest_from = other.longest_from;
+        }
         self.periods.periods += other.periods.periods;
         self.periods.lost += other.periods.lost;
         self.periods.longest = self.periods.longest.max(other.periods.longest);
@@ -96,10 +112,11 @@ impl Patterns {
     }
 }
 
-/// (First copies, missing) of one stream at one receiver, or at several that share its frames.
+/// Number of first copies and number of missing frames, for one stream at one receiver, or at
+/// several that share its frames.
 ///
-/// Frames missing at one receiver may be at another; that is only known for a sender that has not
-/// restarted.
+/// Frames that are missing at one receiver may have reached another; that is only known if the
+/// sender has not restarted.
 pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) -> (u64, u64) {
     let (mut unique, mut before, mut first, mut end, mut came) = (0, 0, i64::MAX, i64::MIN, 0);
     for tracker in trackers {
@@ -116,21 +133,21 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
 /// Class of a received frame within its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// The next expected one, or the first of all.
+    /// The next expected frame, or the first frame of all.
     InOrder,
     /// Above the next expected one: `missing` frames are late or lost.
     Ahead { missing: u32 },
     /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many
     /// frames earlier the first higher number arrived.
     Reordered { extent: u64 },
-    /// A further copy (RFC 5560).
+    /// A further copy of a frame (RFC 5560).
     Duplicate,
     /// Below the window: late or a duplicate.
     TooOld,
 }
 
 impl Observation {
-    /// Whether the frame is a first copy, which is to be measured.
+    /// Whether the frame is a first copy, which must be measured.
     pub fn is_new(self) -> bool {
         matches!(self, Self::InOrder | Self::Ahead { .. } | Self::Reordered { .. })
     }
@@ -142,20 +159,20 @@ pub struct SequenceCounts {
     pub received: u64,
     /// First copies.
     pub unique: u64,
-    /// Further copies (RFC 5560: duplicates, each copy counted).
+    /// Further copies (RFC 5560: duplicates, of which each copy counts).
     pub duplicates: u64,
     /// First copies below the next expected number (RFC 4737 §3).
     pub reordered: u64,
-    /// Older than the 4096 stored numbers: late or duplicates. They are not in `unique`, so that
-    /// loss may be lower by this number.
+    /// Older than the 4096 stored numbers: late or duplicates. They do not count in `unique`, so
+    /// actual loss may be lower than reported, by up to this number.
     pub too_old: u64,
     /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound if more than 40
-    /// gaps were opened before the late frame came.
+    /// gaps were opened before the late frame arrived.
     pub max_reordering_extent: u64,
 }
 
 impl SequenceCounts {
-    /// Adds the counts of another receiver of the same stream, if the two share its frames.
+    /// Adds the counts of another receiver that shares the frames of the stream.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.unique += other.unique;
@@ -175,8 +192,8 @@ pub struct LossPeriods {
     pub lost: u64,
     /// Frames in the longest period.
     pub longest: u64,
-    /// Smallest distance between two losses of different periods, in sequence numbers; 0 with fewer
-    /// than two periods.
+    /// Smallest distance between losses in different periods, in sequence numbers; 0 if there are
+    /// fewer than two periods.
     pub min_distance: u64,
     /// Length of the current period, and the number after its last loss; 0 before the first.
     run: u64,
@@ -185,15 +202,15 @@ pub struct LossPeriods {
 
 #[derive(Clone, Debug)]
 struct Memory {
-    /// One bit per number, at the number modulo [`WINDOW`]. Numbers before the first are set, so
-    /// that they do not count as missing.
+    /// One bit per number, at index number modulo [`WINDOW`]. The bits of numbers before the first
+    /// are set, so that these do not count as missing.
     seen: [u64; WINDOW as usize / 64],
-    /// The newest gaps, a ring.
+    /// The most recent gaps, as a ring.
     gaps: [Gap; GAPS],
     newest: u32,
     /// How often numbers were passed over.
     passed_over: u32,
-    /// The newest late frames, a ring, and how many there were in all.
+    /// The most recent late frames, as a ring, and the total number of late frames.
     late: [Late; LATE],
     late_frames: u32,
     patterns: Option<Box<Patterns>>,
@@ -203,23 +220,23 @@ struct Memory {
 #[derive(Clone, Copy, Debug, Default)]
 struct Late {
     seq: u32,
-    /// Unique frames before it.
+    /// Number of unique frames before it.
     came: u32,
 }
 
 /// Numbers that were passed over, and when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
-    /// The lowest number, and how many from there; modulo 2^32.
+    /// The lowest number, and how many numbers from there on; modulo 2^32.
     from: u32,
     len: u32,
-    /// Unique frames before the gap was opened, modulo 2^32.
+    /// Number of unique frames before the gap was opened, modulo 2^32.
     opened: u32,
 }
 
 impl SequenceTracker {
-    /// The first received frame is the first of the stream: for a receiver that may have started
-    /// later.
+    /// A tracker for which the first received frame is the first of the stream: for a receiver that
+    /// may have started later.
     pub const fn new() -> Self {
         Self {
             counts: ZERO,
@@ -231,8 +248,8 @@ impl SequenceTracker {
         }
     }
 
-    /// Expects `first` as the first number: frames missing before the first received one count as
-    /// missing.
+    /// A tracker that expects `first` as the first number: frames missing before the first received
+    /// frame count as missing.
     pub const fn expecting(first: u32) -> Self {
         let at = BASE + first as u64;
         Self {
@@ -253,8 +270,8 @@ impl SequenceTracker {
             && let Some(memory) = &mut self.memory
         {
             let (word, bit) = memory.slot(self.next);
-            // The bit still belongs to the number that leaves the window; zero: it was never
-            // received.
+            // The bit still belongs to the number that leaves the window; a zero means that it was
+            // never received.
             if *word & bit == 0 {
                 *word |= bit;
                 self.lost.add(self.next - WINDOW, 1, memory.patterns());
@@ -267,12 +284,12 @@ impl SequenceTracker {
     }
 
     /// Records `n` frames with consecutive numbers from `seq` on, if they are the next expected
-    /// ones and reveal no loss. Returns whether it did; otherwise they have to be recorded one by
-    /// one.
+    /// ones and reveal no loss. Returns whether it did; otherwise the caller must record them one
+    /// by one.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, n: u64) -> bool {
         let Some(memory) = &self.memory else { return false };
-        // The bits still belong to the numbers that leave the window: all ones if all were
+        // The bits still belong to the numbers that leave the window: all ones if all of them were
         // received.
         let came = |seq: u64, bits: u64| {
             let (word, at) = (memory.seen[(seq % WINDOW / 64) as usize], seq % 64);
@@ -297,27 +314,27 @@ impl SequenceTracker {
         self.counts
     }
 
-    /// How often a frame came above the next expected number, whether or not the missing ones came
-    /// later.
+    /// How often a frame arrived above the next expected number, whether or not the missing frames
+    /// arrived later.
     pub fn gaps(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.passed_over.into())
     }
 
-    /// Frames among `sent` that were never received (RFC 7680); duplicates do not compensate for
-    /// them.
+    /// Number of frames among `sent` that were never received (RFC 7680); duplicates do not
+    /// compensate for them.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.counts.unique)
     }
 
-    /// Numbers below the highest received one that are missing: lost so far, or late.
+    /// Number of missing numbers below the highest received one: lost so far, or late.
     pub fn missing_so_far(&self) -> u64 {
         let (missing, unique) =
             self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
         missing + (self.next - self.first).saturating_sub(self.counts.unique - unique)
     }
 
-    /// The sender has restarted: numbers count from the next frame's on. Missing frames stay
-    /// missing.
+    /// Records that the sender has restarted: numbers count from the next frame's number on.
+    /// Missing frames remain missing.
     pub fn restart(&mut self) {
         let (missing, unique) = (self.missing_so_far(), self.counts.unique);
         self.lost_in_window();
@@ -329,7 +346,7 @@ impl SequenceTracker {
         (self.next, self.first, self.lost.end) = (0, 0, 0);
     }
 
-    /// Octets on the heap.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         let patterns = |patterns: Option<&Patterns>| {
             patterns.map_or(0, |p| {
@@ -353,21 +370,21 @@ impl SequenceTracker {
         self.before.as_ref().map_or(0, |before| before.restarts)
     }
 
-    /// The range received since the (re)start of the sender, if any.
+    /// The range received since the sender's (re)start, if any.
     pub fn span(&self) -> Option<Span> {
         let unique = self.counts.unique - self.before.as_ref().map_or(0, |before| before.unique);
         let number = |at: u64| at as i64 - BASE as i64;
         (unique > 0).then(|| Span { first: number(self.first), end: number(self.next), unique })
     }
 
-    /// Frames missing from before the last restart.
+    /// Number of frames missing from before the last restart.
     pub fn missing_before(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.missing)
     }
 
-    /// Whether `seq` is below the next expected number: late, a duplicate, or from a restarted
-    /// sender.
-    pub fn is_behind(&self, seq: u32) -> bool {
+    /// Whether `seq` is below the next expected number: the frame is late, a duplicate, or from a
+    /// restarted sender.
+    pub fn is_below_expected(&self, seq: u32) -> bool {
         self.next != 0 && (seq.wrapping_sub(self.next as u32) as i32) < 0
     }
 
@@ -384,29 +401,61 @@ impl SequenceTracker {
         (self.counts.unique > 0 && self.next > 0).then(|| self.next - 1 - BASE)
     }
 
-    /// The loss periods up to the highest received number; late frames count as lost until they are
-    /// received (permanently once they are too old).
+    /// The loss periods up to the highest received number. A late frame counts as lost until it is
+    /// received, and permanently once it is too old.
     pub fn loss_periods(&self) -> LossPeriods {
         self.patterns().periods
     }
 
-    /// Loss periods and distances up to the highest received number, as
+    /// Loss periods and distances up to the highest received number, as in
     /// [`SequenceTracker::loss_periods`], and reordering.
     pub fn patterns(&self) -> Patterns {
+        self.patterns_with(None)
+    }
+
+    /// As [`SequenceTracker::patterns`], of a sender that sent the numbers from 0 to below `sent`:
+    /// frames before the first received one and after the last one are lost, too. After a restart
+    /// of the sender, `sent` cannot be compared with its numbers, and adds nothing.
+    ///
+    /// ```
+    /// use squall_stats::SequenceTracker;
+    /// let mut t = SequenceTracker::new();
+    /// [2, 3, 7].into_iter().for_each(|seq| drop(t.observe(seq)));
+    /// let patterns = t.patterns_of(12);
+    /// assert_eq!((patterns.periods.periods, patterns.periods.lost), (3, 9));
+    /// assert_eq!((patterns.first_lost, patterns.last_lost, patterns.longest_from), (0, 11, 8));
+    /// ```
+    pub fn patterns_of(&self, sent: u64) -> Patterns {
+        self.patterns_with(Some(sent))
+    }
+
+    fn patterns_with(&self, sent: Option<u64>) -> Patterns {
         let mut all = self.clone();
         all.lost_in_window();
+        let sent = sent.filter(|_| all.before.is_none());
         let patterns = all
             .memory
             .and_then(|memory| memory.patterns)
             .or(all.before.and_then(|before| before.patterns));
         let mut patterns = patterns.map_or_else(Patterns::default, |patterns| *patterns);
-        if all.lost.run > 0 {
-            all.lost.close(&mut patterns);
+        let mut lost = all.lost;
+        if let Some(sent) = sent {
+            let (first, next) = if all.next == 0 { (BASE, BASE) } else { (all.first, all.next) };
+            lost.add_first(BASE, first.saturating_sub(BASE), &mut patterns);
+            lost.add(next, (BASE + sent).saturating_sub(next), &mut patterns);
         }
-        Patterns { periods: all.lost, ..patterns }
+        if lost.run > 0 {
+            lost.close(&mut patterns);
+        }
+        for number in
+            [&mut patterns.first_lost, &mut patterns.last_lost, &mut patterns.longest_from]
+        {
+            *number = number.saturating_sub(BASE);
+        }
+        Patterns { periods: lost, ..patterns }
     }
 
-    /// Missing numbers in the window are lost.
+    /// Counts missing numbers in the window as lost.
     fn lost_in_window(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
@@ -426,7 +475,7 @@ impl SequenceTracker {
             self.next = BASE + u64::from(seq);
             self.first = self.next;
         }
-        // Half of the number space is ahead, half in the past.
+        // One half of the number space is ahead, the other half in the past.
         match seq.wrapping_sub(self.next as u32) as i32 {
             ahead @ 0.. => self.observe_ahead(ahead as u64),
             distance => self.observe_below(u64::from(distance.unsigned_abs())),
@@ -443,7 +492,7 @@ impl SequenceTracker {
             }
             memory.forget(leaving);
         }
-        // ... and those that never were in it.
+        // ... and those that were never in it.
         if missing >= WINDOW {
             self.lost.add(self.next, missing + 1 - WINDOW, memory.patterns());
         }
@@ -473,8 +522,8 @@ impl SequenceTracker {
             return Observation::TooOld;
         }
         if seq < self.first {
-            // The stream began earlier than assumed: the numbers in between are missing, and were
-            // passed by the first received frame.
+            // The stream began earlier than assumed: the numbers in between are missing, and the
+            // first received frame passed over them.
             for between in seq..self.first {
                 memory.forget(between);
             }
@@ -517,9 +566,15 @@ impl LossPeriods {
         Self { periods: 0, lost: 0, longest: 0, min_distance: 0, run: 0, end: 0 }
     }
 
-    /// Adds `n` losses from `seq` on, above all earlier ones.
+    /// Adds `n` losses from `seq` on, which are above all earlier losses.
     #[cold]
     fn add(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
+        if n == 0 {
+            return;
+        }
+        if self.lost == 0 {
+            patterns.first_lost = seq;
+        }
         if self.end == seq {
             self.run += n;
             patterns.distances.record_n(1, n);
@@ -527,7 +582,7 @@ impl LossPeriods {
             if self.run > 0 {
                 self.close(patterns);
             }
-            // RFC 3357 §3: the distance between a loss and the previous one. There is none across a
+            // RFC 3357 §3: the distance between a loss and the previous one; undefined across a
             // restart.
             if self.end > 0 {
                 let distance = seq + 1 - self.end;
@@ -541,8 +596,30 @@ impl LossPeriods {
             self.run = n;
         }
         self.lost += n;
-        self.longest = self.longest.max(self.run);
         self.end = seq + n;
+        patterns.last_lost = self.end - 1;
+        if self.run > self.longest {
+            (self.longest, patterns.longest_from) = (self.run, self.end - self.run);
+        }
+    }
+
+    /// Adds a period of `n` losses from `seq` on, below all others and not adjacent to them.
+    fn add_first(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
+        if n == 0 || self.lost == 0 {
+            return self.add(seq, n, patterns);
+        }
+        let distance = patterns.first_lost + 1 - (seq + n);
+        patterns.distances.record(distance);
+        patterns.distances.record_n(1, n - 1);
+        patterns.period_lengths.record_n(n, 1);
+        if self.min_distance == 0 || distance < self.min_distance {
+            self.min_distance = distance;
+        }
+        (self.periods, self.lost) = (self.periods + 1, self.lost + n);
+        patterns.first_lost = seq;
+        if n >= self.longest {
+            (self.longest, patterns.longest_from) = (n, seq);
+        }
     }
 
     /// Ends the current period.
@@ -568,9 +645,9 @@ impl Memory {
         self.patterns.get_or_insert_default()
     }
 
-    /// RFC 4737 §5: how many of the frames before this one, the `came`-th, have higher numbers than
-    /// `seq`, up to the first that has not. Frames in order since `seq` was passed are higher, so
-    /// the first lower one was late, too.
+    /// RFC 4737 §5: how many consecutive frames before this one, the `came`-th, have higher numbers
+    /// than `seq`. Frames that arrived in order since `seq` was passed over are higher, so the
+    /// first lower one was late too.
     fn n_reordering(&mut self, seq: u32, came: u32, extent: u64) -> u64 {
         let known = (self.late_frames as usize).min(LATE);
         let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
@@ -615,8 +692,8 @@ impl Memory {
         }
     }
 
-    /// The number of unique frames before `seq` was passed. If that gap was dropped:
-    /// before the oldest known gap.
+    /// Number of unique frames before `seq` was passed over. If its gap was dropped, the number
+    /// before the oldest stored gap.
     fn passed_at(&self, seq: u32) -> u32 {
         let newest_first = (0..GAPS).map(|i| &self.gaps[(self.newest as usize + GAPS - i) % GAPS]);
         let known = newest_first.take_while(|gap| gap.len > 0);
@@ -650,11 +727,11 @@ mod tests {
 
     #[test]
     fn extents_are_those_of_rfc_4737() {
-        // RFC 4737 §7.1: 4 comes after 8; §4.2.1: e = i - j.
+        // RFC 4737 §7.1: 4 arrives after 8; §4.2.1: e = i - j.
         let mut t = of([1, 2, 3, 5, 6, 7, 8]);
         assert_eq!(t.observe(4), Reordered { extent: 4 });
         assert_eq!(t.observe(9), InOrder);
-        // §7.3: a block of three is late.
+        // RFC 4737 §7.3: a block of three is late.
         let mut t = of([1, 2, 3, 7, 8, 9, 10]);
         let late = [4, 5, 6, 11].map(|seq| t.observe(seq));
         assert_eq!(
@@ -670,7 +747,7 @@ mod tests {
         let (mut seq, mut whole) = (u32::MAX - 5_000, 0);
         for k in 0..3_000u32 {
             let n = 1 + k * 37 % 64;
-            // Some numbers are lost, and some repeated.
+            // Some numbers are lost, and some are repeated.
             seq = seq.wrapping_add(match k {
                 _ if k % 401 == 400 => 2 + k % 3,
                 _ if k % 701 == 700 => u32::MAX,
@@ -699,14 +776,14 @@ mod tests {
 
     #[test]
     fn n_reordering_is_that_of_rfc_4737() {
-        // RFC 4737 §7.4: 4 comes after 5, 6, 7: 3-reordered. §7.3: in a late block, only the first
-        // is n-reordered.
+        // RFC 4737 §7.4: 4 arrives after 5, 6, 7 and is 3-reordered. §7.3: in a late block, only
+        // the first frame is n-reordered.
         let n = |seqs: &[u32]| -> Vec<(u64, u64)> {
             of(seqs.iter().copied()).patterns().n_reordering.bins().map(|b| (b.0, b.2)).collect()
         };
         assert_eq!(n(&[1, 2, 3, 5, 6, 7, 4]), [(3, 1)]);
         assert_eq!(n(&[1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11]), [(0, 2), (4, 1)]);
-        // The last are in reverse order: 3 after 4 and 5, 2 after all three.
+        // The last frames are in reverse order: 3 after 4 and 5, then 2 after all three.
         assert_eq!(n(&[1, 5, 4, 3, 2]), [(1, 1), (2, 1), (3, 1)]);
     }
 
@@ -737,6 +814,28 @@ mod tests {
         let bins = |h: &Histogram| h.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>();
         assert_eq!(bins(&patterns.period_lengths), [(1, 1), (2, 1), (3, 1)]);
         assert_eq!(bins(&patterns.distances), [(1, 3), (4, 1), (11, 1)]);
+    }
+
+    #[test]
+    fn losses_at_both_ends_of_what_was_sent_are_periods() {
+        let bins = |h: &Histogram| h.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>();
+        let lost = [0, 1, 5, 28, 29];
+        let t = of((0..30).filter(|seq| !lost.contains(seq)));
+        let patterns = t.patterns_of(30);
+        assert_eq!(bins(&patterns.period_lengths), [(1, 1), (2, 2)]);
+        assert_eq!(bins(&patterns.distances), [(1, 2), (4, 1), (23, 1)]);
+        assert_eq!((patterns.periods.lost, patterns.periods.min_distance), (5, 4));
+        assert_eq!((patterns.first_lost, patterns.last_lost, patterns.longest_from), (0, 29, 0));
+        assert_eq!(t.patterns().periods.lost, 1);
+        let none = SequenceTracker::new().patterns_of(9);
+        assert_eq!((none.periods.periods, none.periods.longest, none.last_lost), (1, 9, 8));
+        // The window is not the limit.
+        let long = of((0..30_000).filter(|seq| (9_000..20_000).contains(seq))).patterns_of(30_000);
+        assert_eq!((long.periods.longest, long.longest_from), (10_000, 20_000));
+        assert_eq!(long.periods.lost, 19_000);
+        let mut restarted = of([3]);
+        restarted.restart();
+        assert_eq!(restarted.patterns_of(9).periods.lost, 0);
     }
 
     #[test]

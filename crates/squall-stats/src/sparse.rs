@@ -1,8 +1,8 @@
-//! A compact histogram for objects that mostly have few values.
+//! A compact histogram for objects most of which have only few values.
 
 use crate::Histogram;
 
-/// Values stored individually at first.
+/// Number of values that are stored individually.
 const MAX_SINGLE: usize = 8;
 
 /// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one per
@@ -54,7 +54,7 @@ impl Sparse {
         self.len() == 0
     }
 
-    /// Octets on the heap.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         match &self.0 {
             Values::Few(..) => 0,

@@ -12,12 +12,12 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use squall_tcp::{
-    Application, ClassId, ConnectError, Event, FlowKind, Near, Output, Piece, Settings, Socket,
+    Application, ClassId, ConnectError, Event, FlowHint, FlowKind, Output, Piece, Settings, Socket,
     Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 
-/// How long a connection is held open, in stack time.
+/// How long a connection stays open, in stack time.
 const HOLD: Nanos = Nanos(1_000_000_000);
 /// Interval between two batches of new connections.
 const STEP: Nanos = Nanos(100_000);
@@ -85,7 +85,7 @@ impl Application for Web {
     }
 }
 
-/// Packets in transit: as many as a port lends at once.
+/// Packets in transit, as many as a port lends at once.
 struct Slots {
     octets: Vec<u8>,
     stride: usize,
@@ -141,8 +141,8 @@ impl Bench {
         let class = client.add_class(tunables.clone()).expect("they are good");
         let mut server = Stack::new(settings(2), web(Some(class)));
         server.add_class(tunables).expect("they are good");
-        // As in ports: an odd number of cache lines, because strides of multiples of 1 KiB collide
-        // in the cache.
+        // As in ports: an odd number of cache lines, because strides that are multiples of 1 KiB
+        // collide in the cache.
         let stride = if gso_max_size > 0 { 65_600 } else { 2112 };
         Self { client, server, class, slots: Slots::new(stride), now: Nanos(1 << 40), next: 0, v6 }
     }
@@ -171,7 +171,7 @@ impl Bench {
         }
     }
 
-    /// Exchanges packets until none are left.
+    /// Exchanges packets until there are none.
     fn exchange(&mut self) {
         loop {
             self.slots.lens.clear();
@@ -186,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// Runs until `connections` more are complete.
+    /// Runs until `connections` more connections are complete.
     fn run(&mut self, each: u32, connections: u64) {
         let until = self.client.app().done + connections;
         while self.client.app().done < until {
@@ -205,10 +205,14 @@ impl Bench {
 }
 
 fn deliver(to: &mut Stack<Web>, now: Nanos, slots: &Slots) {
-    let mut near = [Near::default(); BATCH];
-    to.approach(slots.packets().map(|(packet, _)| packet), &mut near);
+    let mut near = [FlowHint::default(); BATCH];
+    to.prefetch(slots.packets().map(|(packet, _)| packet), &mut near);
     for ((packet, cut), near) in slots.packets().zip(near) {
-        if cut { to.receive_verified(now, packet) } else { to.receive_near(now, packet, near) }
+        if cut {
+            to.receive_verified(now, packet)
+        } else {
+            to.receive_prefetched(now, packet, near)
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub struct FlowId(pub u32);
 pub struct ClassId(pub u16);
 
 impl ClassId {
-    /// Class of answers to packets that belong to no flow: resets, port unreachable.
+    /// Class for answers to packets that belong to no flow: resets, port unreachable.
     pub const STRAY: Self = Self(u16::MAX);
 }
 
@@ -41,9 +41,9 @@ pub struct Tuple {
 pub struct Piece {
     /// Identifies the message within the application.
     pub message: u32,
-    /// How often the flow has sent this message before, for messages whose content varies.
+    /// How often the flow has already sent this message, for messages whose content varies.
     pub nth: u32,
-    /// Octets, at least 1. For UDP, a datagram.
+    /// Octets, at least 1. For UDP: the length of the datagram.
     pub len: u32,
 }
 
@@ -53,26 +53,26 @@ pub trait Application {
     /// Stored in each flow's record: at most 32 octets.
     type State: Copy + Default + Send;
 
-    /// Handles an event of the flow of `socket`.
+    /// Handles an event of the flow that `socket` accesses.
     fn event(&mut self, socket: &mut Socket<'_, Self::State>, event: Event<'_>);
 
     /// Writes `out.len()` octets of `piece` from `offset` on. Must write the same octets on every
-    /// call, since retransmissions call it again.
+    /// call, because retransmissions call it again.
     fn copy(&self, state: &Self::State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]);
 
     /// A peer opens a flow to a local address and port. Returns its class and state, or `None` to
     /// refuse it (a reset, or port unreachable).
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, Self::State)>;
 
-    /// Whether a service listens at the local address and port of `flow`; does not open it. A
-    /// segment that is neither SYN, ACK nor RST is dropped by a listener and reset otherwise (RFC
-    /// 9293 §3.10.7.1, §3.10.7.2).
+    /// Whether a service listens at the local address and port of `flow`; opens no flow. A segment
+    /// that is neither SYN, ACK nor RST is dropped by a listener and reset otherwise (RFC 9293
+    /// §3.10.7.1, §3.10.7.2).
     fn listens(&self, _flow: &Tuple) -> bool {
         false
     }
 
-    /// Whether a datagram of an unknown `flow` belongs to one that this side has ended: it is then
-    /// late, and is not answered with port unreachable.
+    /// Whether a datagram of the unknown `flow` belongs to a flow that this side has ended: it is
+    /// then late, and is not answered with port unreachable.
     fn ended(&self, _flow: &Tuple) -> bool {
         false
     }
@@ -85,13 +85,13 @@ pub enum Event<'a> {
     Established,
     /// The next octets of the peer's stream, in order; for UDP, a whole datagram.
     Received(&'a [u8]),
-    /// `octets` more of the sent data are acknowledged; `all`: nothing is outstanding. TCP only.
+    /// `octets` more of the sent data are acknowledged; `all`: no data is outstanding. TCP only.
     Acknowledged { octets: u32, all: bool },
     /// The peer has closed its direction.
     PeerClosed,
     /// The time of [`Socket::wake_at`] has come.
     Timer,
-    /// The flow has ended; the last event. The stack handles TIME-WAIT by itself.
+    /// The flow has ended; this is its last event. The stack handles TIME-WAIT by itself.
     Gone(Reason),
 }
 
@@ -101,13 +101,14 @@ pub enum Event<'a> {
 pub enum Reason {
     /// Both sides closed and everything was acknowledged; for UDP, this side closed.
     Closed,
-    /// By this side.
+    /// This side aborted the flow.
     Aborted,
-    /// By the peer, after the handshake.
+    /// The peer reset the flow after the handshake.
     Reset,
-    /// By the peer, before the handshake; for UDP, nothing listens there (ICMP port unreachable).
+    /// The peer refused the flow before the handshake was complete; for UDP, nothing listens there
+    /// (ICMP port unreachable).
     Refused,
-    /// An ICMP error reported that network or host is unreachable.
+    /// An ICMP error reported that the network or host is unreachable.
     Unreachable,
     /// No answer to the SYN or the SYN-ACK.
     ConnectTimeout,
@@ -133,7 +134,7 @@ impl Reason {
         Self::Idle,
     ];
 
-    /// Its name among the counters.
+    /// The reason's name among the counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -173,8 +174,8 @@ pub enum SendError {
 
 /// Buffers for outgoing packets.
 pub trait Output {
-    /// Following packets were due at this tick of real time (2^16 ns; the lower half of its
-    /// number). Answers were due when the packet that they answer arrived.
+    /// The next packets were due at this tick of real time (2^16 ns; the lower half of its number).
+    /// Answers were due when the packet that they answer arrived.
     #[inline]
     fn due(&mut self, _tick: u32) {}
 

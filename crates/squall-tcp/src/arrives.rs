@@ -1,4 +1,5 @@
-//! SEGMENT ARRIVES: RFC 9293 §3.10.7, in its order, with the checks that RFC 5961 and 7323 add.
+//! SEGMENT ARRIVES: RFC 9293 §3.10.7, in the RFC's order, with the additional checks of RFC 5961
+//! and 7323.
 
 use std::ops::ControlFlow;
 
@@ -12,11 +13,11 @@ use crate::{
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
     packet::{Ip, Key, Options, PLAIN4, Reject, STAMPED4, Segment, TcpHeader, sack_blocks},
     seq::{distance, le, lt, max},
-    stack::{Near, Stack},
+    stack::{FlowHint, Stack},
     wheel::{tick, ticks},
 };
 
-/// MSS of a peer that announces none (RFC 9293 §3.7.1): 576 and 1280 octets less the headers.
+/// MSS for a peer that announces none (RFC 9293 §3.7.1): 576 and 1280 octets less the headers.
 const DEFAULT_MSS4: u16 = 536;
 const DEFAULT_MSS6: u16 = 1220;
 
@@ -29,15 +30,15 @@ const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
     /// Fast path, for most packets: IPv4 and TCP with timestamps or no options, in a flow that
-    /// expects the segment. Returns whether it took the packet; if not, nothing has changed and the
-    /// slow path has to.
+    /// expects the segment. Returns whether it processed the packet; if not, nothing has changed
+    /// and the slow path has to process it.
     #[inline(always)]
     pub(crate) fn receive_fast(
         &mut self,
         now: Nanos,
         packet: &[u8],
         verify: bool,
-        near: Near,
+        near: FlowHint,
     ) -> bool {
         let Some((addresses, ports, segment)) = Segment::read_fast(packet, verify) else {
             return false;
@@ -96,8 +97,8 @@ impl<A: Application> Stack<A> {
         count_in(self.core.counters(flow), ip);
     }
 
-    /// Handles a segment for a flow in TIME-WAIT. `None`: it opens a new flow, and the old one is
-    /// released.
+    /// Handles a segment for a flow in TIME-WAIT. `None`: the segment opens a new flow, and the old
+    /// one is released.
     fn wake_wait(
         &mut self,
         now: Nanos,
@@ -154,7 +155,7 @@ impl<A: Application> Stack<A> {
             }
             return;
         }
-        // Checked before `accept`, since an application that has accepted a flow would wait for its
+        // Checked before `accept`: an application that has accepted a flow would wait for its
         // events.
         if self.core.is_full() && self.app.listens(&key.tuple()) {
             self.core.strays.accept_full += 1;
@@ -167,7 +168,7 @@ impl<A: Application> Stack<A> {
         };
         // Third, a SYN.
         let Some(flow) = self.core.allocate(class, key, hash, State::SynReceived, state) else {
-            // Dropped without an answer, as with a full backlog: the peer sends its SYN again.
+            // Dropped without an answer, as by a full backlog: the peer repeats its SYN.
             self.core.strays.accept_full += 1;
             return;
         };
@@ -181,8 +182,8 @@ impl<A: Application> Stack<A> {
 
     /// Sends a reset for a segment that belongs to no flow (§3.5.2, group 1).
     fn refuse(&mut self, key: &Key, segment: &Segment<'_>) {
-        // With an ACK the peer expects its number; without one the reset has to acknowledge the
-        // segment, because the peer would ignore it otherwise.
+        // If the segment has an ACK, the peer expects that number in the reset; if not, the reset
+        // has to acknowledge the segment, because the peer would ignore it otherwise.
         if segment.has(ACK) {
             self.core.answer_tcp(ClassId::STRAY, key, segment.ack, None, RST);
         } else {
@@ -228,7 +229,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Breaks when nothing is left to do for the segment: the flow may be released.
+    /// Breaks when the segment is done; the flow may have been released.
     fn segment_arrives(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
         if let Some(through) = self.receive_next(now, flow, segment) {
             return through;
@@ -239,9 +240,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Fast path, for most segments: the next one of a flow without losses or out-of-order data.
-    /// Has the same effect as the slow path. `None`: nothing has changed, and the slow path has to
-    /// take the segment.
+    /// Fast path, for most segments: the next segment of a flow without losses or out-of-order
+    /// data. Has the same effect as the slow path. `None`: nothing has changed, and the slow path
+    /// has to process the segment.
     #[inline(always)]
     fn receive_next(
         &mut self,
@@ -287,8 +288,8 @@ impl<A: Application> Stack<A> {
                 if lt(value, f.ts_recent) {
                     return None;
                 }
-                // TS.Recent follows Last.ACK.sent: it stays while an ACK is owed (RFC 7323 §4.3),
-                // so that a delayed ACK is measured from the first of its segments.
+                // TS.Recent follows Last.ACK.sent: it does not change while an ACK is owed (RFC
+                // 7323 §4.3), so that a delayed ACK is measured from the first of its segments.
                 if !bits.has(Bits::ACK_NOW | Bits::ACK_LATER) {
                     f.ts_recent = value;
                 }
@@ -313,8 +314,8 @@ impl<A: Application> Stack<A> {
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
             if stamps && let Some((_, echo)) = segment.timestamps {
                 let ms = stamp(now + lag).wrapping_sub(echo);
-                // An echo of 0 is not an echo (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us; half
-                // of one at least, since 0 would mean that there is no sample.
+                // An echo of 0 is not an echo (RFC 7323 §3.2). A step is 2^20 ns = 1048.6 us. A
+                // sample is at least half a step, because 0 means "no sample".
                 if echo != 0 && ms < 1 << 20 {
                     sample(f, (ms * 1049).max(524));
                 }
@@ -386,8 +387,9 @@ impl<A: Application> Stack<A> {
         if fin { self.fin(now, flow) } else { CONTINUE }
     }
 
-    /// Owes an acknowledgment of `octets` in-order octets. The second segment is acknowledged at
-    /// once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables differ.
+    /// Schedules an acknowledgment of `octets` in-order octets. The second segment is acknowledged
+    /// at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables
+    /// differ.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;
@@ -398,8 +400,8 @@ impl<A: Application> Stack<A> {
             most => {
                 let room = f.rcv_adv.wrapping_sub(f.rcv_nxt);
                 if class.window.saturating_sub(room) >= most || octets > usize::from(f.mss) {
-                    // As TRex (tcp.no_delay_counter): one ACK for each such amount, even when
-                    // several segments come in one batch.
+                    // As TRex does (tcp.no_delay_counter): one ACK per that amount, even if several
+                    // segments arrive in one batch.
                     self.ack_separately(now, flow);
                     return;
                 }
@@ -425,7 +427,7 @@ impl<A: Application> Stack<A> {
         segment: &Segment<'_>,
     ) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
-        // First, the ACK: an unacceptable one is reset.
+        // First, the ACK: an unacceptable one is answered with a reset.
         let acked = segment.has(ACK);
         if acked && segment.ack != f.snd_nxt {
             if !segment.has(RST) {
@@ -438,7 +440,8 @@ impl<A: Application> Stack<A> {
         // Second, the RST.
         if segment.has(RST) {
             self.core.counters(flow).resets_in += 1;
-            // Without an ACK of the SYN, an attacker needs no sequence number to forge it.
+            // Ignored without an ACK of the SYN: an attacker could forge it without any sequence
+            // number.
             if acked {
                 self.finish(now, flow, Reason::Refused);
                 return DONE;
@@ -488,7 +491,7 @@ impl<A: Application> Stack<A> {
     fn establish(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
         let mss = u32::from(f.mss);
-        // One segment if the SYN was lost (RFC 5681 §3.1), since the loss may be congestion.
+        // One segment if the SYN was lost (RFC 5681 §3.1), because congestion may be the cause.
         f.cwnd =
             if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
         f.bits.set_retries(0);
@@ -522,8 +525,8 @@ impl<A: Application> Stack<A> {
         let (mut seq, payload, mut flags) = (segment.seq, segment.payload, segment.flags);
         let (f, class) = self.core.parts(flow);
         let state = f.tcp_state();
-        // Repeated SYNs in SYN-RECEIVED. A SYN-ACK of a simultaneous open counts for its ACK; a
-        // plain SYN shows that the SYN-ACK was lost, so it is sent again at once.
+        // Repeated SYNs in SYN-RECEIVED. A SYN-ACK from a simultaneous open is processed for its
+        // ACK; a plain SYN shows that the SYN-ACK was lost, so the SYN-ACK is sent again at once.
         if state == State::SynReceived && flags & SYN != 0 && seq.wrapping_add(1) == f.rcv_nxt {
             if flags & ACK != 0 {
                 (seq, flags) = (f.rcv_nxt, flags & !SYN);
@@ -534,8 +537,8 @@ impl<A: Application> Stack<A> {
                 return CONTINUE;
             }
         }
-        // RFC 7323 §5.3: R1 comes before the check of the sequence number, which an old duplicate
-        // may pass after the numbers have wrapped.
+        // RFC 7323 §5.3: R1 comes before the check of the sequence number, because an old duplicate
+        // may pass that check after the numbers have wrapped.
         if f.bits.has(Bits::TIMESTAMPS) && flags & RST == 0 {
             match segment.timestamps {
                 Some((value, _)) if lt(value, f.ts_recent) => {
@@ -560,8 +563,8 @@ impl<A: Application> Stack<A> {
             (0, 0) => seq == next,
             (0, _) => inside(seq),
             (_, 0) => false,
-            // It begins or ends inside the window, or spans it. RFC 9293 has no third case, but a
-            // GSO packet may be longer than the window.
+            // The segment begins or ends inside the window, or spans it. RFC 9293 lacks the third
+            // case, but a GSO packet may be longer than the window.
             _ => {
                 inside(seq)
                     || inside(seq.wrapping_add(len - 1))
@@ -581,7 +584,8 @@ impl<A: Application> Stack<A> {
             if flags & RST == 0 {
                 // RFC 9293 §3.10.7.4 requires the ACK: it resynchronizes a peer whose ACK was lost.
                 self.answer_with_ack(now, flow, !payload.is_empty());
-                // A repeated FIN restarts the 2 MSL time-out, since the last ACK was lost.
+                // A repeated FIN restarts the 2 MSL time-out: the peer repeats it because the last
+                // ACK was lost.
                 if state == State::TimeWait && flags & FIN != 0 {
                     self.start_time_wait(now, flow);
                 }
@@ -591,8 +595,8 @@ impl<A: Application> Stack<A> {
             }
             return CONTINUE;
         }
-        // TS.Recent (RFC 7323 §4.3, R3): only from a segment at or before Last.ACK.sent. No ACK is
-        // owed, so RCV.NXT is Last.ACK.sent.
+        // TS.Recent (RFC 7323 §4.3, R3): only from a segment at or before Last.ACK.sent. If no ACK
+        // is owed, RCV.NXT is Last.ACK.sent.
         if let Some((value, _)) = segment.timestamps
             && f.bits.0 & (Bits::TIMESTAMPS | Bits::ACK_NOW | Bits::ACK_LATER) == Bits::TIMESTAMPS
             && le(seq, next)
@@ -644,7 +648,7 @@ impl<A: Application> Stack<A> {
         } else {
             self.ack(now, flow, segment, seq)?;
         }
-        // RFC 3168 §6.1.3: ECE stays set until the peer's CWR, since a single ACK may be lost.
+        // RFC 3168 §6.1.3: ECE stays set until the peer's CWR, because a single ACK may be lost.
         if self.core.flows[flow].bits.has(Bits::ECN) {
             if segment.marked {
                 self.core.flows[flow].bits.set(Bits::ECE);
@@ -660,7 +664,8 @@ impl<A: Application> Stack<A> {
         if payload.is_empty() && flags & FIN == 0 {
             return CONTINUE;
         }
-        // A window probe: the octet is not taken, the ACK repeats the window (RFC 9293 §3.8.6.1).
+        // A window probe: its octet is not taken, and the ACK repeats the window (RFC 9293
+        // §3.8.6.1).
         if !acceptable {
             self.core.counters(flow).out_of_window += 1;
             self.ack_now(flow);
@@ -675,7 +680,8 @@ impl<A: Application> Stack<A> {
         let (f, class) = self.core.parts(flow);
         let ack = segment.ack;
         // RFC 5961 §5.2: it acknowledges data that was never sent, or is older than the largest
-        // window. MAX.SND.WND is not kept; 64 KiB replaces it for peers that closed their window.
+        // window. MAX.SND.WND is not stored; the current window replaces it, or 64 KiB if that is
+        // larger, because a peer may have closed its window.
         if lt(f.snd_nxt, ack) || lt(ack, f.snd_una.wrapping_sub(f.snd_wnd.max(1 << 16))) {
             class.counters.acks_too_far += 1;
             self.challenge(now, flow);
@@ -692,8 +698,8 @@ impl<A: Application> Stack<A> {
             && !segment.has(FIN)
             && window == f.snd_wnd
             && !f.bits.has(Bits::PERSIST);
-        // The window of a newer segment. Records have no SND.WL1: a segment that acknowledges more,
-        // is not old, or opens the window counts as newer.
+        // The window of a newer segment. Records do not store SND.WL1: a segment counts as newer if
+        // it acknowledges more, is not old, or opens the window.
         let was = f.snd_wnd;
         if advances || (ack == f.snd_una && (le(f.rcv_nxt, seq) || window > f.snd_wnd)) {
             f.snd_wnd = window;
@@ -713,8 +719,8 @@ impl<A: Application> Stack<A> {
                 }
             }
         } else if f.snd_wnd == 0 && ack == f.snd_una && flight > 0 {
-            // The peer closed its window over outstanding data. It answers, so the last retry is
-            // not used up (RFC 9293 §3.8.6.1, MUST-37).
+            // The peer closed its window over outstanding data. It answers, so this must not count
+            // as the last retry (RFC 9293 §3.8.6.1, MUST-37).
             f.bits.set_retries(f.bits.retries().min(class.tunables.retries.saturating_sub(1)));
         }
         let sacks = !segment.options.is_empty() && f.bits.has(Bits::SACK);
@@ -760,7 +766,7 @@ impl<A: Application> Stack<A> {
         let fin_acked = fin_sent && ack == f.snd_nxt;
         let octets = acked - u32::from(fin_acked);
         class.counters.acked += u64::from(octets);
-        // Round-trip time: from timestamps (RFC 7323 §4.1), or of the one timed segment (Karn's
+        // Round-trip time: from timestamps (RFC 7323 §4.1), or from the one timed segment (Karn's
         // algorithm).
         let ms = if f.bits.has(Bits::TIMESTAMPS) {
             segment
@@ -773,8 +779,8 @@ impl<A: Application> Stack<A> {
         } else {
             None
         };
-        // More than 18 min: the echo is not from this clock. Without a sample the backoff stays
-        // (RFC 6298 §5, Karn's algorithm).
+        // More than 18 min means that the echo is not from this clock. Without a sample the backoff
+        // stays (RFC 6298 §5, Karn's algorithm).
         match ms.filter(|ms| *ms < 1 << 20) {
             Some(ms) => sample(f, (ms * 1049).max(524)),
             None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
@@ -871,8 +877,8 @@ impl<A: Application> Stack<A> {
             }
             fin_at = fin_at.or(self.core.extra_ref(flow).and_then(|e| e.reassembly.fin()));
         }
-        // A segment that fills a gap is acknowledged at once (RFC 5681 §4.2), because the sender
-        // waits for it in recovery.
+        // A segment that fills a gap is acknowledged at once (RFC 5681 §4.2): a sender in recovery
+        // waits for the ACK.
         if fills {
             self.ack_now(flow);
         } else {
@@ -897,13 +903,13 @@ impl<A: Application> Stack<A> {
     fn out_of_order(&mut self, flow: u32, at: u32, octets: &[u8], fin_at: Option<u32>) {
         let class = self.core.class(flow);
         let limit = u64::from(class.tunables.reassembly);
-        // The flow may use its own share and the rest of the stack's limit.
+        // The flow may use its own limit, as far as the stack's limit has room left.
         let left = self.core.settings.reassembly.saturating_sub(self.core.reassembly_used);
         let ahead = &mut self.core.make_extra(flow).reassembly;
         let before = ahead.cost();
         let dropped = ahead.insert(at, octets, limit.min(u64::from(before) + left) as u32);
         let after = ahead.cost();
-        // A FIN after dropped octets is dropped, too, since its position would end the stream
+        // A FIN after dropped octets is dropped too: taken at its position, it would end the stream
         // early.
         if let Some(fin_at) = fin_at
             && dropped == 0
@@ -935,7 +941,7 @@ impl<A: Application> Stack<A> {
     fn fin(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let f = &mut self.core.flows[flow];
         f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
-        // A FIN needs no buffer: with a full window, the window grows by its one number.
+        // A FIN needs no buffer: if the window is full, it grows by one number for the FIN.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
         let state = f.tcp_state();
         let all_acked = f.flight() == 0;
@@ -968,7 +974,7 @@ impl<A: Application> Stack<A> {
         let class = self.core.class_mut(flow);
         class.counters.active -= 1;
         class.counters.time_wait += 1;
-        // If an ACK is owed, it is the last one, and TIME-WAIT starts when it leaves.
+        // If an ACK is owed, it is the last one; TIME-WAIT starts when it leaves.
         if self.core.flows[flow].bits.has(Bits::ACK_NOW) {
             self.core.flows[flow].bits.clear(Bits::RTX);
             return CONTINUE;
@@ -1015,7 +1021,7 @@ impl<A: Application> Stack<A> {
         self.core.enqueue(flow);
     }
 
-    /// Queues an ACK as a packet of its own, which later segments cannot merge with.
+    /// Queues an ACK as a separate packet, which later segments cannot merge with.
     #[cold]
     fn ack_separately(&mut self, now: Nanos, flow: u32) {
         let options = self.options(now, flow);
@@ -1042,7 +1048,7 @@ impl<A: Application> Stack<A> {
         class.counters.acks_out += 1;
     }
 
-    /// Answers an unacceptable segment: at once if it has data; otherwise within the limit on
+    /// Answers an unacceptable segment: always if it has data; otherwise within the limit on
     /// challenge ACKs, so that a flood of old segments causes no flood of ACKs (RFC 5961 §7).
     fn answer_with_ack(&mut self, now: Nanos, flow: u32, octets: bool) {
         if octets || self.core.may_challenge(now) {
@@ -1080,7 +1086,7 @@ impl<A: Application> Stack<A> {
 }
 
 /// Whether a segment is a SYN that may replace a flow in TIME-WAIT (RFC 9293 §3.10.7.4, RFC 6191).
-/// The old flow is given as: has timestamps, TS.Recent, RCV.NXT.
+/// The tuple describes the old flow: has timestamps, TS.Recent, RCV.NXT.
 fn is_new((stamps, ts_recent, rcv_nxt): (bool, u32, u32), segment: &Segment<'_>) -> bool {
     let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
     let newer = match segment.timestamps {
@@ -1097,15 +1103,15 @@ fn count_in(counters: &mut Counters, ip: &Ip<'_>) {
     counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
 }
 
-/// Adds a round-trip time sample, microseconds.
+/// Adds a round-trip time sample in microseconds.
 #[inline(always)]
 fn sample<S>(f: &mut Flow<S>, us: u32) {
     let (srtt, rttvar) = congestion::smooth(f.srtt.micros(), f.rttvar.micros(), us);
     (f.srtt, f.rttvar) = (Duration::from_micros(srtt), Duration::from_micros(rttvar));
 }
 
-/// The clock of timestamps: 2^20 ns, 1.05 ms, within the 1 ms to 1 s of RFC 7323 §5.4. Never 0,
-/// since an echo of 0 means "none".
+/// The timestamp clock, in steps of 2^20 ns (1.05 ms), within the 1 ms to 1 s of RFC 7323 §5.4.
+/// Never 0, because an echo of 0 means "none".
 #[inline]
 pub(crate) fn stamp(now: Nanos) -> u32 {
     ((now.0 >> 20) as u32).max(1)

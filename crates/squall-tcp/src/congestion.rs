@@ -2,12 +2,12 @@
 
 use squall_units::Nanos;
 
-/// Constant of the cubic curve, segments per second cubed (RFC 9438 §5.1).
+/// Constant of the cubic curve, in segments per second cubed (RFC 9438 §5.1).
 const C: f64 = 0.4;
 /// Multiplicative decrease (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
 
-/// State of CUBIC (RFC 9438 §4.1.2), windows in octets.
+/// State of CUBIC (RFC 9438 §4.1.2); windows are in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cubic {
     w_max: f64,
@@ -47,7 +47,7 @@ impl Cubic {
         // Reno.
         let alpha = if self.w_est >= self.prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
         self.w_est += alpha * f64::from(acked) * segment / window;
-        // At most 1.5 windows a round trip, so that growth stays below slow start's (§4.2).
+        // At most 1.5 windows per round trip, which keeps growth below that of slow start (§4.2).
         let target = curve(t + rtt.as_secs_f64()).clamp(window, 1.5 * window);
         let grown = window + (target - window) * f64::from(acked) / window;
         // Reno-friendly region (§4.3): never below the window that Reno would have.
@@ -55,22 +55,23 @@ impl Cubic {
     }
 }
 
-/// Initial window of `segments` (RFC 6928 §2: min(10 MSS, max(2 MSS, 14,600)), generalized).
+/// Initial window for `segments` segments (RFC 6928 §2: min(10 MSS, max(2 MSS, 14,600)),
+/// generalized).
 pub(crate) fn initial_window(segments: u16, mss: u32) -> u32 {
     let segments = u32::from(segments);
     (segments * mss).min((segments * 1460).max(2 * mss))
 }
 
-/// Whether an acknowledgment enlarges a window of `cwnd`. An unused window proves nothing about the
-/// path, so it does not grow (RFC 7661, 9438 §5.8). With a `limit` it grows up to the peer's window
-/// `opened`, as BSD's.
+/// Whether an acknowledgment increases a window of `cwnd`. A window that is not fully used proves
+/// nothing about the path, so it does not grow (RFC 7661, 9438 §5.8). With a `limit` it grows up to
+/// the peer's window `opened`, as in BSD.
 #[inline]
 pub(crate) fn grows(cwnd: u32, flight: u32, opened: u32, limit: u16) -> bool {
     flight >= cwnd / 2 || limit != 0 && cwnd <= opened
 }
 
-/// The octets that `acked` counts for in slow start: at most `limit` segments unless that is 0 (L
-/// of RFC 3465 §2.2).
+/// The number of octets that `acked` counts for in slow start: at most `limit` segments, unless
+/// that is 0 (L of RFC 3465 §2.2).
 #[inline]
 pub(crate) fn slow_start(acked: u32, limit: u16, mss: u32) -> u32 {
     if limit == 0 { acked } else { acked.min(u32::from(limit) * mss) }
@@ -81,7 +82,7 @@ pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)
 }
 
-/// One segment for each acknowledged window (RFC 5681 §3.1, RFC 3465): the new window. `counted`:
+/// The new window: one segment more per acknowledged window (RFC 5681 §3.1, RFC 3465). `counted`:
 /// octets acknowledged since the window last grew.
 pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u32 {
     *counted += acked.min(cwnd);
@@ -92,7 +93,8 @@ pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u
     cwnd.saturating_add(mss)
 }
 
-/// Smoothed round-trip time and its variation, microseconds (RFC 6298 §2); `srtt` 0: no sample yet.
+/// Smoothed round-trip time and its variation in microseconds (RFC 6298 §2); `srtt` 0: no sample
+/// yet.
 pub(crate) fn smooth(srtt: u32, rttvar: u32, sample: u32) -> (u32, u32) {
     let sample = sample.max(1);
     if srtt == 0 {

@@ -6,7 +6,7 @@ use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
-    ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
+    ClassId, Counters, FlowId, Piece, SendError, Settings, Tunables, Tuple, UnmatchedCounters,
     extra::Extra,
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
@@ -15,18 +15,18 @@ use crate::{
         put16, write_ip, write_tcp,
     },
     seq::{self, le, lt},
-    stack::Near,
+    stack::FlowHint,
     table::Table,
     waits::{Wait, WaitBits, Waits},
     wheel::{Link, Links, Wheel, tick, ticks},
 };
 
-/// Limit of pending answers to packets that belong to no flow. A flood of them would otherwise use
+/// Most pending answers to packets that belong to no flow. A flood of them would otherwise use
 /// memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
 /// Most outstanding octets: a quarter of the sequence space, the largest window of RFC 7323 §2.3.
-/// Comparisons modulo 2^32 need less than half.
+/// Comparisons modulo 2^32 need less than half of the space.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
 /// Most received octets that may stay unacknowledged: the size of a GRO packet.
@@ -36,8 +36,8 @@ pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their position
-    /// plus [`Settings::flows`].
+    /// Maps hashes to flows, by flow number, and to entries in [`Core::waits`], by position plus
+    /// [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
     /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has
@@ -47,30 +47,30 @@ pub(crate) struct Core<S> {
     spare_extras: Vec<u32>,
     pub addresses6: Vec<(u128, u128)>,
     spare_addresses6: Vec<u32>,
-    /// Flows with something to send, in order, each with the tick of its cause
+    /// Flows with something to send, in order, each with the tick at which its packets were due
     /// ([`Core::cause_tick`]). An entry counts only if its flow has [`Bits::QUEUED`], so that a
     /// released flow need not be searched here.
     pub queue: VecDeque<(u32, u32)>,
     pub answers: VecDeque<Answer>,
     pub classes: Vec<Class>,
-    pub strays: Strays,
+    pub strays: UnmatchedCounters,
     pub settings: Settings,
     /// Out-of-order octets buffered by all flows.
     pub reassembly_used: u64,
     pub ip_id: u16,
-    /// Start of the current second of challenge ACKs, and their number in it.
+    /// Start of the current second, and the number of challenge ACKs in it.
     challenges: (Nanos, u32),
-    /// Some flow has [`MAX_UNACKED`] unacknowledged octets.
+    /// Whether some flow has [`MAX_UNACKED`] unacknowledged octets.
     pub ack_overdue: bool,
-    /// Lag of `now` against real time ([`crate::Stack::keep_lag`]), and the lag before the last
+    /// Lag of `now` against real time ([`crate::Stack::set_lag`]), and the lag before the last
     /// change.
     pub lag: Nanos,
     pub lag_before: Nanos,
     /// Arrival of the next received packet, in real time; 0: now.
     pub arrived: Nanos,
-    /// When the next opened flow was due, on the clock of timers; 0: now.
+    /// When the next opened flow was due, on the timer clock; 0: now.
     pub connect_due: Nanos,
-    /// When the current step was due, on the clock of timers and in ticks of real time.
+    /// When the current step was due, on the timer clock and in ticks of real time.
     pub cause: Nanos,
     pub cause_tick: u32,
     /// Flows, without those in TIME-WAIT.
@@ -106,7 +106,7 @@ impl<S> Links for Slab<S> {
 pub(crate) struct Class {
     pub tunables: Tunables,
     pub counters: Counters,
-    /// Receive window, octets; a multiple of the scale.
+    /// Receive window in octets, a multiple of `1 << scale`.
     pub window: u32,
     /// Shift of the local windows, if scaling is agreed.
     pub scale: u8,
@@ -114,7 +114,7 @@ pub(crate) struct Class {
     pub rto_min: u32,
     pub rto_max: u32,
     pub delayed_ack: u32,
-    /// Octets; the maximum if there is no limit.
+    /// Octets; `u32::MAX` if there is no limit.
     pub send_buffer: u32,
     pub time_wait: u32,
     /// Its queue in [`Core::waits`].
@@ -125,8 +125,8 @@ impl Class {
     pub fn new(tunables: Tunables) -> Self {
         let scale = tunables.wscale.unwrap_or(0);
         Self {
-            // A window that is no multiple of the scale would shrink by rounding (RFC 7323 §2.4),
-            // and a receiver must not shrink its window.
+            // A window that is not a multiple of the scale would shrink by rounding (RFC 7323
+            // §2.4), and a receiver must not shrink its window.
             window: (tunables.window >> scale).max(1) << scale,
             scale,
             rto_initial: ticks(tunables.rto_initial),
@@ -148,13 +148,13 @@ pub(crate) struct Answer {
     pub cause_tick: u32,
     pub tuple: Tuple,
     pub len: u8,
-    // The longest are IPv6 and TCP headers with 40 octets of options: 100.
+    // The longest have 100: IPv6 and TCP headers with 40 octets of options.
     pub octets: [u8; 104],
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Ended TIME-WAITs that are removed from the table in one batch.
+/// Number of ended TIME-WAITs that are removed from the table in one batch.
 const EXPIRY_BATCH: usize = 16;
 
 /// Borrows [`Keys`] apart from the table, which is borrowed mutably.
@@ -186,7 +186,7 @@ impl<S: Copy + Default> Core<S> {
             queue: VecDeque::new(),
             answers: VecDeque::new(),
             classes: Vec::new(),
-            strays: Strays::default(),
+            strays: UnmatchedCounters::default(),
             settings,
             reassembly_used: 0,
             ip_id: 0,
@@ -246,7 +246,7 @@ impl<S: Copy + Default> Core<S> {
             + self.queue.capacity() * 4
     }
 
-    // Look-up.
+    // Lookup.
 
     #[inline]
     pub fn hash(&self, key: &Key) -> u32 {
@@ -260,7 +260,7 @@ impl<S: Copy + Default> Core<S> {
     }
 
     #[inline]
-    pub fn find4(&self, near: Near, addresses: u64, ports: u32) -> Option<u32> {
+    pub fn find4(&self, near: FlowHint, addresses: u64, ports: u32) -> Option<u32> {
         let is_it = |f: &Flow<S>| {
             u64::from(f.local) << 32 | u64::from(f.remote) == addresses
                 && u32::from(f.local_port) << 16 | u32::from(f.remote_port) == ports
@@ -268,7 +268,7 @@ impl<S: Copy + Default> Core<S> {
                 && !f.bits.is_udp()
         };
         let flow = near.0.wrapping_sub(1);
-        // A released record has no state, so that a stale `near` cannot match.
+        // A released record has no state, so a stale `near` cannot match.
         match self.flows.0.get(flow as usize) {
             Some(f) if f.bits != Bits::default() && is_it(f) => Some(flow),
             _ => self.table.find(self.hash4(addresses, ports), |flow| {
@@ -442,7 +442,7 @@ impl<S: Copy + Default> Core<S> {
         self.give_record(flow);
     }
 
-    /// Gives an entry of TIME-WAIT a record again.
+    /// Replaces an entry of TIME-WAIT by a record.
     pub fn expand(&mut self, now: Nanos, place: u32) -> u32 {
         let flow = self.take_record();
         let wait = self.waits.take(place);
@@ -500,8 +500,8 @@ impl<S: Copy + Default> Core<S> {
             for (number, (_, hash)) in next_in_run.iter_mut().zip(&ended[..n]) {
                 *number = self.table.peek_next(*hash);
             }
-            // Removal may move up the following entry, which needs its hash, and thus its record in
-            // the cache.
+            // Removal may move up the next entry; that needs its hash, and so its record in the
+            // cache.
             let keys = keys!(self);
             for number in next_in_run[..n].iter().filter_map(|number| number.checked_sub(1)) {
                 std::hint::black_box(keys.ports(number));
@@ -522,7 +522,7 @@ impl<S: Copy + Default> Core<S> {
         self.classes[usize::from(wait.class)].counters.time_wait -= 1;
     }
 
-    /// When the next timer is due, or may be due.
+    /// Time of the next timer, or a lower bound of it.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         let wait = self.waits.next(self.wheel.now()).map(|ends| self.wheel.instant(ends));
@@ -577,7 +577,7 @@ impl<S: Copy + Default> Core<S> {
         let f = &self.flows[flow];
         if f.piece.len == 0 {
             return match f.tcp_state() {
-                // SND.NXT counts the FIN, which is no octet.
+                // SND.NXT includes the FIN, which is not an octet.
                 State::FinWait1 | State::Closing | State::LastAck => f.snd_nxt.wrapping_sub(1),
                 _ => f.snd_nxt,
             };
@@ -632,7 +632,7 @@ impl<S: Copy + Default> Core<S> {
 
     // Time.
 
-    /// Sets when the current step was due, on the clock of timers.
+    /// Sets when the current step was due, on the timer clock.
     #[inline]
     pub fn caused_at(&mut self, at: Nanos) {
         (self.cause, self.cause_tick) = (at, tick(at + self.lag));
@@ -658,12 +658,12 @@ impl<S: Copy + Default> Core<S> {
         rto(f, &self.classes[usize::from(f.class)])
     }
 
-    /// Starts the timer for retransmission, persist, keepalive or TIME-WAIT, of which at most one
-    /// runs, to fire in `wait` ticks.
+    /// Starts the timer for retransmission, persist, keepalive or TIME-WAIT (only one of them runs
+    /// at a time), to fire in `wait` ticks.
     #[inline(always)]
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
         let f = &mut self.flows[flow];
-        // One tick more, because the current one is partly over and no timer may be early.
+        // One tick more: the current one is partly over, and no timer may fire early.
         f.rtx_at = tick(now).wrapping_add(lag_ticks(self.lag, wait) + 1);
         f.bits.set(Bits::RTX);
         let at = f.rtx_at;
@@ -671,8 +671,8 @@ impl<S: Copy + Default> Core<S> {
     }
 
     /// Makes the wheel wake the flow by tick `at`. A flow that is in the wheel for an earlier tick
-    /// stays there and is armed again when it wakes, since most deadlines move away before they are
-    /// due.
+    /// stays there and is armed again when it wakes, because most deadlines are postponed before
+    /// they are due.
     #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
         let link = &self.flows[flow].link;
@@ -739,7 +739,7 @@ impl<S: Copy + Default> Core<S> {
         may
     }
 
-    /// Queues a segment without payload. `class` gives its time to live and counts it.
+    /// Queues a segment without payload. `class` provides its time to live and counts it.
     pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
         let header = TcpHeader {
             local_port: key.local_port,
@@ -880,7 +880,7 @@ impl Wait {
     }
 }
 
-/// For IPv6, `remote` is the index into the table of addresses.
+/// For IPv6, `remote` is the index into the address table.
 #[inline]
 fn addresses(v6: bool, local: u32, remote: u32, addresses6: &[(u128, u128)]) -> Addresses {
     if v6 {
@@ -927,15 +927,15 @@ fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
 }
 
 /// Hash of IPv4 addresses and ports, the local ones in the upper halves. The only such function,
-/// since look-ups from packets and from records must agree.
+/// because lookups from packets and from records must agree.
 #[inline]
 fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
     hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
 }
 
-/// Ticks of a protocol timer. While a lag is regained, the clock of timers runs up to 0.8 % (1/124)
-/// faster than real time; the timer is longer by that much, because it must not be early in real
-/// time either.
+/// Ticks of a protocol timer. While a lag is being recovered, the timer clock runs up to 0.8 %
+/// (1/124) faster than real time; the timer is longer by that much, because it must not be early in
+/// real time either.
 #[inline]
 pub(crate) fn lag_ticks(lag: Nanos, wait: u32) -> u32 {
     if lag == Nanos::ZERO { wait } else { wait + (wait / 124 + 1).min(ticks(lag)) }
@@ -947,7 +947,7 @@ pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     let srtt = f.srtt.micros();
     let base = if srtt > 0 {
         // SRTT + max(G, 4 RTTVAR) with G = 1 ms, the granularity of timestamps. A tick is 65.536
-        // us; rounded up.
+        // us; the result is rounded up.
         let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
         (((us * 1000) >> 16) as u32 + 1).max(class.rto_min)
     } else if matches!(f.tcp_state(), State::SynSent | State::SynReceived) {
@@ -968,7 +968,7 @@ pub struct Socket<'a, S> {
 }
 
 impl<S: Copy + Default> Socket<'_, S> {
-    /// The clock of timers.
+    /// The timer clock.
     pub fn now(&self) -> Nanos {
         self.now
     }
@@ -979,9 +979,9 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.now + self.core.lag
     }
 
-    /// When the current step was due, on the clock of timers: the instant of a timer, or the
-    /// arrival of a packet. A program's next timer counts from it, so that a late step does not
-    /// delay the following ones.
+    /// When the current step was due, on the timer clock: the time of a timer, or the arrival of a
+    /// packet. A program's next timer counts from it, so that a late step does not delay the
+    /// following ones.
     #[inline]
     pub fn due(&self) -> Nanos {
         self.core.cause
@@ -1043,13 +1043,12 @@ impl<S: Copy + Default> Socket<'_, S> {
         }
     }
 
-    /// Delivers [`crate::Event::Timer`] at `at`, up to 66 us later (one tick); at most 39 h ahead,
-    /// half of the range of ticks. Replaces an earlier call.
+    /// Delivers [`crate::Event::Timer`] at `at`, up to 66 us later (one tick); at most 39 h ahead
+    /// (half of the tick range). Replaces an earlier request.
     pub fn wake_at(&mut self, at: Nanos) {
         let wait = at.saturating_sub(self.now);
         let f = &mut self.core.flows[self.flow];
-        // Rounded up from the instant itself: rounding from `now` would add up over a program's
-        // steps.
+        // Rounded up from the time itself: rounding from `now` would add up over a program's steps.
         f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(1 << 46)));
         f.bits.set(Bits::APP);
         let at = f.app_at;
@@ -1078,8 +1077,8 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_nxt, f.piece_at))
     }
 
-    /// Stops moving the window's right edge: the peer may fill the advertised window and then meets
-    /// a zero window until [`Socket::resume`], as with a slow reader.
+    /// Stops moving the window's right edge, as a slow reader would: the peer may fill the
+    /// advertised window, and then finds a zero window until [`Socket::resume`].
     pub fn pause(&mut self) {
         if self.tcp_state() != State::Udp {
             self.core.make_extra(self.flow).paused = true;
@@ -1095,7 +1094,7 @@ impl<S: Copy + Default> Socket<'_, S> {
         }
     }
 
-    /// Smoothed round-trip time; `None`: no sample yet. With timestamps in steps of 1.05 ms.
+    /// Smoothed round-trip time; `None`: no sample yet. With timestamps, its steps are 1.05 ms.
     pub fn rtt(&self) -> Option<Nanos> {
         match self.core.flows[self.flow].srtt.micros() {
             0 => None,

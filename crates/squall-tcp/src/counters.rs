@@ -1,4 +1,4 @@
-//! Counters per class of flows, and of packets that belong to no flow.
+//! Counters per class of flows, and for packets that belong to no flow.
 
 use crate::Reason;
 
@@ -17,7 +17,7 @@ macro_rules! counters {
                 [$((stringify!($field), self.$field),)*].into_iter()
             }
 
-            /// Adds the counters of another worker.
+            /// Adds another worker's counters.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
@@ -68,7 +68,8 @@ counters! {
         sent,
         /// Payload acknowledged, octets (tcps_rcvackbyte).
         acked,
-        /// Segments retransmitted after a time-out (tcps_sndrexmitpack, with all other kinds).
+        /// Segments retransmitted after a time-out (in TRex, tcps_sndrexmitpack counts all
+        /// retransmissions).
         retransmit_rto,
         /// Segments retransmitted after three duplicate acknowledgments, or a partial one (RFC
         /// 6582).
@@ -103,9 +104,9 @@ counters! {
         unexpected,
         /// Segments with old timestamps (tcps_pawsdrop).
         paws_drops,
-        /// The peer's window became zero.
+        /// Times that the peer's window became zero.
         zero_windows_in,
-        /// The local window became zero.
+        /// Times that the local window became zero.
         zero_windows_out,
         resets_in,
         resets_out,
@@ -132,8 +133,8 @@ counters! {
 }
 
 counters! {
-    /// Counters of packets that belong to no flow, and of the stack as a whole.
-    Strays {
+    /// Counters for packets that belong to no flow, and for the stack as a whole.
+    UnmatchedCounters {
         packets_in,
         octets_in,
         /// Packets that are neither IPv4 nor IPv6.
@@ -151,11 +152,11 @@ counters! {
         unknown_flow,
         /// SYNs and datagrams that the application refused.
         not_accepted,
-        /// Datagrams of flows that this side has ended.
+        /// Datagrams for flows that this side has ended.
         late,
-        /// Flows of this side for which there was no room.
+        /// Flows that this side could not open because the table was full.
         table_full,
-        /// Flows of peers for which there was no room.
+        /// Flows opened by peers and dropped because the table was full.
         accept_full,
         /// ICMP errors about unknown flows.
         icmp_unknown,
@@ -169,7 +170,7 @@ counters! {
 }
 
 impl Counters {
-    /// Flows that ended for `reason`.
+    /// Number of flows that ended for `reason`.
     pub fn ended(&self, reason: Reason) -> u64 {
         match reason {
             Reason::Closed => self.closed,
@@ -198,7 +199,7 @@ impl Counters {
         } += 1;
     }
 
-    /// Segments retransmitted, of all kinds (tcps_sndrexmitpack).
+    /// Retransmitted segments of all kinds (tcps_sndrexmitpack).
     pub fn retransmits(&self) -> u64 {
         self.retransmit_rto + self.retransmit_fast + self.retransmit_sack + self.retransmit_syn
     }

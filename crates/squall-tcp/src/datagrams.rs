@@ -33,7 +33,7 @@ impl<A: Application> Stack<A> {
         let hash = self.core.hash(&key);
         let flow = match self.core.find(hash, &key) {
             Some(Found::Flow(flow)) => flow,
-            // UDP has no TIME-WAIT: the ports belong to a TCP flow.
+            // UDP has no TIME-WAIT: the entry belongs to a TCP flow.
             Some(Found::Wait(_)) | None => {
                 if self.core.is_full() && self.app.listens(&key.tuple()) {
                     self.core.strays.accept_full += 1;
@@ -106,7 +106,7 @@ impl<A: Application> Stack<A> {
         let hash = self.core.hash(&key);
         let flow = match self.core.find(hash, &key) {
             Some(Found::Flow(flow)) => flow,
-            // A flow in TIME-WAIT has nothing outstanding that the error could be about.
+            // A flow in TIME-WAIT has no outstanding data that the error could be about.
             Some(Found::Wait(place)) => {
                 let class = usize::from(self.core.wait(place).class);
                 let counters = &mut self.core.classes[class].counters;
@@ -135,8 +135,9 @@ impl<A: Application> Stack<A> {
             (Error::Way, State::SynSent | State::Udp) | (Error::Soft, State::Udp) => {
                 self.finish(now, flow, Reason::Unreachable)
             }
-            // Soft errors end no connection (RFC 9293 §3.9.2.2, MUST-56), and for a synchronized
-            // connection all errors are soft (RFC 5927 §5.2): otherwise a forged one would end it.
+            // Soft errors do not end a connection (RFC 9293 §3.9.2.2, MUST-56). For a synchronized
+            // connection all errors are soft (RFC 5927 §5.2): otherwise a forged error could end
+            // it.
             _ => (),
         }
         self.settle(now, flow);
@@ -145,8 +146,8 @@ impl<A: Application> Stack<A> {
 
     /// Path MTU discovery (RFC 1191, 8201): retransmits shorter segments.
     fn lower_mss(&mut self, flow: u32, mtu: u32, ip_header: usize) {
-        // Routers older than RFC 1191 send a next-hop MTU of 0; 68 is the smallest of IPv4 (RFC
-        // 791). 576 is what every host accepts.
+        // Routers older than RFC 1191 send a next-hop MTU of 0; 68 is the smallest MTU of IPv4 (RFC
+        // 791). Every host accepts 576 octets.
         let mtu = if mtu < 68 { 576 } else { mtu };
         let mss = (mtu.saturating_sub((ip_header + TCP_HEADER) as u32))
             .clamp(MIN_MSS.into(), u16::MAX.into()) as u16;
@@ -161,7 +162,7 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).mss_lowered += 1;
         if !connecting {
             let extra = self.core.make_extra(flow);
-            // The drop was no sign of congestion, so the window stays (RFC 1191 §6.4).
+            // The drop was not a sign of congestion, so the window does not shrink (RFC 1191 §6.4).
             if extra.recovery != Recovery::Loss {
                 (extra.recovery, extra.recover, extra.high_rxt) = (Recovery::Loss, nxt, una);
             }
@@ -179,7 +180,7 @@ enum Error {
     Soft,
 }
 
-/// The flow whose packet an ICMP error quotes, and the sequence number if it is TCP.
+/// The flow whose packet an ICMP error quotes, with the sequence number if it is TCP.
 fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
     let version = packet.first()? >> 4;
     let (addresses, protocol, rest) = match version {

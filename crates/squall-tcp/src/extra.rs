@@ -1,4 +1,5 @@
-//! State that only some flows need: several pieces in flight, out-of-order data, loss recovery.
+//! State that only some of the flows need: several pieces in flight, out-of-order data, loss
+//! recovery.
 
 use std::collections::VecDeque;
 
@@ -8,12 +9,12 @@ use crate::{
     seq::{self, distance, le, lt},
 };
 
-/// Limit of ranges in the scoreboard, against peers that acknowledge every other octet. Further
-/// ranges are ignored: at worst data is retransmitted needlessly.
+/// Most ranges in the scoreboard, against peers that acknowledge every other octet. Further ranges
+/// are ignored: at worst data is retransmitted needlessly.
 const MAX_RANGES: usize = 128;
 
-/// Memory that a run of out-of-order octets counts for in addition to its octets: a bound that
-/// ignored it would let single octets take many times their size.
+/// Memory that a run of out-of-order octets counts for in addition to its octets: without this
+/// overhead, single octets could take many times the limit.
 const RUN_COST: u32 = 64;
 
 #[derive(Debug, Default)]
@@ -30,12 +31,12 @@ pub(crate) struct Extra {
     pub high_rxt: u32,
     /// The one rescue retransmission of this recovery was sent (RFC 6675 §4, NextSeg rule 4).
     pub rescued: bool,
-    /// The receive window's right edge does not move.
+    /// Whether the receive window's right edge is fixed.
     pub paused: bool,
     /// `None`: no loss yet.
     pub ssthresh: Option<u32>,
-    /// The peer's largest window, kept from the first window that is too small for a segment; 0:
-    /// there was none.
+    /// The peer's largest window, stored from the first window on that is too small for a segment;
+    /// 0 before.
     pub widest: u32,
     pub cubic: Cubic,
     /// Octets acknowledged in congestion avoidance since the window last grew.
@@ -58,7 +59,7 @@ pub(crate) enum Recovery {
 }
 
 impl Extra {
-    /// Whether the state equals a new one. It can then be released.
+    /// Whether the state equals a new one, so that it can be released.
     pub fn is_spare(&self) -> bool {
         self.pieces.is_empty()
             && self.reassembly.is_empty()
@@ -69,8 +70,8 @@ impl Extra {
             && !self.paused
     }
 
-    /// IsLost (RFC 6675 §4): unsacked octets below this are lost. After a time-out, all sent octets
-    /// are.
+    /// IsLost (RFC 6675 §4): unsacked octets below this number are lost. After a time-out, all sent
+    /// octets are.
     pub fn lost_below(&self, una: u32, mss: u32) -> u32 {
         match self.recovery {
             Recovery::Loss => self.recover,
@@ -78,10 +79,11 @@ impl Extra {
         }
     }
 
-    /// SetPipe (RFC 6675 §4): outstanding octets, that is those not lost and those retransmitted.
+    /// SetPipe (RFC 6675 §4): outstanding octets, which are those not lost and those retransmitted.
     pub fn pipe(&self, una: u32, nxt: u32, mss: u32) -> u32 {
         let edge = seq::max(self.lost_below(una, mss), una);
-        // RFC 6675 counts a retransmitted octet that is not lost twice; here it counts once.
+        // RFC 6675 counts an octet twice that was retransmitted but is not lost; here it counts
+        // once.
         let again = seq::min(self.high_rxt, edge);
         self.sacked.holes(edge, nxt)
             + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
@@ -107,7 +109,7 @@ impl Extra {
                 .sum::<usize>()
     }
 
-    /// The number after the last octet of the last piece here, if there is one.
+    /// The number after the last octet of the last piece here, if any.
     pub fn end(&self) -> Option<u32> {
         self.pieces.back().map(|(at, piece)| at.wrapping_add(piece.len))
     }
@@ -118,12 +120,12 @@ impl Extra {
     }
 }
 
-/// Out-of-order data of the peer's stream.
+/// Out-of-order data from the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// In order, with gaps between them.
     runs: Vec<Run>,
-    /// Position of the peer's FIN.
+    /// Position of the peer's FIN in the stream.
     fin: Option<u32>,
     arrivals: u32,
 }
@@ -132,7 +134,7 @@ pub(crate) struct Reassembly {
 struct Run {
     at: u32,
     octets: Vec<u8>,
-    /// Higher for runs that were extended later.
+    /// Higher for runs that were extended more recently.
     arrival: u32,
 }
 
@@ -160,7 +162,7 @@ impl Reassembly {
         self.fin
     }
 
-    /// Adds the new part of `octets` at `at`, as far as the total stays within `limit`. Returns the
+    /// Adds the new part of `octets` at `at`, while the total stays within `limit`. Returns the
     /// number of octets dropped.
     pub fn insert(&mut self, mut at: u32, mut octets: &[u8], limit: u32) -> usize {
         let mut dropped = 0;
@@ -209,8 +211,8 @@ impl Reassembly {
         }
     }
 
-    /// Removes the run that continues the stream at `at`. Returns its octets and how many of them
-    /// are old.
+    /// Removes the run that continues the stream at `at`. Returns its octets, and the number of old
+    /// octets among them.
     pub fn take(&mut self, at: u32) -> Option<(usize, Vec<u8>)> {
         while let Some(first) = self.runs.first()
             && le(first.at, at)
@@ -224,8 +226,8 @@ impl Reassembly {
         None
     }
 
-    /// Fills the SACK option: the most recently changed run first (RFC 2018 §4), since ACKs may be
-    /// lost.
+    /// Fills the SACK option: the most recently changed run first (RFC 2018 §4), because ACKs may
+    /// be lost.
     pub fn blocks(&self, blocks: &mut [(u32, u32)]) -> usize {
         let mut taken = 0;
         let mut below = None;
@@ -248,7 +250,7 @@ impl Reassembly {
 /// Data that the peer has selectively acknowledged (RFC 6675 §4).
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// In order, disjoint, none adjacent to the next.
+    /// In ascending order, neither overlapping nor adjacent.
     ranges: Vec<(u32, u32)>,
 }
 
@@ -261,7 +263,7 @@ impl Scoreboard {
         self.ranges.clear();
     }
 
-    /// Adds a block between SND.UNA and SND.NXT. Returns whether it has anything new.
+    /// Adds a block between SND.UNA and SND.NXT. Returns whether any of it is new.
     pub fn insert(&mut self, left: u32, right: u32) -> bool {
         let from = self.ranges.partition_point(|r| lt(r.1, left));
         let to = self.ranges.partition_point(|r| le(r.0, right));
@@ -281,7 +283,7 @@ impl Scoreboard {
         true
     }
 
-    /// Removes what lies below `una`. A range that begins at `una` is removed, too: an ACK that
+    /// Removes everything below `una`. A range that begins at `una` is removed, too: an ACK that
     /// stops there shows that the peer has discarded it (RFC 2018 §8).
     pub fn acknowledge(&mut self, una: u32) {
         let gone = self.ranges.partition_point(|r| le(r.0, una));
@@ -293,8 +295,8 @@ impl Scoreboard {
         self.ranges.last().map(|r| r.1)
     }
 
-    /// IsLost (RFC 6675 §4) holds for unsacked octets below this: three ranges, or more than two
-    /// segments' octets, are sacked above it.
+    /// IsLost (RFC 6675 §4) holds for unsacked octets below this number, because three ranges, or
+    /// more than two segments' worth of octets, are sacked above it.
     pub fn lost_below(&self, mss: u32) -> Option<u32> {
         let (mut octets, mut ranges) = (0u32, 0);
         for range in self.ranges.iter().rev() {
@@ -342,7 +344,7 @@ mod tests {
     const BASE: u32 = u32::MAX - 50;
 
     proptest! {
-        /// Compares with one flag per octet, across the wrap of the number space.
+        /// Compares with one flag per octet, across the wrap of the sequence numbers.
         #[test]
         fn the_scoreboard_is_a_set_of_octets(blocks in proptest::collection::vec((0u32..200, 1u32..40), 0..30), una in 0u32..100) {
             let mut board = Scoreboard::default();

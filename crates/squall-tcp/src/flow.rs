@@ -1,27 +1,27 @@
-//! The record of a flow. Millions of them are kept, so its size is the stack's memory.
+//! The record of a flow. There may be millions, so its size determines the stack's memory.
 
 use crate::{Piece, wheel::Link};
 
 /// 96 octets plus the application's state.
 ///
-/// Two cache lines: the fields of every segment are in the first, so that most segments load one
-/// line of the flow.
+/// Two cache lines: the fields that every segment needs are in the first, so most segments load
+/// only one line of the flow.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Flow<S> {
-    /// IPv4 addresses; for IPv6, `remote` is the index into the table of addresses.
+    /// IPv4 addresses; for IPv6, `remote` is the index into the address table.
     pub local: u32,
     pub remote: u32,
     pub local_port: u16,
     pub remote_port: u16,
     pub class: u16,
-    /// The longest payload, options included, of a segment to the peer.
+    /// The longest payload, including options, of a segment to the peer.
     pub mss: u16,
     pub bits: Bits,
     /// SND.UNA.
     pub snd_una: u32,
-    /// SND.NXT: the number after the highest that was sent. A SYN counts as sent from the start and
-    /// is then marked [`Bits::HEAD`].
+    /// SND.NXT: the number after the highest one that was sent. A SYN counts as sent from the
+    /// start, and is marked [`Bits::HEAD`] until it is.
     pub snd_nxt: u32,
     /// SND.WND, octets.
     pub snd_wnd: u32,
@@ -30,8 +30,8 @@ pub(crate) struct Flow<S> {
     /// RCV.NXT + RCV.WND as advertised to the peer.
     pub rcv_adv: u32,
     pub cwnd: u32,
-    /// With timestamps TS.Recent; without, the sequence number whose acknowledgment gives the
-    /// round-trip time: never both, so they share a field.
+    /// With timestamps: TS.Recent. Without: the sequence number whose acknowledgment provides the
+    /// round-trip time. Never both, so they share a field.
     pub ts_recent: u32,
     /// When that segment was sent, in steps of the timestamp clock.
     pub rtt_sent: u16,
@@ -41,11 +41,11 @@ pub(crate) struct Flow<S> {
     pub srtt: Duration,
     pub rttvar: Duration,
     /// Tick of the one running timer: retransmission, persist, keepalive, TIME-WAIT, FIN-WAIT-2 or
-    /// idle. Only one runs at a time, since each applies to another condition of the flow.
+    /// idle. Only one runs at a time, because each belongs to a different state of the flow.
     pub rtx_at: u32,
     /// Tick at which the application is woken.
     pub app_at: u32,
-    /// The oldest piece that is not fully acknowledged, and the position of its first octet in the
+    /// The oldest piece that is not fully acknowledged, and the offset of its first octet in the
     /// stream; `len` 0: none.
     pub piece_at: u32,
     pub piece: Piece,
@@ -97,17 +97,17 @@ const STATES: [State; 16] = {
     ]
 };
 
-/// Flags, state and small numbers of a flow in one word, so that one load decides on the fast
-/// paths.
+/// Flags, state and small numbers of a flow in one word: one load suffices for the decisions of the
+/// fast paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits(pub u32);
 
 impl Bits {
-    /// Listed in [`crate::core::Core::queue`].
+    /// In [`crate::core::Core::queue`].
     pub const QUEUED: u32 = 1 << 0;
-    /// An acknowledgment is to be sent now.
+    /// An acknowledgment must be sent now.
     pub const ACK_NOW: u32 = 1 << 1;
-    /// An acknowledgment is to be sent at `ack_at`.
+    /// An acknowledgment must be sent at `ack_at`.
     pub const ACK_LATER: u32 = 1 << 2;
     /// `rtx_at` is valid.
     pub const RTX: u32 = 1 << 3;
@@ -115,7 +115,7 @@ impl Bits {
     pub const APP: u32 = 1 << 4;
     /// The application has closed.
     pub const CLOSE: u32 = 1 << 5;
-    /// Timestamps are agreed; while connecting, offered.
+    /// Timestamps are agreed; while connecting: offered.
     pub const TIMESTAMPS: u32 = 1 << 6;
     pub const SACK: u32 = 1 << 7;
     pub const ECN: u32 = 1 << 8;
@@ -130,14 +130,15 @@ impl Bits {
     pub const TIMING: u32 = 1 << 13;
     /// The timer at `rtx_at` is the persist timer.
     pub const PERSIST: u32 = 1 << 14;
-    /// The segment at SND.UNA is to be sent (again).
+    /// The segment at SND.UNA must be sent (again).
     pub const HEAD: u32 = 1 << 15;
-    /// A window or keepalive probe is to be sent.
+    /// A window or keepalive probe must be sent.
     pub const PROBE: u32 = 1 << 16;
     /// The application has aborted, or has got its last event.
     pub const ABORT: u32 = 1 << 17;
 
-    /// Conditions that the fast paths leave to the slow ones, next to [`NO_EXTRA`] and the state.
+    /// Conditions that the fast paths leave to the slow ones, in addition to the state and an
+    /// `Extra` (see [`NO_EXTRA`]).
     pub const SLOW_PATH: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN;
 
     const STATE_AT: u32 = 18;
@@ -198,8 +199,8 @@ impl Bits {
         self.write(Self::STATE_AT, 15, state as u32);
     }
 
-    /// Shift of the peer's windows; `None`: no scaling in either direction, because both sides have
-    /// to offer it (RFC 7323 §2.2).
+    /// Shift of the peer's windows; `None`: no scaling in either direction, because both sides must
+    /// offer it (RFC 7323 §2.2).
     #[inline]
     pub fn wscale(self) -> Option<u32> {
         let shift = self.0 >> Self::WSCALE_AT & 15;
@@ -221,8 +222,8 @@ impl Bits {
         self.write(Self::RETRIES_AT, 15, u32::from(n.min(15)));
     }
 
-    /// Consecutive duplicate acknowledgments, up to 3, the threshold. While persisting: unanswered
-    /// probes.
+    /// Consecutive duplicate acknowledgments, at most 3, the threshold. While the persist timer
+    /// runs: unanswered probes.
     #[inline]
     pub fn dupacks(self) -> u8 {
         (self.0 >> Self::DUPACKS_AT) as u8
@@ -297,9 +298,9 @@ impl<S> Flow<S> {
         self.bits.state()
     }
 
-    /// Doublings of the retransmission time-out that stay until the next round-trip time sample
+    /// Doublings of the retransmission time-out that persist until the next round-trip time sample
     /// (Karn's algorithm; RFC 6298 §5). Two bits, in the marks of SRTT and RTTVAR: a sample
-    /// overwrites both and so ends the backoff.
+    /// overwrites both, which ends the backoff.
     #[inline]
     pub fn kept_backoff(&self) -> u8 {
         (self.srtt.0 >> 15 << 1 | self.rttvar.0 >> 15) as u8

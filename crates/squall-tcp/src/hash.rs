@@ -1,7 +1,7 @@
 //! Keyed hashes: a fast one for the flow table, a strong one for initial sequence numbers.
 
-/// Hashes a flow's addresses and ports for the table. Keyed, since a peer that could predict it
-/// could fill one run of slots with its flows and make each look-up linear.
+/// Hashes a flow's addresses and ports for the table. Keyed, because a peer that could predict the
+/// hash could fill one run of slots with its flows and make each lookup linear.
 #[inline]
 pub(crate) fn fast(key: [u64; 2], a: u64, b: u64) -> u32 {
     // 2^64 over the golden ratio, and wyhash's first secret: odd constants, so that an operand of
@@ -11,7 +11,7 @@ pub(crate) fn fast(key: [u64; 2], a: u64, b: u64) -> u32 {
     (mixed ^ mixed >> 32) as u32
 }
 
-/// Both halves of the product, so that each result bit depends on all bits of `a` and `b`.
+/// Combines both halves of the product, so each result bit depends on all bits of `a` and `b`.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -34,7 +34,7 @@ pub(crate) fn strong(key: [u64; 2], words: &[u64]) -> u64 {
         round(&mut v);
         v[0] ^= word;
     }
-    // The paper's finalization mark.
+    // The finalization mark of the paper.
     v[2] ^= 0xff;
     for _ in 0..4 {
         round(&mut v);

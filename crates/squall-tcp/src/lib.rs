@@ -3,9 +3,9 @@
 //! A [`Stack`] holds the flows of one worker. It finds the flow of a packet, runs its state machine
 //! (RFC 9293), notifies the [`Application`], and writes outgoing packets into the buffers of an
 //! [`Output`]. It has no clock, no socket, no Ethernet and no application protocol. Data that an
-//! application sends is never copied into a flow: a flow keeps [`Piece`]s (which message, where it
-//! begins in the stream) and asks the application for the octets each time it writes a segment, so
-//! that a million open flows need no send buffers.
+//! application sends is never copied into a flow: a flow keeps [`Piece`]s (which message, and its
+//! offset in the stream) and asks the application for the octets each time it writes a segment, so
+//! a million open flows need no send buffers.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -33,8 +33,8 @@ pub use api::{
     Tuple,
 };
 pub use core::Socket;
-pub use counters::{Counters, Strays};
+pub use counters::{Counters, UnmatchedCounters};
 pub use flow::State;
 pub use look::FlowInfo;
-pub use stack::{Near, Stack};
+pub use stack::{FlowHint, Stack};
 pub use tunables::{Congestion, OptionOrder, Settings, TunableError, Tunables};

@@ -1,4 +1,4 @@
-//! State of open flows, for displays that list single ones.
+//! State of open flows, for displays that list individual flows.
 
 use squall_units::Nanos;
 
@@ -9,7 +9,7 @@ use crate::{
     seq::distance,
 };
 
-/// State of an open TCP flow.
+/// The state of an open TCP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowInfo {
     pub id: FlowId,
@@ -19,9 +19,9 @@ pub struct FlowInfo {
     pub state: State,
     pub timestamps: bool,
     pub sack: bool,
-    /// Shift of the peer's windows and of the local ones; `None`: windows are not scaled.
+    /// Shift of the peer's windows and of the local ones; `None`: no window scaling.
     pub wscale: Option<(u8, u8)>,
-    /// The longest payload, options included, of a segment to the peer.
+    /// The longest payload, including options, of a segment to the peer.
     pub mss: u16,
     /// The congestion window, octets.
     pub cwnd: u32,
@@ -29,11 +29,11 @@ pub struct FlowInfo {
     pub ssthresh: Option<u32>,
     /// The peer's window, octets.
     pub send_window: u32,
-    /// The part of the advertised window that the peer has not filled, octets.
+    /// Octets of the advertised window that the peer has not filled.
     pub receive_window: u32,
     /// Octets (and SYN, FIN) sent and not acknowledged.
     pub flight: u32,
-    /// 0: no sample yet.
+    /// Smoothed round-trip time; 0: no sample yet.
     pub srtt: Nanos,
     pub rttvar: Nanos,
     /// The current retransmission time-out, with its backoff.
@@ -41,7 +41,8 @@ pub struct FlowInfo {
 }
 
 impl<A: Application> Stack<A> {
-    /// Open TCP flows among `most` records from number `from` on. Flows in TIME-WAIT are left out.
+    /// Open TCP flows among the `most` records from number `from` on. Flows in TIME-WAIT are left
+    /// out.
     pub fn look(&self, from: u32, most: u32) -> impl Iterator<Item = FlowInfo> + '_ {
         let (from, to) = (from.min(self.records()), from.saturating_add(most).min(self.records()));
         (from..to).filter_map(|flow| self.core.look(flow))
@@ -84,7 +85,7 @@ impl<S: Copy + Default> Core<S> {
     }
 }
 
-/// A SYN's options are in effect only after the peer's SYN has offered them, too.
+/// Window scaling is in effect only once the peer's SYN has offered it too.
 fn wscale<S>(f: &Flow<S>, own: u8) -> Option<(u8, u8)> {
     let agreed = !matches!(f.tcp_state(), State::SynSent);
     Some((f.bits.wscale().filter(|_| agreed)? as u8, own))

@@ -1,4 +1,4 @@
-//! Parses and writes IP packets. Every check is made once, on receipt.
+//! Parses and writes IP packets. Every check is made only once, on receipt.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,7 +36,7 @@ pub(crate) enum Reject {
     Protocol,
 }
 
-/// Addresses of a packet: `local` is the destination of a received one and the source of a sent
+/// Addresses of a packet: `local` is the destination of a received packet, and the source of a sent
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
@@ -73,7 +73,7 @@ impl Addresses {
         }
     }
 
-    /// The addresses' share of the pseudo-header's sum.
+    /// The addresses' contribution to the pseudo-header sum.
     #[inline]
     pub fn sum(self) -> u64 {
         match self {
@@ -201,7 +201,7 @@ impl<'a> Ip<'a> {
         })
     }
 
-    /// Whether the checksum of TCP, UDP or ICMPv6 is correct.
+    /// Whether the TCP, UDP or ICMPv6 checksum is correct.
     #[inline]
     pub fn checksum_is_good(&self) -> bool {
         let pseudo = self.addresses.sum() + u64::from(self.protocol) + self.payload.len() as u64;
@@ -227,7 +227,7 @@ fn header_sum(header: &[u8; IPV4]) -> u64 {
 }
 
 /// Two NOPs, then kind and length of the timestamps option: the layout that RFC 7323, appendix A,
-/// recommends, and that all common stacks send on segments other than SYN.
+/// recommends, and that all common stacks use in segments other than SYN.
 pub(crate) const ALIGNED_STAMPS: u32 = 0x0101_080a;
 
 /// The options of a TCP segment that the stack understands.
@@ -245,12 +245,12 @@ pub(crate) struct Segment<'a> {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
-    /// The IP header carries congestion experienced.
+    /// The IP header is marked "congestion experienced".
     pub marked: bool,
     pub window: u16,
     /// TSval, TSecr.
     pub timestamps: Option<(u32, u32)>,
-    /// All options; empty if there are only timestamps.
+    /// All options; empty if the only one is timestamps.
     pub options: &'a [u8],
     pub payload: &'a [u8],
 }
@@ -362,8 +362,8 @@ impl<'a> Segment<'a> {
 }
 
 impl Options {
-    /// Tries the layout of a Linux SYN first, because most peers send it, Squall
-    /// included.
+    /// Parses options. Tries the layout of a Linux SYN first, because most peers send it, including
+    /// Squall.
     #[inline]
     pub fn read(octets: &[u8]) -> Self {
         if let Some(all) = octets.as_array::<20>()
@@ -414,8 +414,9 @@ pub(crate) fn sack_blocks(octets: &[u8]) -> ([(u32, u32); 4], usize) {
     (blocks, n)
 }
 
-/// Calls `each` with kind and body of each option. An impossible length ends the list, since the
-/// position of the next option is unknown; earlier options count (RFC 9293 §3.1, MUST-6, MUST-7).
+/// Calls `each` with kind and body of each option. An impossible length ends the list, because the
+/// position of the next option is unknown; earlier options are valid (RFC 9293 §3.1, MUST-6,
+/// MUST-7).
 fn each_option(octets: &[u8], mut each: impl FnMut(u8, &[u8])) {
     let mut rest = octets;
     while let [kind, tail @ ..] = rest {
@@ -451,7 +452,8 @@ pub(crate) fn ip_len(addresses: Addresses) -> usize {
     }
 }
 
-/// Writes the IP header of `packet`, from local to remote. A packet has at most 65,535 octets.
+/// Writes the IP header of `packet`, from the local to the remote address. A packet has at most
+/// 65,535 octets.
 #[inline]
 pub(crate) fn write_ip(
     packet: &mut [u8],
@@ -467,8 +469,8 @@ pub(crate) fn write_ip(
             let header = packet.first_chunk_mut::<IPV4>().expect("room for its header");
             let words = [
                 0x4500_0000 | u32::from(tos) << 16 | len,
-                // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and a datagram that
-                // a router would fragment no longer matches the profile.
+                // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and the fragments of
+                // a datagram would no longer match the profile.
                 u32::from(id) << 16 | 0x4000,
                 u32::from(ttl) << 24 | u32::from(protocol) << 16,
                 local,
@@ -592,8 +594,8 @@ pub(crate) struct Header4 {
 }
 
 impl Header4 {
-    /// Writes `N` octets of headers before the payload, which is already present; `options` are
-    /// used if N is [`STAMPED4`].
+    /// Writes `N` octets of headers in front of the payload, which is already present; `options`
+    /// are used if N is [`STAMPED4`].
     #[inline(always)]
     pub fn write<const N: usize>(&self, packet: &mut [u8], options: [u32; 3]) {
         let len = packet.len() as u32;
@@ -643,8 +645,8 @@ pub(crate) fn write_udp(
     put16(octets, 6, 0);
     let sum =
         !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
-    // A checksum of 0 means "none", so a computed 0 is sent as its ones' complement equal (RFC
-    // 768).
+    // A checksum field of 0 means "none", so a computed 0 is sent as 0xffff, which is equal in
+    // ones' complement (RFC 768).
     put16(octets, 6, if sum == 0 { 0xffff } else { sum });
 }
 

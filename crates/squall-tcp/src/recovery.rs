@@ -14,11 +14,11 @@ use crate::{
     wheel::ticks,
 };
 
-/// Duplicate acknowledgments that signal a loss (RFC 5681 §3.2; DupThresh of RFC 6675).
+/// Number of duplicate acknowledgments that signal a loss (RFC 5681 §3.2; DupThresh of RFC 6675).
 const DUP_THRESH: u8 = 3;
 
 impl<A: Application> Stack<A> {
-    /// Applies an acknowledgment of `acked` numbers, with `flight` outstanding before it.
+    /// Applies an acknowledgment of `acked` numbers; `flight` were outstanding before it.
     #[inline]
     pub(crate) fn congestion_ack(&mut self, now: Nanos, flow: u32, acked: u32, flight: u32) {
         let (f, class) = self.core.parts(flow);
@@ -28,7 +28,7 @@ impl<A: Application> Stack<A> {
         let limit = class.tunables.abc_limit;
         let limited = congestion::grows(f.cwnd, flight, f.snd_wnd, limit);
         if f.extra == crate::flow::NO_EXTRA {
-            // Slow start: a flow without an `Extra` has had no loss, so it has no threshold.
+            // Slow start: a flow without an `Extra` had no loss, so it has no threshold.
             if limited {
                 let acked = congestion::slow_start(acked, limit, mss);
                 f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
@@ -49,13 +49,13 @@ impl<A: Application> Stack<A> {
         match extra.recovery {
             Recovery::NewReno if over => {
                 // Full acknowledgment (RFC 6582 §3.2, step 3, option 1): min(ssthresh, max(flight,
-                // MSS) + MSS), so that leaving recovery does not send a burst.
+                // MSS) + MSS), because otherwise the end of recovery would send a burst.
                 let ssthresh = extra.ssthresh.unwrap_or(cwnd);
                 cwnd = ssthresh.min(nxt.wrapping_sub(una).max(mss) + mss);
                 extra.recovery = Recovery::None;
             }
             Recovery::NewReno => {
-                // Partial acknowledgment (RFC 6582 §3.2, step 3): the next segment is lost, too.
+                // Partial acknowledgment (RFC 6582 §3.2, step 3): the next segment was lost too.
                 // The window shrinks by the acknowledged octets and grows by one segment.
                 head = true;
                 cwnd = cwnd.saturating_sub(acked);
@@ -83,9 +83,9 @@ impl<A: Application> Stack<A> {
                                 congestion::reno_grow(cwnd, acked, mss, &mut extra.counted)
                             }
                         },
-                        // Slow start to the threshold (RFC 3465). After a time-out one segment per
-                        // ACK (L = 1, §2.3), because one ACK may cover data that left before the
-                        // loss.
+                        // Slow start up to the threshold (RFC 3465). After a time-out one segment
+                        // per ACK (L = 1, §2.3), because one ACK may cover data that left before
+                        // the loss.
                         threshold => {
                             let counted = if after_timeout {
                                 acked.min(mss)
@@ -127,7 +127,7 @@ impl<A: Application> Stack<A> {
         if dupacks < DUP_THRESH && !lost {
             // Limited transmit (RFC 3042) may send a segment.
             self.core.enqueue(flow);
-            // Returns before an `Extra` is made: most duplicate ACKs come from reordering.
+            // Returns before an `Extra` is allocated: most duplicate ACKs come from reordering.
             return;
         }
         let extra = self.core.make_extra(flow);
@@ -140,15 +140,15 @@ impl<A: Application> Stack<A> {
             }
             Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
             Recovery::None | Recovery::Reduced => {
-                // RFC 6582 §3.2, step 1: duplicate ACKs below `recover` belong to the last
+                // RFC 6582 §3.2, step 1: duplicate ACKs below `recover` belong to the previous
                 // recovery; they would reduce the window twice for one loss.
                 if !sack && extra.ssthresh.is_some() && lt(una, extra.recover) {
                     return;
                 }
                 let reduced = extra.recovery == Recovery::Reduced;
                 let ssthresh = match congestion {
-                    // A mark has already reduced the window in this round trip; at most one
-                    // reduction each (RFC 3168 §6.1.2).
+                    // A mark has already reduced the window in this round trip; there is at most
+                    // one reduction per round trip (RFC 3168 §6.1.2).
                     _ if reduced => extra.ssthresh.unwrap_or(cwnd),
                     Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
                     Congestion::NewReno => congestion::reno_reduce(flight, mss),
@@ -168,7 +168,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The peer has echoed a mark: reduces the window, at most once a round trip (RFC 3168 §6.1.2).
+    /// The peer has echoed a mark: reduces the window, at most once per round trip (RFC 3168
+    /// §6.1.2).
     pub(crate) fn ecn_reduce(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
         let (nxt, cwnd, flight, mss) = (f.snd_nxt, f.cwnd, f.flight(), u32::from(f.mss));
@@ -210,8 +211,9 @@ impl<A: Application> Stack<A> {
                 None
             }
             _ if f.bits.has(Bits::PERSIST) => {
-                // Unlimited while the peer answers (RFC 9293 §3.8.6.1, MUST-37). Duplicate ACKs do
-                // not occur here, so their field counts unanswered probes.
+                // Unlimited while the peer answers (RFC 9293 §3.8.6.1, MUST-37). There are no
+                // duplicate ACKs while the window is closed, so their field counts unanswered
+                // probes.
                 let unanswered = f.bits.dupacks();
                 f.bits.set_dupacks(unanswered + 1);
                 f.bits.set(Bits::PROBE);

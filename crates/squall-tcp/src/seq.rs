@@ -1,6 +1,6 @@
 //! Sequence numbers: arithmetic modulo 2^32 (RFC 9293 §3.4). Also used for ticks.
 
-/// `a < b`, if they are less than 2^31 apart.
+/// `a < b`, provided that they are less than 2^31 apart.
 #[inline]
 pub(crate) fn lt(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0

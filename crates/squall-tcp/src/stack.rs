@@ -4,7 +4,7 @@ use squall_units::{Nanos, be16};
 
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
-    Settings, Socket, Strays, TunableError, Tunables, Tuple,
+    Settings, Socket, TunableError, Tunables, Tuple, UnmatchedCounters,
     core::Core,
     flow::{Bits, State},
     hash,
@@ -23,7 +23,7 @@ const CACHE_SIZE: usize = 1 << 17;
 
 impl<A: Application> Stack<A> {
     /// # Panics
-    /// If the application's state is longer than 32 octets, or `settings` ask for more than 2^30
+    /// If the application's state is longer than 32 octets, or `settings` asks for more than 2^30
     /// flows.
     pub fn new(settings: Settings, app: A) -> Self {
         // A record is two cache lines: 96 octets and this state.
@@ -68,41 +68,40 @@ impl<A: Application> Stack<A> {
         Ok(FlowId(flow))
     }
 
-    /// Receives an IP packet; octets after its end (padding of the frame) are ignored. Verifies
-    /// checksums if [`Settings::verify`] is set.
+    /// Receives an IP packet; octets after its end (frame padding) are ignored. Verifies checksums
+    /// if [`Settings::verify`] is set.
     #[inline]
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, self.core.settings.verify, Near::default());
+        self.take(now, packet, self.core.settings.verify, FlowHint::default());
     }
 
-    /// Receives an IP packet whose TCP or UDP checksum is verified already or was never made, as in
-    /// a GSO packet.
+    /// Receives an IP packet whose TCP or UDP checksum was already verified or never computed, as
+    /// in a GSO packet.
     #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, false, Near::default());
+        self.take(now, packet, false, FlowHint::default());
     }
 
-    /// [`Stack::receive`] for a packet that went through [`Stack::approach`].
+    /// [`Stack::receive`] for a packet that went through [`Stack::prefetch`].
     #[inline]
-    pub fn receive_near(&mut self, now: Nanos, packet: &[u8], near: Near) {
+    pub fn receive_prefetched(&mut self, now: Nanos, packet: &[u8], near: FlowHint) {
         self.take(now, packet, self.core.settings.verify, near);
     }
 
-    /// Prefetches the flows of packets that are about to be received, so that their cache misses
-    /// overlap instead of adding up. Writes the position of each flow to `near`, in the packets'
-    /// order.
+    /// Prefetches the flows of packets that are about to be received: their cache misses overlap
+    /// instead of adding up. Writes the position of each flow to `near`, in the packets' order.
     #[inline]
-    pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {
+    pub fn prefetch<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [FlowHint]) {
         let mut n = 0;
         for (place, packet) in near.iter_mut().zip(packets) {
-            *place = Near(match addresses4(packet) {
+            *place = FlowHint(match addresses4(packet) {
                 Some((addresses, ports)) => self.core.table.peek(self.core.hash4(addresses, ports)),
                 None => 0,
             });
             n += 1;
         }
-        // A record lies in two or three cache lines: one field of each is read.
-        let touch = |near: &Near| {
+        // A record spans two or three cache lines: one field of each is read.
+        let touch = |near: &FlowHint| {
             let flow = near.0.checked_sub(1)?;
             let f = self.core.flows.0.get(flow as usize)?;
             std::hint::black_box((f.local ^ f.rtx_at ^ f.extra, f.state));
@@ -111,29 +110,29 @@ impl<A: Application> Stack<A> {
         near[..n].iter().for_each(|near| _ = touch(near));
     }
 
-    /// Prefetches the slots of the table for flows that are about to [connect](Stack::connect), so
-    /// that their cache misses overlap.
+    /// Prefetches the table slots for flows that are about to [connect](Stack::connect): their
+    /// cache misses overlap.
     #[inline]
-    pub fn approach_new(&self, tuples: impl Iterator<Item = Tuple>) {
+    pub fn prefetch_new(&self, tuples: impl Iterator<Item = Tuple>) {
         for key in tuples.filter_map(|tuple| Key::of(&tuple)) {
             std::hint::black_box(self.core.table.peek(self.core.hash(&key)));
         }
     }
 
-    /// Whether the table exceeds the CPU's near caches, so that [`Stack::approach`] pays.
+    /// Whether the table is larger than the CPU's near caches, so that [`Stack::prefetch`] pays.
     #[inline]
-    pub fn is_far(&self) -> bool {
+    pub fn exceeds_cache(&self) -> bool {
         self.core.table.memory() > CACHE_SIZE
     }
 
-    /// Sets by how much the clock of timers, the `now` of all calls, lags real time. Round-trip
-    /// times and timestamps are in real time. Call it once before received packets are processed:
-    /// earlier arrivals count with the previous lag.
-    pub fn keep_lag(&mut self, lag: Nanos) {
+    /// Sets the lag of the timer clock (the `now` of all calls) against real time. Round-trip times
+    /// and timestamps are in real time. Call it once, before received packets are processed: the
+    /// previous lag applies to earlier arrivals.
+    pub fn set_lag(&mut self, lag: Nanos) {
         self.core.lag_before = std::mem::replace(&mut self.core.lag, lag);
     }
 
-    /// Sets when the next flow to be opened was due, on the clock of timers.
+    /// Sets when the next flow to open was due, on the timer clock.
     pub fn due(&mut self, due: Nanos) {
         self.core.connect_due = due;
     }
@@ -205,7 +204,7 @@ impl<A: Application> Stack<A> {
             packets += sent.packets;
             match sent.left {
                 Unsent::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
-                // The other flows have their turn first.
+                // Other flows have their turn first.
                 Unsent::Turn => self.core.queue.push_back((flow, cause)),
                 Unsent::Room => {
                     self.core.queue.push_front((flow, cause));
@@ -224,9 +223,9 @@ impl<A: Application> Stack<A> {
     }
 
     /// Whether some flow has received 64 KiB without sending an acknowledgment: [`Stack::transmit`]
-    /// should run before more is received. Linux, too, acknowledges at least once per GRO packet,
-    /// which has up to that size.
-    pub fn is_pressed(&self) -> bool {
+    /// should run before more is received. Linux also acknowledges at least once per GRO packet,
+    /// which may have that size.
+    pub fn is_ack_overdue(&self) -> bool {
         self.core.ack_overdue
     }
 
@@ -267,7 +266,7 @@ impl<A: Application> Stack<A> {
         &self.core.classes[usize::from(class.0)].tunables
     }
 
-    pub fn strays(&self) -> &Strays {
+    pub fn strays(&self) -> &UnmatchedCounters {
         &self.core.strays
     }
 
@@ -279,7 +278,7 @@ impl<A: Application> Stack<A> {
         &mut self.app
     }
 
-    /// Memory of all flows, octets: records, extras, the table.
+    /// Memory usage of all flows in bytes: records, extras, the table.
     pub fn memory(&self) -> usize {
         self.core.memory()
     }
@@ -287,7 +286,7 @@ impl<A: Application> Stack<A> {
     // Shared with the other modules of the stack.
 
     #[inline(always)]
-    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) {
+    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: FlowHint) {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
@@ -344,7 +343,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Ends the flow for the application and releases its record.
+    /// Ends the flow on the application's side and releases its record.
     pub(crate) fn finish(&mut self, now: Nanos, flow: u32, reason: Reason) {
         self.notify_gone(now, flow, reason);
         self.core.release(flow);
@@ -385,8 +384,7 @@ impl<A: Application> Stack<A> {
     /// A timer of the flow has fired; the wheel has dropped the flow.
     fn expired(&mut self, now: Nanos, flow: u32) {
         let (rtx, app, ack) = self.core.due(now, flow);
-        // Timers count as due at their tick, so that a late call does not delay what follows from
-        // them.
+        // A timer counts as due at its tick: a late call must not delay its consequences.
         let at = self.core.wheel.instant(self.core.wheel.now());
         self.core.caused_at(at.min(now));
         let bits = &mut self.core.flows[flow].bits;
@@ -441,9 +439,9 @@ impl<A: Application> Stack<A> {
     }
 }
 
-/// Where to look for the flow of a packet: its number + 1, or 0.
+/// Where to look for the flow of a packet: flow number + 1, or 0.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Near(pub(crate) u32);
+pub struct FlowHint(pub(crate) u32);
 
 /// Result of [`Stack::write_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -456,7 +454,7 @@ pub(crate) enum FastWrite {
     Slow,
 }
 
-/// The rest that [`Stack::write`] has left.
+/// Why [`Stack::write`] stopped before everything was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsent {
     Nothing,

@@ -1,20 +1,21 @@
 //! Flow table: open addressing with linear probing; grows with the number of flows.
 //!
-//! A table sized for the maximum would take megabytes, and every look-up would touch another page.
-//! It doubles when half full; a few flows move at each insertion, so that none has to wait for all.
+//! A table sized for the maximum would take megabytes, and every lookup would touch another page.
+//! It doubles when half full; a few flows move at each insertion, so no insertion has to wait for
+//! all of them.
 
-/// Numbers of flows by the hash of their addresses and ports, four octets a slot. The caller
-/// decides among flows with equal hashes.
+/// Maps the hash of a flow's addresses and ports to the flow's number; four octets per slot. The
+/// caller distinguishes flows with equal hashes.
 pub(crate) struct Table {
     slots: Slots,
-    /// The table from before the last doubling, while flows are left in it.
+    /// The table before the last doubling, while it still has flows.
     old: Option<Old>,
     taken: usize,
     most: usize,
 }
 
-/// The low bits (`number`) hold the flow's number + 1, 0 if free; the other bits hold the upper
-/// bits of the hash, so that most mismatches are found without loading a record.
+/// The low bits (`number`) hold the flow's number + 1, or 0 if the slot is free; the other bits
+/// hold the upper bits of the hash, which reveal most mismatches without loading a record.
 struct Slots {
     slots: Box<[u32]>,
     mask: usize,
@@ -23,7 +24,7 @@ struct Slots {
 
 struct Old {
     slots: Slots,
-    /// Where to continue moving: after a free slot, so that no run is split; and how many slots are
+    /// Where to continue moving (after a free slot, so no run is split), and how many slots are
     /// left to visit.
     at: usize,
     left: usize,
@@ -32,7 +33,7 @@ struct Old {
 /// Slots of a new table: 16 KiB, half of a first-level cache.
 const MIN_SLOTS: usize = 1 << 12;
 /// Slots of the smaller table visited per insertion. Any number from two on empties it before the
-/// larger one is half full; 16 keeps the time with two tables short.
+/// larger one is half full; 16 shortens the time in which there are two tables.
 const MOVES_PER_INSERT: usize = 16;
 
 impl Slots {
@@ -92,7 +93,7 @@ impl Slots {
     }
 
     /// Removes `flow` and closes the hole with later entries of its run: tombstones would lengthen
-    /// the runs forever. Returns whether it was present.
+    /// the runs more and more. Returns whether it was present.
     #[inline]
     fn remove(&mut self, hash: u32, flow: u32, hash_of: impl Fn(u32) -> u32) -> bool {
         let Some(mut hole) = self.at(hash, flow) else { return false };
@@ -115,8 +116,8 @@ impl Slots {
 }
 
 impl Table {
-    /// Has room for `flows`, with at most half of the slots taken: linear probing then visits 1.5
-    /// slots on average for a hit. Their numbers are below `numbers`.
+    /// A table for `flows` flows, with at most half of the slots in use: linear probing then visits
+    /// 1.5 slots on average for a hit. Flow numbers are below `numbers`.
     pub fn new(flows: u32, numbers: usize) -> Self {
         let most = (flows as usize * 2).next_power_of_two().max(64);
         let number = ((numbers.max(1) + 1).next_power_of_two() - 1) as u32;
@@ -153,7 +154,7 @@ impl Table {
     pub fn peek_next(&self, hash: u32) -> u32 {
         let of = |slots: &Slots| {
             let at = hash as usize & slots.mask;
-            // Loads both: mostly they are in one cache line.
+            // Loads both slots: usually they are in one cache line.
             std::hint::black_box(slots.slots[at]);
             slots.slots[(at + 1) & slots.mask] & slots.number
         };
@@ -175,7 +176,7 @@ impl Table {
         self.slots.insert(hash, flow);
     }
 
-    /// Gives flow `from` the number `to`.
+    /// Changes the number of flow `from` to `to`.
     ///
     /// # Panics
     /// If the flow is not in the table.
@@ -208,8 +209,8 @@ impl Table {
         self.old = Some(Old { at: (free + 1) & slots.mask, slots, left });
     }
 
-    /// Moves whole runs of taken slots: a look-up stops at the first free slot and would miss the
-    /// rest of a split run.
+    /// Moves only whole runs of used slots: a lookup stops at the first free slot and would miss
+    /// the rest of a split run.
     #[cold]
     fn migrate(&mut self, hash_of: impl Fn(u32) -> u32) {
         let Some(old) = &mut self.old else { return };
@@ -245,7 +246,8 @@ mod tests {
             grown in any::<bool>(),
         ) {
             let mut table = Table::new(24, 48);
-            // Hashes that meet each other at the end of the table. Renamed, a flow keeps its own.
+            // Hashes that collide and wrap around the end of the table. A renamed flow keeps its
+            // hash.
             let hash = |flow: u32| 60 + flow % 24 % 5;
             if grown {
                 table.slots = Slots::new(4, table.slots.number);
@@ -283,7 +285,7 @@ mod tests {
             let before = table.slots.slots.len();
             table.insert(hash(flow), flow, hash);
             doubled += u32::from(table.slots.slots.len() > before);
-            // For three flows added, one is removed, anywhere.
+            // For every three flows added, an arbitrary one is removed.
             if flow % 3 == 2 {
                 table.remove(hash(first), first, hash);
                 first += 1;

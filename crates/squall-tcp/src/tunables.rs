@@ -7,18 +7,18 @@ use crate::packet::{IPV4, IPV6};
 /// Behavior of the flows of a class. TRex's ASTF names are in parentheses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
-    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 42..=65,495. Over IPv6 20
-    /// less, since its header is longer, and at least 42. A smaller MSS of the peer limits it. A
-    /// datagram may have 12 octets more.
+    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 42..=65,495. Over IPv6, 20
+    /// octets less, because the header is longer, but at least 42. A smaller MSS announced by the
+    /// peer limits it. A datagram may have 12 octets more.
     pub mss: u16,
-    /// Segments are no longer than the peer's MSS (RFC 9293 §3.7.1); `false`: only this side's
-    /// limits them.
+    /// Whether the peer's MSS limits segments (RFC 9293 §3.7.1); otherwise only this side's MSS
+    /// does.
     pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
-    /// Most segments by which one acknowledgment enlarges the congestion window in slow start (L of
-    /// RFC 3465). The window then grows up to the peer's window, as in BSD. 0: the window grows by
-    /// the acknowledged octets, if half of the window was used.
+    /// Most segments by which one acknowledgment increases the congestion window in slow start (L
+    /// of RFC 3465). The window then grows up to the peer's window, as in BSD. 0: the window grows
+    /// by the acknowledged octets if at least half of it was used.
     pub abc_limit: u16,
     /// Most octets sent and not acknowledged; the last of them has PSH (tcp.txbufsize). 0: no
     /// limit.
@@ -27,7 +27,7 @@ pub struct Tunables {
     pub window: u32,
     /// Offered window scale (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not sent.
     pub wscale: Option<u8>,
-    /// Out-of-order octets buffered per flow; at most `window`.
+    /// Most out-of-order octets buffered per flow; at most `window`.
     pub reassembly: u32,
     /// Offer and use selective acknowledgments (RFC 2018, 6675).
     pub sack: bool,
@@ -66,17 +66,17 @@ pub struct Tunables {
     pub congestion: Congestion,
     /// Offer explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// IPv4's type of service, IPv6's traffic class (ip.tos). ECN, if used, sets the two lower
+    /// IPv4's type of service or IPv6's traffic class (ip.tos). ECN, if used, sets the two lower
     /// bits.
     pub tos: u8,
-    /// Time to live, hop limit (ip.ttl).
+    /// Time to live or hop limit (ip.ttl).
     pub ttl: u8,
     /// Silence in both directions after which a UDP flow ends; 0: never (TRex's keep-alive). At
     /// most 1 h.
     pub udp_idle: Nanos,
 }
 
-/// Order of a SYN's options, by which fingerprinting recognizes systems.
+/// Order of a SYN's options, by which fingerprinting identifies systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionOrder {
     /// MSS, SACK, timestamps, window scale.
@@ -126,13 +126,14 @@ impl Default for Tunables {
             rto_max: Nanos(60_000 * MS),
             syn_retries: 5,
             // RFC 9293 §3.8.3 wants at least 100 s before a connection ends; with Linux's minimum
-            // RTO that takes 8 (Linux, tcp_retries2).
+            // RTO that takes 8 retransmissions (Linux, tcp_retries2).
             retries: 8,
             keepidle: Nanos::ZERO,
-            // Interval and number of Linux (tcp_keepalive_intvl, tcp_keepalive_probes).
+            // Interval and number as in Linux (tcp_keepalive_intvl, tcp_keepalive_probes).
             keepintvl: Nanos(75_000 * MS),
             keepcnt: 9,
-            // Far below 2 MSL: at 500,000 connections a second 4 min would keep 120 million ports.
+            // Far less than 2 MSL: at 500,000 connections per second, 4 min would occupy 120
+            // million ports.
             time_wait: Nanos::SECOND,
             // Linux's tcp_fin_timeout.
             fin_wait: Nanos(60_000 * MS),
@@ -153,7 +154,7 @@ pub struct TunableError {
     pub expected: &'static str,
 }
 
-/// 40 octets of options and two of data.
+/// Room for 40 octets of options and two of data.
 const MIN_OWN_MSS: u16 = 42;
 
 impl Tunables {
@@ -243,20 +244,20 @@ impl Tunables {
 /// Settings of a stack as a whole.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Flows at once, at most 2^30. Records are allocated as flows come.
+    /// Flows at once, at most 2^30. Records are allocated on demand.
     pub flows: u32,
     /// Secret of the flow table's hash and of initial sequence numbers (RFC 6528). The same key and
     /// the same times give the same octets, so that runs can be repeated.
     pub key: [u64; 2],
     /// Verify the checksums of received packets.
     pub verify: bool,
-    /// The longest IP packet that the output accepts together with the instructions for cutting it;
-    /// at most 65,535. 0: none.
+    /// Longest IP packet that the output accepts together with instructions for cutting it, at most
+    /// 65,535; 0: none.
     pub gso_max_size: u16,
-    /// Out-of-order octets buffered by all flows together.
+    /// Most out-of-order octets buffered, over all flows.
     pub reassembly: u64,
-    /// Challenge ACKs per second (RFC 5961 §7), and as many answers to segments outside of the
-    /// window.
+    /// Challenge ACKs per second (RFC 5961 §7); also the limit on answers to segments outside of
+    /// the window.
     pub challenges: u32,
 }
 

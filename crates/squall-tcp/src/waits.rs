@@ -1,9 +1,9 @@
-//! Flows in TIME-WAIT: addresses, ports and the state that an old segment or a new SYN needs, in
-//! the order in which they end.
+//! Flows in TIME-WAIT: addresses, ports, and the state needed to handle an old segment or a new
+//! SYN, ordered by their end.
 //!
-//! With 500,000 flows a second, full records of one second of TIME-WAIT would take 60 MiB, and each
-//! would miss the cache again when it ends. A [`Wait`] takes a quarter of that, is read
-//! sequentially, and lets records of flows be reused while they are in the cache.
+//! With 500,000 flows/s, full records for one second of TIME-WAIT would take 60 MiB, and each would
+//! miss the cache again when it ends. A [`Wait`] takes a quarter of that, is read sequentially, and
+//! lets flow records be reused while they are in the cache.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ pub(crate) struct Wait {
     pub ends: u32,
 }
 
-/// Flags of [`crate::flow::Bits`] at their positions there, and two more.
+/// Flags of [`crate::flow::Bits`] at the same positions, and two more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitBits(pub u16);
 
@@ -42,8 +42,8 @@ impl WaitBits {
     }
 }
 
-/// One queue for each duration of TIME-WAIT: within it, later entries end later, so that expiry
-/// only checks the head.
+/// One queue per duration of TIME-WAIT. In a queue later entries end later, so expiry only checks
+/// the head.
 pub(crate) struct Waits {
     chunks: Vec<Box<[Wait; CHUNK]>>,
     spare: Vec<u32>,
@@ -55,14 +55,14 @@ struct Ring {
     /// Ticks.
     wait: u32,
     chunks: VecDeque<u32>,
-    /// Position of the first entry in the first chunk, and of the next one in the last.
+    /// Index of the first entry in the first chunk, and of the next entry in the last chunk.
     head: usize,
     tail: usize,
     /// When the last entry ends.
     last: u32,
 }
 
-// Chunks of 32 KiB: growth never moves entries, whose positions the table holds.
+// In chunks of 32 KiB, because growth must not move entries, whose positions are in the table.
 const CHUNK: usize = 1024;
 
 const EMPTY: Wait = Wait {
@@ -102,8 +102,8 @@ impl Waits {
         })
     }
 
-    /// Adds an entry and returns its position; `None` if it would end before the last one, as a
-    /// flow that had to answer an old segment in between, or if there is no room.
+    /// Adds an entry and returns its position; `None` if there is no room, or if it would end
+    /// before the last entry (its flow had to answer an old segment in between).
     #[inline]
     pub fn push(&mut self, ring: usize, wait: Wait) -> Option<u32> {
         let ring = &mut self.rings[ring];
@@ -173,7 +173,7 @@ impl Waits {
         None
     }
 
-    /// The tick at which the next entry may end, in the order seen from `now`.
+    /// The tick at which the next entry may end, in the cyclic order that starts at `now`.
     #[inline]
     pub fn next(&self, now: u32) -> Option<u32> {
         let first = |ring: &Ring| {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a list, for two durations: no entry is lost, early or late.
+        /// Compares with a list, for two durations: no entry may be lost, early or late.
         #[test]
         fn all_end_when_they_should(
             steps in prop::collection::vec((0u32..3, 0u32..200, 0u32..4000), 1..40),

@@ -1,9 +1,10 @@
-//! Timers: a hierarchical wheel whose lists run through the flows' records, one entry per flow.
-//! Adding, removing and finding the next flow cost the same for one flow as for millions.
+//! Timers: a hierarchical timing wheel whose lists are linked through the flow records, with one
+//! entry per flow. Adding, removing and finding the next flow cost the same for one flow as for
+//! millions.
 
 use squall_units::Nanos;
 
-/// A tick is 2^16 ns: 65.5 us. 2^31 of them, as far as a deadline may be away, are 39 h.
+/// A tick is 2^16 ns: 65.5 us. 2^31 ticks, the furthest possible deadline, are 39 h.
 const TICK_BITS: u32 = 16;
 const SLOTS: usize = 256;
 const LEVELS: usize = 5;
@@ -12,7 +13,7 @@ const LEVELS: usize = 5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub next: u32,
-    /// The previous flow, or `FIRST` and the slot; `NONE` if not in the wheel.
+    /// The previous flow, or `FIRST` and the slot; `NONE` if the flow is not in the wheel.
     pub prev: u32,
     /// The due tick, lower half.
     pub at: u32,
@@ -30,13 +31,13 @@ impl Link {
     }
 }
 
-/// A record with links.
+/// Records with links.
 pub(crate) trait Links {
     fn link(&mut self, flow: u32) -> &mut Link;
 }
 
 pub(crate) struct Wheel {
-    /// The current tick: this one and all earlier ones are over.
+    /// The current tick: it and all earlier ones are over.
     now: u64,
     /// By level, 256 slots each.
     heads: Box<[u32]>,
@@ -44,7 +45,7 @@ pub(crate) struct Wheel {
     taken: [[u64; SLOTS / 64]; LEVELS],
 }
 
-/// The tick at which `at` is over: rounded up, so that no timer is early.
+/// The first tick at whose end `at` is over: rounded up, so no timer fires early.
 #[inline]
 pub(crate) fn tick_after(at: Nanos) -> u32 {
     (at.0.div_ceil(1 << TICK_BITS)) as u32
@@ -116,7 +117,7 @@ impl Wheel {
         }
     }
 
-    /// When the wheel must advance: a flow is due, or flows move to a finer level.
+    /// When the wheel must advance: a flow is due, or flows must move to a finer level.
     pub fn next(&self) -> Option<Nanos> {
         self.first().map(|(_, _, at)| Nanos(at << TICK_BITS))
     }
@@ -126,20 +127,20 @@ impl Wheel {
         self.now as u32
     }
 
-    /// When tick `at` begins, given its lower half.
+    /// Start of tick `at`, given its lower half.
     pub fn instant(&self, at: u32) -> Nanos {
         let ahead = (at.wrapping_sub(self.now as u32) as i32).max(0);
         Nanos((self.now + ahead as u64) << TICK_BITS)
     }
 
-    /// When tick `at` begins or began, at most 2^30 ticks away.
+    /// Start of tick `at`, which is at most 2^30 ticks away.
     pub fn instant_near(&self, at: u32) -> Nanos {
         let ahead = i64::from(at.wrapping_sub(self.now as u32) as i32);
         Nanos(self.now.saturating_add_signed(ahead) << TICK_BITS)
     }
 
-    /// Removes the next flow that is due until `now`; `None` if there is none: the wheel is then at
-    /// `now`.
+    /// Removes the next flow that is due by `now`; `None` if there is none, and the wheel has
+    /// reached `now`.
     pub fn expire(&mut self, flows: &mut impl Links, now: Nanos) -> Option<u32> {
         let until = now.0 >> TICK_BITS;
         while let Some((level, slot, at)) = self.first()
@@ -171,7 +172,7 @@ impl Wheel {
             let slot = next_bit(&self.taken[level], from)?;
             let above = self.now >> (8 * level) >> 8 << 8;
             // A slot before the current one belongs to the next turn of its level. Only the highest
-            // level has such slots, because flows of the others would be in a higher level.
+            // level has such slots: at other levels, these flows would be in a higher level.
             let turn = if slot < from { SLOTS as u64 } else { 0 };
             Some((level, slot, (above + slot as u64 + turn) << (8 * level)))
         })

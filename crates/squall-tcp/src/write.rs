@@ -19,7 +19,7 @@ use crate::{
     wheel::{tick, ticks},
 };
 
-/// Packets that a flow may send before the next flow has its turn, so that a bulk transfer does not
+/// Most packets that a flow may send before other flows get their turn: a bulk transfer must not
 /// delay all others by a whole window.
 const TURN: usize = 32;
 
@@ -58,7 +58,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Fast path, for most flows: the rest of the data in one segment, or an acknowledgment, while
-    /// nothing is lost. Has the same effect as the slow path; changes nothing if it returns
+    /// there are no losses. Has the same effect as the slow path; changes nothing if it returns
     /// [`FastWrite::Slow`] or [`FastWrite::NoRoom`].
     #[inline(always)]
     pub(crate) fn write_fast(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> FastWrite {
@@ -66,7 +66,7 @@ impl<A: Application> Stack<A> {
         let f = &mut core.flows.0[flow as usize];
         let bits = f.bits;
         let state = bits.state();
-        // Everything that this path does not handle: the slow path has the order of the RFC.
+        // Everything that this path does not handle; the slow path follows the order of the RFC.
         let odd = bits.has(Bits::SLOW_PATH | Bits::V6) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
         if odd || !(State::Established..=State::TimeWait).contains(&state) {
             return FastWrite::Slow;
@@ -86,8 +86,8 @@ impl<A: Application> Stack<A> {
                 let window = f.snd_wnd.min(class.send_buffer).saturating_sub(flight);
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
-                // A window above the initial one has to restart after an idle period (RFC 5681
-                // §4.1); the slow path checks the time.
+                // A flow whose window is above the initial one may have been idle, and must then
+                // restart (RFC 5681 §4.1); the slow path checks the time.
                 let idle =
                     flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
                 if !fits || !at_once || idle {
@@ -133,7 +133,7 @@ impl<A: Application> Stack<A> {
         } else {
             header.write::<PLAIN4>(packet, [0; 3]);
         }
-        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // An advertised edge is never withdrawn (RFC 9293 §3.8.6, SHLD-14), even where rounding to
         // the window scale would.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(window << scale));
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | Bits::QUEUED);
@@ -171,8 +171,8 @@ impl<A: Application> Stack<A> {
         FastWrite::Sent
     }
 
-    /// Whether nothing can be left to send. Checked because most flows send one segment at a time,
-    /// so that a second, empty pass would be the common case.
+    /// Whether nothing can be left to send. Saves a second, empty pass, which most flows would
+    /// otherwise need, because they send one segment at a time.
     #[inline]
     fn is_done(&self, flow: u32) -> bool {
         let f = &self.core.flows[flow];
@@ -238,8 +238,8 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
-    /// Releases the record of a flow in TIME-WAIT once its last acknowledgment has left. The rest
-    /// of TIME-WAIT needs a quarter of a record ([`crate::waits`]).
+    /// Releases the record of a flow in TIME-WAIT once its last acknowledgment has left: for the
+    /// rest of TIME-WAIT a quarter of a record suffices ([`crate::waits`]).
     #[inline]
     pub(crate) fn leave_or_compact(&mut self, now: Nanos, flow: u32) {
         self.core.flows[flow].bits.clear(Bits::QUEUED);
@@ -250,9 +250,9 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Sends a window probe: as much as the window takes and at least one octet (RFC 9293
-    /// §3.8.6.1). Otherwise a keepalive probe: an old sequence number without data (§3.8.4),
-    /// because only an unacceptable empty segment is answered.
+    /// Sends a window probe: as much data as the window allows, but at least one octet (RFC 9293
+    /// §3.8.6.1). Outside of persist mode, sends a keepalive probe: an old sequence number without
+    /// data (§3.8.4), because only an unacceptable empty segment is answered.
     fn write_probe(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<()> {
         let f = &self.core.flows[flow];
         let options = self.options(now, flow);
@@ -348,8 +348,8 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
-    /// Retransmits octets from `from` on, up to `to` and at most one segment. Returns where the
-    /// next ones begin.
+    /// Retransmits at most one segment of the octets in `from..to`. Returns the number after the
+    /// last octet sent.
     fn write_range(
         &mut self,
         now: Nanos,
@@ -381,7 +381,7 @@ impl<A: Application> Stack<A> {
         Some(end.wrapping_add(u32::from(fin)))
     }
 
-    /// Sends new data, with a FIN after the last octet; in ESTABLISHED and CLOSE-WAIT.
+    /// Sends new data, with a FIN after the last octet. The flow is in ESTABLISHED or CLOSE-WAIT.
     #[inline]
     fn write_new(
         &mut self,
@@ -419,7 +419,7 @@ impl<A: Application> Stack<A> {
         };
         let mut len = available.min(window).min(allowed);
         // While data is outstanding, its retransmissions probe the window; otherwise the persist
-        // timer has to.
+        // timer must do it.
         if window == 0 || (len == 0 && available > 0) {
             if flight == 0 && window == 0 && !bits.has(Bits::PERSIST) {
                 self.persist(now, flow);
@@ -435,7 +435,7 @@ impl<A: Application> Stack<A> {
                 return Some(false);
             }
             // A segment that the window cuts short waits for the time-out (§3.8.6.2.1, condition
-            // 4), unless the window is half of the peer's largest one.
+            // 4), unless the window is at least half of the peer's largest one.
             if len == window && len < available && !self.is_wide(flow, window) {
                 if !bits.has(Bits::PERSIST) {
                     self.persist(now, flow);
@@ -483,7 +483,7 @@ impl<A: Application> Stack<A> {
                 f.cwnd.saturating_sub(extra.pipe(f.snd_una, f.snd_nxt, f.mss.into()))
             }
             // Limited transmit (RFC 3042): one new segment for each of the first two duplicate
-            // ACKs, so that small windows reach the threshold of three.
+            // ACKs, because small windows would otherwise not reach the threshold of three.
             extra => {
                 let inflated = extra.is_some_and(|e| e.recovery == Recovery::NewReno);
                 let dupacks = if inflated { 0 } else { u32::from(f.bits.dupacks().min(2)) };
@@ -493,7 +493,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Whether a window below one segment is at least half of the peer's largest (RFC 9293
-    /// §3.8.6.2.1, condition 3). The maximum is kept only from the first small window on, because
+    /// §3.8.6.2.1, condition 3). The maximum is stored from the first small window on only, because
     /// records have no field for it.
     fn is_wide(&mut self, flow: u32, window: u32) -> bool {
         let extra = self.core.make_extra(flow);
@@ -502,15 +502,15 @@ impl<A: Application> Stack<A> {
         widest > 0 && window >= widest.div_ceil(2)
     }
 
-    /// Restarts with the initial window after a silence longer than the RTO, since the old window
-    /// says nothing about the path now (RFC 5681 §4.1).
+    /// Restarts with the initial window after a silence longer than the RTO: the old window says
+    /// nothing about the current path (RFC 5681 §4.1).
     fn after_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = (&self.core.flows[flow], self.core.class(flow));
         let restart = initial_window(class.tunables.initwnd, f.mss.into());
         if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
             return;
         }
-        // Without a timer, `rtx_at` is the time of the last acknowledgment; else it is the
+        // If no timer runs, `rtx_at` is the time of the last acknowledgment; otherwise it is the
         // keepalive deadline, which counts from that time.
         let keepalive = if f.bits.has(Bits::RTX) { ticks(class.tunables.keepidle) + 1 } else { 0 };
         let silence = tick(now).wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
@@ -530,8 +530,8 @@ impl<A: Application> Stack<A> {
         self.core.start_rtx(now, flow, rto);
     }
 
-    /// The part of `len` that fits into a segment or a GSO packet; `whole`: without a short segment
-    /// at the end.
+    /// The part of `len` that fits into a segment or a GSO packet. `whole`: no short segment at the
+    /// end.
     #[inline]
     fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
         let gso_max_size = u32::from(self.core.settings.gso_max_size);
@@ -571,8 +571,8 @@ impl<A: Application> Stack<A> {
         options
     }
 
-    /// Writes one segment: `numbers` sequence numbers from `seq`, all octets except a FIN at the
-    /// end of the stream. `None`: no room, and nothing has changed.
+    /// Writes one segment: `numbers` sequence numbers from `seq` on, all of them octets except a
+    /// FIN at the end of the stream. `None`: no room, and nothing has changed.
     #[inline]
     fn write_segment(
         &mut self,
@@ -602,7 +602,7 @@ impl<A: Application> Stack<A> {
                 len = last;
             }
             // PSH on the last octet that the application has queued (RFC 9293 §3.9.1.2, MUST-61),
-            // and on the last that the send buffer holds, as BSD does.
+            // and on the last octet in the send buffer, as in BSD.
             let buffer = self.core.class(flow).send_buffer;
             if len > 0 && (len == last || seq.wrapping_sub(f.snd_una).wrapping_add(len) == buffer) {
                 flags |= PSH;
@@ -619,8 +619,8 @@ impl<A: Application> Stack<A> {
             if f.bits.has(Bits::ECE) {
                 flags |= ECE;
             }
-            // Retransmissions are not ECN-capable (RFC 3168 §6.1.5), because a receiver ignores
-            // marks outside of its window, so that a mark would be lost.
+            // Retransmissions are not ECN-capable (RFC 3168 §6.1.5): a receiver ignores marks
+            // outside of its window, so the mark would be lost.
             if len > 0 && kind == Kind::New {
                 ect = ECT0;
                 flags |= if f.bits.has(Bits::CWR) { CWR } else { 0 };
@@ -689,7 +689,7 @@ impl<A: Application> Stack<A> {
         };
         let field = (open >> scale).min(u16::MAX.into());
         let edge = f.rcv_nxt.wrapping_add(field << scale);
-        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // An advertised edge is never withdrawn (RFC 9293 §3.8.6, SHLD-14), even where rounding to
         // the window scale would.
         (field as u16, max(f.rcv_adv, edge))
     }
@@ -728,8 +728,8 @@ impl<A: Application> Stack<A> {
         if let Some(scale) = scale.filter(|_| !bsd) {
             options.push(scale);
         }
-        // A SYN without an answer is repeated without ECN, because some middleboxes drop ECN-setup
-        // SYNs (RFC 3168 §6.1.1.1).
+        // An unanswered SYN is repeated without ECN, because some middleboxes drop ECN-setup SYNs
+        // (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
         if bits.has(Bits::ECN) && ecn_wanted && bits.retries() == 0 {
             flags |= if answers { ECE } else { ECE | CWR };
@@ -761,15 +761,15 @@ impl<A: Application> Stack<A> {
         counters.retransmit_syn += u64::from(bits.retries() > 0);
         let f = &mut self.core.flows[flow];
         f.bits.clear(Bits::HEAD | Bits::ACK_NOW | Bits::ACK_LATER);
-        // Timed only once: Karn's algorithm applies to SYNs, too (RFC 6298 §3).
+        // Timed only the first time: Karn's algorithm applies to SYNs too (RFC 6298 §3).
         if bits.retries() == 0 {
             f.bits.set(Bits::TIMING);
             f.rtt_sent = stamp(now + self.core.lag) as u16;
         }
         if !f.bits.has(Bits::RTX) {
             let rto = self.core.rto(flow);
-            // The wheel holds the flow at the minimum RTO at first: most SYNs are answered by then
-            // and wait for a shorter time, so that the flow need not move in the wheel.
+            // The wheel first holds the flow at the minimum RTO: most SYNs are answered by then,
+            // and the flow next waits for a shorter time, so it need not move in the wheel.
             let first_wake = self.core.class(flow).rto_min;
             self.core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
             self.core.start_rtx(now, flow, rto);

@@ -2,7 +2,7 @@
 //! virtual time, and, if Linux supports it, against Linux's TCP in a network namespace in real
 //! time. docs/rfc/tcp.md lists them all.
 //!
-//! `cargo test -p squall-tcp --test scripts -- WORD` runs those with WORD in their names.
+//! `cargo test -p squall-tcp --test scripts -- WORD` runs the scripts with WORD in their names.
 
 mod runner;
 
@@ -29,15 +29,15 @@ use squall_units::Nanos;
 
 /// Tolerance for Linux, whose packets are sent in real time on a shared machine.
 const LINUX_TOLERANCE: Nanos = Nanos(30_000_000);
-/// Tolerance for this stack: round-trip times have a precision of 16 bits, and timers of several
-/// round trips inherit it.
+/// Relative tolerance for this stack: round-trip times have a precision of 16 bits, and timers of
+/// several round trips multiply the error.
 const STRETCH: f64 = 0.01;
-/// A script that fails because the CPU was busy passes when it runs again, alone.
+/// A script that failed because the CPU was busy passes when it runs again, alone.
 const ATTEMPTS: u32 = 3;
 const MAX_RERUNS: usize = 10;
-/// Scripts in parallel: they mostly wait.
+/// Number of scripts that run in parallel: they mostly wait.
 const PARALLEL: usize = 12;
-/// The name of the test of the list.
+/// Name of the test that checks the list of scripts.
 const INDEX: &str = "docs_list_all_scripts";
 /// automake's exit status for a skipped test.
 const SKIPPED: u8 = 77;
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         }
     });
     let outcomes = outcomes.into_inner().expect("no thread panics");
-    // If many fail, the CPU is not the reason.
+    // If many scripts fail, a busy CPU is not the reason.
     let in_real_time = |test: &Test<'_>, outcome: &Outcome| {
         test.target == Target::Linux && matches!(outcome, Outcome::Failed(_))
     };
@@ -117,7 +117,7 @@ fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
     for script in scripts {
         for &family in &script.families {
             tests.push(Test { script, target: Target::Squall, family });
-            // Once: scripts of their own cover the differences of IPv6.
+            // Runs only once, because separate scripts cover the differences of IPv6.
             if script.linux == Linux::Yes && family == script.families[0] {
                 tests.push(Test { script, target: Target::Linux, family });
             }
@@ -186,7 +186,7 @@ fn family_name(family: Family) -> &'static str {
     if family == Family::V4 { "v4" } else { "v6" }
 }
 
-/// Runs one script against Linux, in a process of its own.
+/// Runs one script against Linux, in its own process.
 fn play_here(file: &str, family: &str) -> ExitCode {
     let family = if family == "v6" { Family::V6 } else { Family::V4 };
     let played = read(&folder().join(file)).and_then(|script| {

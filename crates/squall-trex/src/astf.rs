@@ -34,7 +34,7 @@ pub struct Astf {
     c_glob_info: Map<String, Value>,
     #[serde(default)]
     s_glob_info: Map<String, Value>,
-    /// Counters that the programs of each group add to.
+    /// Program counters of each group.
     #[serde(skip)]
     counters: BTreeMap<usize, BTreeSet<String>>,
 }
@@ -65,7 +65,7 @@ struct Program {
 }
 
 impl Program {
-    /// Longest silence in milliseconds before a flow ends, if a `keepalive` command sets one.
+    /// Longest silence before a flow is ended, in milliseconds, if a `keepalive` command sets one.
     fn longest_silence(&self) -> Option<u64> {
         let is_one = |command: &&Value| command["name"] == "keepalive";
         let silences = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
@@ -92,7 +92,7 @@ struct ClientTemplate {
     port: u16,
     cps: Option<f64>,
     limit: Option<u64>,
-    /// Start a new flow for each that ends, up to `limit`.
+    /// Start a new flow whenever one ends, with up to `limit` flows open.
     #[serde(default, deserialize_with = "truth")]
     cont: bool,
     #[serde(default)]
@@ -264,7 +264,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 ];
 /// Upper limit of the idle time and of the probe interval, seconds.
 const LONGEST_IDLE: u64 = 3600;
-/// Exceeds any amount of unacknowledged data, so that only the timer sends acknowledgments.
+/// More than any amount of unacknowledged data, so acknowledgments are sent only by the timer.
 const TIMER_ONLY: &str = "1 GiB";
 /// Maximum octets of a segment's payload and options.
 const MSS: u64 = 1460;
@@ -283,7 +283,8 @@ impl Astf {
             let numbers = programs
                 .flat_map(|program| &program.commands)
                 .filter_map(|command| u32::try_from(command.get("stats_id")?.as_u64()?).ok());
-            // A counter without a name is refused where its command is translated.
+            // An id without a name is skipped here; the translation of its command reports the
+            // error.
             let named = numbers.filter_map(|id| counter_of(id).ok());
             read.counters.entry(template.tg_id).or_default().extend(named);
         }
@@ -295,7 +296,7 @@ impl Astf {
         value.get("templates").is_some() && value.get("program_list").is_some()
     }
 
-    /// Name, group number (0: none) and whether it uses UDP, of each template.
+    /// For each template: its name, its group number (0: none), and whether it uses UDP.
     pub fn groups(&self) -> impl Iterator<Item = (String, usize, bool)> {
         self.templates.iter().enumerate().map(|(number, template)| {
             let program = self.program_list.get(template.client_template.program_index);
@@ -304,7 +305,7 @@ impl Astf {
         })
     }
 
-    /// Counters that the programs of a group's templates add to.
+    /// Counters of the programs in a group's templates.
     pub fn counters_of(&self, group: usize) -> impl ExactSizeIterator<Item = String> {
         static NONE: BTreeSet<String> = BTreeSet::new();
         self.counters.get(&group).unwrap_or(&NONE).iter().cloned()
@@ -487,7 +488,7 @@ impl Astf {
         Ok(Ramp { up, ..Ramp::default() })
     }
 
-    /// Translates a program; adds its messages by name.
+    /// Translates a program, and adds its messages under their names.
     fn program(
         &self,
         program: &Program,
@@ -527,7 +528,7 @@ impl Astf {
                 to.ok_or_else(|| Problem::new("a jump out of the program"))
             })
             .collect::<Result<_, _>>()?;
-        // Octets received so far, as TRex counts them: since the last clear.
+        // Octets received since the last clear, as TRex counts them.
         let mut have = 0;
         for (at, command) in commands.iter().enumerate() {
             if targets.contains(&at) {
@@ -542,7 +543,7 @@ impl Astf {
         }
         let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
         if program.stream && !ends {
-            // Discard further data from the peer, as TRex does.
+            // Close; as in TRex, further data from the peer is discarded.
             lines.push(Instruction::Close);
             lines.push(Instruction::WaitPeerClose);
         }
@@ -550,7 +551,7 @@ impl Astf {
     }
 }
 
-/// The upper parts of IPv6 addresses; `None`: IPv4.
+/// Upper bits of the clients' and servers' IPv6 addresses; `None`: IPv4.
 struct Family {
     client: Option<Ipv6Addr>,
     server: Option<Ipv6Addr>,
@@ -560,7 +561,7 @@ fn name_of(number: usize) -> String {
     format!("template {number}")
 }
 
-/// Name of a counter in profiles: `A`, `B` ...
+/// The profile's name for a counter: `A`, `B` ...
 fn counter_of(id: u32) -> Result<String, Problem> {
     match u8::try_from(id).ok().filter(|id| *id < 26) {
         Some(id) => Ok(char::from(b'A' + id).to_string()),
@@ -621,7 +622,7 @@ impl Lines<'_> {
             let to = target(at, command).unwrap_or(0);
             Instruction::Jump { label: format!("at{to}"), condition }
         };
-        // A loop that waits for nothing else must still take time.
+        // A loop without another wait gets one, or it would run forever at one point in time.
         if let Command::JmpDp { .. } | Command::JmpCmp { .. } = command
             && let Some(to) = target(at, command).and_then(|to| usize::try_from(to).ok())
             && to < at
@@ -800,7 +801,7 @@ fn word(name: &str, value: u64) -> Result<u32, Problem> {
         .map_err(|_| Problem::new(format!("{name} = {value}: expected less than 2^32")))
 }
 
-/// A time of `amount` units of `nanos` nanoseconds each.
+/// Converts `amount` units of `nanos` nanoseconds each to a time.
 fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     let time = amount * nanos;
     match time.is_finite() && (0.0..=86_400e9).contains(&time) {
@@ -864,7 +865,7 @@ pub(crate) struct Tunable {
     pub effect: String,
 }
 
-/// The effect of a setting in Squall.
+/// The effect that a setting has in Squall.
 fn effect(section: &str, name: &str, value: &Value) -> String {
     let capped = |most: u64, unit: &str| match value.as_u64() {
         Some(number) if number > most => format!("differs: at most {most} {unit}"),
@@ -874,7 +875,8 @@ fn effect(section: &str, name: &str, value: &Value) -> String {
     let done = match (section, name) {
         ("tcp", "keepidle" | "keepintvl") => return capped(LONGEST_IDLE, "s"),
         ("tcp", "delay_ack_msec") => return capped(500, "ms"),
-        // TRex's behavior, where these settings translate to nothing.
+        // These settings have the same effect as in TRex, even for values that translate to no
+        // setting of Squall's.
         ("tcp", "do_rfc1323" | "no_delay_counter") => return "taken".to_owned(),
         ("ipv6", _) | ("scheduler", "rampup_sec") => return "taken".to_owned(),
         ("tcp", name) => of_tcp(name, value, &mut all),
@@ -924,7 +926,7 @@ fn of_tcp<'a>(
         "no_delay_counter" => {}
         "txbufsize" => _ = all.insert("send_buffer", number.to_string()),
         "no_delay" => _ = all.insert("no_delay", truth(number & 1 != 0)),
-        // Squall's timers and limits do not depend on these.
+        // Settings without effect on Squall's timers and limits.
         "do_rfc1323" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen" => {}
         other => return Err(Problem::new(format!("tcp.{other}: not known"))),
     }

@@ -19,15 +19,18 @@ use crate::{
     translate::{FIRST_FLOW_SEQ, with_headers},
 };
 
-/// Loads a profile with the client library of the Python that runs it.
+/// Python program that loads a profile with TRex's client library.
 const LOADER: &str = include_str!("load.py");
 
-/// Replacement modules for that library: one for profiles of streams, one for profiles of flows.
-/// The second imports the first.
+/// Replacement modules for that library, one for stream profiles and one for flow profiles. The
+/// second imports the first.
 const STAND_INS: [(&str, &str); 2] = [
     ("_stl", include_str!("../../../python/squall/_stl.py")),
     ("_astf", include_str!("../../../python/squall/_astf.py")),
 ];
+
+const EXPECTED: &str = "expected a list of streams, the streams of each port (ports), or a profile \
+                        of flows (templates, program_list)\n  try --trex with a program";
 
 /// A TRex profile in a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +63,7 @@ pub const MACS: Macs = Macs {
 };
 
 impl File<'_> {
-    /// # Errors
-    /// No Python, no library, an error that the profile raises, or streams that cannot be
+    /// # Errors There is no Python or no library, the profile raises an error, or streams cannot be
     /// translated.
     pub fn load(&self) -> Result<Profile, Error> {
         let loaded = self.loaded()?;
@@ -96,7 +98,7 @@ impl File<'_> {
         }
     }
 
-    /// The data format of the profile, unless it is a program.
+    /// The data format of the profile; `None` if it is a program.
     fn plain(&self) -> Option<Format> {
         match self.path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Format::Yaml),
@@ -105,7 +107,7 @@ impl File<'_> {
         }
     }
 
-    /// Reads a profile of flows, or a list of streams that each port sends.
+    /// Reads a flow profile, or a list of streams that each port sends.
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
@@ -115,12 +117,24 @@ impl File<'_> {
         if Astf::is_one(&value) {
             return Ok(Loaded { flows: Some(value), ..Loaded::default() });
         }
-        let Value::Array(mut streams) = value else {
-            let expected = "expected a list of streams, or a profile of flows (templates, \
-                            program_list)\n  try --trex with a program";
-            return Err(wrong(expected.into()));
+        let directions = match value {
+            Value::Array(streams) => vec![streams],
+            Value::Object(mut made) => match (made.remove("flows"), made.remove("ports")) {
+                (Some(flows), None) if Astf::is_one(&flows) => {
+                    return Ok(Loaded { flows: Some(flows), ..Loaded::default() });
+                }
+                (None, Some(ports)) => serde_json::from_value(ports)
+                    .map_err(|error| wrong(format!("ports: {error}")))?,
+                _ => return Err(wrong(EXPECTED.into())),
+            },
+            _ => return Err(wrong(EXPECTED.into())),
         };
-        for stream in &mut streams {
+        if directions.is_empty() {
+            return Err(wrong(EXPECTED.into()));
+        }
+        let mut ports: Vec<Vec<Value>> =
+            directions.iter().cycle().take(self.ports.len()).cloned().collect();
+        for stream in ports.iter_mut().flatten() {
             // TRex's console nests an exported stream in a named table.
             if let Some(Value::Object(inner)) = stream.get_mut("stream").map(Value::take) {
                 for (key, value) in inner {
@@ -128,10 +142,10 @@ impl File<'_> {
                 }
             }
         }
-        Ok(Loaded { ports: vec![streams; self.ports.len()], ..Loaded::default() })
+        Ok(Loaded { ports, ..Loaded::default() })
     }
 
-    /// Translates the streams of the given TRex ports, one address for each.
+    /// Translates the streams of the given TRex ports, with one address per port.
     pub(crate) fn of_streams(
         &self,
         ports: &[(usize, &Vec<Value>)],
@@ -264,8 +278,7 @@ pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
 
 /// Reads streams by number, and resolves the names of following streams to numbers.
 ///
-/// # Errors
-/// An invalid stream, or one that names an unknown stream.
+/// # Errors A stream is invalid, or names an unknown stream.
 pub fn numbered<'a>(
     values: impl IntoIterator<Item = (u32, &'a Value)>,
 ) -> Result<BTreeMap<u32, Stream>, crate::Problem> {
@@ -273,7 +286,7 @@ pub fn numbered<'a>(
     for (number, value) in values {
         let of = |problem: crate::Problem| problem.of(format!("stream {number}"));
         let mut stream = Stream::read(value).map_err(of)?;
-        // No client resumes the stream here, so that it only delays those that follow.
+        // No client can resume the stream here, so it only delays those that follow.
         if stream.start_paused {
             stream.flags |= NULL;
         }
@@ -302,6 +315,36 @@ mod tests {
     use crate::server::tests::datagrams;
 
     #[test]
+    fn each_port_sends_the_streams_of_its_direction() {
+        let path =
+            std::env::temp_dir().join(format!("squall-trex-ports-{}.json", std::process::id()));
+        let stream = |name: &str| {
+            let mode = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1.0 } });
+            let packet = json!({ "binary": "AAAAAQAAAAAAAgAACABFAAAuAAEAAEAROr0QAAABMAAAAQQBAAwAGn9veHh4eHh4eHh4eHh4eHh4eHh4", "meta": "" });
+            json!({ "name": name, "enabled": true, "self_start": true, "isg": 0.0, "mode": mode,
+                "packet": packet, "vm": { "instructions": [] }, "flow_stats": { "enabled": false } })
+        };
+        let value = json!({ "ports": [[stream("to")], [stream("from"), stream("other")]] });
+        std::fs::write(&path, value.to_string()).expect("a file");
+        let names = |count: usize| {
+            let ports = vec!["null:".to_owned(); count];
+            let tunables = BTreeMap::new();
+            let file = File {
+                path: &path,
+                library: None,
+                tunables: &tunables,
+                ports: &ports,
+                headers: false,
+            };
+            let profile = file.load().expect("sound");
+            profile.streams.into_iter().map(|stream| stream.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(1), ["to"]);
+        assert_eq!(names(3), ["0.to", "1.from", "1.other", "2.to"]);
+        let _ = std::fs::remove_file(&path);
+    }
+
+    #[test]
     fn flows_in_json_are_a_profile_and_other_json_is_refused() {
         let path =
             std::env::temp_dir().join(format!("squall-trex-load-{}.json", std::process::id()));
@@ -320,8 +363,10 @@ mod tests {
         value["templates"][0]["client_template"]["program_index"] = json!(7);
         let why = load(&value).expect_err("no such program");
         assert!(why.contains("template 0: there is no program 7"), "{why}");
+        value["templates"][0]["client_template"]["program_index"] = json!(0);
+        assert_eq!(load(&json!({ "flows": value })).expect("sound").flows, Some(flows));
         let why = load(&json!({ "a": 1 })).expect_err("nothing of either");
-        assert!(why.contains("a list of streams, or a profile of flows"), "{why}");
+        assert!(why.contains("expected a list of streams, the streams of each port"), "{why}");
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -1,8 +1,8 @@
-//! TRex's server: ports, ownership, streams and traffic, by TRex's methods. [`flows`] implements
-//! the methods for flows.
+//! A server that TRex's clients can control: ports, ownership, streams and traffic, by TRex's RPC
+//! methods. [`flows`] implements the methods for flows.
 //!
-//! [`Server::answer`] answers a message. Call [`Server::look`] regularly, so that the server
-//! notices the end of traffic. The transport of messages is up to the caller.
+//! [`Server::answer`] answers a message. Call [`Server::look`] regularly so the server notices the
+//! end of traffic. The caller transports the messages.
 
 mod captures;
 mod counters;
@@ -25,7 +25,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::Error;
 use squall_control::driving::Start;
-use squall_machine::speaking::Speaking;
+use squall_machine::speaking::HostThread;
 use squall_port_linux::InterfaceState;
 use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
@@ -44,26 +44,27 @@ use crate::{
     vm,
 };
 
-/// Version reported to clients, which require the same major number and at least their minor.
+/// API version reported to clients, which require the same major version and at least their own
+/// minor version.
 const API: (u64, u64) = (5, 1);
 const VERSION: &str = "v3.08";
-/// The profile of a port if a request names none.
+/// The profile to use if a request names none.
 const DEFAULT: &str = "_";
-/// Number of packet groups that can be counted, as TRex reports it.
+/// Number of packet groups that can be counted, in TRex's reply format.
 const GROUPS: u64 = 1023;
 /// Maximum packet groups in one request.
 const MOST_GROUPS: usize = 1152;
-/// A session that makes no requests for this long gets no further events.
+/// A session gets no further events if it makes no requests for this long.
 const SILENT: Duration = Duration::from_secs(10);
-/// An owner that makes no requests for this long loses their ports, unless these send.
+/// An owner that makes no requests for this long loses its ports, unless they are sending.
 const GONE: Duration = Duration::from_secs(60);
 /// Maximum number of events queued for a session.
 const WAITING: usize = 10_000;
 /// Maximum time from a request to the start of its traffic.
 const FARTHEST: Duration = Duration::from_secs(3600);
-/// Grace period after the duration, for a port whose streams end by themselves.
+/// Grace period after the duration for ports whose streams end by themselves.
 const LATE: Duration = Duration::from_millis(100);
-/// Maximum steps through a chain of streams when its packets are counted.
+/// Maximum number of streams followed along a chain when its packets are counted.
 const FOLLOWED: usize = 100_000;
 
 /// A port of the server.
@@ -74,7 +75,7 @@ pub struct PortInfo {
     pub description: String,
     pub mac: MacAddr,
     pub speed_bps: Option<f64>,
-    /// Longest frame with FCS.
+    /// Longest frame in octets, with FCS.
     pub longest: u32,
     /// NUMA node of the hardware; `None`: no hardware, or a single node.
     pub numa: Option<u32>,
@@ -96,12 +97,12 @@ pub struct Server {
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
-    /// Starts of traffic so far: part of stream names.
+    /// Number of traffic starts so far, which is part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
     /// Last flow_seq per hw_id, if streams with latency carry TRex's header.
     headers: Option<[u8; TREX_HW_IDS as usize]>,
-    /// How often each packet group was reused.
+    /// Number of times that each packet group was reused.
     versions: HashMap<u32, u64>,
     holds: bool,
     /// State of flows (TRex's ASTF mode); `None`: the server has streams only.
@@ -114,13 +115,13 @@ pub struct Server {
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
     pub octets: Vec<u8>,
-    /// Whether events wait for subscribers.
+    /// Whether events are queued for subscribers.
     pub rings: bool,
-    /// Changes that the message made or attempted, one entry per method.
+    /// Changes that the message made or tried to make, with one entry per method.
     pub changes: Vec<Change>,
 }
 
-/// Requests in a message that change something, for one method.
+/// The requests in a message that call one method, if that method changes something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub method: String,
@@ -140,16 +141,16 @@ struct Port {
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
     /// Answers ARP and NDP for the port's addresses.
-    speaking: Option<Speaking>,
+    speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
-    /// UDP ports of VXLAN. After these, TRex parses the inner packets for packet groups.
+    /// UDP ports that carry VXLAN, in which TRex looks for packet groups in the inner packets.
     vxlan: Vec<u16>,
     vlan: Vec<u64>,
     service: Service,
 }
 
-/// Addresses of a port and of its destination.
+/// Network addresses of a port, and of the destination of its packets.
 struct L3 {
     source: String,
     destination: String,
@@ -177,10 +178,10 @@ struct Active {
     sent: Sent,
     paused: bool,
     load: f64,
-    /// Number of packets after which the traffic is over; `None`: no such limit.
+    /// Number of packets after which the traffic is over; `None`: unlimited.
     packets: Option<u64>,
     ends: Option<Instant>,
-    /// Set until the traffic begins.
+    /// Present until the traffic begins.
     waiting: Option<PendingStart>,
 }
 
@@ -189,7 +190,7 @@ struct PendingStart {
     at: Instant,
     /// Packet groups of streams by name.
     groups: HashMap<String, (usize, u32)>,
-    /// Streams that begin paused.
+    /// Streams that are paused at the start.
     paused: Vec<String>,
     lasts: Option<Duration>,
 }
@@ -341,20 +342,20 @@ impl Server {
         if self.holds && !owned && !sending {
             self.holds = false;
             self.stop_hosts();
-            // No other client needs the ports.
+            // An empty request frees the ports for other users.
             _ = self.start.take(&[]);
         }
         self.sessions.retain(|_, session| session.last_seen + SILENT > now);
         std::mem::take(&mut self.events_pending)
     }
 
-    /// Stops all traffic, as the server ends.
+    /// Stops all traffic when the server ends.
     pub fn end(&mut self) {
         self.traffic.end();
         self.event(100, json!({ "cause": "the server has stopped" }));
     }
 
-    /// Handles a run that failed, or that another user ended.
+    /// Handles a run that has failed or that another user has ended.
     fn lost(&mut self, why: &str) {
         for port in 0..self.ports.len() {
             let active: Vec<String> = self.ports[port]
@@ -366,7 +367,7 @@ impl Server {
                 continue;
             }
             self.event(7, json!({ "port_id": port, "error": why }));
-            // The owner waits for these events.
+            // Send these events, because the owner waits for them.
             for id in &active {
                 self.event(14, json!({ "port_id": port, "profile_id": id }));
             }
@@ -437,7 +438,7 @@ const METHODS: &[(&str, Method)] = &[
     ("get_utilization", |s, _, _| s.utilization()),
     ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
-    // TRex requires no handler here either.
+    // As in TRex, no handler is required.
     ("push_pkts", |s, port, p| s.push_packets(port, p)),
     ("publish_now", |s, _, _| {
         s.events_pending = true;
@@ -479,8 +480,8 @@ const OWNED: &[(&str, Method)] = &[
 /// Maximum number of methods noted per message; TRex's own clients send two or three.
 const NOTED: usize = 20;
 
-/// Adds a request to the changes of its message, so that a batch of a thousand streams is one
-/// entry.
+/// Adds a request to the changes of its message. Requests for the same method share an entry, so a
+/// batch of a thousand streams is one entry.
 fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: Option<&Refusal>) {
     let method: String = method.chars().take(40).collect();
     let at = changes.iter().position(|change| change.method == method).unwrap_or(changes.len());
@@ -514,7 +515,7 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
         "topo_get",
         "tunnel_topo_get",
         "validate",
-        // Sent repeatedly or in hundreds; the start of traffic shows their effect.
+        // These are sent repeatedly or by the hundred, and their effect shows when traffic starts.
         "profile_fragment",
         "topo_fragment",
         "tunnel_topo_fragment",
@@ -538,7 +539,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 type Count = fn(&PortCounts) -> u64;
 
-/// Counters of a port by their names in DPDK.
+/// Counters of a port, under the names that DPDK uses.
 const XSTATS: [(&str, Count); 6] = [
     ("rx_good_packets", |port| port.rx_packets),
     ("tx_good_packets", |port| port.tx_packets),
@@ -570,7 +571,7 @@ impl Server {
         let find = |table: &[(&str, Method)]| {
             table.iter().find(|(name, _)| *name == method).map(|(_, call)| *call)
         };
-        // Requests for methods that concern all ports name no port.
+        // A request for a method that concerns all ports does not name a port.
         let of_all = self.flows.is_some()
             && (params.get("port_id").is_none() || find(OWNED).or(find(METHODS)).is_none());
         let of_flows = |table| of_all.then(|| find(table)).flatten();
@@ -836,7 +837,8 @@ impl Server {
         let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
-        // TRex's formula assumes that the cores that send receive as much, hence the factor 2.
+        // The factor 2 is due to TRex's formula, which assumes that sending cores also receive as
+        // much.
         let used = senders.mean * senders.count as f64;
         let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
@@ -846,8 +848,8 @@ impl Server {
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
-            // A frame that the queue has no room for in time is dropped, so both counters are the
-            // same.
+            // Both counters are the same, because a frame that does not fit into the queue in time
+            // is dropped.
             "m_total_queue_full": not_sent, "m_total_queue_drop": not_sent,
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
@@ -858,7 +860,7 @@ impl Server {
         })
     }
 
-    /// Streams with statistics: group, and whether its latency is measured.
+    /// The packet group of each stream with statistics, and whether the group measures latency.
     fn grouped(&self) -> BTreeMap<u32, bool> {
         let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
         let streams = profiles.flat_map(|profile| profile.streams.values());
@@ -988,7 +990,7 @@ impl Server {
         let text = Value::Object(params.object("stream")?.clone());
         let stream =
             Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
-        // Report errors of the stream now rather than at its start.
+        // Check the stream, so its errors are reported now rather than at the start.
         vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
         let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
         let new_group = group.filter(|group| !self.grouped_has(*group));
@@ -1100,7 +1102,7 @@ impl Server {
         let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
         for one in &mut sent {
             one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
-            // Clients expect all packets that the rate and the duration give.
+            // Clients expect rate × duration packets, so late packets are sent rather than skipped.
             one.stream.late = Late::CatchUp;
         }
         let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
@@ -1189,7 +1191,7 @@ impl Server {
         let now = Instant::now();
         for (port, id, lasts) in due {
             let Some(active) = self.active(port, &id) else { continue };
-            // A chain ends later than its first stream; single streams end by themselves.
+            // Single streams end by themselves, but a chain ends later than its first stream.
             let follows = active.sent.iter().any(|one| one.stream.next.is_some());
             let grace = if follows { Duration::ZERO } else { LATE };
             active.ends = lasts.map(|lasts| now + lasts + grace);
@@ -1362,9 +1364,13 @@ impl Server {
             let enabled = value["enabled"].as_bool();
             match (name.as_str(), enabled) {
                 ("vxlan_fs", _) => {
-                    port.vxlan = serde_json::from_value(value.clone()).map_err(|_| {
-                        Refusal::parameters(format!("vxlan_fs = {value}: expected UDP ports"))
-                    })?;
+                    let ports = serde_json::from_value(value.clone()).ok();
+                    port.vxlan =
+                        ports.filter(|ports: &Vec<u16>| !ports.contains(&0)).ok_or_else(|| {
+                            let text =
+                                format!("vxlan_fs = {value}: expected UDP ports, 1 to 65535");
+                            Refusal::parameters(text)
+                        })?;
                 }
                 ("promiscuous", Some(on)) => port.promiscuous = on,
                 ("multicast", Some(on)) => port.multicast = on,
@@ -1421,7 +1427,7 @@ impl Server {
     }
 }
 
-/// Link states. Cached, because clients ask often and a query of the kernel is slow.
+/// Link states. They are cached, because clients request them often and kernel queries are slow.
 #[derive(Default)]
 struct Links {
     taken: Option<Instant>,
@@ -1445,15 +1451,24 @@ impl Links {
     }
 }
 
+/// The name of the kind of port in TRex, which is that of the DPDK driver.
 fn driver(info: &PortInfo) -> &str {
-    if info.driver.is_empty() { "squall" } else { &info.driver }
+    match info.address.split_once(':').map_or("af_packet", |(kind, _)| kind) {
+        "af_packet" => "net_af_packet",
+        "af_xdp" | "xdp_live" => "net_af_xdp",
+        "null" => "net_null",
+        "loop" => "net_ring",
+        "pcap" => "net_pcap",
+        _ if info.driver.is_empty() => "squall",
+        _ => &info.driver,
+    }
 }
 
 fn place(info: &PortInfo) -> &str {
     if info.bus.is_empty() { &info.address } else { &info.bus }
 }
 
-/// Whether a method addresses one port.
+/// Whether a method addresses a single port.
 fn of_port(method: &str) -> bool {
     matches!(
         method,
@@ -1537,7 +1552,7 @@ fn groups_of(
         .collect()
 }
 
-/// Packets that streams send until all of them have ended; `None`: they do not end.
+/// Total number of packets until all streams have ended; `None`: they do not end.
 fn packets_of(sent: &Sent) -> Option<u64> {
     let mut all = 0u64;
     let mut left: Vec<Option<u64>> =
@@ -1563,6 +1578,9 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod sequences;
+
+#[cfg(test)]
 pub(crate) mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -1570,14 +1588,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    struct Client {
-        server: Server,
+    pub(in crate::server) struct Client {
+        pub server: Server,
         handle: Value,
         owned: Value,
     }
 
     impl Client {
-        fn new(link: &str, flows: bool) -> Self {
+        pub fn new(link: &str, flows: bool) -> Self {
             Self::with(link, flows, false)
         }
 
@@ -1609,7 +1627,7 @@ pub(crate) mod tests {
             client
         }
 
-        fn ask(&mut self, method: &str, mut params: Value) -> Result<Value, Refusal> {
+        pub fn ask(&mut self, method: &str, mut params: Value) -> Result<Value, Refusal> {
             params["api_h"] = self.handle.clone();
             if params.get("handler").is_none() {
                 params["handler"] = self.owned.clone();
@@ -1690,7 +1708,7 @@ pub(crate) mod tests {
                 stream["flow_stats"]["rule_type"] = json!("stats");
                 stream
             };
-            // Two streams of one group, one of another, and one with a signature.
+            // Two streams in one group, one in another, and one with a signature.
             let streams = [of(60, 7, 200), of(64, 7, 100), of(60, 8, 50), of(90, 9, 30)];
             let twice = counted(&mut client, &streams, &[7, 8, 9]);
             for (group, packets, octets) in
@@ -1711,7 +1729,7 @@ pub(crate) mod tests {
             }
             let groups = client.server.traffic.groups();
             assert!(groups.values().all(|of| (of.lost, of.duplicates) == (0, 0)), "{groups:?}");
-            // Another stream now has the group's number.
+            // Another stream now uses the group's number.
             let again = counted(&mut client, &[of(60, 8, 20)], &[7, 8]);
             assert_eq!((&again["7"], &again["8"]["rp"]["1"]), (&Value::Null, &json!(20)));
             let mut late = of(60, 8, 20);
@@ -1801,8 +1819,8 @@ pub(crate) mod tests {
         let mut take =
             |group, counted| numbers.take(translate::Asked { stream: 0, group, counted });
         assert_eq!([take(7, false), take(9, true), take(7, false)], [0, 1, 0].map(Some));
-        // Only one counted stream can use a group's own number; others of the group get separate
-        // numbers.
+        // A group's own number can be used by only one counted stream; its other streams get
+        // separate numbers.
         assert_eq!([take(7, true), take(7, true), take(9, true)], [0, 2, 3].map(Some));
         assert!((4..1023).all(|number| take(100 + number, false) == Some(number as u16)));
         assert_eq!((take(5000, false), take(7, true), take(7, false)), (None, None, Some(0)));
@@ -1831,7 +1849,7 @@ pub(crate) mod tests {
         let sent = client.ask("get_port_stats", json!({ "port_id": 0 })).expect("known");
         let came = client.ask("get_port_stats", json!({ "port_id": 1 })).expect("known");
         assert_eq!((&sent["opackets"], &came["ipackets"]), (&json!(200), &json!(200)));
-        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 90), &json!(200 * 90)));
+        assert_eq!((&sent["obytes"], &came["ibytes"]), (&json!(200 * 94), &json!(200 * 94)));
         let group = client.ask("get_pgid_stats", json!({ "pgids": [7, 8] })).expect("known");
         assert_eq!(
             (&group["flow_stats"]["7"]["tp"]["0"], &group["flow_stats"]["7"]["rp"]["1"]),
@@ -1973,7 +1991,7 @@ pub(crate) mod tests {
         assert!(client.ask("start", start.clone()).is_err(), "it is active");
         until_it_is_over(&mut client);
         let [clients, servers] = counters(&mut client);
-        // A busy machine skips arrivals, so the exact number is unknown.
+        // A busy machine skips arrivals, so the number is not exact.
         let begun = clients["udps_connects"].as_u64().expect("a number");
         assert!((1..=20).contains(&begun), "{clients:?}");
         for (one, other) in [
@@ -2022,7 +2040,7 @@ pub(crate) mod tests {
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start).expect("it starts");
         until_it_is_over(&mut client);
-        // Flows of the first template send nothing, so that no server accepts them.
+        // Flows of the first template send nothing, so no server accepts them.
         let [clients, servers] = counters(&mut client);
         let parts = servers["udps_accepts"].as_u64().expect("a number");
         assert_eq!(clients["udps_connects"], json!(2 * parts), "{clients:?} {servers:?}");

@@ -22,17 +22,16 @@ use crate::Translated;
 const AGE: Duration = Duration::from_millis(50);
 /// The longest Ethernet frame without jumbo frames, with FCS.
 const USUAL: u32 = 1518;
-const FCS: u64 = squall_units::FCS_LEN as u64;
 
 /// A port of the server: its configured address and limits.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub address: String,
-    /// Longest frame with FCS.
+    /// Longest frame in octets, with FCS.
     pub longest: u32,
 }
 
-/// Counters of a port; octets without FCS, as in TRex.
+/// Counters of a port; octets with FCS, which TRex's drivers add where the hardware does not count it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounts {
     pub tx_packets: u64,
@@ -50,7 +49,7 @@ pub struct PortCounts {
     pub tx_errors: u64,
     /// Frames that were due and did not leave, for any reason.
     pub not_sent: u64,
-    /// Frames with a signature of an unknown stream.
+    /// Frames whose signature has the number of an unknown stream.
     pub rx_unknown: u64,
 }
 
@@ -66,7 +65,7 @@ pub struct GroupCounts {
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Number of gaps in the sequence numbers.
+    /// Number of gaps in sequence numbers.
     pub gaps: u64,
     pub latency: Option<Latency>,
 }
@@ -80,7 +79,7 @@ pub struct Latency {
     pub min: f64,
     pub max: f64,
     pub jitter: f64,
-    /// Number of packets by the lower edge of their delay class (`class_of`).
+    /// Number of packets per delay class (`class_of`), by the lower edge of the class.
     pub histogram: BTreeMap<u64, u64>,
     /// Lower and upper edge in nanoseconds, and number of packets.
     pub bins: Vec<(u64, u64, u64)>,
@@ -143,17 +142,17 @@ impl Counts for GroupCounts {
     }
 }
 
-/// The streams of one profile of one port, as in the run.
+/// The streams of one profile on one port, in the form that the run has.
 pub type Sent = Vec<Translated>;
 
 /// The traffic of all ports.
 pub struct Traffic {
     places: Vec<Place>,
-    /// Ports whose sent frames captures of the interface must see.
+    /// Ports whose sent frames must be visible to captures on the interface.
     seen: Vec<bool>,
     control: Control<u32, GroupCounts>,
     open: Open,
-    /// Delays at the time of the last request.
+    /// Delays as of the last request.
     delays_before: HashMap<DelaySource, Delays>,
 }
 
@@ -168,7 +167,7 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelaySource {
     Group(u32),
-    /// Latency streams that arrive at a port during flows.
+    /// Latency streams that a port receives during flows.
     Probe(usize),
 }
 
@@ -191,20 +190,20 @@ impl Traffic {
         }
     }
 
-    /// Sets whether captures of a port's interface see the frames of runs that begin after this
+    /// Sets whether captures on a port's interface see the frames of runs that begin after this
     /// call.
     pub fn set_seen(&mut self, port: usize, on: bool) {
         self.seen[port] = on;
     }
 
-    /// Whether captures of a port's interface miss the frames that it sends now.
+    /// Whether captures on a port's interface miss the frames that the port is sending.
     pub fn hides(&self, port: usize) -> bool {
         let now = self.control.profile().map(|_| &self.open.places[port].address);
         let seen_now = now.is_none_or(|address| *address == seen(address));
         !(is_af_packet(&self.places[port].address) && seen_now)
     }
 
-    /// The ports as the next run has to open them.
+    /// The ports, configured as the next run has to open them.
     pub fn places(&self) -> Vec<Place> {
         let of = |(place, is): (&Place, &bool)| match is {
             true => Place { address: seen(&place.address), ..place.clone() },
@@ -291,7 +290,7 @@ impl Traffic {
         self.control.reported()
     }
 
-    /// Calls `what` on the run, if there is one.
+    /// Calls `what` with the run, if there is one.
     ///
     /// # Errors
     /// The error of `what`.
@@ -327,7 +326,7 @@ impl Traffic {
         self.control.resume(&[name.to_owned()]).map(|_| ())
     }
 
-    /// Resets a packet group, which is reused.
+    /// Resets a packet group, because its number is reused.
     pub fn forget(&mut self, group: u32) {
         self.control.forget(|other| other == group);
         self.delays_before.remove(&DelaySource::Group(group));
@@ -338,7 +337,7 @@ impl Traffic {
         self.control.end();
     }
 
-    /// Whether the run has ended, and the error unless all was sent. Reported once.
+    /// Whether the run has ended, and the error unless everything was sent. Returned once per run.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         Some(match self.control.ended()? {
             Ok(report) if matches!(report.verdict.ended_by, EndedBy::Done | EndedBy::Duration) => {
@@ -364,12 +363,11 @@ impl Traffic {
         };
         let of = |(port, all): (usize, squall_control::PortCounts)| {
             let totals = all.totals;
-            let without_fcs = |octets: u64, packets: u64| octets.saturating_sub(FCS * packets);
             let mut counts = PortCounts {
                 tx_packets: totals.tx_packets,
                 rx_packets: totals.rx_packets,
-                tx_octets: without_fcs(totals.tx_octets, totals.tx_packets),
-                rx_octets: without_fcs(totals.rx_octets, totals.rx_packets),
+                tx_octets: totals.tx_octets,
+                rx_octets: totals.rx_octets,
                 missed: all.missed,
                 tx_errors: all.tx_errors,
                 not_sent: all.not_sent,
@@ -380,11 +378,9 @@ impl Traffic {
                 let rate = |of: fn(&PortTotals) -> u64| {
                     of(&now).saturating_sub(of(&then)) as f64 / seconds
                 };
-                let bits =
-                    |octets: f64, packets: f64| (octets - packets * FCS as f64).max(0.0) * 8.0;
                 (counts.tx_pps, counts.rx_pps) = (rate(|p| p.tx_packets), rate(|p| p.rx_packets));
-                counts.tx_bps = bits(rate(|p| p.tx_octets), counts.tx_pps);
-                counts.rx_bps = bits(rate(|p| p.rx_octets), counts.rx_pps);
+                counts.tx_bps = rate(|p| p.tx_octets) * 8.0;
+                counts.rx_bps = rate(|p| p.rx_octets) * 8.0;
             }
             counts
         };
@@ -397,9 +393,9 @@ impl Traffic {
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
-    /// The longest delay since the last request, in microseconds; 0: no packet since. If it is not
-    /// the maximum of the run, it is the upper edge of its bin. `bins`: lower and upper edge in
-    /// nanoseconds, and number of packets.
+    /// The longest delay since the last request, in microseconds; 0 if no packet has arrived since.
+    /// If it is not the maximum of the run, the upper edge of its bin. `bins`: lower and upper edge
+    /// in nanoseconds, and number of packets.
     pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
@@ -443,10 +439,14 @@ fn rates(
     now.iter().map(of).collect()
 }
 
-/// The delay class of a delay in microseconds: its first digit, followed by zeros.
-fn class_of(micros: u64) -> u64 {
-    let scale = micros.checked_ilog10().map_or(1, |digits| 10u64.pow(digits));
-    micros / scale * scale
+/// The delay class of a delay in microseconds, as in TRex's histograms: its first digit, followed by
+/// zeros. 0 below 10 us; the last class, 900,000, has all longer ones.
+pub fn class_of(micros: u64) -> u64 {
+    let scale = match micros.min(999_999).checked_ilog10() {
+        Some(digits @ 1..) => 10u64.pow(digits),
+        _ => return 0,
+    };
+    micros.min(999_999) / scale * scale
 }
 
 fn session(profile: Profile) -> Session {
@@ -494,7 +494,8 @@ fn is_af_packet(address: &str) -> bool {
     address.starts_with("af_packet:") || !address.contains(':')
 }
 
-/// The address with which captures of the interface see the port's frames, where possible.
+/// The port address to use so that captures on the interface see the port's frames. Unchanged if
+/// the kind of port cannot offer that.
 pub fn seen(address: &str) -> String {
     match is_af_packet(address) && !address.contains(",bypass=") {
         true => format!("{address},bypass=false"),
@@ -502,7 +503,7 @@ pub fn seen(address: &str) -> String {
     }
 }
 
-/// A profile of ports without traffic.
+/// A profile with these ports and no traffic.
 fn nothing(places: &[Place]) -> Profile {
     let port = |(i, place): (usize, &Place)| Port {
         name: format!("port{i}"),
@@ -571,7 +572,7 @@ mod tests {
 
     #[test]
     fn delays_are_classed_by_their_first_digit() {
-        let classes: Vec<u64> = [0, 7, 10, 19, 99, 100, 4_567].into_iter().map(class_of).collect();
-        assert_eq!(classes, [0, 7, 10, 10, 90, 100, 4_000]);
+        let classes = [9, 10, 19, 99, 100, 4_567, 999_999, 7_000_000].map(class_of);
+        assert_eq!(classes, [0, 10, 10, 90, 100, 4_000, 900_000, 900_000]);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Made {
     pub packet: Vec<u8>,
     pub vary: Vec<Vary>,
     pub sizes: SizeLaw,
-    /// Names of checksums that follow changed fields.
+    /// Names of checksums that are updated when fields change.
     pub recompute: Vec<String>,
     /// Mean length without FCS.
     pub mean_len: f64,
@@ -43,7 +43,7 @@ struct Var {
     after: Option<usize>,
 }
 
-/// A write of a variable into the packet. The operation is that of the variable.
+/// A variable written into the packet. The operation is the variable's.
 struct Write {
     var: usize,
     made: Vary,
@@ -53,7 +53,7 @@ struct Write {
 /// unless there is no room for it and TRex's mark can count them.
 pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<Made, Problem> {
     let instructions = clamped(stream, packet.len())?;
-    // TRex does not cache packets with latency.
+    // Like TRex, do not cache packets with latency.
     let cache = if stream.has_latency() { 0 } else { usize::from(stream.vm.cache) };
     let vars = variables(&instructions, stream.random_seed, cache > 0)?;
     let find = |name: &str| {
@@ -141,7 +141,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     let frame = Frame::dissect(made.packet.clone());
     made.signed = measured && is_signed(stream, &made, &frame)?;
     if made.signed {
-        // The signature at the end changes with each packet, too.
+        // The signature also changes with each packet.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
     fixes.sort_unstable();
@@ -221,7 +221,7 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    // Octets after the length that the headers give are not payload.
+    // Octets beyond the length in the headers are not payload.
     let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
     match free >= SIGNATURE {
         true => Ok(()),
@@ -413,8 +413,8 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
     }
 }
 
-/// Random values that repeat after `limit` values: TRex's own if their list is small enough to
-/// keep, otherwise as many of Squall's.
+/// Random values that repeat after `limit` values: TRex's own values if a list of them is small
+/// enough, otherwise the same number of Squall's.
 fn rand_limit(
     name: &str,
     size: u8,
@@ -658,7 +658,7 @@ fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     }
 }
 
-/// Splits a mask into contiguous runs of ones.
+/// Splits a mask into contiguous runs of one bits.
 fn runs(mut mask: u64) -> Vec<u64> {
     let mut runs = Vec::new();
     while mask != 0 {
@@ -711,7 +711,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         let beyond = most >> bits != 0;
         let Vary { add, shift, little_endian, .. } = &mut write.made;
         if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
-            // Bits added beyond the field have no other effect than the truncation.
+            // This adds a bit beyond the field, which has no effect but the truncation.
             *add = 1 << 62;
         }
         done.push(Vary { op, ..write.made });
@@ -859,7 +859,7 @@ mod tests {
         assert!(
             matches!(&chain(1)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 5, step: 1 })
         );
-        // Until the first wrap, the second variable is one step back.
+        // Until the first wrap, the second variable must begin one step before its first value.
         assert!(
             matches!(&chain(2)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 6, step: 1 })
         );

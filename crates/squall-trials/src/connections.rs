@@ -44,9 +44,10 @@ pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
 /// Replaces the application of a template by HTTP.
 fn speaks_http(template: &mut Template, http: Http) {
     let scheme = if http.tls { "https" } else { "http" };
+    let body = if http.upload { "post" } else { "body" };
     let mut options = vec![
         ("url".to_owned(), Located::from(format!("{scheme}://dut.example/").as_str())),
-        ("body".to_owned(), Located::from(http.object_octets.to_string().as_str())),
+        (body.to_owned(), Located::from(http.object_octets.to_string().as_str())),
         ("requests".to_owned(), Located::from(http.requests.to_string().as_str())),
     ];
     if http.think_s > 0.0 {

@@ -9,7 +9,7 @@ pub struct MacAddr(pub [u8; 6]);
 
 impl FromStr for MacAddr {
     type Err = UnitError;
-    /// `02:00:00:00:00:01`, `02-00-00-00-00-01`, `0200.0000.0001`.
+    /// Parses `02:00:00:00:00:01`, `02-00-00-00-00-01`, `0200.0000.0001`.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         crate::parse::mac(text)
     }

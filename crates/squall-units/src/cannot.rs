@@ -1,4 +1,4 @@
-//! The form of errors: `cannot X: Y`, and a hint.
+//! The form of error messages: `cannot X: Y`, and a hint.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Something that failed, with the reason and a hint. All messages about files have this form.
+/// A failed action, with the reason and a hint. All messages about files have this form.
 ///
 /// ```
 /// use std::fs::File;
@@ -26,7 +26,7 @@ pub struct Cannot {
     /// The verb and its object, such as `read load.toml`.
     pub what: String,
     pub why: String,
-    /// Follows `try`.
+    /// A suggestion, printed after `try`.
     pub hint: Option<String>,
     kind: ErrorKind,
 }
@@ -36,7 +36,7 @@ impl Cannot {
         Self { what: what.into(), why: why.to_string(), hint: None, kind: ErrorKind::Other }
     }
 
-    /// From an error of the operating system.
+    /// Creates it from an error of the operating system.
     pub fn of_io(what: impl Into<String>, error: &Error) -> Self {
         Self { kind: error.kind(), ..Self::new(what, reason(error)) }
     }
@@ -45,7 +45,8 @@ impl Cannot {
         Self::of_io(format!("read {}", path.as_ref().display()), error)
     }
 
-    /// Writing creates a missing file, so it is the directory that does not exist.
+    /// For an error when writing to `path`. Writing creates a missing file, so "not found" means
+    /// that the directory does not exist.
     pub fn write(path: impl AsRef<Path>, error: &Error) -> Self {
         let path = path.as_ref();
         let cannot = Self::of_io(format!("write {}", path.display()), error);
@@ -62,8 +63,8 @@ impl Cannot {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Whether the command names the wrong file (exit status 2), rather than the machine refusing
-    /// the right one, as for a missing permission or a full disk (exit status 3).
+    /// Whether the user named the wrong file (exit status 2), rather than the machine refusing the
+    /// right one because of a missing permission or a full disk (exit status 3).
     pub fn is_usage(&self) -> bool {
         matches!(
             self.kind,
@@ -88,7 +89,7 @@ impl fmt::Display for Cannot {
 
 impl std::error::Error for Cannot {}
 
-/// The system's error text without its number, which adds nothing, and in lower case, because it
+/// The system's error text, without its number, which is of no use, and in lower case, because it
 /// follows a colon.
 fn reason(error: &Error) -> String {
     let text = error.to_string();

@@ -1,14 +1,14 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Part `index` (from 0) of a whole divided into `of` parts. A number belongs to the part of its
-/// remainder, so that the parts are disjoint and complete.
+/// Part `index` (from 0) of a whole that is divided into `of` parts. A number belongs to the part
+/// given by its remainder, so the parts are disjoint and complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Division {
     index: u32,
     of: u32,
 }
 
-/// The default is the whole, in one part.
+/// The default is the whole as a single part.
 impl Default for Division {
     fn default() -> Self {
         Self::WHOLE
@@ -18,7 +18,7 @@ impl Default for Division {
 impl Division {
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// `None` unless `index` is below `of`.
+    /// Returns `None` unless `index` is below `of`.
     pub const fn new(index: u32, of: u32) -> Option<Self> {
         if index < of { Some(Self { index, of }) } else { None }
     }
@@ -49,8 +49,8 @@ impl Division {
         number % self.of as u64 == self.index as u64
     }
 
-    /// Whether a client's address belongs to the part: adjacent addresses of a pool go to the parts
-    /// in turn.
+    /// Whether a client's address belongs to the part. Adjacent addresses of a pool belong to the
+    /// parts in turn.
     pub fn has_address(self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.has(address.to_bits().into()),
@@ -58,14 +58,14 @@ impl Division {
         }
     }
 
-    /// Share `index` when this part is divided into `of` shares: the share's first number in the
-    /// whole, and the distance to its next one.
+    /// Share `index` if this part is divided into `of` shares. Returns the first number of the
+    /// share in the whole, and the distance to its next number.
     pub const fn share(self, index: u64, of: u64) -> (u64, u64) {
         (self.index as u64 + self.of as u64 * index, self.of as u64 * of)
     }
 }
 
-/// `"2/3"`: the second of three parts.
+/// Parses `"2/3"`, which is the second of three parts.
 impl FromStr for Division {
     type Err = String;
 

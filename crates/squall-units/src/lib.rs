@@ -1,8 +1,8 @@
 //! Quantities with units, and their text forms: `"10 Mpps"` is a [`Rate`].
 //!
-//! Also shared by all crates: numbers from octets, random numbers, divisors, medians, the form of
-//! errors, and suggestions for misspelled names. Depends on nothing else of Squall. Departure times
-//! are computed in integers.
+//! Also contains what all crates share: numbers from octets, random numbers, divisors, medians, the
+//! form of error messages, and suggestions for misspelled names. Depends on no other crate of
+//! Squall. Departure times are computed in integers.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -33,9 +33,9 @@ pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use suggest::{edit_distance, nearest, suggest};
 pub use time::{Nanos, Picos};
 
-/// Overhead of a link per frame, in octets: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3
+/// Overhead per frame on a link, in octets: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3
 /// §4.2.7).
 pub const L1_OVERHEAD: u32 = 20;
-/// Length of the frame check sequence, in octets. Profiles and reports count it (RFC 2544 §9);
-/// buffers do not contain it.
+/// Length of the frame check sequence in octets. Frame lengths in profiles and reports include it
+/// (RFC 2544 §9); buffers do not contain it.
 pub const FCS_LEN: u32 = 4;

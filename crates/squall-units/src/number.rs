@@ -1,17 +1,17 @@
-//! Arithmetic for several crates.
+//! Arithmetic that several crates use.
 
 /// The greatest common divisor. gcd(0, n) is n.
 pub fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The least common multiple of two nonzero numbers, if it fits into 64 bits.
+/// The least common multiple of two nonzero numbers; `None` if it does not fit into 64 bits.
 pub fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / gcd(a.into(), b.into()) as u64).checked_mul(b)
 }
 
-/// The median; the mean of the middle two for an even number of values. Non-finite values are
-/// ignored.
+/// The median, ignoring values that are not finite. For an even number of values, the mean of the
+/// middle two.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -23,8 +23,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median; the higher of the middle two for an even number of values, so that it is one of
-/// `values`.
+/// The median. For an even number of values, the higher of the middle two, so that the result is
+/// one of `values`.
 pub fn median_high(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.into_iter().collect();
     let middle = values.len() / 2;

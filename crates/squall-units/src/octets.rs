@@ -3,7 +3,7 @@
 /// The two octets at `at` as a number.
 ///
 /// # Panics
-/// If `octets` end before.
+/// If `octets` ends before that.
 #[inline]
 pub fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
@@ -12,19 +12,19 @@ pub fn be16(octets: &[u8], at: usize) -> u16 {
 /// The four octets at `at` as a number.
 ///
 /// # Panics
-/// If `octets` end before.
+/// If `octets` ends before that.
 #[inline]
 pub fn be32(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
-/// [`be16`], or `None` if `octets` end before.
+/// As [`be16`], but `None` if `octets` ends before that.
 #[inline]
 pub fn get_be16(octets: &[u8], at: usize) -> Option<u16> {
     octets.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-/// [`be32`], or `None` if `octets` end before.
+/// As [`be32`], but `None` if `octets` ends before that.
 #[inline]
 pub fn get_be32(octets: &[u8], at: usize) -> Option<u32> {
     octets.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)

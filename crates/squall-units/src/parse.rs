@@ -1,23 +1,23 @@
-//! Quantities from and to text. Numbers are parsed as exact fractions, never through floating
-//! point.
+//! Converts quantities from and to text. Numbers are parsed as exact fractions, never through
+//! floating point.
 
 use std::fmt;
 
 use crate::{MacAddr, Nanos, Rate, RateUnit};
 
-/// The invalid text, and the expected form.
+/// An invalid text, and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not {expected}; try {hint}")]
 pub struct UnitError {
     pub found: String,
-    /// "a rate", "a duration", ...
+    /// The expected kind of value: "a rate", "a duration", ...
     pub expected: &'static str,
-    /// Examples: `"10 kpps", "1.5 Gbps", "30 %"`.
+    /// Examples, such as `"10 kpps", "1.5 Gbps", "30 %"`.
     pub hint: &'static str,
 }
 
-/// `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"` (must be an integer). Prefixes are decimal, in
-/// either case.
+/// Parses `"1000"`, `"10k"`, `"2M"`, `"1_000"`, `"1.5M"`. The result must be an integer. Prefixes
+/// are decimal, in upper or lower case.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a count", hint };
     let (number, unit) = split_number(text).ok_or(error(r#""1000", "10k", "1.5M""#))?;
@@ -26,8 +26,8 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. A lower-case `b` is refused, because it
-/// means bits.
+/// Parses octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. Refuses a lower-case `b`,
+/// because it means bits.
 pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a number of octets", hint };
     const EXAMPLES: &str = r#""1500", "10 kB", "2 MiB""#;
@@ -47,7 +47,7 @@ pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Fractions of a nanosecond are rounded to the nearest.
+/// Parses a duration. Rounds to the nearest nanosecond.
 pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a duration", hint };
     const EXAMPLES: &str = r#""10 s", "1.5 ms", "250 us", "1h30m""#;
@@ -82,8 +82,9 @@ pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     }
 }
 
-/// The largest unit with a value of at least 1 that three decimals express exactly; with a
-/// precision (`{:.1}`), the largest unit with that many decimals, rounded.
+/// Prints in the largest unit for which the value is at least 1 and exact with three decimals. With
+/// a precision (`{:.1}`), uses the largest unit for which the value is at least 1, and rounds to
+/// that many decimals.
 pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
@@ -111,11 +112,12 @@ pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
     })
 }
 
-/// Suffixes of rates in bits per second, the longer first, as in profiles, reports and other tools.
+/// Suffixes of rates in bits per second, as in profiles, reports and other tools. Longer ones come
+/// first.
 const BITS: [&str; 6] = ["bits/s", "bit/s", "b/s", "bps", "bits", "bit"];
 
-/// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is not `b`: `MBps`
-/// means octets, an eighth of the rate in bits.
+/// Parses a rate. Prefixes may be in lower case (TRex writes `1mpps`), but `B` is not `b`: `MBps`
+/// means octets, and reading it as bits would give an eighth of the rate. So it is refused.
 pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a rate", hint };
     const EXAMPLES: &str = r#""10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max""#;
@@ -136,7 +138,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let layer = |name: &'static str| Some(unit.strip_suffix(name)?.trim_end_matches([' ', '_']));
     let bits = |text: &str| BITS.iter().find_map(|end| text.strip_suffix(end)).map(str::to_owned);
     let (prefix, unit) = if decimal_prefix(&unit).is_some() {
-        // A bare number.
+        // A number without a unit, possibly with a prefix.
         (unit, RateUnit::Pps)
     } else if unit == "%" || unit == "percent" {
         (String::new(), RateUnit::Percent)
@@ -157,7 +159,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     Ok(Rate { num, den, unit })
 }
 
-/// As for durations; a value without a short decimal form is a fraction, `1000/3 pps`.
+/// As for durations. A value that has no short decimal form is printed as a fraction: `1000/3 pps`.
 pub(crate) fn print_rate(rate: &Rate, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (unit, layer) = match rate.unit {
         RateUnit::Max => return f.write_str("max"),
@@ -217,7 +219,7 @@ pub(crate) fn mac(text: &str) -> Result<MacAddr, UnitError> {
     Ok(MacAddr(octets))
 }
 
-/// A non-negative exact number, in lowest terms.
+/// An exact number in lowest terms, not negative.
 #[derive(Clone, Copy)]
 struct Fraction {
     num: u128,
@@ -253,8 +255,8 @@ impl Fraction {
     }
 }
 
-/// The number at the start of `text`, and the trimmed rest: `"1_000.5e3 x"`. Digits may be grouped
-/// by `_`; no sign.
+/// Splits off the number at the start of `text`: `"1_000.5e3 x"`. Returns it and the trimmed rest.
+/// Digits may be grouped with `_`; a sign is not allowed.
 fn split_number(text: &str) -> Option<(Fraction, &str)> {
     let text = text.trim();
     let mut num = 0u128;
@@ -291,7 +293,7 @@ fn split_number(text: &str) -> Option<(Fraction, &str)> {
     Some((number?, text[at..].trim_start()))
 }
 
-/// `e6`, `E-3`, and its length.
+/// Parses `e6` or `E-3`. Returns the exponent and the length of the text.
 fn exponent_at(text: &str) -> Option<(i32, usize)> {
     let digits = text.strip_prefix(['e', 'E'])?;
     let signed = digits.strip_prefix(['+', '-']).unwrap_or(digits);
@@ -311,7 +313,7 @@ fn decimal_prefix(lower_case: &str) -> Option<u64> {
     })
 }
 
-/// `num / den` with at most `places` decimals, if that is exact.
+/// `num / den` with at most `places` decimals; `None` if that is not exact.
 fn decimal(num: u128, den: u128, places: u32) -> Option<String> {
     let (whole, mut rest) = (num / den, num % den);
     let mut text = whole.to_string();
@@ -362,14 +364,14 @@ mod tests {
             ("2 Gbps_l1", (2_000_000_000, 1, BpsL1)),
             ("2 Gbps L1", (2_000_000_000, 1, BpsL1)),
             ("10kbpsl1", (10_000, 1, BpsL1)),
-            // The format of reports.
+            // As in reports.
             ("1 Gb/s", (1_000_000_000, 1, BpsL2)),
             ("33.5 kb/s L1", (33_500, 1, BpsL1)),
             ("512 kb/s l2", (512_000, 1, BpsL2)),
             ("1.2 k", (1200, 1, Pps)),
             ("1k", (1000, 1, Pps)),
             ("2M", (2_000_000, 1, Pps)),
-            // The format of tc.
+            // As in tc.
             ("4Mbit", (4_000_000, 1, BpsL2)),
             ("4 mbit/s", (4_000_000, 1, BpsL2)),
             ("9600 bits/s", (9600, 1, BpsL2)),

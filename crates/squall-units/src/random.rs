@@ -1,15 +1,16 @@
-//! Random numbers with the same sequence on all machines (SplitMix64: Steele, Lea, Flood 2014).
+//! Random numbers that have the same sequence on all machines (SplitMix64: Steele, Lea, Flood
+//! 2014).
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A uniform 64-bit number, a function of `seed` and `k`: draw `k` of [`SplitMix64`] from `seed`,
-/// without computing the previous ones.
+/// A uniform 64-bit number that depends only on `seed` and `k`: draw `k` of [`SplitMix64`] with
+/// that seed, computed without the previous draws.
 #[inline]
 pub fn mix(seed: u64, k: u64) -> u64 {
     mixed(seed.wrapping_add(k.wrapping_add(1).wrapping_mul(STEP)))
 }
 
-/// Uniform over `0..n`; the bias is below n / 2^64. `n` = 0 means 2^64.
+/// A number uniform over `0..n`, with a bias below n / 2^64. `n` = 0 means 2^64.
 #[inline]
 pub fn below(random: u64, n: u64) -> u64 {
     if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
@@ -22,7 +23,7 @@ fn mixed(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A sequence of random numbers; the field is the seed.
+/// A sequence of random numbers. The field is the seed.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 

@@ -1,10 +1,10 @@
-//! Rates: frames, octets on two layers, or a share of the port.
+//! Rates: frames per second, bits per second on two layers, or a share of the port's speed.
 
 use std::{fmt, str::FromStr};
 
 use crate::{L1_OVERHEAD, UnitError, gcd};
 
-/// An exact rate: `num / den` in `unit`. Decimal input stays exact: `"33.3 pps"` is 333/10.
+/// An exact rate: `num / den` in `unit`. Decimal input stays exact: `"33.3 pps"` becomes 333/10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub num: u64,
@@ -17,13 +17,13 @@ pub struct Rate {
 pub enum RateUnit {
     /// Frames per second.
     Pps,
-    /// Bits per second on the link: frame with FCS and [`L1_OVERHEAD`].
+    /// Bits per second on the link: the frame with FCS, plus [`L1_OVERHEAD`].
     BpsL1,
     /// Bits per second of frames with FCS.
     BpsL2,
     /// Percent of the port's L1 speed.
     Percent,
-    /// As fast as the port takes frames; `num` and `den` are 1.
+    /// As fast as the port accepts frames; `num` and `den` are 1.
     Max,
 }
 
@@ -38,8 +38,8 @@ impl Rate {
         self.num == 0
     }
 
-    /// `self · num / den`, reduced; [`RateUnit::Max`] does not change. `None` if it does not fit
-    /// into 64 bits.
+    /// `self · num / den` in lowest terms. [`RateUnit::Max`] does not change. `None` if the result
+    /// does not fit into 64 bits.
     pub fn scaled(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
@@ -54,8 +54,8 @@ impl Rate {
         })
     }
 
-    /// `self · num / den`, rounded to six digits if necessary, so that it can be applied
-    /// repeatedly; [`RateUnit::Max`] does not change. `None` if there is no such rate.
+    /// `self · num / den`, rounded to six digits if necessary, so that this can be applied
+    /// repeatedly. [`RateUnit::Max`] does not change. `None` if there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
@@ -70,8 +70,8 @@ impl Rate {
         self.num as f64 / self.den as f64
     }
 
-    /// Frames per second at a mean size of `frame_len` octets with FCS; `speed_bps` is the port's.
-    /// `None` for [`RateUnit::Max`], and for a share of an unknown speed.
+    /// Frames per second for frames with a mean length of `frame_len` octets (with FCS), on a port
+    /// with speed `speed_bps`. `None` for [`RateUnit::Max`], and for a share of an unknown speed.
     pub fn as_pps(&self, frame_len: f64, speed_bps: Option<u64>) -> Option<f64> {
         let l1_bits = 8.0 * (frame_len + f64::from(L1_OVERHEAD));
         match self.unit {
@@ -84,8 +84,8 @@ impl Rate {
     }
 }
 
-/// A short fraction: `num / den` itself if its denominator has at most six digits, otherwise
-/// rounded to at least six digits. `None` if it is too large, or rounds to 0.
+/// A fraction with short terms: `num / den` itself if its denominator has at most six digits,
+/// otherwise a value rounded to at least six digits. `None` if it is too large, or rounds to 0.
 pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
     const SHORT: u128 = 1_000_000;
     let reduced = |num: u128, den: u128| {
@@ -106,16 +106,16 @@ pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
 
 impl FromStr for Rate {
     type Err = UnitError;
-    /// `"10 Mpps"`, `"1.5 Gbps"` (L2), `"2 Gbps l1"` or `"2 Gbps_l1"`, `"30 %"`, `"max"`; a bare
-    /// number is pps.
+    /// Parses `"10 Mpps"`, `"1.5 Gbps"` (L2), `"2 Gbps l1"` or `"2 Gbps_l1"`, `"30 %"`, `"max"`. A
+    /// number without a unit is in pps.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         crate::parse::rate(text)
     }
 }
 
 impl fmt::Display for Rate {
-    /// A form that [`Rate::from_str`] parses to the same value; with a precision (`{:.1}`),
-    /// rounded.
+    /// Prints a form that [`Rate::from_str`] parses to the same value. With a precision (`{:.1}`),
+    /// the value is rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_rate(self, f)
     }

@@ -1,13 +1,13 @@
-//! Recognition of signatures, for the program that writes and reads them, and for ports that have
-//! to recognize frames of their own run.
+//! Recognition of signatures, for the code that writes and reads them, and for ports that must
+//! recognize frames of their own run.
 
-/// Multiplier for the low half, constant, multiplier for the whole.
+/// Multiplier for the low half, constant, and multiplier for the whole.
 pub const SIGNATURE_HASH: [u64; 3] =
     [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
 
-/// A hash of everything but the check, which is this hash XOR the run's key. Keys have 16 bits:
-/// random octets match the key of some run with a probability of 2^-16, and that of a given run
-/// with 2^-32. The upper half of `high` is the check itself, which the hash leaves out.
+/// A hash over everything except the check; the check is this hash XOR the run's key. Keys have 16
+/// bits, so random octets match the key of some run with a probability of 2^-16, and the key of a
+/// given run with 2^-32. The upper half of `high` is the check itself, so the hash leaves it out.
 #[inline]
 pub fn signature_check(high: u64, low: u64) -> u32 {
     let [of_low, constant, of_all] = SIGNATURE_HASH;
@@ -16,13 +16,13 @@ pub fn signature_check(high: u64, low: u64) -> u32 {
     (z >> 32) as u32
 }
 
-/// The first octet of the header at the end of TRex's latency streams.
+/// First octet of the header at the end of frames in TRex's latency streams.
 pub const TREX_MAGIC: u8 = 0xab;
 
 /// Number of latency streams that TRex distinguishes.
 pub const TREX_HW_IDS: u16 = 128;
 
-/// Number of packet groups that TRex distinguishes by marks in IP headers.
+/// Number of packet groups that TRex distinguishes by their marks in IP headers.
 pub const TREX_GROUPS: u16 = 1023;
 
 /// Identification of a latency stream in TRex.
@@ -30,7 +30,7 @@ pub const TREX_GROUPS: u16 = 1023;
 pub struct TrexMark {
     /// Below [`TREX_HW_IDS`].
     pub hw_id: u8,
-    /// Changes each time the stream starts, so that late frames of an earlier start are not
+    /// Changes each time the stream starts, so that late frames from an earlier start are not
     /// counted.
     pub flow_seq: u8,
 }

@@ -1,32 +1,33 @@
-//! Metadata of a frame's slot in memory, shared by fillers and senders.
+//! Metadata of a frame slot in memory, shared by the code that fills slots and the code that sends
+//! them.
 
 use crate::{FCS_LEN, Nanos};
 
 /// Metadata of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TxMeta {
-    /// Frame length in octets, without FCS, at most the stride. Set by the filler.
+    /// Frame length in octets without FCS, at most the stride. Set by the filler.
     pub len: u32,
-    /// Identifies the slot's content: the filler's mark, which the port keeps between uses; 0 for a
-    /// new slot.
+    /// Identifies the content of the slot. Set by the filler; the port keeps it between uses. 0 for
+    /// a new slot.
     pub owner: u32,
-    /// The filler's second mark, also kept.
+    /// A second mark of the filler, which is kept, too.
     pub mark: u32,
-    /// How the frame is to be cut. Set by the filler together with `owner`, and also kept.
+    /// How the frame is to be cut. Set by the filler together with `owner`, and kept, too.
     pub cut: Cut,
-    /// When the frame is due. Files record it; hardware may use it as launch time.
+    /// When the frame is due. Written to files; hardware may use it as the launch time.
     pub due: Nanos,
 }
 
-/// How a GSO frame is cut into frames: each has the headers of the whole, corrected, and the next
-/// `size` octets of payload. By default not at all.
+/// How a GSO frame is cut into frames. Each gets the headers of the whole frame, corrected, and the
+/// next `size` octets of payload. By default, it is not cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Payload octets of a segment; the last may have fewer. 0: the frame is not cut.
+    /// Payload octets per segment; the last segment may have fewer. 0 if the frame is not cut.
     pub size: u16,
-    /// Start of the TCP or UDP header, in octets from the start of the frame.
+    /// Start of the TCP or UDP header in octets from the start of the frame.
     pub transport: u8,
-    /// Start of the TCP or UDP payload, in octets from the start of the frame.
+    /// Start of the TCP or UDP payload in octets from the start of the frame.
     pub payload: u8,
 }
 
@@ -41,13 +42,13 @@ impl Cut {
         self.size == 0
     }
 
-    /// Whether the frame is UDP, by the length of its header (TCP's is longer).
+    /// Whether the frame is UDP. The length of the header decides, because TCP's is longer.
     #[inline]
     pub fn is_udp(self) -> bool {
         self.payload - self.transport == UDP_HEADER
     }
 
-    /// Number of frames that one of `len` octets (without FCS) becomes; at least 1.
+    /// Number of frames into which a frame of `len` octets (without FCS) is cut; at least 1.
     #[inline]
     pub fn segments(self, len: u32) -> u32 {
         if self.is_whole() {
@@ -57,7 +58,7 @@ impl Cut {
         }
     }
 
-    /// Octets of all frames, each with its headers and FCS.
+    /// Sum of the lengths of all these frames, each with its headers and FCS.
     #[inline]
     pub fn octets(self, len: u32) -> u64 {
         let segments = u64::from(self.segments(len));
@@ -73,16 +74,16 @@ pub enum Segmentation {
     Engine,
     /// By the port, or after it (kernel, NIC).
     Port(Offload),
-    /// Nowhere: the port builds its frames itself.
+    /// Nowhere, because the port builds its frames itself.
     Nowhere,
 }
 
 /// Segmentation capability of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// The longest GSO frame, octets without FCS.
+    /// Maximum length of a GSO frame in octets without FCS.
     pub max_frame: u32,
-    /// Limit of segments in a GSO frame; 0: that kind is not supported.
+    /// Maximum number of segments in a GSO frame; 0 if that kind is not supported.
     pub tcp: u32,
     pub udp: u32,
 }

@@ -1,8 +1,8 @@
 //! Suggestions for misspelled names.
 
-/// `did you mean "rate"?`, or a list of all names.
+/// Returns `did you mean "rate"?`, or a list of all names.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    /// Limit of listed names; a profile may have thousands.
+    /// Maximum number of names to list, because a profile may have thousands.
     const MAX_LISTED: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(word, known.iter().copied()) {
@@ -19,7 +19,8 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
     }
 }
 
-/// The known name with the fewest edits to `word`, ignoring case, if it is similar enough.
+/// The known name with the fewest edits from `word`, ignoring case; `None` if none is similar
+/// enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let letters = Letters::of(&lower);
@@ -27,19 +28,20 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
     known
         .into_iter()
-        // Cheap test that rejects most of 100,000 names.
+        // A cheap test, which rejects most names if there are 100,000.
         .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
         .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
-        // One edit makes any letter any other.
+        // For a single letter, one edit would be enough for any other letter, so it is no
+        // similarity.
         .filter(|(d, k)| begun(k) || *d == 0 || *d <= most && k.len() > 1 && *d < k.len())
         .min()
         .map(|(_, name)| name)
 }
 
-/// Count of each letter in an ASCII word.
+/// Number of occurrences of each letter in an ASCII word.
 struct Letters(Option<[i16; 128]>);
 
-/// Limit of compared letters: names are short.
+/// Maximum number of letters to compare, because names are short.
 const MAX_LETTERS: usize = 64;
 
 impl Letters {
@@ -52,8 +54,8 @@ impl Letters {
         Self(Some(counts))
     }
 
-    /// Whether the letters alone, in any order, require more than `most` edits: an edit changes the
-    /// count of at most two letters.
+    /// Whether the letters, in any order, require more than `most` edits. An edit changes the count
+    /// of at most two letters.
     fn differ(&self, other: &str, most: usize) -> bool {
         let Some(mut counts) = self.0.filter(|_| other.len() <= MAX_LETTERS) else { return false };
         other.bytes().for_each(|letter| counts[usize::from(letter.to_ascii_lowercase())] -= 1);
@@ -62,8 +64,8 @@ impl Letters {
     }
 }
 
-/// Letters to insert, drop, replace or swap with their neighbor (optimal string alignment), in the
-/// first 64 of each word.
+/// Number of letters to insert, drop, replace or swap with their neighbor (optimal string
+/// alignment), within the first 64 letters of each word.
 pub fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
         (a.chars().take(MAX_LETTERS).collect(), b.chars().take(MAX_LETTERS).collect());

@@ -1,16 +1,16 @@
-//! Instants and durations.
+//! Points in time, and durations.
 
 use std::{fmt, ops, str::FromStr};
 
 use crate::UnitError;
 
-/// Nanoseconds: an instant on the engine's clock (`CLOCK_MONOTONIC`, or virtual time from 0), or a
+/// Nanoseconds: a time on the engine's clock (`CLOCK_MONOTONIC`, or virtual time from 0), or a
 /// duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
-/// Picoseconds since the start of a run, 0 to 213 days: the resolution in which departures are
-/// computed.
+/// Picoseconds since the start of a run, up to 213 days. Departures are computed with this
+/// resolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Picos(pub u64);
 
@@ -18,7 +18,7 @@ impl Nanos {
     pub const ZERO: Self = Self(0);
     pub const SECOND: Self = Self(1_000_000_000);
 
-    /// Rounds to the nearest nanosecond; negative and NaN become 0.
+    /// Rounds to the nearest nanosecond. Negative values and NaN become 0.
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1e9).round() as u64)
     }
@@ -42,7 +42,7 @@ impl ops::Add for Nanos {
 impl ops::Sub for Nanos {
     type Output = Self;
     /// # Panics
-    /// In debug builds, if `other` is later than `self`.
+    /// In debug builds, if `other` is greater than `self`.
     fn sub(self, other: Self) -> Self {
         Self(self.0 - other.0)
     }
@@ -50,7 +50,7 @@ impl ops::Sub for Nanos {
 
 impl Picos {
     pub const SECOND: Self = Self(1_000_000_000_000);
-    /// The end of every run, after 106 days 18 hours: 2^63, so that the longest gap after it still
+    /// Maximum duration of a run, 106 days 18 hours: 2^63, so that the longest gap after it still
     /// fits into 64 bits.
     pub const LONGEST_RUN: Self = Self(1 << 63);
 
@@ -68,16 +68,16 @@ impl From<Nanos> for Picos {
 
 impl FromStr for Nanos {
     type Err = UnitError;
-    /// `"10s"`, `"1.5 ms"`, `"250us"`, `"3 ns"`, `"2 min"`, `"1 h"`, `"1h30m"`; a bare number is
-    /// seconds.
+    /// Parses `"10s"`, `"1.5 ms"`, `"250us"`, `"3 ns"`, `"2 min"`, `"1 h"`, `"1h30m"`. A number
+    /// without a unit is in seconds.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         crate::parse::duration(text)
     }
 }
 
 impl fmt::Display for Nanos {
-    /// Exact: the largest unit that leaves at least 1 and needs at most three decimals, `1.5 ms`.
-    /// With a precision, rounded: `{:.1}`.
+    /// Prints the exact value in the largest unit for which it is at least 1 and needs at most
+    /// three decimals: `1.5 ms`. With a precision (`{:.1}`), rounds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_duration(self.0, f)
     }

@@ -1,4 +1,4 @@
-//! Prints a capture's packets in one line each, for comparison with `tcpdump -n -t -r`: `lines
+//! Prints each packet of a capture in one line, for comparison with `tcpdump -n -t -r`: `lines
 //! FILE`.
 
 use squall_pcap::CaptureReader;

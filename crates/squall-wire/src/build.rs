@@ -13,7 +13,7 @@ use crate::packet::{BuildError, Content, Layer, Opt, Packet, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};
 use crate::table::{ETH, TPID_S};
 
-/// Shortest Ethernet frame less its FCS.
+/// Length of the shortest Ethernet frame, without FCS.
 pub(crate) const MIN_FRAME: usize = 60;
 
 type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
@@ -57,7 +57,7 @@ impl Packet {
         Ok(frame)
     }
 
-    /// Repeats the checks of parsing, because `layers` is public and may have been changed.
+    /// Repeats the parser's checks, because `layers` is public and may have been changed.
     fn check(&self) -> Result<(), BuildError> {
         if self.layers.is_empty() {
             return Err(BuildError::Invalid("a packet without layers".into()));
@@ -92,8 +92,8 @@ impl Packet {
             None => bytes.resize(natural.max(MIN_FRAME), 0),
         }
         let Some(len) = len else { return Ok(Frame::dissect(bytes)) };
-        // Dissected at its own length first; then lengths and checksums that were correct follow
-        // the new one.
+        // Dissected at its own length first: lengths and checksums that were correct then follow
+        // the new length.
         let longer = bytes.split_off(natural);
         let mut frame = Frame::dissect(bytes);
         frame.resize(len)?;
@@ -161,7 +161,7 @@ impl Packet {
         bytes.resize(offset + header.min_len, 0);
 
         // Defaults first, then values implied by other layers and fields, then explicit values. The
-        // first octet is complete before optional fields, since it decides which exist.
+        // first octet is complete before optional fields, because it decides which of them exist.
         let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
@@ -269,7 +269,7 @@ impl Packet {
         }
     }
 
-    /// Fills lengths that count the header or the layers.
+    /// Fills in lengths that count the header or the layers.
     fn fill_small_lengths(
         &self,
         i: usize,
@@ -328,7 +328,7 @@ impl Packet {
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
             let fill = if last { room(bytes) } else { 0 };
-            // The same payload on every machine, at any length.
+            // The payload must be the same on every machine, at any length.
             let mut random = SplitMix64(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
                 (Content::Text(text), proto) => {
@@ -456,7 +456,7 @@ fn next_number(
     named.or_else(|| header.number_of(next)).map(u128::from)
 }
 
-/// A value that does not verify, and is not the 0 that means "none".
+/// A value that does not verify and is not 0, which means "none".
 fn wrong(checksum: u16) -> u16 {
     match checksum ^ 0x0101 {
         0 | 0xffff => checksum ^ 0x0202,

@@ -4,8 +4,8 @@
 /// An odd last octet counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    // In host byte order, which only swaps the octets of the sum (RFC 1071 §2 B), eight octets at a
-    // time.
+    // In host byte order, eight octets at a time: the order only swaps the octets of the sum (RFC
+    // 1071 §2 B).
     let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
     let (blocks, rest) = bytes.as_chunks::<32>();
     let mut total = [0u64; 4];
@@ -36,13 +36,13 @@ pub fn sum(bytes: &[u8]) -> u64 {
 /// Folds a sum to 16 bits, without complementing it. Nonzero sums stay nonzero.
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    // Adds each half to the other, with the carry of the lower one.
+    // Adds each half to the other, including the carry from the lower half.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
-/// SCTP's CRC of a packet, whose checksum (octets 8 to 11) counts as 0 (RFC 9260 §6.8). It is sent
-/// least significant octet first.
+/// SCTP's CRC of a packet, computed with a checksum field (octets 8 to 11) of 0 (RFC 9260 §6.8). It
+/// is sent with the least significant octet first.
 ///
 /// # Panics
 /// If the packet is shorter than its header of 12 octets.
@@ -51,9 +51,9 @@ pub fn sctp(packet: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &packet[12..])
 }
 
-/// The change, as exclusive or, of the [`sctp`] checksum of a packet of `len` octets when its
-/// octets at `at` change from `old` to `new`. The packet itself is not needed, because a CRC
-/// without its inversions is linear.
+/// How the [`sctp`] checksum of a packet of `len` octets changes, as exclusive or, when its octets
+/// at `at` change from `old` to `new`. The packet itself is not needed, because a CRC without its
+/// inversions is linear.
 ///
 /// # Panics
 /// If `old` and `new` differ in length, or exceed the packet.
@@ -73,7 +73,7 @@ pub fn sctp_change(old: &[u8], new: &[u8], at: usize, len: usize) -> u32 {
 
 /// The ICRC of an RoCEv2 packet from its IP header to its payload; `bth` is the offset of the base
 /// transport header. Fields that routers change count as ones, as do 8 octets in front (InfiniBand
-/// annex A17). It is sent least significant octet first. `None`: no IP header.
+/// annex A17). It is sent with the least significant octet first. `None` if there is no IP header.
 pub fn icrc(packet: &[u8], bth: usize) -> Option<u32> {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&[0xff; 8]);

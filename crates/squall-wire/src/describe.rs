@@ -1,4 +1,4 @@
-//! One-line descriptions in the manner of `tcpdump -n` for protocols that are not in the table of
+//! One-line descriptions in the style of `tcpdump -n` for protocols that are not in the table of
 //! headers. Any input may be truncated or invalid; unknown input gives `None`.
 
 use squall_units::{be16, get_be16, get_be32};
@@ -6,8 +6,8 @@ use squall_units::{be16, get_be16, get_be32};
 use crate::link::{llc, pppoe};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Describes the content of an EtherType, or an LLC frame if the field is a length. `octets` begin
-/// after it.
+/// Describes the content of a frame with this EtherType, or an LLC frame if the field is a length.
+/// `octets` start after the field.
 pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
     let len = octets.len();
     Some(match ethertype {
@@ -115,7 +115,7 @@ fn spanning_tree(octets: &[u8]) -> Option<String> {
     Some(format!("STP {name}, {kind}, Flags [{flags}], bridge-id {bridge}, length {len}"))
 }
 
-/// PDU type 5; each element has 7 bits of type and 9 of length.
+/// PDU type 5 has the name; each element has 7 bits of type and 9 bits of length.
 fn lldp_name(octets: &[u8]) -> Option<String> {
     let mut at = 0;
     loop {
@@ -220,7 +220,7 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
     Some((None, line))
 }
 
-/// Describes the content of a UDP port. `octets` are the payload.
+/// Describes the content of a UDP datagram with these ports. `octets` are the payload.
 pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     let (is, len) = (|port: u16| ports.0 == port || ports.1 == port, octets.len());
     if is(53) || is(5353) {
@@ -278,7 +278,7 @@ pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     None
 }
 
-/// The first line of HTTP; `None` for anything else.
+/// The first line of an HTTP message; `None` for anything else.
 pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     if ![80, 8080].iter().any(|&port| ports.0 == port || ports.1 == port) || octets.is_empty() {
         return None;
@@ -369,7 +369,7 @@ fn dns_answer(octets: &[u8], at: usize) -> Option<(String, usize)> {
 }
 
 /// The name at octet `at`, and the offset after it. Pointers are only followed to smaller offsets,
-/// so that the search ends.
+/// which guarantees that the search ends.
 fn dns_name(octets: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut name, mut end) = (String::new(), None);
     loop {
@@ -421,7 +421,7 @@ fn dns_type(number: u16) -> String {
     name.into()
 }
 
-/// The printable characters of `octets`, so that a line stays a line.
+/// The printable characters of `octets`: others could break the line.
 fn text(octets: &[u8]) -> String {
     octets
         .iter()

@@ -10,7 +10,7 @@ use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
 
-/// Limit of layers. Real frames have fewer; a frame of 64 KiB could hold 16,000 MPLS labels.
+/// Most layers. Real frames have fewer, but a frame of 64 KiB could hold 16,000 MPLS labels.
 const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
@@ -21,13 +21,13 @@ pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
     frame
 }
 
-/// Whether a frame with an EtherType field has a length there (IEEE 802.3 §3.2.6).
+/// Whether a frame has a length in its EtherType field (IEEE 802.3 §3.2.6).
 fn is_counted(bytes: &[u8]) -> bool {
     let length = bytes.get(12..14).map(|two| usize::from(be16(two, 0)));
     length.is_some_and(|length| (3..=1500).contains(&length) && 14 + length <= bytes.len())
 }
 
-/// Dissects a packet of any link type: the headers after the link's own.
+/// Dissects a packet of any link type: the headers after the link header.
 pub(crate) fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Frame {
     if link_type == ETHERNET {
         return dissect(bytes);
@@ -69,7 +69,7 @@ pub(crate) fn headers(
         trailer: bytes.len() - range.end,
         bytes,
     };
-    // The end of each layer's packet, by its own length field and those of outer layers.
+    // The end of each layer's packet, according to its own length field and those of outer layers.
     let mut ends = Vec::new();
     let mut end = range.end;
     let mut counted = false;
@@ -120,7 +120,7 @@ fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
     }
 }
 
-/// The length of the header at the start of `octets`; `None` if it is another header, or truncated.
+/// Length of the header at the start of `octets`; `None` if it is a different header, or truncated.
 fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     if octets.len() < header.min_len {
         return None;
@@ -145,7 +145,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
             Extent::Fields => header.min_len + header.optional_len(first),
             Extent::List => {
                 let fields = header.min_len + header.optional_len(first);
-                // Padding of the frame does not belong to the list.
+                // The frame's padding does not belong to the list.
                 let end = header
                     .counting(first)
                     .map_or(octets.len(), |(at, from)| from + usize::from(be16(octets, at)));
@@ -161,7 +161,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
     (len <= octets.len()).then_some(len)
 }
 
-/// The end of a packet by its header's length field, if plausible.
+/// The end of a packet according to its header's length field, if plausible.
 fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Option<usize> {
     let word = |at: usize| usize::from(be16(bytes, offset + at));
     let end = offset
@@ -210,7 +210,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         {
             by_version()
         }
-        // Queries of IGMPv3 and MLDv2 are longer, by the sources that they count.
+        // Queries of IGMPv3 and MLDv2 are longer: they count sources.
         Proto::Igmp if octets[0] == 0x11 && has_sources(rest, 4) => find("igmp3_query"),
         Proto::Icmpv6 if octets[0] == 130 && has_sources(rest, 16) => find("mld2_query"),
         // A later fragment has no header.
@@ -228,7 +228,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
                 (Proto::Eth | Proto::Vlan | Proto::Gre, 0x8848) => "mpls",
                 _ => {
                     let named = names.iter().find(|n| n.1 == number).and_then(|n| find(n.0));
-                    // A response comes from that port.
+                    // A response comes from the port that identifies the protocol.
                     let from = || (header.proto == Proto::Udp).then(|| get(octets, 0, 16) as u64);
                     return header
                         .chosen(number, rest)

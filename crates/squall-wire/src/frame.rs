@@ -17,14 +17,14 @@ pub struct Frame {
     pub layers: Vec<LayerAt>,
     /// Length fields that depend on the frame's length.
     pub lengths: Vec<LengthField>,
-    /// Checksums to keep correct, innermost first, because an outer one may cover an inner one.
-    /// Deliberately wrong or absent ones are not listed.
+    /// Checksums to keep correct; inner ones first, because an outer one may cover an inner one.
+    /// Deliberately wrong or missing ones are not listed.
     pub checksums: Vec<ChecksumField>,
-    /// CRCs of 32 bits to keep correct; computed before `checksums`, which may cover them.
+    /// 32-bit CRCs to keep correct; computed before `checksums`, which may cover them.
     pub crcs: Vec<CrcField>,
     /// Start of the innermost payload: the first octet after all headers.
     pub payload: usize,
-    /// Octets at the end that no length field counts (padding to the minimum frame).
+    /// Number of octets at the end that no length field counts (padding to the minimum frame).
     pub trailer: usize,
 }
 
@@ -36,7 +36,7 @@ pub struct LayerAt {
     pub len: usize,
 }
 
-/// A big-endian 16-bit field with the value `frame_len - from` (`from` includes the trailer).
+/// A big-endian 16-bit field with the value `frame_len - from`; `from` includes the trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthField {
     pub at: usize,
@@ -63,11 +63,11 @@ pub struct ChecksumField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumKind {
     Internet,
-    /// Sent as 0xffff when it computes to 0 (RFC 768).
+    /// Sent as 0xffff if it computes to 0 (RFC 768).
     Udp,
 }
 
-/// A 32-bit CRC, sent least significant octet first.
+/// A 32-bit CRC, sent with the least significant octet first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrcField {
     pub kind: CrcKind,
@@ -79,10 +79,10 @@ pub struct CrcField {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcKind {
-    /// SCTP's CRC, in octets 8 to 11 of the covered ones.
+    /// SCTP's CRC, in octets 8 to 11 of the covered octets.
     Sctp,
     /// RoCEv2's ICRC, in the last 4 octets of the packet. The base transport header begins `bth`
-    /// octets after the first covered one.
+    /// octets after the first covered octet.
     Icrc { bth: usize },
 }
 
@@ -99,7 +99,7 @@ pub struct FieldAt {
 #[error("no field {name:?} in {layers}; {hint}")]
 pub struct FieldError {
     pub name: String,
-    /// `eth/ipv4/udp`
+    /// The headers, as `eth/ipv4/udp`.
     pub layers: String,
     pub hint: String,
 }
@@ -108,15 +108,15 @@ static OCTETS: FieldKind = FieldKind::Number(&[]);
 
 impl Frame {
     /// Finds headers, lengths and checksums in the octets of any frame. Never fails: unknown octets
-    /// are payload. A length or checksum that is wrong in `bytes` is not listed, so that it is
+    /// are payload. A length or checksum that is wrong in `bytes` is not listed, and is therefore
     /// preserved.
     pub fn dissect(bytes: Vec<u8>) -> Self {
         dissect::dissect(bytes)
     }
 
-    /// [`dissect`](Self::dissect) for a packet of link type `link_type` (a number of the
+    /// As [`dissect`](Self::dissect), for a packet of link type `link_type` (a number in the
     /// tcpdump.org list of link-layer header types). Only Ethernet's link header becomes a layer;
-    /// otherwise the first layer is the network's.
+    /// otherwise the first layer is that of the network.
     pub fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Self {
         dissect::dissect_link(link_type, bytes)
     }
@@ -232,7 +232,7 @@ impl Frame {
         get(&self.bytes, field.bit, field.bits)
     }
 
-    /// `eth/ipv4/udp`
+    /// The names of the headers, as `eth/ipv4/udp`.
     pub fn names(&self) -> String {
         self.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/")
     }
@@ -258,7 +258,7 @@ impl Frame {
                 "a length field cannot hold {value}: at most 65535"
             )));
         }
-        // A checksum over removed octets cannot be kept correct.
+        // A checksum over removed octets can no longer be kept correct.
         self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
         self.crcs.retain(|c| c.to.is_none_or(|to| to <= len));
         let ends = self.layers.iter().map(|l| l.header.end_octets()).sum::<usize>();
@@ -275,8 +275,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Pads the frame to `len` octets after its packet, which does not change: lengths no longer
-    /// follow the frame's, and checksums cover the same octets as before.
+    /// Pads the frame to `len` octets after its packet, which does not change: length fields no
+    /// longer depend on the frame's length, and checksums cover the same octets as before.
     ///
     /// # Panics
     /// If the packet (the frame without its trailer) is longer than `len`.
@@ -302,7 +302,7 @@ impl Frame {
         }
     }
 
-    /// Keeps the first `n` octets, and no lengths or checksums.
+    /// Keeps only the first `n` octets, and no lengths or checksums.
     pub(crate) fn cut(&mut self, n: usize) {
         let n = n.min(self.bytes.len());
         let counted = self.bytes.len() - self.trailer;
@@ -318,7 +318,7 @@ impl Frame {
         self.trailer = n.saturating_sub(counted);
     }
 
-    /// The length field of layer `i` that depends on the frame's length.
+    /// The length field in layer `i` that depends on the frame's length.
     pub(crate) fn length_of(&self, i: usize) -> Option<LengthField> {
         let layer = &self.layers[i];
         let (at, after) = match layer.header.proto {
@@ -366,7 +366,7 @@ impl Frame {
             Sum::Crc32c => Some(CrcField { kind: CrcKind::Sctp, from: offset, to }),
             Sum::Icrc => {
                 let ip = self.layers[..i].iter().rev().nth(1)?;
-                // The ICRC is only computed without options and extension headers.
+                // The ICRC is only computed if there are no options and extension headers.
                 let bare = match ip.header.proto {
                     Proto::Ipv4 => ip.len == 20,
                     Proto::Ipv6 => true,
@@ -402,7 +402,7 @@ impl Frame {
         None
     }
 
-    /// The final destination, while a routing header has addresses left.
+    /// The final destination, if a routing header has addresses left.
     fn last_stop(&self, routing: &LayerAt) -> Option<Range<usize>> {
         let (kind, left) = (self.bytes[routing.offset + 2], self.bytes[routing.offset + 3]);
         let addresses = routing.offset + 8..routing.offset + routing.len;
@@ -421,7 +421,7 @@ impl Frame {
     }
 
     /// Whether the UDP header in layer `i` has no checksum by default: in front of RoCEv2, whose
-    /// ICRC covers more (InfiniBand annex A17), and of tunnels over IPv4.
+    /// ICRC covers more (InfiniBand annex A17), and in front of tunnels over IPv4.
     pub(crate) fn needs_no_checksum(&self, i: usize) -> bool {
         let icrc = self.layers.get(i + 1).is_some_and(|l| l.header.sum == Sum::Icrc);
         icrc || self.is_tunnel_over_ipv4(i)
@@ -439,7 +439,7 @@ impl Frame {
 }
 
 impl CrcField {
-    /// The range of its octets in a packet that ends at octet `end`.
+    /// The range of the CRC's octets in a packet that ends at octet `end`.
     pub fn place(&self, end: usize) -> Range<usize> {
         match self.kind {
             CrcKind::Sctp => self.from + 8..self.from + 12,
@@ -447,7 +447,7 @@ impl CrcField {
         }
     }
 
-    /// Computes it over the packet's octets and stores it.
+    /// Computes the CRC over the packet's octets and stores it.
     ///
     /// # Panics
     /// If the field belongs to another packet and lies outside of this one.
@@ -472,7 +472,7 @@ impl CrcField {
 }
 
 impl ChecksumField {
-    /// The correct value of the field in `bytes`, of which the last `trailer` octets are padding.
+    /// The correct value of the field in `bytes`, whose last `trailer` octets are padding.
     ///
     /// # Panics
     /// If the field belongs to another frame and lies outside of this one.

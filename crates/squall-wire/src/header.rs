@@ -1,5 +1,5 @@
-//! The table of headers. Each field is defined once; syntax, `--help`, reference and field programs
-//! use that definition.
+//! The table of headers. Each field is defined once; the syntax, `--help`, the reference and field
+//! programs use that definition.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -38,14 +38,14 @@ pub enum Space {
     Link,
 }
 
-/// The length of a header.
+/// How the length of a header is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// The sum of its fields.
     Fields,
-    /// The number in `field` times `unit`, plus `plus` octets.
+    /// The number in `field` times `unit` octets, plus `plus` octets.
     Counted { field: &'static str, unit: usize, plus: usize },
-    /// Its fields, and its options up to the end of the list.
+    /// Its fields, then its options up to the end of the list.
     List,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Sum {
 /// One protocol header, or one payload layer.
 #[derive(Debug)]
 pub struct HeaderDef {
-    /// As in the packet syntax: `ipv4`.
+    /// Name in the packet syntax: `ipv4`.
     pub name: &'static str,
     /// Other spellings that the syntax accepts: `ip`.
     pub aliases: &'static [&'static str],
@@ -76,15 +76,15 @@ pub struct HeaderDef {
     /// Length of the fixed part, octets.
     pub min_len: usize,
     pub fields: &'static [FieldDef],
-    /// Names of headers that may follow, in addition to those of [`HeaderDef::chooses`]; payload
-    /// always may.
+    /// Names of headers that may follow, in addition to those that [`HeaderDef::chooses`] allows;
+    /// payload always may.
     pub(crate) carries: &'static [&'static str],
     pub(crate) proto: Proto,
-    /// The numbers by which preceding headers identify it.
+    /// The numbers (EtherType, IP protocol, port ...) by which a preceding header identifies this one.
     pub(crate) chosen_by: &'static [(Space, u64)],
     /// The name space of its field of kind [`FieldKind::Next`].
     pub(crate) chooses: Option<Space>,
-    /// The next header identifies itself by its first octet.
+    /// Whether the next header is recognized by its first octet.
     pub(crate) peeks: bool,
     /// The header that always follows, if any.
     pub(crate) follows: Option<&'static str>,
@@ -94,11 +94,11 @@ pub struct HeaderDef {
     pub(crate) sum: Sum,
     /// Default options, as text.
     pub(crate) usual: &'static str,
-    /// Whether octets can be this header, after a number has identified them as such.
+    /// Whether octets can be this header, once a number has identified them as such.
     pub(crate) looks: fn(&[u8]) -> bool,
 }
 
-/// Defaults of a row; each row of the table states only its differences.
+/// Defaults for a row; each row of the table states only its differences.
 pub(crate) const PLAIN: HeaderDef = HeaderDef {
     name: "",
     aliases: &[],
@@ -161,25 +161,25 @@ pub(crate) enum Proto {
 pub struct FieldDef {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    /// Offset of the most significant bit from the start of the header; meaningless unless always
-    /// present.
+    /// Offset of the most significant bit from the start of the header; valid only if the field is
+    /// always present.
     pub bit: usize,
     /// Width in bits, 1 to 128; 0 for options, whose width varies.
     pub bits: usize,
     pub kind: FieldKind,
-    /// Value unless set or filled in.
+    /// Value of a field that is neither set nor filled in.
     pub default: u128,
     pub presence: Presence,
-    /// The unit of the field's number: `octets`; empty if the unit has no name.
+    /// The unit of the field's number, such as `octets`; empty if it has none.
     pub unit: &'static str,
     pub doc: &'static str,
 }
 
-/// When and where a header has a field.
+/// Whether and where a header has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Always,
-    /// In the octets before the header: the TPID of a VLAN tag.
+    /// In the octets in front of the header: the TPID of a VLAN tag.
     Before,
     /// After the fixed part, in the table's order, if the header's first octet has one of the bits
     /// of `mask`. Setting the field sets `sets`.
@@ -187,7 +187,7 @@ pub enum Presence {
         mask: u8,
         sets: u8,
     },
-    /// After the fixed part if the first octet is one of these.
+    /// After the fixed part, if the first octet is one of these.
     FirstOctet(&'static [u8]),
     /// After the fixed part and the preceding optional fields.
     After,
@@ -202,7 +202,7 @@ pub enum FieldKind {
     Mac,
     Ipv4,
     Ipv6,
-    /// Letters or names joined by `|`, each a bit.
+    /// Letters or names joined by `|`, one bit each.
     Flags(&'static [(&'static str, u64)]),
     /// The number of the next layer, filled in unless set.
     Next(&'static [(&'static str, u64)]),
@@ -219,7 +219,7 @@ pub fn headers() -> &'static [&'static HeaderDef] {
     HEADERS
 }
 
-/// The layers that make payload, in the order of the reference.
+/// The payload layers, in the order of the reference.
 pub fn payloads() -> &'static [&'static HeaderDef] {
     PAYLOADS
 }
@@ -239,7 +239,7 @@ impl HeaderDef {
         self.fields.iter().enumerate().find(|(_, f)| named(name, f.name, f.aliases))
     }
 
-    /// Whether it produces payload, and has no fields.
+    /// Whether it produces payload and has no fields.
     pub fn is_payload(&self) -> bool {
         use Proto::*;
         let messages = matches!(self.proto, Http | Sip | Mqtt | Snmp);
@@ -262,13 +262,13 @@ impl HeaderDef {
         self.carries.contains(&next.name) || self.number_of(next).is_some()
     }
 
-    /// The number by which it identifies `next`, if that has one in its name space.
+    /// The number by which it identifies `next`, if `next` has one in its name space.
     pub(crate) fn number_of(&self, next: &HeaderDef) -> Option<u64> {
         let space = self.chooses?;
         next.chosen_by.iter().find(|(of, _)| *of == space).map(|(_, number)| *number)
     }
 
-    /// The header with number `number`; among several, the one matching the octets `after`.
+    /// The header with number `number`; if several have it, it must match the octets `after`.
     pub(crate) fn chosen(&self, number: u64, after: &[u8]) -> Option<&'static HeaderDef> {
         let space = self.chooses?;
         let mut named =
@@ -305,7 +305,7 @@ impl HeaderDef {
         }
     }
 
-    /// The options list of a header with this first octet: index and form.
+    /// The list of options in a header with this first octet: index and form.
     pub(crate) fn list(&self, first: u8) -> Option<(usize, OptionSet)> {
         self.fields.iter().enumerate().find_map(|(i, field)| match field.kind {
             FieldKind::Options(set) if field.is_present(first) => Some((i, set)),
@@ -313,7 +313,7 @@ impl HeaderDef {
         })
     }
 
-    /// Length of its options list at the start of `octets`, in a header with this first octet.
+    /// Length of the list of options at the start of `octets`, in a header with this first octet.
     pub(crate) fn list_len(&self, first: u8, octets: &[u8]) -> usize {
         match self.list(first) {
             Some((_, OptionSet::Tlv(tlv))) => tlv.list_len(octets),
@@ -321,28 +321,28 @@ impl HeaderDef {
         }
     }
 
-    /// The offset of its 16-bit length field in a header with this first octet, and the offset from
-    /// which it counts.
+    /// The offset of the 16-bit length field in a header with this first octet, and the offset from
+    /// which that length counts.
     pub(crate) fn counting(&self, first: u8) -> Option<(usize, usize)> {
         let (name, from) = self.counts?;
         let (_, field) = self.field(name).expect("the table has the field");
         Some((self.bit_of(field, 0, first)? / 8, from))
     }
 
-    /// The octet offset of a field of whole octets.
+    /// The octet offset of a field that consists of whole octets.
     ///
     /// # Panics
-    /// If the row names a field that it lacks.
+    /// If the row lacks the field.
     pub(crate) fn octet_of(&self, name: &str) -> usize {
         self.field(name).expect("the table has the field").1.bit / 8
     }
 
-    /// Octets of the header at the end of its packet.
+    /// Number of octets that the header has at the end of its packet.
     pub(crate) fn end_octets(&self) -> usize {
         self.fields.iter().filter(|f| f.presence == Presence::End).map(|f| f.bits / 8).sum()
     }
 
-    /// All names of fields, for hints.
+    /// All field names, for hints.
     pub(crate) fn field_names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
     }
@@ -368,7 +368,7 @@ impl FieldDef {
 }
 
 impl FieldKind {
-    /// Parses a value: a number (decimal or 0x hex) or a form of its kind.
+    /// Parses a value: a number (decimal or 0x hex) or a form of the field's kind.
     ///
     /// # Errors
     /// Invalid text; the error has the expected form, in words.
@@ -437,7 +437,7 @@ impl FieldKind {
     }
 }
 
-/// `a, b or c`
+/// A list in words: `a, b or c`.
 pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     match names.split_last() {
@@ -446,7 +446,7 @@ pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Decimal or 0x hex.
+/// Parses a decimal or 0x hex number.
 pub(crate) fn number(text: &str) -> Option<u128> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let digits = hex.unwrap_or(text);

@@ -1,6 +1,6 @@
 //! Defaults that depend on inner headers, and warnings about frames that break such a rule:
-//! receivers have to drop neighbor discovery that could have crossed a router, and receive a group
-//! only at its address. ERSPAN is only recognized after a GRE sequence number.
+//! receivers must drop neighbor discovery that could have crossed a router, receive a group only at
+//! its address, and recognize ERSPAN only after a GRE sequence number.
 
 use crate::{
     frame::Frame,
@@ -16,7 +16,7 @@ const ALL_ROUTERS: u128 = 0xe000_0002;
 const REPORTS: u128 = 0xe000_0016;
 
 impl Packet {
-    /// The default of `field` of layer `i` that follows from the inner layers; `None`: the header's
+    /// The default of `field` in layer `i` that follows from the inner layers; `None`: the header's
     /// own default applies.
     pub(crate) fn implied(&self, i: usize, field: &FieldDef) -> Option<u128> {
         match (self.layers[i].header.proto, field.name) {
@@ -85,8 +85,8 @@ impl Packet {
         }
     }
 
-    /// Removes values that [`implied`](Self::implied) gives anyway. Innermost first, since outer
-    /// ones depend on inner ones.
+    /// Removes values that [`implied`](Self::implied) would provide. Inner layers first, because
+    /// outer values depend on them.
     pub(crate) fn forget_implied(&mut self) {
         for i in (0..self.layers.len()).rev() {
             for name in ["dst", "ttl", "hop_limit", "group", "dscp", "s"] {
@@ -124,7 +124,7 @@ impl Packet {
         (proto(i) == Some(Proto::Ipv4) && proto(i + 1) == Some(Proto::Igmp)).then_some(i + 1)
     }
 
-    /// The value that a field of layer `i` is built with.
+    /// The value with which a field in layer `i` is built.
     fn number(&self, i: usize, name: &str) -> u128 {
         match self.layers[i].value_of(name) {
             Some(Value::Number(number)) => *number,
@@ -146,7 +146,7 @@ impl Packet {
     }
 }
 
-/// Reasons for receivers to drop the frame as invalid, each with a suggestion; empty for a frame
+/// Reasons why receivers would drop the frame as invalid, each with a suggestion; empty for a frame
 /// that obeys the rules above.
 ///
 /// ```
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(octets(short), octets(long), "{short}");
             assert_eq!(warnings(&built(short)), Vec::<String>::new(), "{short}");
         }
-        // Explicit values stay, and other packets keep their defaults.
+        // Explicit values do not change, and other packets keep their defaults.
         let set = octets("eth(dst=02:00:00:00:00:09)/ipv4(ttl=64,dst=10.0.0.1,options=[])/igmp");
         assert_eq!(
             (&set[..6], set[14], set[22], &set[30..34]),

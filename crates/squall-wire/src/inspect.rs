@@ -19,7 +19,7 @@ pub struct FieldValue {
     pub bits: usize,
     /// `None`: a list of options.
     pub value: Option<u128>,
-    /// As in packet text.
+    /// As in the packet text.
     pub text: String,
 }
 
@@ -85,8 +85,8 @@ impl Packet {
     /// ```
     pub fn of_frame(bytes: &[u8]) -> Option<Self> {
         let frame = Frame::dissect(bytes.to_vec());
-        // Octets beyond the lengths in the headers are padding, or part of the payload; and a
-        // header that cannot be expressed may be payload.
+        // Octets beyond the lengths in the headers may be padding or payload; a header that cannot
+        // be expressed may be payload.
         let tries = |n: usize| {
             let end = |trailer: usize| bytes.len() - trailer;
             let counted = if n == frame.layers.len() { frame.trailer } else { 0 };
@@ -96,29 +96,29 @@ impl Packet {
         (1..=frame.layers.len()).rev().take(MAX_TRIES).find_map(tries)
     }
 
-    /// A packet of exactly these octets.
+    /// A packet with exactly these octets.
     pub fn of_octets(bytes: &[u8]) -> Self {
         Self { layers: vec![payload("raw", Content::Octets(bytes.to_vec()))] }
     }
 }
 
-/// Limit of innermost layers that are tried as payload.
+/// Most innermost layers that are tried as payload.
 const MAX_TRIES: usize = 8;
 
 impl HeaderDef {
-    /// Indices of fields that exist in a header with this first octet; no two share a bit.
+    /// Indexes of fields that exist in a header with this first octet; no two of them share a bit.
     fn distinct(&self, first: u8, is_set: impl Fn(usize) -> bool) -> Vec<usize> {
         let place = |i: &usize| {
             self.fields[*i].bits > 0 && self.bit_of(&self.fields[*i], 8, first).is_some()
         };
         let mut all: Vec<usize> = (0..self.fields.len()).filter(place).collect();
-        // An echo has an identifier in these bits, other ICMP messages other fields.
+        // In these bits an echo has an identifier, and other ICMP messages have other fields.
         let echo = match self.proto {
             Proto::Icmp => matches!(first, 0 | 8),
             Proto::Icmpv6 => matches!(first, 128 | 129),
             _ => true,
         };
-        // A report of IGMPv3 or MLDv2 has the number of records in these bits.
+        // In these bits a report of IGMPv3 or MLDv2 has the number of records.
         let report = match self.proto {
             Proto::Igmp => first == 0x22,
             Proto::Icmpv6 => first == 143,
@@ -159,7 +159,7 @@ impl HeaderDef {
 }
 
 impl Layer {
-    /// Whether the text sets field `index`: `false` if it is left out or `auto`.
+    /// Whether the text sets field `index`; false if it is left out or `auto`.
     pub fn sets(&self, index: usize) -> bool {
         self.value(index).is_some_and(|value| *value != Value::Auto)
     }
@@ -217,7 +217,8 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
                         ..at.offset + at.len,
                 )?;
                 set.push((i, Value::Options(kinds.read(octets))));
-                // In front of IGMP, no list means Router Alert, so an empty one must be written.
+                // In front of IGMP, an omitted list means Router Alert, so an empty list must be
+                // written.
                 let implied = frame.layers[..n]
                     .get(number + 1)
                     .is_some_and(|next| next.header.proto == Proto::Igmp)
@@ -228,7 +229,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             Some(Layer { header: at.header, content: Content::Fields(set) })
         })
         .collect::<Option<_>>()?;
-    // Zeros that no length counts pad a short frame.
+    // Zeros that no length field counts are padding of a short frame.
     let counted = (0..n).any(|i| frame.length_of(i).is_some());
     let rest = frame.bytes.get(after..end - ends)?;
     let written = match rest.iter().rposition(|&octet| octet != 0) {
@@ -238,7 +239,8 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     layers.extend(payload_of(&rest[..written]));
     let mut packet = Packet { layers };
     let load = |_: &str| Err(io::Error::other("no payload of a frame is a file"));
-    // A value can decide how others are filled in, which takes several passes; checksums come last.
+    // A value can determine how others are filled in, so this takes several passes; checksums come
+    // last.
     for filled in [Filled::No, Filled::Length, Filled::Checksum, Filled::Checksum] {
         let built = packet.build(None, &load, 0).ok()?;
         if is_same(&built.bytes, &frame.bytes) {
@@ -254,7 +256,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     })
 }
 
-/// Whether the frames are equal except for zeros that pad them.
+/// Whether the frames are equal except for zeros of padding.
 fn is_same(built: &[u8], wanted: &[u8]) -> bool {
     built
         .split_at_checked(wanted.len())
@@ -303,7 +305,7 @@ fn set_what_differs(packet: &mut Packet, frame: &Frame, built: &Frame, i: usize,
         if is_there.is_some_and(|bit| get(&built.bytes, bit, field.bits) == value) {
             continue;
         }
-        // A checksum that is correct, but that the builder would omit, has to be set.
+        // A correct checksum that the builder would omit must be set explicitly.
         let right = frame.checksums.iter().any(|checksum| checksum.at * 8 == bit);
         let auto = right && by == Filled::Checksum && !set.iter().any(|(i, _)| *i == index);
         set.retain(|(i, _)| *i != index);

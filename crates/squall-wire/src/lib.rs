@@ -1,8 +1,8 @@
 //! Packets: headers as tables, a text form, octets, and conversions between them.
 //!
 //! The input is `"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"` ([`Packet::parse`]) or the octets of any
-//! frame ([`Frame::dissect`]). The output is a [`Frame`]: octets, and the positions of lengths and
-//! checksums, so that a field program can keep them correct. Frames never contain the FCS. Time,
+//! frame ([`Frame::dissect`]). The output is a [`Frame`]: octets, and the offsets of lengths and
+//! checksums, which a field program needs to keep them correct. Frames never contain the FCS. Time,
 //! ports and streams are outside of this crate.
 #![forbid(unsafe_code)]
 

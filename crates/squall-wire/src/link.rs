@@ -1,4 +1,4 @@
-//! Link headers other than Ethernet. They are parsed, never built, since only Ethernet is sent.
+//! Link headers other than Ethernet. They are only parsed, because only Ethernet frames are sent.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use squall_units::{be16, be32, get_be16};
 
 use crate::table::{MAC_1, MAC_2};
 
-/// Supported numbers of the tcpdump.org list of link-layer header types.
+/// Supported numbers in the tcpdump.org list of link-layer header types.
 mod number {
     pub const NULL: u16 = 0;
     pub const TOKEN_RING: u16 = 6;
     pub const PPP: u16 = 9;
     pub const FDDI: u16 = 10;
-    /// 12 and 14 are system-internal values that occur in files.
+    /// 12 and 14 are internal values of some systems that occur in files.
     pub const RAW: [u16; 3] = [12, 14, 101];
     pub const PPP_HDLC: u16 = 50;
     pub const PPP_ETHER: u16 = 51;
@@ -44,14 +44,14 @@ pub const PPPOE_SESSION: u16 = 0x8864;
 /// A packet without its link header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// EtherType of the data at `octets`.
+    /// EtherType of the network packet at `octets`.
     pub ethertype: u16,
-    /// Range of the data in the packet, without a trailer of the link.
+    /// Range of the network packet in the whole packet, without a trailer of the link.
     pub octets: Range<usize>,
     /// The link's addresses, if they have six octets.
     pub dst: Option<[u8; 6]>,
     pub src: Option<[u8; 6]>,
-    /// The text of `tcpdump -n` for the link, with a trailing blank; mostly empty.
+    /// The text of `tcpdump -n` for the link, with a trailing blank; usually empty.
     pub prefix: String,
 }
 
@@ -100,8 +100,8 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     }
 }
 
-/// Whether packets of `link_type` consist of one header and one packet up to their end, so that the
-/// packet can be rewritten. Frames of 802.11 may be aggregates, or end with their FCS.
+/// Whether packets of `link_type` consist of one link header and one packet that extends to their
+/// end, and can therefore be rewritten. 802.11 frames may be aggregates, or end with their FCS.
 pub fn is_plain(link_type: u16) -> bool {
     use number::*;
     let plain = [
@@ -130,8 +130,8 @@ pub fn is_plain(link_type: u16) -> bool {
     RAW.contains(&link_type) || plain.contains(&link_type)
 }
 
-/// The packet as an Ethernet frame that can be sent: with the link's addresses if it has any,
-/// otherwise the default ones of `eth`.
+/// Converts the packet to an Ethernet frame that can be sent, with the link's addresses if it has
+/// any, otherwise the default addresses of `eth`.
 ///
 /// # Errors
 /// If `octets` contain no readable network packet.
@@ -217,12 +217,12 @@ fn cooked_v2(octets: &[u8]) -> Result<Inner, String> {
     Ok(Inner { src: mac(octets, 12).filter(|_| header[11] == 6), prefix, ..inner })
 }
 
-/// The protocol is an EtherType for only some kinds of hardware.
+/// Parses a Linux cooked header, whose protocol is an EtherType only for some kinds of hardware.
 fn cooked(octets: &[u8], hardware: u16, protocol: u16, at: usize) -> Result<Inner, String> {
     match (hardware, protocol) {
         (824, _) => Err("netlink message".into()),
         (_, 12) => Err("CAN frame".into()),
-        // ARPHRD_NONE of tunnels, whose protocol may be missing.
+        // ARPHRD_NONE is the type of tunnels, whose protocol may be missing.
         (0xfffe, 0) => raw(octets, at),
         (_, 1 | 4) => llc(octets, at, octets.len()),
         _ => Ok(Inner::after(at, protocol, octets)),
@@ -359,7 +359,7 @@ fn nflog(octets: &[u8]) -> Result<Inner, String> {
                 let ethertype = match (header[0], hook_protocol) {
                     (2, _) => IPV4,
                     (10, _) => IPV6,
-                    // From a bridge, ARP, or an interface.
+                    // The packet comes from a bridge, from ARP, or from an interface.
                     (_, Some(protocol)) => protocol,
                     (family, None) => return Err(format!("NFLOG, address family {family}")),
                 };
@@ -389,8 +389,7 @@ pub(crate) fn llc(octets: &[u8], at: usize, end: usize) -> Result<Inner, String>
     }
 }
 
-/// The radiotap header contains its own length, and whether an FCS or padding follows
-/// (radiotap.org).
+/// The radiotap header states its own length, and whether an FCS or padding follows (radiotap.org).
 fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "802.11 with radiotap, cut off";
     let le32 = |at: usize| octets.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
@@ -401,14 +400,14 @@ fn radiotap(octets: &[u8]) -> Result<Inner, String> {
     }
     let present = le32(4).ok_or(CUT)?;
     let mut at = 8;
-    // Each bitmap word may announce another.
+    // Each bitmap word may announce a further one.
     let mut word = present;
     while word >> 31 == 1 && at < len {
         word = le32(at).ok_or(CUT)?;
         at += 4;
     }
     if present & 1 != 0 {
-        // The hardware's time, aligned.
+        // Skips the hardware's time, which is aligned.
         at = at.next_multiple_of(8) + 8;
     }
     let flags = if present & 2 != 0 && at < len { octets[at] } else { 0 };
@@ -508,7 +507,7 @@ mod tests {
     const IP: [u8; 4] = [0x45, 1, 2, 3];
     const SNAP: [u8; 8] = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
 
-    /// The packet header, a hardware address, a prefix, and the payload's own header.
+    /// The packet header, a hardware address, a prefix, and the payload with its own header.
     fn nflog(family: u8, order: impl Fn(u16) -> [u8; 2]) -> Vec<u8> {
         let attribute =
             |len: u16, kind: u16, value: &[u8]| [&order(len)[..], &order(kind), value].concat();
@@ -617,7 +616,8 @@ mod tests {
         assert_eq!(prefix([0xd4, 0]), "802.11 ack");
         assert_eq!(prefix([0x48, 1]), "802.11 null data");
 
-        // Radiotap with the hardware's time and flags: an FCS, and padding after the header.
+        // Radiotap with the hardware's time, and with flags for an FCS and for padding after the
+        // header.
         let tap = [&[0, 0, 17, 0, 3, 0, 0, 0][..], &[9; 8], &[0x30]].concat();
         let qos = header([0x88, 0x02], 26);
         assert_eq!(

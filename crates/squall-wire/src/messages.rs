@@ -1,4 +1,4 @@
-//! Application messages built from a line of text. They are payload, because no header identifies
+//! Application messages built from one line of text. They are payload, because no header identifies
 //! them.
 
 use crate::header::Proto;
@@ -17,7 +17,7 @@ pub(crate) fn octets(proto: Proto, text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A start line and header fields, each ended by CR LF, and an empty line (RFC 9112 §2.1, RFC 3261
+/// A start line and header fields, each ended by CR LF, then an empty line (RFC 9112 §2.1, RFC 3261
 /// §7).
 fn lines(text: &str, version: &str) -> Result<Vec<u8>, String> {
     let start = text.lines().next().unwrap_or_default();
@@ -78,7 +78,7 @@ fn mqtt(text: &str) -> Result<Vec<u8>, String> {
     Ok([octets, body].concat())
 }
 
-/// SNMPv2c (RFC 1901, RFC 3416): the operation and its objects; request 1.
+/// An SNMPv2c message (RFC 1901, RFC 3416): the operation and its objects; the request id is 1.
 fn snmp(text: &str) -> Result<Vec<u8>, String> {
     const FORMS: &str = "get, getnext or getbulk, a community, and objects: get public \
                          1.3.6.1.2.1.1.1.0";
@@ -103,7 +103,7 @@ fn snmp(text: &str) -> Result<Vec<u8>, String> {
     Ok(ber(0x30, &message))
 }
 
-/// Tag, length and octets (X.690 §8.1).
+/// A BER element: tag, length and octets (X.690 §8.1).
 fn ber(tag: u8, content: &[u8]) -> Vec<u8> {
     let len = content.len();
     let head = match len {
@@ -114,7 +114,8 @@ fn ber(tag: u8, content: &[u8]) -> Vec<u8> {
     [&head[..], content].concat()
 }
 
-/// X.690 §8.19: the first two numbers are combined, and each has 7 bits per octet.
+/// Encodes an object identifier (X.690 §8.19): the first two numbers are combined, and each octet
+/// has 7 bits of a number.
 fn object_identifier(text: &str) -> Option<Vec<u8>> {
     let numbers: Vec<u32> =
         text.trim_start_matches('.').split('.').map(|n| n.parse().ok()).collect::<Option<_>>()?;

@@ -11,9 +11,9 @@ const LINE: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}; {hint}")]
 pub struct HexError {
-    /// Line number, from 1; 0 for the text as a whole.
+    /// Line number (1-based), or 0 for the text as a whole.
     pub line: u32,
-    /// In characters, from 1; 0 as for `line`.
+    /// In characters (1-based), or 0 as for `line`.
     pub column: u32,
     pub message: String,
     /// The expected form and a suggestion.
@@ -42,7 +42,7 @@ pub fn to_hex(octets: &[u8]) -> String {
 /// The position of an invalid digit, and the text there.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
     let whole = |message: String, hint| Err(HexError { line: 0, column: 0, message, hint });
-    // An octet has two digits; text with more than a few separators per octet is not a packet.
+    // An octet has two digits; text with many more characters per octet is not a packet.
     if text.len() > 16 * MAX_FRAME {
         return whole(format!("{} octets of text", text.len()), "expected one frame");
     }
@@ -94,7 +94,7 @@ fn plain_line(line: &str, octets: &mut Vec<u8>) -> Result<(), Wrong> {
             chars.next();
             continue;
         }
-        // The notation of Python and C.
+        // `\x`, the notation of Python and C.
         if c == '\\' && chars.peek().is_some_and(|(_, next)| *next == 'x') {
             chars.next();
             continue;

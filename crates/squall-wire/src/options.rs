@@ -1,5 +1,5 @@
-//! Lists at the end of a header: options, records, elements. Their content is described by data;
-//! this module converts it to octets, and octets to the text that a person would write.
+//! Lists at the end of a header: options, records, elements. Tables describe their content; this
+//! module converts it to octets, and octets to the text that a person would write.
 
 use std::net::Ipv6Addr;
 
@@ -31,19 +31,19 @@ pub enum OptionSet {
 pub struct Tlv {
     pub defs: &'static [OptionDef],
     pub(crate) head: Head,
-    /// The length includes type and length.
+    /// Whether the length includes type and length.
     pub(crate) whole: bool,
-    /// Each entry is padded to a multiple of this many octets.
+    /// Each entry is padded to a multiple of this number of octets.
     pub(crate) unit: usize,
-    /// The length counts such units instead of octets.
+    /// Whether the length counts such units instead of octets.
     pub(crate) in_units: bool,
-    /// An entry outside `defs` ends the list, because other octets may follow it.
+    /// Whether an entry outside `defs` ends the list, because other octets may follow the list.
     pub(crate) known: bool,
     /// Octets after the last entry.
     pub(crate) end: &'static [u8],
 }
 
-/// The octets before an entry's value, with their widths.
+/// The octets in front of an entry's value, with their widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     TypeLength(usize, usize),
@@ -52,9 +52,9 @@ pub(crate) enum Head {
     LengthType(usize, usize),
     /// Type, length, and an octet that the length does not count (3GPP's instance).
     TypeLengthZero(usize, usize),
-    /// Only a type: the parts of the value determine its end.
+    /// Only a type: the parts of the value determine where the entry ends.
     Type(usize),
-    /// Nothing: the parts determine everything.
+    /// No octets: the parts determine everything.
     None,
 }
 
@@ -65,19 +65,19 @@ pub struct OptionDef {
     pub code: u16,
     pub form: OptionForm,
     pub doc: &'static str,
-    /// The field of the header that counts such entries; empty if none does.
+    /// The header field that counts such entries; empty if there is none.
     pub(crate) counted_in: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionForm {
-    /// Only the code.
+    /// Only a code.
     Single,
-    /// Code, length and a value of these parts.
+    /// Code, length and a value with these parts.
     Value(&'static [Part]),
-    /// Room for a number of IPv4 addresses.
+    /// Slots for a number of IPv4 addresses.
     Slots,
-    /// A total number of octets: code, length and zeros.
+    /// Padding with a total number of octets: code, length and zeros.
     Pad,
 }
 
@@ -98,11 +98,11 @@ pub enum Part {
     Ipv6s,
     /// `hex(...)`: the rest of the value.
     Octets,
-    /// A constant of this width, not written in text.
+    /// A constant with this width in octets, which the text omits.
     Fixed(usize, u64),
-    /// In two octets, the number of octets that follow.
+    /// Number of octets that follow, in two octets.
     Octets16,
-    /// In two octets, the number of addresses that end the value.
+    /// Number of addresses, which end the value, in two octets.
     Addresses16,
 }
 
@@ -147,7 +147,7 @@ impl Part {
         matches!(self, Self::Ipv4s | Self::Ipv6s)
     }
 
-    /// Octets of a number or an address.
+    /// Width of a number or an address in octets.
     fn width(self) -> Option<usize> {
         match self {
             Self::Number(width) => Some(width),
@@ -233,7 +233,7 @@ fn value_of(parts: &[Part], args: &[Arg]) -> Vec<u8> {
     value
 }
 
-/// Parses a value. Returns its arguments and its length.
+/// Parses a value. Returns the arguments and the value's length.
 fn read(parts: &[Part], octets: &[u8]) -> Option<(Vec<Arg>, usize)> {
     let (mut args, mut at, mut end) = (Vec::new(), 0, octets.len());
     let mut repeated = None;
@@ -296,7 +296,7 @@ fn read(parts: &[Part], octets: &[u8]) -> Option<(Vec<Arg>, usize)> {
     (!counted || at == end).then_some((args, at))
 }
 
-/// A domain name as labels of at most 63 octets.
+/// Appends a domain name as labels of at most 63 octets.
 fn labels(name: &[u8], value: &mut Vec<u8>) {
     for label in name.split(|&octet| octet == b'.').filter(|label| !label.is_empty()) {
         let label = &label[..label.len().min(63)];
@@ -306,12 +306,12 @@ fn labels(name: &[u8], value: &mut Vec<u8>) {
     value.push(0);
 }
 
-/// The longest domain name and label (RFC 1035 §2.3.4).
+/// Whether `text` keeps the limits for domain names and labels (RFC 1035 §2.3.4).
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// The labels at the start of `octets`, without pointers, and their length.
+/// The domain name at the start of `octets`, without compression pointers, and its length.
 fn name(octets: &[u8]) -> Option<(String, usize)> {
     let (mut name, mut at) = (String::new(), 0);
     loop {
@@ -383,7 +383,7 @@ impl Tlv {
         out.resize(start + octets, 0);
     }
 
-    /// The entry at the start of `octets`, and its length; `None`: the list ends.
+    /// The entry at the start of `octets`, and its length; `None` at the end of the list.
     pub(crate) fn entry(&self, octets: &[u8]) -> Option<(Opt, usize)> {
         if !self.end.is_empty() && octets.starts_with(self.end) {
             return None;
@@ -427,7 +427,7 @@ impl Tlv {
         });
         match known {
             Some(known) => Some((known, all)),
-            // Zeros are the padding of a frame.
+            // Zeros are the frame's padding.
             None if self.known || zero(head) => None,
             None => Some((Opt::Hex(octets[..all].to_vec()), all)),
         }
@@ -515,7 +515,7 @@ impl OptionSet {
         }
     }
 
-    /// The list that these octets contain, without the padding that is added automatically.
+    /// The list in these octets, without the padding that is added automatically.
     pub(crate) fn read(self, octets: &[u8]) -> Vec<Opt> {
         if self == Self::Octets {
             return if octets.is_empty() { Vec::new() } else { vec![Opt::Hex(octets.to_vec())] };
@@ -543,7 +543,7 @@ impl OptionSet {
         list
     }
 
-    /// The option at the start of `octets`, and its length; `None` where padding or invalid octets
+    /// The option at the start of `octets`, and its length; `None` if padding or invalid octets
     /// begin.
     pub(crate) fn option(self, octets: &[u8]) -> Option<(Opt, usize)> {
         if self == Self::Addresses {
@@ -592,7 +592,7 @@ impl OptionSet {
     }
 }
 
-/// Record route has code, length and pointer; the timestamp option has one octet more (RFC 791
+/// Record route has code, length and pointer; the timestamp option has a further octet (RFC 791
 /// §3.1).
 fn slots_header(code: u8) -> usize {
     if code == 68 { 4 } else { 3 }

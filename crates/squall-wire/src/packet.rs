@@ -1,4 +1,4 @@
-//! A packet as text describes it: layers with explicitly set fields.
+//! A packet as its text describes it: layers with explicitly set fields.
 
 use std::{fmt, io, ops::Range};
 
@@ -10,7 +10,7 @@ use crate::{
     options::{OptionDef, OptionForm, U8, written},
 };
 
-/// Layers from the outermost inward, as text or Python defined them.
+/// Layers from the outermost inward, as given in text or in Python.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     pub layers: Vec<Layer>,
@@ -31,7 +31,7 @@ impl PartialEq for Layer {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
-    /// Field index and value, by index.
+    /// Field index and value, ordered by index.
     Fields(Vec<(usize, Value)>),
     Text(String),
     Octets(Vec<u8>),
@@ -124,7 +124,7 @@ impl Packet {
         }
     }
 
-    /// The files that payload layers name.
+    /// The files that payload layers refer to.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.layers.iter().filter_map(|l| match &l.content {
             Content::Path(path) => Some(path.as_str()),
@@ -134,7 +134,7 @@ impl Packet {
 }
 
 impl Layer {
-    /// Length of a payload layer; `None`: a header, a file, or as many octets as fit.
+    /// Length of a payload layer; `None` for a header, a file, or as many octets as fit.
     pub fn payload_len(&self) -> Option<usize> {
         match &self.content {
             Content::Text(text) => Some(text.len()),
@@ -157,7 +157,7 @@ impl Layer {
     }
 }
 
-/// Text that [`Packet::parse`] parses to an equal packet.
+/// Writes text that [`Packet::parse`] parses to an equal packet.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, layer) in self.layers.iter().enumerate() {
@@ -201,7 +201,7 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Quoted as in the syntax.
+/// Writes `text` quoted as in the syntax.
 fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")?;
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Headers that their rows describe completely: fields, length, coverage of length and checksum
-//! fields, and the numbers by which preceding headers identify them.
+//! Headers that their table rows describe completely: fields, length, coverage of length and
+//! checksum fields, and the numbers by which preceding headers identify them.
 
 use crate::{
     header::{
@@ -15,7 +15,7 @@ use crate::{
     table::{MAC_1, MAC_2, NUMBER, field, option},
 };
 
-/// One octet each for type and length, which counts only the value.
+/// One octet each for type and length; the length counts only the value.
 const PLAIN_TLV: Tlv = Tlv {
     defs: &[],
     head: Head::TypeLength(1, 1),
@@ -1278,7 +1278,7 @@ pub(crate) static CAPWAP: HeaderDef = HeaderDef {
     chosen_by: &[(Space::Udp, 5247)],
     extent: Extent::Counted { field: "hlen", unit: 4, plus: 0 },
     follows: Some("eth"),
-    // Unencrypted, with an Ethernet frame.
+    // An unencrypted message that contains an Ethernet frame.
     looks: |octets| octets[0] == 0 && octets[2] & 1 == 0,
     ..PLAIN
 };
@@ -1315,7 +1315,7 @@ pub(crate) static DNS: HeaderDef = HeaderDef {
     chosen_by: &[(Space::Udp, 53), (Space::Udp, 5353)],
     extent: Extent::List,
     usual: "query-a(\"example.com\")",
-    // Few sections with few entries each, so that random octets are not taken for DNS.
+    // Few sections with few entries each: random octets must not be taken for DNS.
     looks: |octets| octets[4] == 0 && octets[5] <= 8 && octets[6] == 0 && octets[8] == 0,
     ..PLAIN
 };
@@ -1343,7 +1343,7 @@ macro_rules! answer {
     };
 }
 
-/// Answers come first, because the beginning of an answer is also a valid question.
+/// Answers are tried first, because the beginning of an answer is also a valid question.
 static DNS_RECORDS: Tlv = Tlv {
     defs: &[
         answer!("a", 1, [Part::Ipv4], "Name, lifetime in seconds, and address"),
@@ -1444,7 +1444,7 @@ static MLD_SOURCES: Tlv = Tlv {
     ..PLAIN_TLV
 };
 
-/// Between the type and the number of sources is the length of auxiliary data, always 0.
+/// The length of auxiliary data, between the type and the number of sources, is always 0.
 const IGMP_RECORD: OptionForm =
     Value(&[Part::Fixed(1, 0), Part::Addresses16, Part::Ipv4, Part::Ipv4s]);
 const MLD_RECORD: OptionForm =

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::header::{FieldDef, FieldKind, HeaderDef, Presence, headers, list, payloads};
 use crate::options::usage;
 
-/// Markdown: every header with its fields, and the payload layers.
+/// The reference in Markdown: every header with its fields, and the payload layers.
 pub fn reference() -> String {
     let mut out = String::from(INTRODUCTION);
     for header in headers() {
@@ -88,7 +88,7 @@ fn default(f: &FieldDef) -> String {
     }
 }
 
-/// The default of a field whose numbers are commonly in hex.
+/// Formats the default of a field whose numbers are usually written in hex.
 fn number(f: &FieldDef) -> String {
     if f.default > 0x600 { format!("{:#06x}", f.default) } else { f.default.to_string() }
 }

@@ -2,8 +2,8 @@
 //! `command()`, and the output of `repr()` (`<Ether  dst=... |<IP  ... |>>`).
 //!
 //! Supports the part of Python that such text needs: names of layers, numbers, strings, octets,
-//! lists. Omitted fields have scapy's defaults, except for addresses, which scapy takes from the
-//! routes of its host: they have this crate's defaults.
+//! lists. Omitted fields have scapy's defaults, except for addresses: scapy takes them from the
+//! routes of its host, this parser from this crate's defaults.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub struct Scapy {
 /// Longest text, in octets.
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Limit of nested lists.
+/// Most levels of nested lists.
 const MAX_DEPTH: usize = 4;
 
 /// Parses a packet.
@@ -59,14 +59,15 @@ pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     parser.finish()
 }
 
-/// A class of scapy.
+/// A class in scapy.
 struct Class {
     names: &'static [&'static str],
     native: &'static str,
-    /// Scapy's names of fields and the corresponding ones of the table; fields with equal names or
-    /// aliases are left out.
+    /// Scapy's field names, each with the table's name; fields with equal names or aliases are left
+    /// out.
     fields: &'static [(&'static str, &'static str)],
-    /// Values of fields that are not set; `true`: only if no following layer identifies itself.
+    /// Values of fields that are not set; the flag: applies only if no following layer identifies
+    /// itself.
     defaults: &'static [(&'static str, u128, bool)],
 }
 
@@ -345,7 +346,7 @@ impl Class {
     }
 }
 
-/// Fields without a counterpart in the table, because they are always 0.
+/// Fields that the table lacks because they are always 0.
 const RESERVED: &[&str] = &[
     "res",
     "res2",
@@ -365,7 +366,7 @@ const TAG: &[(&str, &str)] =
 const ECHO: &[(&str, &str)] =
     &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("id", "id"), ("seq", "seq")];
 
-/// Words that scapy shows for numbers, where the table has others.
+/// Words that scapy shows for numbers if the table has other words.
 const WORDS: &[(&str, &str, u128)] = &[
     ("arp.op", "who-has", 1),
     ("arp.op", "is-at", 2),
@@ -449,7 +450,7 @@ impl Parser<'_> {
         let start = self.pos;
         let named = !self.name().is_empty();
         self.skip_space();
-        // `pkt = Ether()...`
+        // An assignment: `pkt = Ether()...`
         if !named || !self.take('=') {
             self.pos = start;
         }
@@ -612,7 +613,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A value without quotes: up to the next field or the bar.
+    /// A value without quotes, which extends to the next field or the bar.
     fn bare(&mut self) -> Literal {
         let start = self.pos;
         let rest = &self.text[start..];
@@ -622,7 +623,7 @@ impl Parser<'_> {
                 word.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(word.len());
             word.starts_with(['|', '>']) || name > 0 && word[name..].starts_with('=')
         };
-        // Only the first blank of a run is examined, so that the time stays linear.
+        // Only the first blank of a run is examined, which keeps the time linear.
         let mut blank = false;
         let end = rest.char_indices().find(|&(at, c)| {
             let begins = !std::mem::replace(&mut blank, c.is_whitespace()) && blank;
@@ -726,7 +727,7 @@ impl Parser<'_> {
                 Literal::Text(text) => text.is_empty(),
                 Literal::Number(_) => false,
             };
-            // Fields that are always 0 here.
+            // Fields that are always 0 in this crate.
             let zero = *literal == Literal::Number(0) && RESERVED.contains(&name);
             if nothing || zero || (class.native, name) == ("vxlan", "NextProtocol") {
                 return Ok(());
@@ -752,7 +753,7 @@ impl Parser<'_> {
             }
             (Literal::Number(number), _) => Value::Number(*number),
             (Literal::Text(text), kind) => {
-                // `sport` and `dport` are ports.
+                // `sport` and `dport` are the names of ports.
                 let path =
                     [&format!("{}.{}", header.name, field.name), field.name, &field.name[1..]];
                 let lower = text.to_ascii_lowercase();
@@ -815,7 +816,7 @@ impl Parser<'_> {
             Literal::Octets(octets) if octets.is_empty() => Vec::new(),
             Literal::Octets(octets) => vec![Opt::Hex(octets.clone())],
             Literal::List(list) if list.is_empty() => Vec::new(),
-            // A tuple of one option, without its list.
+            // A tuple with one option, without a list around it.
             Literal::List(list) => list
                 .iter()
                 .map(|one| option(kinds, one))
@@ -1034,7 +1035,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Defaults that differ from scapy's, for packets whose next layer identifies itself.
+    /// Applies defaults that differ from scapy's, for packets whose next layer identifies itself.
     fn finish(mut self) -> Parsed<Scapy> {
         if self.layers.is_empty() {
             return Err(self.wrong(0..self.text.len(), "a packet", "as in Ether()/IP()/UDP()"));
@@ -1043,7 +1044,7 @@ impl Parser<'_> {
         for i in 0..self.layers.len() {
             let next_header = self.layers.get(i + 1).map(|(layer, _)| layer.header);
             let next = next_header.map(|next| next.name);
-            let neighbours = self
+            let neighbors = self
                 .layers
                 .get(i + 1)
                 .is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
@@ -1064,7 +1065,7 @@ impl Parser<'_> {
                 ("Dot1AD", _) => &[("tpid", 0x88a8, false)],
                 ("UDP", Some("vxlan")) => &[("sport", 4789, false)],
                 ("UDP", Some("gtpu")) => &[("sport", 2152, false)],
-                ("IPv6", Some("icmpv6")) if neighbours => &[("hop_limit", 255, false)],
+                ("IPv6", Some("icmpv6")) if neighbors => &[("hop_limit", 255, false)],
                 _ => &[],
             };
             for &(field, value, alone) in class.defaults.iter().chain(special) {
@@ -1149,7 +1150,7 @@ impl Parser<'_> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character at its start.
+    /// An empty range is replaced by the character at its start.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end = at.start + self.text[at.start..].chars().next().map_or(0, char::len_utf8);
@@ -1217,7 +1218,7 @@ fn option(kinds: OptionSet, literal: &Literal) -> Option<Opt> {
     args.iter().all(fits).then(|| Opt::Known(def, args.into_iter().map(Arg::Number).collect()))
 }
 
-/// Python's number formats: decimal, 0x, 0o, 0b, with _ between digits.
+/// A number in Python's format: decimal, 0x, 0o or 0b, with _ between digits.
 fn number(text: &str) -> Option<u128> {
     let digits: String = text.chars().filter(|&c| c != '_').collect();
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {

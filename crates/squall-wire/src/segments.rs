@@ -14,7 +14,7 @@ const UDP: usize = 8;
 
 /// The frames that a GSO frame is cut into, octet for octet as Linux does it. Lengths and checksums
 /// are computed for each frame, TCP sequence numbers advance, IPv4 identifications count up, FIN
-/// and PSH are only on the last frame, CWR only on the first. All other fields are copied.
+/// and PSH are set only in the last frame, CWR only in the first. All other fields are copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     octets: &'a [u8],
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(frames.iter().map(|f| f.bytes.len()).collect::<Vec<_>>(), [1058, 1058, 558]);
         assert_eq!(values(&frames, "ipv4.id"), [65_535, 0, 1]);
         assert_eq!(values(&frames, "tcp.seq"), [4_294_967_000, 704, 1704]);
-        // CWR ACK; ACK; ACK PSH FIN.
+        // The flags of the three frames: CWR ACK; ACK; ACK PSH FIN.
         assert_eq!(values(&frames, "tcp.flags"), [0x90, 0x10, 0x19]);
         let payload: Vec<u8> = frames.iter().flat_map(|f| f.bytes[58..].to_vec()).collect();
         assert_eq!(payload, whole.bytes[58..]);
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// 0 means "no checksum" (RFC 768).
+    /// A checksum of 0 would mean "no checksum" (RFC 768).
     #[test]
     fn a_udp_checksum_of_0_is_sent_as_ffff() {
         let mut seen = false;

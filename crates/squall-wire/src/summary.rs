@@ -9,7 +9,7 @@ use crate::link::{self, ETHERNET, Inner};
 use crate::options::{OptionForm, OptionSet};
 use crate::packet::Opt;
 
-/// Limit of zeros added for a truncated packet, whatever its length fields contain.
+/// Most zeros added to a truncated packet, whatever its length fields contain.
 const MAX_LEN: usize = 256 << 10;
 
 /// Summarizes a packet of any link type in one line, in the manner of `tcpdump -n`. `octets` are
@@ -37,7 +37,7 @@ pub fn summary(link_type: u16, octets: &[u8], wire_len: usize) -> String {
     }
 }
 
-/// Summarizes the content of a link.
+/// Summarizes the packet inside a link header.
 pub(crate) fn after_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
     let Inner { ethertype, octets: range, prefix, .. } = inner;
     match by_ethertype(ethertype) {
@@ -50,8 +50,8 @@ pub(crate) fn after_link(octets: &[u8], inner: Inner, wire_len: usize) -> String
     }
 }
 
-/// Summarizes a frame. Lengths are those on the wire: uncaptured octets count as zeros, and contain
-/// no headers.
+/// Summarizes a frame. Lengths are those on the wire: octets that were not captured count as zeros,
+/// and contain no headers.
 fn packet(
     octets: &[u8],
     range: std::ops::Range<usize>,
@@ -60,7 +60,7 @@ fn packet(
 ) -> String {
     let known = range.end;
     let mut bytes = octets.to_vec();
-    // An FCS, or the further packets of an aggregate, do not belong to the packet.
+    // An FCS and the further packets of an aggregate do not belong to the packet.
     let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
@@ -91,7 +91,7 @@ impl Frame {
     /// );
     /// ```
     pub fn summary(&self) -> String {
-        // tcpdump's text for these refers to the octets after the preceding header.
+        // tcpdump's text for these protocols refers to the octets after the preceding header.
         if let Some(first) = self.layers.iter().position(|layer| layer.header.proto == Proto::Plain)
         {
             let mut front = self.clone();
@@ -118,7 +118,7 @@ impl Frame {
         line
     }
 
-    /// The text of layer `i` in the line; the last layer adds the length.
+    /// The text for layer `i` in the line; the last layer adds the length.
     fn part(&self, i: usize) -> String {
         let layer = &self.layers[i];
         let header = layer.header;
@@ -150,7 +150,8 @@ impl Frame {
         }
     }
 
-    /// The following layer belongs to the packet that an error quotes, which is already described.
+    /// Whether the following layer belongs to the packet that an error quotes, which is already
+    /// described.
     fn ends_line(&self, i: usize) -> bool {
         let next = self.layers.get(i + 1);
         self.layers[i].header.proto == Proto::Icmp
@@ -159,7 +160,7 @@ impl Frame {
             })
     }
 
-    /// The following octets are the middle of a packet.
+    /// Whether the following octets are from the middle of a packet.
     fn is_later_fragment(&self, i: usize) -> bool {
         self.layers[i].header.proto == Proto::Ipv4 && self.number(i, "frag") != 0
     }
@@ -169,7 +170,7 @@ impl Frame {
         format!("vlan {}, p {}{dei}, ", self.number(i, "id"), self.number(i, "pcp"))
     }
 
-    /// The part for a protocol outside the table, after Ethernet or a tag.
+    /// The text for a protocol outside the table, after Ethernet or a tag.
     fn described(&self, i: usize) -> Option<String> {
         let at = self.layers[i].offset + self.layers[i].len;
         describe::ethertype(self.number(i, "type") as u16, &self.bytes[at..])
@@ -179,7 +180,7 @@ impl Frame {
         (self.number(i, "sport") as u16, self.number(i, "dport") as u16)
     }
 
-    /// The error of layer `i` about the packet whose header is layer `about`.
+    /// The error in layer `i` about the packet whose header is layer `about`.
     fn icmp_error(&self, i: usize, about: usize) -> Option<String> {
         let (kind, code, to) =
             (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
@@ -288,7 +289,7 @@ struct Part<'a> {
     i: usize,
     /// Whether the layer is the last one.
     last: bool,
-    /// Octets after the layer's header, without padding of the frame.
+    /// Number of octets after the layer's header, without the frame's padding.
     after: usize,
     whole: usize,
 }
@@ -306,7 +307,7 @@ impl Part<'_> {
         self.frame.layers[self.i].header.proto
     }
 
-    /// The octets after its header.
+    /// The octets after the layer's header.
     fn content(&self) -> &[u8] {
         let layer = &self.frame.layers[self.i];
         &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.after]
@@ -333,7 +334,7 @@ impl Part<'_> {
 
     fn mpls(&self) -> String {
         let after = self.after;
-        // One name for a stack of labels.
+        // A stack of labels is named only once.
         let first = self.i == 0 || self.frame.layers[self.i - 1].header.proto != Proto::Mpls;
         let bottom = if self.number("s") == 1 { "[S], " } else { "" };
         let rest = if self.last { format!(", length {after}") } else { " ".into() };
@@ -464,7 +465,7 @@ impl Part<'_> {
             8 => format!("echo request, id {}, seq {}", self.number("id"), self.number("seq")),
             _ => format!("{} code {}", self.text("type"), self.number("code")),
         };
-        // For an error, the packet that caused it.
+        // The packet that caused the error, if it is an error.
         let about = (!self.last && self.frame.layers[self.i + 1].header.proto == Proto::Ipv4)
             .then_some(self.i + 1);
         match about.and_then(|about| self.frame.icmp_error(self.i, about)) {

@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The layer whose name is at `at`.
+    /// Parses the layer whose name is at `at`.
     fn layer(&mut self, at: Range<usize>) -> Parsed<Layer> {
         let name = &self.text[at.clone()];
         let Some(header) = find(name) else {
@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Flags may have spaces around their bars.
+    /// Continues with flags that have spaces around their bars.
     fn more_flags(&mut self, at: &mut Range<usize>) {
         loop {
             let before = self.pos;
@@ -291,7 +291,7 @@ impl<'a> Parser<'a> {
         Ok(Opt::Known(def, args))
     }
 
-    /// The arguments in an option's parentheses, if there are any.
+    /// Parses the arguments in an option's parentheses, if there are any.
     fn args(&mut self, def: &'static OptionDef, parts: &'static [Part]) -> Parsed<Vec<Arg>> {
         let hint = || format!("as in {}: {}", usage(def), def.doc);
         let mut wanted = written(parts);
@@ -541,7 +541,7 @@ impl<'a> Parser<'a> {
         self.wrong(self.pos..self.pos, expected, hint)
     }
 
-    /// An empty range becomes the character at its start.
+    /// An empty range is replaced by the character at its start.
     fn wrong(&self, mut at: Range<usize>, expected: &str, hint: impl Into<String>) -> SyntaxError {
         if at.is_empty() {
             at.end += self.text[at.start..].chars().next().map_or(0, char::len_utf8);
@@ -564,7 +564,7 @@ fn did_you_mean<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<
     nearest(text, names).map(|n| format!("did you mean {n}?"))
 }
 
-/// Whether `layer` may follow `before`; otherwise the expected form and a suggestion.
+/// Whether `layer` may follow `before`; the error is the expected form and a suggestion.
 pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (String, String)> {
     let this = layer.header;
     let wrong = |expected: String, hint: &str| Err((expected, hint.to_string()));

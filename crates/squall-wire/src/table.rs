@@ -92,7 +92,8 @@ const IP_1: u128 = 0xc612_0001;
 const IP_2: u128 = 0xc613_0001;
 const IP6_1: u128 = 0x2001_0002 << 96 | 1;
 const IP6_2: u128 = 0x2001_0002 << 96 | 2;
-/// For local experiments (IEEE 802) and for experiments (RFC 3692): payload without a number.
+/// For local experiments (IEEE 802) and for experiments (RFC 3692): the numbers of payload that has
+/// no number of its own.
 const ETHERTYPE_TEST: u128 = 0x88b5;
 const PROTOCOL_TEST: u128 = 253;
 
@@ -1046,7 +1047,7 @@ static TRUNCATE: HeaderDef = payload(
 );
 
 impl OptionSet {
-    /// Options of the list in addition to `hex(...)`.
+    /// Options that the list may have, in addition to `hex(...)`.
     pub fn defs(self) -> &'static [OptionDef] {
         use OptionForm::*;
         match self {

@@ -1,4 +1,4 @@
-//! Flags in the fourteenth octet of TCP's header (RFC 9293 §3.1, RFC 3168 §6.1).
+//! The flags in the fourteenth octet of the TCP header (RFC 9293 §3.1, RFC 3168 §6.1).
 
 pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;

@@ -1,4 +1,4 @@
-//! The capture of a session into files, and its results.
+//! Captures the frames that a session receives into files, and reports the results.
 
 use std::{fmt::Display, path::PathBuf, str::FromStr, sync::Arc, time::SystemTime};
 
@@ -18,23 +18,23 @@ use squall_record::Captured;
 
 use crate::Error;
 
-/// The capture that a run writes of its received frames.
+/// The capture of received frames during a run.
 #[derive(Clone)]
 pub(crate) struct Capture {
-    /// Interfaces, clock and trigger filter are filled in when the ports are open.
+    /// Interfaces, clock and trigger filter are added when the ports are open.
     pub options: Options,
     trigger: Option<String>,
-    /// Whether captured frames are also measured. Otherwise they are only counted, which leaves the
-    /// receiver more time.
+    /// Whether captured frames are measured as well. Otherwise they are only counted, which leaves
+    /// the receiver more time.
     pub measured: bool,
 }
 
 impl Capture {
-    /// The capture for a run of `profile`. If the profile sends nothing, captured frames are not
-    /// measured.
+    /// The capture options for a run of `profile`. If the profile sends nothing, captured frames
+    /// are not measured.
     ///
     /// # Errors
-    /// Invalid values.
+    /// Values are invalid.
     pub fn of(asked: &CaptureOptions, profile: &Profile) -> Result<Self, Error> {
         let mut options = options(asked)?;
         if options.print.is_none() {
@@ -48,10 +48,10 @@ impl Capture {
     }
 }
 
-/// The options in `asked`; missing ones have their defaults.
+/// Converts the options in `asked`. Missing ones have their defaults.
 ///
 /// # Errors
-/// Invalid values.
+/// Values are invalid.
 pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
     let wrong = |what: String| Error::Usage(format!("capture: {what}"));
     let time = |time: Time| match time > Time::default() {
@@ -128,18 +128,18 @@ fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<&String>) -> Result
     text.map(one).transpose()
 }
 
-/// The default file name, such as `capture-20261122-101500123.pcapng`.
+/// The default file name, for example `capture-20261122-101500123.pcapng`.
 pub fn new_name() -> PathBuf {
     let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     let time = now.replace([':', '-'], "").replace('T', "-");
     format!("capture-{}.pcapng", time.trim_end_matches('Z')).into()
 }
 
-/// The filter of a port with `facts`: `expression`, with frames cut to the captured length; `None`:
-/// all frames in full.
+/// The filter for a port with these `facts`: frames that match `expression`, truncated to the
+/// captured length. `None`: all frames, not truncated.
 ///
 /// # Errors
-/// As [`filter::compile_port`].
+/// As for [`filter::compile_port`].
 pub(crate) fn filter_of(
     expression: Option<&str>,
     capture: Option<&Capture>,
@@ -149,7 +149,7 @@ pub(crate) fn filter_of(
     match expression.filter(|text| !text.trim().is_empty()) {
         Some(text) => Ok(Some(filter::compile_port(text, facts, snaplen)?)),
         None if snaplen >= filter::SNAPLEN => Ok(None),
-        // This case does not need libpcap.
+        // Without an expression, libpcap is not needed.
         None => Ok(Some(Arc::new(Filter::all(snaplen)))),
     }
 }
@@ -163,7 +163,7 @@ pub(crate) struct Capturing {
 }
 
 impl Capturing {
-    /// Opens the first file. `ports` are those of the session, with their filters.
+    /// Opens the first file. `ports`: the ports of the session, with their filters.
     pub fn start(
         capture: &Capture,
         ports: &[Box<dyn Port>],
@@ -176,7 +176,7 @@ impl Capturing {
             options.permit = Permit::FORCE;
         }
         if virtual_time && options.on_full == OnFull::default() {
-            // Virtual time can wait for the file without loss.
+            // On virtual time, waiting for the file loses nothing.
             options.on_full = OnFull::Wait;
         }
         options.directed = ports.iter().any(|port| captures_sent(port.facts()));
@@ -198,13 +198,14 @@ impl Capturing {
         Ok(Self { running, format, snaplen, buffer_kept })
     }
 
-    /// Makes the sinks that capture the frames of `port`'s queues.
+    /// Creates the sinks that capture the frames received on the queues of `port`.
     pub fn sinks(&self, port: usize) -> MakeSink {
         let make = self.running.taps(port);
         Arc::new(move |_queue| Box::new(Capturer(make())))
     }
 
-    /// Passes the ports' counters on, for the statistics of files that end from now on.
+    /// Sends the ports' counters to the writer, for the statistics in files that end after this
+    /// call.
     pub fn tell(&self, interfaces: &[Option<InterfaceCounters>], workers: &[Snapshot]) {
         for (port, interface) in interfaces.iter().enumerate() {
             let queues = workers.iter().flat_map(|w| &w.rx).filter(|q| q.port == port);
@@ -226,27 +227,27 @@ impl Capturing {
         self.running.trigger();
     }
 
-    /// The state of the capture.
+    /// The results of the capture so far.
     pub fn so_far(&self) -> Captured {
         let outcome = Outcome { counters: self.running.counters(), ..Outcome::default() };
         Captured { format: self.format, snaplen: self.snaplen, buffer: self.buffer_kept, outcome }
     }
 
-    /// Waits until everything is written.
+    /// Waits until all packets are written.
     pub fn finish(self) -> Captured {
         let Self { running, format, snaplen, buffer_kept } = self;
         Captured { format, snaplen, buffer: buffer_kept, outcome: running.finish() }
     }
 }
 
-/// Whether the port also receives frames sent by this host: packets then carry a direction.
+/// Whether the port also receives frames that this host sends. If so, packets get a direction.
 fn captures_sent(facts: &PortFacts) -> bool {
     let address = facts.address.parse::<Address>().ok();
     let direction = address.and_then(|mut a| a.take::<String>("direction", "").ok()?);
     direction.is_some_and(|direction| direction != "in")
 }
 
-/// A sink for a tap. It reports no counters, because the capture itself has them.
+/// A sink that passes frames to a tap. It reports no counters, because the capture reports them.
 struct Capturer(Tap);
 
 impl Sink for Capturer {
@@ -268,7 +269,7 @@ fn dropped(queue: &PortRx) -> u64 {
     queue.drops.iter().map(|(_, n)| n).sum()
 }
 
-/// The description of an interface in the file.
+/// The description of an interface for the file.
 fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
     let facts = port.facts();
     let name = facts

@@ -1,4 +1,4 @@
-//! Errors of a run, by cause: the user (exit status 2) or the machine (3).
+//! Errors of a run by cause: the user (exit status 2) or the machine (exit status 3).
 
 use squall_engine::EngineError;
 use squall_port_linux::filter::FilterError;
@@ -10,13 +10,13 @@ use crate::attacking;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A wrong profile, command line or address.
+    /// The profile, the command line or an address is invalid.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// As [`Error::Input`], without a position in the profile.
+    /// Like [`Error::Input`], but without a position in the profile.
     #[error("{0}")]
     Usage(String),
-    /// The machine refused: permission, interface, driver.
+    /// The machine refused something: a permission, an interface, a driver.
     #[error("{0}")]
     Environment(String),
     #[error("{0}")]
@@ -77,7 +77,7 @@ impl From<FilterError> for Error {
 }
 
 impl Error {
-    /// Exit status according to the command line contract.
+    /// Exit status that the command line documents for this error.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Input(_)

@@ -1,7 +1,7 @@
-//! The facade: load a [`Profile`], plan it, start it, watch it, report it ([`Session`]).
+//! The facade: loads a [`Profile`], plans it, runs it, observes it and reports it ([`Session`]).
 //!
-//! The only entry point for the command line, the daemon and Python. It chooses backends by
-//! address, and does nothing per frame.
+//! The only entry point for the command line, the daemon and Python. It selects backends by
+//! address, and does no work per frame.
 //!
 //! ```
 //! let profile = squall::Profile::parse(

@@ -1,4 +1,4 @@
-//! Replaces `squall-attacking` in a build without the feature `attacks`: refuses profiles with
+//! Used in place of `squall-attacking` if the feature `attacks` is off: refuses profiles with
 //! attacks, and does nothing else.
 
 use std::{convert::Infallible, path::Path};
@@ -10,7 +10,7 @@ use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
 use squall_report::report::attack::AttackReport;
 use squall_units::{Division, Nanos};
 
-/// As in `squall-attacking`.
+/// The same as in `squall-attacking`.
 #[derive(Debug)]
 pub enum Error {
     Input(Diagnostics),
@@ -18,24 +18,24 @@ pub enum Error {
     Environment(String),
 }
 
-/// Prepared attacks; none can exist.
+/// Prepared attacks, of which there can be none.
 #[derive(Clone, Debug)]
 pub enum Prepared {}
 
-/// Received attacks; none can exist.
+/// Received attacks, of which there can be none.
 pub enum PassageChecker {}
 
-/// A label file; none can exist.
+/// A label file, of which there can be none.
 pub enum LabelFile {}
 
 const WHY: &str = "this build does not include attacks";
 const HINT: &str =
     "try a build with the feature: cargo build --release -p squall-cli --features attacks";
 
-/// Checks that there are no attacks.
+/// Checks that `profile` has no attacks.
 ///
 /// # Errors
-/// [`Error::Input`] with the position of each attack of `profile`.
+/// [`Error::Input`] with the position of each attack in `profile`.
 pub fn prepare(
     profile: &Profile,
     _: Division,
@@ -48,10 +48,10 @@ pub fn prepare(
     mistakes.check().map(|()| None).map_err(Error::Input)
 }
 
-/// Fails.
+/// Always fails.
 ///
 /// # Errors
-/// Always: there are no labels to write.
+/// Always, because there are no labels to write.
 pub fn create(labels: &Path) -> Result<LabelFile, Error> {
     Err(Error::Usage(format!("cannot write labels to {}: {WHY}\n  {HINT}", labels.display())))
 }

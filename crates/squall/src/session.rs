@@ -48,7 +48,7 @@ use crate::{
     settings,
 };
 
-/// A profile with the options of its run.
+/// A profile and the options of its run.
 ///
 /// ```
 /// # let profile = squall::Profile::default();
@@ -65,43 +65,44 @@ pub struct Session {
     pub caller: Caller,
 }
 
-/// Settings made by the program that starts a run, which no profile or option has.
+/// Settings that neither a profile nor an option can have, made by the program that starts the run.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// Texts for the report: the command line, and the name of this node if several share the run.
+    /// Text for the report: the command line, and the name of this node if several nodes share the
+    /// run.
     pub command: String,
     pub node: Option<String>,
-    /// The clock that the nodes share, on real time; `None`: this machine's own.
+    /// The clock that the nodes share on real time; `None`: this machine's own clock.
     pub clock: Option<NodeClock>,
-    /// The key of the run's signatures, which the nodes share; `None`: derived from the seed, or a
+    /// The key in the run's signatures, which the nodes share; `None`: derived from the seed, or a
     /// new one (docs/adr/0002).
     pub key: Option<u16>,
-    /// Positions in received frames by whose bits each stream is counted:
+    /// Bit positions in received frames. Each stream is counted separately per value of these bits:
     /// [`crate::totals::StreamTotals::tracked`].
     pub places: Arc<[Place]>,
 }
 
-/// A session with options merged and attacks solved: ready to be planned or opened.
+/// A session whose options are merged and whose attacks are solved: ready to be planned or opened.
 #[derive(Clone)]
 pub struct Resolved {
     profile: Profile,
     options: RunOptions,
     caller: Caller,
-    /// Names and addresses of the ports as the user wrote them. `profile` may have further options
-    /// in its addresses (`virtual`).
+    /// Names and addresses of the ports as written by the user. The addresses in `profile` may have
+    /// further options (`virtual`).
     named: Vec<(String, String)>,
     /// Criteria of `abort_if`.
     criteria: Vec<FailIf>,
     capture: Option<Capture>,
     flows: Option<FlowSettings>,
-    /// Resolved addresses of hosts.
+    /// Addresses to which host names were resolved.
     names: Names,
     attacks: Option<Arc<Prepared>>,
     /// The replays that send `attacks`.
     replays: Vec<PlanReplay>,
 }
 
-/// A session with open ports and a compiled plan: ready to start.
+/// A session whose ports are open and whose plan is compiled: ready to start.
 pub struct Opened {
     session: Resolved,
     ports: Vec<Box<dyn Port>>,
@@ -114,11 +115,12 @@ pub struct Opened {
     labels: Option<attacking::LabelFile>,
 }
 
-/// Checks that a port without streams can receive: otherwise the run would measure nothing and
-/// still look valid. A sink (`null`, a capture file) may replace one.
+/// Checks that a port without streams can receive. Otherwise the run would measure nothing but
+/// still look valid. A sink (`null`, a capture file) is accepted, because users substitute it for a
+/// port that receives.
 ///
 /// # Errors
-/// If it cannot, with the reason.
+/// The port cannot receive; the error has the reason.
 fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     let facts = port.facts();
     if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap" | squall_port::elsewhere::KIND) {
@@ -140,21 +142,22 @@ fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     }
 }
 
-/// The plan of a run whose ports are not kept open.
+/// The plan of a run, with its ports closed again.
 pub struct Planned {
     pub plan: Plan,
-    /// By port; `None`: it could not be opened, and the plan's notes give the reason.
+    /// The facts about each port; `None`: it could not be opened, for the reason in the plan's
+    /// notes.
     pub ports: Vec<Option<PortFacts>>,
     pub limits: Vec<PortLimits>,
     pub virtual_time: bool,
     /// The planned load of flows.
     pub load: Option<PlannedLoad>,
-    /// A summary of the attacks; empty without any.
+    /// A summary of the attacks; empty if there are none.
     pub attacks: String,
 }
 
 impl Planned {
-    /// The output of `squall plan`: ports, workers, streams, flows, and `frames` decoded, with
+    /// The output of `squall plan`: ports, workers, streams, flows, and the decoded `frames`, with
     /// their octets if `hex`.
     pub fn text(&self, profile: &Profile, frames: &[Preview], hex: bool) -> String {
         let port = |i: usize| ShownPort {
@@ -177,9 +180,9 @@ impl Planned {
 pub struct Run {
     session: Resolved,
     running: Running,
-    /// The compiled profile, without streams added and removed during the run.
+    /// The profile's plan, without streams that were added or removed during the run.
     planned: Plan,
-    /// The profile's replays when the run was opened.
+    /// The profile's replays at the time when the run was opened.
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
     virtual_time: bool,
@@ -192,7 +195,7 @@ pub struct Run {
     capturing: Option<Capturing>,
     passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
-    /// Why the run was stopped, if it was.
+    /// Why the run was stopped; empty if it was not.
     stopped_by: OnceLock<EndedBy>,
     /// When `abort_if` was last evaluated, and the criteria that held.
     evaluated: Instant,
@@ -200,22 +203,22 @@ pub struct Run {
     /// Whether this node has sent everything.
     sent_all: bool,
     expected: Asked,
-    /// Holds the claimed CPUs until the workers have ended.
+    /// Keeps the CPUs claimed until the workers have ended.
     _claim: Claim,
 }
 
-/// How long receiving continues after everything is sent, unless the options set it.
+/// How long to receive after everything is sent, unless the options set it.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// Interval in which `abort_if` is evaluated. Each evaluation costs a snapshot of every worker, so
-/// the interval is that of a live view.
+/// How often to evaluate `abort_if`. Each evaluation costs every worker a snapshot, so the interval
+/// is that of a live view.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
 
-/// Interval in which a node that has sent everything checks whether the run is over.
+/// How often a node that has sent everything checks whether the run is over.
 const OTHERS_EVERY: Duration = Duration::from_millis(20);
 
-/// Up to this number, streams and templates have histograms in the live view: with more, the copies
-/// would disturb the run.
+/// Maximum number of streams and templates for which the live view has histograms. With more,
+/// copying the histograms would disturb the run.
 const WATCHED: usize = 64;
 
 impl Session {
@@ -223,7 +226,7 @@ impl Session {
         Self { options: profile.run.clone(), profile, caller: Caller::default() }
     }
 
-    /// Sets the options of the run; the profile's keys fill the gaps.
+    /// Sets the options of the run. The profile's keys apply where options are missing.
     ///
     /// # Errors
     /// Invalid values.
@@ -240,19 +243,19 @@ impl Session {
         self
     }
 
-    /// Merges the options and solves the profile's attacks, the first step of [`Session::open`].
-    /// `progress` gets the number of solved rules and the total; if it returns `false`, the call
-    /// ends with an error.
+    /// Merges the options and solves the profile's attacks, which is the first step of
+    /// [`Session::open`]. `progress` gets the number of solved rules and their total. If it returns
+    /// `false`, solving ends with an error.
     ///
     /// # Errors
-    /// Errors in the profile, unreadable files, or the end by `progress`.
+    /// Errors in the profile; unreadable files; `progress` has returned `false`.
     pub fn resolve(
         self,
         progress: &(dyn Fn(usize, usize) -> bool + Sync),
     ) -> Result<Resolved, Error> {
         let mut resolved = Resolved::unsolved(self)?;
         if resolved.options.clock == Some(Clock::Virtual) {
-            ports::put_on_virtual_time(&mut resolved.profile.ports);
+            ports::use_virtual_time(&mut resolved.profile.ports);
         }
         let attacks = attacking::prepare(&resolved.profile, resolved.part(), progress)?;
         if let Some(mut attacks) = attacks {
@@ -263,43 +266,43 @@ impl Session {
         Ok(resolved)
     }
 
-    /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such
-    /// interface) is planned from the facts known about it.
+    /// Compiles the plan without sending. A port that cannot be opened (no permission, no such
+    /// interface) is planned from known facts about it.
     ///
     /// # Errors
-    /// Errors in addresses or profile.
+    /// Errors in addresses or in the profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
         self.clone().resolve(&|_, _| true)?.planned()
     }
 
-    /// As [`Session::plan_only`], but opens no port and solves no attacks: each port is planned
-    /// from the facts known about its interface.
+    /// Like [`Session::plan_only`], but opens no port and solves no attacks. Each port is planned
+    /// from known facts about its interface.
     ///
     /// # Errors
-    /// Errors in addresses or profile.
+    /// Errors in addresses or in the profile.
     pub fn check_only(&self) -> Result<Planned, Error> {
         self.check_unless(&|| false)
     }
 
-    /// As [`Session::check_only`]; ends early with an error when `abandoned` returns true.
+    /// Like [`Session::check_only`], but ends early with an error if `is_cancelled` returns true.
     ///
     /// # Errors
-    /// As [`Session::check_only`].
-    pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
-        Resolved::unsolved(self.clone())?.checked(abandoned)
+    /// As for [`Session::check_only`].
+    pub fn check_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Planned, Error> {
+        Resolved::unsolved(self.clone())?.checked(is_cancelled)
     }
 
     /// Opens the ports and compiles the plan.
     ///
     /// # Errors
-    /// Errors in addresses or profile, ports that cannot be opened.
+    /// Errors in addresses or in the profile; ports that cannot be opened.
     pub fn open(self) -> Result<Opened, Error> {
         self.resolve(&|_, _| true)?.open()
     }
 }
 
 impl Resolved {
-    /// Merges the options without solving attacks.
+    /// Merges the options; does not solve attacks.
     fn unsolved(session: Session) -> Result<Self, Error> {
         let Session { mut profile, mut options, caller } = session;
         options.check().map_err(Error::Usage)?;
@@ -332,17 +335,17 @@ impl Resolved {
         })
     }
 
-    /// The profile's attacks; `None`: it has none.
+    /// The profile's attacks; `None` if it has none.
     pub fn attacks(&self) -> Option<&Prepared> {
         self.attacks.as_deref()
     }
 
-    /// Whether ports receive too.
+    /// Whether the ports receive as well as send.
     fn receives(&self) -> bool {
         self.options.receive.unwrap_or(true)
     }
 
-    /// Whether existing files may be overwritten and disks filled up.
+    /// Whether existing files may be overwritten, and disks filled.
     fn forces(&self) -> bool {
         self.options.force.unwrap_or(false)
     }
@@ -351,12 +354,12 @@ impl Resolved {
         self.options.cpus.as_ref().map(|cpus| &*cpus.0)
     }
 
-    /// As [`Session::check_unless`].
-    fn checked(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
+    /// Like [`Session::check_unless`].
+    fn checked(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile_for(&limits, None, None, false, abandoned)?;
+        let mut plan = self.compile_for(&limits, None, None, false, is_cancelled)?;
         plan.notes.splice(0..0, notes);
         let load = plan.explain_flows(&self.profile);
         let ports = vec![None; limits.len()];
@@ -395,7 +398,7 @@ impl Resolved {
         Ok(Planned { plan, ports, limits, virtual_time, load, attacks })
     }
 
-    /// The limits of all ports, and notes for the user.
+    /// The limits of every port, and notes for the user.
     fn each_port(
         &self,
         mut look: impl FnMut(&squall_profile::Port, Wanted) -> Result<(PortLimits, Vec<String>), Error>,
@@ -405,7 +408,7 @@ impl Resolved {
             let (limit, note) =
                 look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
-            // A note on several ports appears once.
+            // A note that several ports have appears only once.
             notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((limits, notes))
@@ -416,7 +419,7 @@ impl Resolved {
         self.options.part.unwrap_or_default().0
     }
 
-    /// The attack that runs on Squall's own TCP/UDP stack, for its networks.
+    /// The attack that runs on Squall's own TCP/UDP stack, because of its networks.
     fn live_attack(&self) -> Option<&squall_profile::Attack> {
         self.attacks.as_ref()?.speaker(&self.profile)
     }
@@ -428,7 +431,7 @@ impl Resolved {
             || replays.any(|replay| replay.port == port || replay.port2 == Some(port))
     }
 
-    /// The use of port `i` of the profile.
+    /// How the session uses port `i` of the profile.
     fn wanted(&self, i: usize) -> Wanted {
         let speaks = |port| {
             self.live_attack()
@@ -447,13 +450,13 @@ impl Resolved {
         let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
         let cuts = self.profile.streams.iter().any(|s| s.port == i && s.segment.is_some());
         let workers = self.options.cores.map_or(1, |cores| cores.div_ceil(sending) as u32);
-        // A port shared by several sources has one worker.
+        // A port that several sources share has a single worker.
         let alone = plays(i) && !self.replays_on(i) && !streams(i);
         Wanted { to, cuts, answers: plays(i), workers, players: if alone { workers } else { 1 } }
     }
 
-    /// Applies the session's settings of time and receiving to `limits`. Returns whether time is
-    /// virtual.
+    /// Applies the session's settings for time and receiving to `limits`. Returns whether the run
+    /// is on virtual time.
     fn settle(&self, limits: &mut [PortLimits]) -> bool {
         let addresses = self.profile.ports.iter().map(|port| port.address.as_str());
         let requested = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
@@ -470,10 +473,10 @@ impl Resolved {
         virtual_time
     }
 
-    /// As [`Session::open`].
+    /// Like [`Session::open`].
     ///
     /// # Errors
-    /// As [`Session::open`].
+    /// As for [`Session::open`].
     pub fn open(mut self) -> Result<Opened, Error> {
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
@@ -481,7 +484,9 @@ impl Resolved {
                 bypass::check(&port.address).map_err(Error::Usage)?;
             }
             let (mut opened, limit, note) = ports::open(&port.address, wanted)?;
-            if wanted.to != Use::Receive && bypass::is_unseen(opened.facts().kind, &port.address) {
+            if wanted.to != Use::Receive
+                && bypass::bypasses_taps(opened.facts().kind, &port.address)
+            {
                 marks.extend(ports::interface_of(&port.address).as_deref().and_then(bypass::mark));
             }
             if (wanted.to == Use::Receive && self.receives()) || wanted.answers {
@@ -554,15 +559,15 @@ impl Resolved {
         })
     }
 
-    /// Whether signatures need a new key, which no earlier run had: on real time, unless a seed
-    /// fixes the octets or other processes send a share of the same streams.
+    /// Whether signatures need a new key that no earlier run had. That is so on real time, unless a
+    /// seed fixes the octets or other processes send a share of the same streams.
     fn is_new_run(&self, limits: &[PortLimits], virtual_time: bool) -> bool {
         let alone = self.part().is_whole() && !limits.iter().any(|limit| limit.elsewhere);
         !virtual_time && self.profile.seed.is_none() && alone
     }
 
-    /// The plan, with its CPUs claimed. Retries without CPUs that another run has claimed
-    /// meanwhile.
+    /// Compiles the plan and claims its CPUs. If another run has claimed some of them meanwhile,
+    /// tries again without these.
     fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
         loop {
             let plan = self.compile(limits, virtual_time)?;
@@ -580,15 +585,15 @@ impl Resolved {
         self.compile_for(limits, pin, None, true, &|| false)
     }
 
-    /// `opened`: the profile's replays when the run began; `look_up`: whether host names must be
-    /// resolved.
+    /// `opened`: the profile's replays when the run began. `look_up`: whether to resolve host
+    /// names.
     fn compile_for(
         &self,
         limits: &[PortLimits],
         pin: Option<Vec<Cpu>>,
         opened: Option<&[squall_profile::Replay]>,
         look_up: bool,
-        abandoned: &dyn Fn() -> bool,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
@@ -602,7 +607,7 @@ impl Resolved {
             replays: self.replays.clone(),
             opened,
             live_flows: self.attacks.as_ref().and_then(|attacks| attacks.live_flows(&self.profile)),
-            abandoned,
+            is_cancelled,
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
         let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;
@@ -613,7 +618,7 @@ impl Resolved {
         Ok(plan)
     }
 
-    /// Adds the port's position in the profile to an address error.
+    /// Adds the port's position in the profile to an error in its address.
     fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
         match error {
             Error::Usage(text) if port.at.line > 0 => {
@@ -625,8 +630,8 @@ impl Resolved {
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
-            // The name is not added if the message already begins with it, because it equals the
-            // address.
+            // Do not add the name if the message already begins with it, which is so if the name
+            // equals the address.
             Error::Usage(text) if !text.starts_with(&port.name) => {
                 Error::Usage(format!("port {}: {text}", port.name))
             }
@@ -638,9 +643,9 @@ impl Resolved {
     }
 }
 
-/// A random key, different from that of files and of runs with the default seed.
+/// A random key that differs from those of files and of runs with the default seed.
 fn new_key() -> u16 {
-    // `RandomState` gets its keys from the system's random numbers.
+    // `RandomState` is seeded from the system's random numbers.
     let random = RandomState::new().build_hasher().finish();
     (random % 0xffff) as u16 + 1
 }
@@ -650,7 +655,7 @@ fn named(profile: &Profile) -> Vec<(String, String)> {
     profile.ports.iter().map(|port| (port.name.clone(), port.address.clone())).collect()
 }
 
-/// The readers of the captures, by replay.
+/// Opens a reader for each replay's captures.
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
@@ -662,12 +667,12 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
 /// Whether streams start each other in an endless cycle.
 fn goes_round(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
-    // A chain as long as the number of streams must contain a stream twice.
+    // If a chain has as many steps as there are streams, it contains a stream twice.
     (0..plan.streams.len())
         .any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
 }
 
-/// The file system, relative to the directory of the profile.
+/// Reads files relative to the profile's directory.
 struct Disk<'a>(&'a Path);
 
 impl Assets for Disk<'_> {
@@ -719,16 +724,16 @@ impl Opened {
         self.virtual_time
     }
 
-    /// The ports' facts, in the profile's order.
+    /// The facts about the ports, in profile order.
     pub fn facts(&self) -> impl Iterator<Item = &squall_port::PortFacts> {
         self.ports.iter().map(|p| p.facts())
     }
 
-    /// Checks that the run has the stream or template named by a criterion. A run that only
-    /// receives, or that measures received flows, learns names later.
+    /// Checks that the run has the stream or template that a criterion names. A run that only
+    /// receives, or that measures received flows, learns names later, so any name is accepted.
     ///
     /// # Errors
-    /// No stream or template has that name; suggests the nearest.
+    /// No stream or template has that name; the error suggests the most similar one.
     pub fn find_names(&self, criterion: &FailIf) -> Result<(), Error> {
         if self.plan.only_receives() || self.session.flows.is_some() {
             return Ok(());
@@ -739,7 +744,7 @@ impl Opened {
         criterion.find_names(&names).map_err(Error::Usage)
     }
 
-    /// Starts the workers; the first frame is due some 20 ms later.
+    /// Starts the workers. The first frame is due some 20 ms later.
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -747,7 +752,7 @@ impl Opened {
         Ok(self.hold()?.go(None))
     }
 
-    /// Opens the queues; nothing is sent before [`Held::go`].
+    /// Opens the queues without sending: nothing is sent before [`Held::go`].
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -796,7 +801,7 @@ impl Opened {
                 flows: flows.clone(),
                 places: self.session.caller.places.clone(),
                 trex: Some(Arc::default()),
-                // The engine sets the plan's key.
+                // The engine applies the plan's key itself.
                 key: None,
             },
             take: self.take,
@@ -846,8 +851,8 @@ impl Opened {
         })
     }
 
-    /// Refuses a shared clock on ports that generate their frames, because those stamp the
-    /// machine's own time.
+    /// Refuses a shared clock on ports that generate their frames themselves, because these put the
+    /// machine's own time into frames.
     fn check_stamps(&self) -> Result<(), Error> {
         let makes = |stream: &squall_plan::PlanStream| {
             stream.program.signature().is_some() && self.ports[stream.port].generates()
@@ -863,12 +868,12 @@ impl Opened {
     }
 }
 
-/// The engine's form of a shared clock.
+/// Converts a shared clock to the engine's form.
 fn common(clock: NodeClock) -> CommonClock {
     CommonClock { shift_ns: clock.shift_ns, drift_ppb: clock.drift_ppb, at: Nanos(clock.at_ns) }
 }
 
-/// A run with open queues that waits for its start.
+/// A run whose queues are open, and which waits for its start.
 pub struct Held {
     session: Resolved,
     ready: squall_engine::Ready,
@@ -883,20 +888,20 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts the run: the first frame is due at `at` by the session's clock; `None`: some 20 ms
-    /// from now. If `at` is past, overdue frames are caught up.
+    /// Starts the run. The first frame is due at `at` on the session's clock; `None`: some 20 ms
+    /// from now. If `at` has passed, the run catches up with the overdue frames.
     pub fn go(self, at: Option<Nanos>) -> Run {
         let local = at.map(|at| self.local(at));
         self.begin(local, at)
     }
 
-    /// Starts the run so late that it can be stopped before anything is due.
+    /// Starts the run far in the future, so it can be stopped before anything is due.
     pub fn give_up(self) -> Run {
         const LONG: Nanos = Nanos(3_600_000_000_000);
         self.begin(Some(squall_port::monotonic() + LONG), None)
     }
 
-    /// `local`: the start on the engine's clock.
+    /// `local`: the start on the engine's clock; `agreed`: the same on the session's clock.
     fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
         let context = Context { started: SystemTime::now(), usage: usage(), ..self.context };
         Run {
@@ -940,7 +945,7 @@ impl Run {
         self.running.plan()
     }
 
-    /// The current profile, with changes made during the run.
+    /// The current profile, including changes made during the run.
     pub fn profile(&self) -> &Profile {
         &self.session.profile
     }
@@ -954,9 +959,9 @@ impl Run {
         self.running.elapsed().as_secs_f64()
     }
 
-    /// Waits at most `timeout` until all frames are sent. Returns whether they are. If other nodes
-    /// send frames that may arrive here, the wait lasts to the end of the run's duration, or
-    /// without a duration until the run is stopped.
+    /// Waits until all frames are sent, at most `timeout`. Returns whether they are. If other nodes
+    /// send frames that may arrive here, waits until the run's duration is over, or if it has no
+    /// duration, until the run is stopped.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let mut left = timeout;
         loop {
@@ -992,8 +997,8 @@ impl Run {
             && plan.stop.duration.is_none_or(time)
     }
 
-    /// Stops the run if a criterion of `abort_if` holds. Costs the workers a snapshot, as a live
-    /// view does.
+    /// Stops the run if a criterion of `abort_if` holds. This costs every worker a snapshot, as a
+    /// live view does.
     fn watch(&mut self) {
         let over = self.stopped_by.get().is_some();
         if over || self.session.criteria.is_empty() || self.evaluated.elapsed() < WATCH_EVERY {
@@ -1023,30 +1028,30 @@ impl Run {
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
     }
 
-    /// Whether all receiving ports are lost; the report gives the reasons.
+    /// Whether all receiving ports are lost. The report has the reasons.
     pub fn receives_nothing_more(&self) -> bool {
         let snapshots = self.running.snapshot(false);
         let mut queues = snapshots.iter().flat_map(|s| &s.rx).peekable();
         queues.peek().is_some() && queues.all(|queue| queue.error.is_some())
     }
 
-    /// Whether the capture has ended or failed; false without a capture.
+    /// Whether the capture has ended or failed; false if there is no capture.
     pub fn captured(&self) -> bool {
         self.capturing.as_ref().is_some_and(Capturing::is_over)
     }
 
-    /// Triggers the capture now.
+    /// Triggers the capture.
     pub fn trigger(&self) {
         self.capturing.iter().for_each(Capturing::trigger);
     }
 
-    /// Whether nothing is sent: [`Profile::listening`].
+    /// Whether the run sends nothing: [`Profile::listening`].
     pub fn listening(&self) -> bool {
         self.running.plan().only_receives()
     }
 
-    /// Rates since the last call, and the report so far. Each call adds a point to the report's
-    /// series.
+    /// The rates since the last call, and the report so far. Each call adds a point to the report's
+    /// time series.
     pub fn sample(&mut self) -> (Sample, Report) {
         self.watch();
         let flows = self.running.plan().flows.clone();
@@ -1062,7 +1067,7 @@ impl Run {
         let mut sample = record.sample(&mut last, &report, now);
         self.last = last;
         sample.flows = loading.unwrap_or_default();
-        // With thousands of streams, a series of each would be unreadable and large.
+        // Series for thousands of streams would be unreadable and large.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
         let mut load = sample.flows.clone();
         if load.len() > WATCHED {
@@ -1107,13 +1112,14 @@ impl Run {
         (0..ports).map(|port| self.running.port_facts(port).clone()).collect()
     }
 
-    /// The points of the report's series so far.
+    /// The points of the report's time series so far.
     pub fn series(&self) -> &[Sample] {
         &self.series.points
     }
 
-    /// Pauses a stream, the streams of a group, a template, a replay, or everything; frames due
-    /// meanwhile are due later. A template begins no flows; open flows continue.
+    /// Pauses a stream, the streams of a group, a template, a replay, or all sources. Frames that
+    /// are due meanwhile are postponed. A paused template begins no flows, and its open flows
+    /// continue.
     ///
     /// # Errors
     /// An unknown name.
@@ -1129,17 +1135,21 @@ impl Run {
         Ok(self.running.resume(stream)?)
     }
 
-    /// Changes the run to another profile. Streams with the same name and frames continue at their
-    /// new rate; others are added and removed. Duration, packets and octets count from the start of
-    /// the run. Ports must be the same, and frames no longer than at the start of the run. Rates of
-    /// templates may differ (`cps`, `weight`, `users`, `active_limit` and the target of `[flows]`),
-    /// and `drain`. Templates are matched by name: new ones begin after their own `start`; open
-    /// flows of missing ones are aborted, and their counters stay in the report. This is possible
-    /// for loads without a total, a limit of flows or a capture, and for servers that no other
+    /// Changes the run to another profile.
+    ///
+    /// Streams with the same name and frames continue at their new rate; others are added or
+    /// removed. Duration, packets and octets still count from the start of the run. The ports must
+    /// be the same, and frames must be no longer than at the start of the run.
+    ///
+    /// In templates, rates may differ (`cps`, `weight`, `users`, `active_limit`, and the target of
+    /// `[flows]`), and so may `drain`. Templates are matched by name. New ones begin after their
+    /// own `start`. Open flows of missing ones are aborted, and their counters stay in the report.
+    /// New and missing templates are possible in loads without a total, a limit of flows or a
+    /// capture, and for servers that no other template shares.
     /// template shares.
     ///
     /// # Errors
-    /// Errors in the profile; nothing is changed then.
+    /// Errors in the profile, in which case nothing changes.
     pub fn change(&mut self, mut profile: Profile) -> Result<(), Error> {
         if named(&profile) != self.session.named {
             return Err(Error::Usage("ports cannot change during a run\n  try a new run".into()));
@@ -1148,10 +1158,10 @@ impl Run {
         self.become_profile(profile)
     }
 
-    /// Sets all rates to those of the profile times `by`; flows accept only a factor.
+    /// Sets all rates to `by` times those in the profile. Flows accept only a factor.
     ///
     /// # Errors
-    /// As [`Run::change`]; a run with only attacks cannot change.
+    /// As for [`Run::change`]. Also, a run that has only attacks cannot change.
     pub fn multiply(&mut self, by: Multiplier) -> Result<(), Error> {
         let profile = &self.session.profile;
         let replays = self.planned.replays.iter().any(|replay| !replay.fixed);
@@ -1165,15 +1175,15 @@ impl Run {
         self.become_session(session)
     }
 
-    /// The factor on all rates; `None`: the rates are those of the profile.
+    /// The factor on all rates; `None`: the rates are those in the profile.
     pub fn multiplier(&self) -> Option<Multiplier> {
         self.session.options.mult
     }
 
-    /// Multiplies all current rates by `num / den`; flows as in [`Run::multiply`].
+    /// Multiplies all current rates by `num / den`. For flows, see [`Run::multiply`].
     ///
     /// # Errors
-    /// As [`Run::change`].
+    /// As for [`Run::change`].
     pub fn scale(&mut self, num: u64, den: u64) -> Result<(), Error> {
         let now = self.session.options.mult.unwrap_or(Multiplier::Factor { num: 1, den: 1 });
         let by =
@@ -1181,11 +1191,11 @@ impl Run {
         self.multiply(by)
     }
 
-    /// Sets how often flows of `template` begin, or with `None` those of all templates with a
-    /// weight. The amount must be of the kind that the profile has.
+    /// Sets how often flows of `template` begin; `None`: flows of all templates that have a weight.
+    /// The kind of the amount must be that in the profile.
     ///
     /// # Errors
-    /// An unknown template, another kind of amount.
+    /// The template is unknown, or the amount is of another kind.
     pub fn set_load(&mut self, template: Option<&str>, amount: Amount) -> Result<(), Error> {
         let mut profile = self.session.profile.clone();
         let Some(flows) = &mut profile.flows else {
@@ -1233,7 +1243,7 @@ impl Run {
         self.planned
             .can_become(&new)
             .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
-        // The queues were opened with slots for the frames of the old plan.
+        // Queues were opened with room for the frames of the old plan, so check the new lengths.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer = |now: &PlanPort, opened: &PlanPort| {
             now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame
@@ -1260,7 +1270,7 @@ impl Run {
     /// Changes the speed of replayed attacks whose rates differ in the changed profile.
     ///
     /// # Errors
-    /// If attacks differ in anything else, or run live, with their own schedule.
+    /// The attacks differ in anything else, or they run live on their own schedule.
     fn attacks_at_other_rates(&self, session: &mut Resolved) -> Result<(), Error> {
         let written = |session: &Resolved| {
             let mut value = session.profile.to_value()["attack"].take();
@@ -1283,7 +1293,7 @@ impl Run {
             else {
                 return refused("the share of attacks cannot change during a run");
             };
-            // The default rate of a template is unknown here.
+            // The rate of a template that does not set one is not known here.
             let of_rules = matches!(old.what, AttackOf::Rules(_));
             let known = |attack: &Attack| of_rules || attack.pace != AttackPace::DEFAULT;
             if old.live || !known(old) || !known(new) {
@@ -1305,8 +1315,8 @@ impl Run {
         Ok(())
     }
 
-    /// Sets the clock that nodes share. The report shows the newest clock, and the widest error
-    /// bound.
+    /// Sets the clock that the nodes share. The report shows the latest clock with the largest
+    /// error bound so far.
     pub fn set_clock(&mut self, clock: NodeClock) {
         self.running.set_common_clock(common(clock));
         let before = self.context.clock.map_or(0, |clock| clock.bound_ns);
@@ -1315,7 +1325,7 @@ impl Run {
         self.session.caller.clock = Some(clock);
     }
 
-    /// Lets `frames` more frames of a held replay leave.
+    /// Lets a held replay send `frames` more frames.
     pub fn step(&self, frames: u64) {
         self.running.step(frames);
     }
@@ -1325,8 +1335,7 @@ impl Run {
         self.stop_because(EndedBy::Stopped);
     }
 
-    /// As [`Run::stop`], with the reason for the report. Has no effect on a run that is already
-    /// over.
+    /// Like [`Run::stop`], with a reason for the report. Has no effect if the run is already over.
     pub fn stop_because(&self, why: EndedBy) {
         let over = self.sent_all && !self.expects_others() && !self.listening();
         if !over {
@@ -1335,8 +1344,8 @@ impl Run {
         self.running.stop();
     }
 
-    /// Sets the end that the report shows as requested, for a run that only receives, which its
-    /// caller ends.
+    /// Sets the requested end that the report shows, for a run that only receives and is ended by
+    /// its caller.
     pub fn expect(&mut self, asked: Asked) {
         self.expected = asked;
     }
@@ -1368,8 +1377,8 @@ impl Run {
         self.running.start().0.saturating_add_signed(squall_machine::wall_offset())
     }
 
-    /// Totals so far, without histograms: with thousands of streams, a fraction of the cost of
-    /// [`Run::sample`]. Adds no point to the report's series.
+    /// The totals so far, without histograms. With thousands of streams this costs a fraction of
+    /// [`Run::sample`]. Adds no point to the report's time series.
     pub fn totals(&self) -> Totals {
         let ports = self.running.plan().ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
@@ -1386,30 +1395,30 @@ impl Run {
         Some(received::so_far(settings, self.running.plan(), &seen))
     }
 
-    /// The open TCP flows of this run, each with its port. If there are more than `most`, some are
-    /// left out, although more than `most` may be returned.
+    /// The open TCP flows of this run, each with its port. If there are more than `most`, some of
+    /// them may be missing; more than `most` may still be returned.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
         squall_engine::open_flows(&self.running, most)
     }
 
-    /// Makes all flows ignore frames from these senders, so that they get no answer.
+    /// Makes all flows ignore frames from these senders, so the senders get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.running.ignore(senders);
     }
 
-    /// Waits for the end set by the profile, then reports. Without such an end call [`Run::stop`]
-    /// first, or this never returns.
+    /// Waits for the end that the profile sets, then returns the report. If the profile sets no
+    /// end, call [`Run::stop`] first; otherwise this never returns.
     ///
     /// # Errors
-    /// A worker failed.
+    /// A worker has failed.
     pub fn finish(self) -> Result<Report, Error> {
         self.finish_with_totals().map(|(report, _)| report)
     }
 
-    /// As [`Run::finish`], with the last totals.
+    /// Like [`Run::finish`], and also returns the final totals.
     ///
     /// # Errors
-    /// A worker failed.
+    /// A worker has failed.
     pub fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.wait(Duration::from_secs(1)) {}
         let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
@@ -1436,8 +1445,8 @@ impl Run {
             (attacks, load::ended(outcome.workers.iter().flat_map(|worker| &worker.flows)))
         });
         let counted = Counted::new(&plan, names, facts, false, outcome.workers);
-        // A run without sending has no last departure: its duration is the time of listening, or
-        // that of the file.
+        // A run that sends nothing has no last departure. Its duration is the time for which it
+        // received, or that of the file it read.
         let duration = match listening || (plan.others_send() && counted.sends_nothing()) {
             true if elapsed == Nanos::ZERO => counted.arrivals(),
             true => elapsed,
@@ -1460,7 +1469,7 @@ impl Run {
                 (&failed, &served),
                 self.passage.as_ref(),
                 duration,
-                // With other nodes, the fate of conversations is known only from both reports.
+                // With several nodes, only all reports together show how a conversation ended.
                 !self.planned.has_other_nodes(),
             );
             if let Some(labels) = self.labels {
@@ -1477,7 +1486,7 @@ impl Run {
         };
         let end = End {
             by,
-            // A node that waited for others had nothing left to do.
+            // A node that waited for others had nothing left to send, so its end was not open.
             open: would_end && !(self.sent_all && plan.others_send()),
             agreed: self.agreed,
             expected: self.expected,
@@ -1505,7 +1514,7 @@ impl Run {
     }
 }
 
-/// The machine's counters so far.
+/// The machine's resource usage so far.
 fn usage() -> Usage {
     Usage {
         cpu: squall_machine::cpu(),
@@ -1514,11 +1523,11 @@ fn usage() -> Usage {
     }
 }
 
-/// How often flows begin, in the unit of the profile.
+/// The rate at which flows begin, in the unit that the profile uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     Cps(f64),
-    /// Flows open at once.
+    /// Number of flows that are open at the same time.
     Active(u64),
     Bandwidth(squall_units::Rate),
     Users(u32),

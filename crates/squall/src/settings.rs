@@ -1,4 +1,4 @@
-//! How received flows are measured.
+//! How to measure received flows.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -8,11 +8,9 @@ use squall_units::Nanos;
 
 use crate::Error;
 
-/// The settings, if they measure flows and this machine has the memory; `None`: flows are not
-/// measured.
+/// The settings for measuring received flows; `None`: they are not measured.
 ///
-/// # Errors
-/// [`Error::Usage`]: invalid settings.
+/// # Errors [`Error::Usage`]: the settings are invalid, or need more memory than this machine has.
 pub(crate) fn of(asked: Option<&ReceivedFlows>) -> Result<Option<FlowSettings>, Error> {
     let asked = match asked {
         None | Some(ReceivedFlows::Measured(false)) => return Ok(None),
@@ -50,7 +48,7 @@ fn check(settings: &FlowSettings) -> Result<(), Error> {
     if settings.by == By::None {
         return Ok(());
     }
-    // The size of a flow without histograms, with its entry in the index.
+    // The size of a flow without histograms, plus its entry in the index.
     let each = size_of::<Flow<FlowRx>>() + 2 * size_of::<u64>();
     let memory = squall_capture::machine_memory().unwrap_or(u64::MAX);
     let most = (memory / each as u64).min(1 << 31);

@@ -1,6 +1,7 @@
-//! The counter matrix of captures: over ports, formats, rotation, compression, policies, filters
-//! and snaplens, every sent frame is written or counted as lost under a reason, and the files match
-//! the report. Not the full product: each value of each dimension meets several of the others.
+//! The counter matrix for captures. Over ports, formats, rotation, compression, policies, filters
+//! and snap lengths, every sent frame is either written or counted as lost for some reason, and the
+//! files match the report. This is not the full product: each value in each dimension is combined
+//! with several values in the others.
 
 mod harness;
 
@@ -34,7 +35,7 @@ const TESTS: &[(&str, Test)] = &[
     ("each_sample_says_what_is_written_and_lost", samples),
 ];
 
-/// A link that the test captures from.
+/// A link on which the test captures.
 #[derive(Clone, Copy)]
 struct Link {
     sender: &'static str,
@@ -56,9 +57,9 @@ const AF_XDP: Link = Link {
     bpf: true,
 };
 
-/// Frames per stream of the four; the filter accepts three of the streams.
+/// Frames in each of the four streams. The filter accepts three of them.
 const EACH: u64 = 1500;
-/// Octets of a frame, without FCS.
+/// Length of a frame in octets, without FCS.
 const LEN: u64 = 196;
 const FILTER: &str = "udp port 9";
 
@@ -73,7 +74,7 @@ struct Way {
     buffer: u64,
     filter: bool,
     snaplen: u32,
-    /// Impairments at the receiver: (options, frames lost, frames duplicated).
+    /// Impairments at the receiver: (options, number of frames lost, number of frames duplicated).
     faults: Option<(&'static str, u64, u64)>,
 }
 
@@ -118,7 +119,7 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// A directory that is removed after the test.
+/// A directory that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -165,7 +166,7 @@ fn enter(link: Link) -> Outcome {
     Ok(())
 }
 
-/// Four streams that differ in their ports.
+/// Four streams that differ in their UDP ports.
 fn profile(sender: &str, receiver: Option<&str>) -> Result<Profile, Box<dyn Error>> {
     let mut text = format!("[ports]\nA = \"{sender}\"\n");
     text += &receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
@@ -186,7 +187,7 @@ fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
 fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
     let file = folder.0.join(format!("out.{}{compressed}", way.suffix));
-    // The file may be left from another capture of the same test.
+    // A previous capture of the same test may have left the file.
     let _ = std::fs::remove_file(&file);
     CaptureOptions {
         file: Some(file),
@@ -202,7 +203,7 @@ fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     }
 }
 
-/// `session` with a capture.
+/// Adds a capture to `session`.
 fn capturing(mut session: Session, capture: CaptureOptions) -> Session {
     session.options.capture = Some(capture);
     session
@@ -240,7 +241,7 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
     })
 }
 
-/// The sender's streams, with the capture of the file that it wrote.
+/// Writes the sender's streams to a file, then captures from that file.
 fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let file = folder.0.join("in.pcap");
     let _ = std::fs::remove_file(&file);
@@ -281,7 +282,7 @@ fn check(name: &str, report: &Report, way: Way) -> Outcome {
     Ok(())
 }
 
-/// Compares the counters with each other and with the files.
+/// Checks that the counters agree with each other and with the files.
 fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     let sum = |reasons: &std::collections::BTreeMap<String, u64>| reasons.values().sum::<u64>();
     let lost = sum(&capture.dropped) + sum(&capture.dropped_by_kernel);
@@ -302,7 +303,7 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
         same(&file.name, "packets", reader.packets(), file.packets)?;
         same_by_capinfos(file)?;
     }
-    // The last file has the final counters.
+    // The final counters are in the last file.
     if let Some(last) = capture.files.last().filter(|_| capture.format == "pcapng") {
         let mut reader = CaptureReader::open(&last.name)?;
         while reader.next()?.is_some() {}
@@ -327,7 +328,8 @@ fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
     Ok(())
 }
 
-/// Compares the file with capinfos, if Wireshark's tools are installed and can read such files.
+/// Compares the file with capinfos' output, if Wireshark's tools are installed and can read such
+/// files.
 fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
     let reported =
         std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();
@@ -341,7 +343,7 @@ fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
     }
 }
 
-/// The only worker sends, so that the ring is not read meanwhile.
+/// The only worker is busy sending, so the ring is not read meanwhile.
 fn a_full_ring() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
@@ -383,7 +385,8 @@ fn gso_frames() -> Outcome {
     Ok(())
 }
 
-/// A sender that bypasses the queueing discipline is refused by name; one that uses it is captured.
+/// A sender that bypasses the queueing discipline is refused, and the error names it; a sender that
+/// uses it is captured.
 fn with_a_local_sender() -> Outcome {
     enter(AF_PACKET)?;
     let folder = Folder::new()?;
@@ -426,12 +429,12 @@ fn with_a_local_sender() -> Outcome {
     listen("in")?.open()?;
     run.stop();
     run.finish()?;
-    // The sender is gone.
+    // The sender has ended, so the capture can begin.
     listen("both")?.open()?;
     Ok(())
 }
 
-/// Frames of one port begin with Ethernet, those of the other with a Linux cooked header.
+/// Frames on one port begin with an Ethernet header, those on the other with a Linux cooked header.
 fn different_links() -> Outcome {
     enter(AF_PACKET)?;
     let with_any = || -> Result<Session, Box<dyn Error>> {
@@ -462,7 +465,7 @@ fn different_links() -> Outcome {
     of_both.trigger = Some("udp dst port 10".into());
     of_both.pre_trigger = Some(Time::from_secs(60));
     let mut session = capturing(with_any()?, of_both);
-    // Only the port of all interfaces sees the trigger.
+    // Only the port for all interfaces sees the trigger.
     session.profile.ports.remove(1);
     let report = run(session)?;
     let capture = report.capture.as_ref().ok_or("nothing was captured")?;
@@ -482,7 +485,7 @@ fn samples() -> Outcome {
     .open()?
     .start()?;
     while !run.wait(Duration::from_millis(20)) {}
-    // The last frames are written within 100 ms.
+    // The last frames are written to the file within 100 ms.
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut rates, mut written) = (0, 0);
     while written < 4 * EACH && Instant::now() < deadline {

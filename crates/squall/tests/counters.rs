@@ -1,7 +1,7 @@
-//! The counter matrix: every kind of port, every mode, several rates. Sent frames equal those
-//! counted by the interface and those received; if frames are lost, a counter has their number and
-//! reason. Also the golden profiles: the frames of tests/golden arrive over every kind of port on
-//! real time as on virtual time.
+//! The counter matrix: every kind of port, in every mode, at several rates. The number of frames
+//! sent equals the number that the interface counted, and the number received; if frames are lost,
+//! a counter has their number and reason. Also tests the golden profiles: the frames in
+//! tests/golden arrive on every kind of port, on real time as on virtual time.
 //!
 //! Each test runs in its own process, because a process may only enter a private network while it
 //! has one thread.
@@ -52,23 +52,23 @@ const TESTS: &[(&str, Test)] = &[
     ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
 ];
 
-/// A row of the matrix: a sender with a receiver.
+/// A row of the matrix: a sending port with a receiving port.
 struct Link {
     sender: &'static str,
     to: To,
     /// Whether it connects the two interfaces of a private lab.
     lab: bool,
     needs: Needs,
-    /// Whether some profiles do not fit the sender, which then reports that.
+    /// Whether the sender cannot carry some profiles, and reports that.
     partly: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Nowhere,
-    /// Frames go into a file, whose name completes the address.
+    /// Frames go into a file. The address is completed with its name.
     File,
-    /// The port receives its own frames.
+    /// The sending port receives its own frames.
     Itself,
     Port(&'static str),
 }
@@ -107,7 +107,7 @@ const AF_PACKET: Link = Link {
     needs: Needs::Nothing,
     partly: false,
 };
-/// Without `take`, frames to other addresses stay with the host.
+/// Without `take`, frames to other addresses are left to the host.
 const AF_XDP: Link = Link {
     sender: "af_xdp:veth-a",
     to: To::Port("af_xdp:veth-b,take=all,ring=32768"),
@@ -115,8 +115,8 @@ const AF_XDP: Link = Link {
     needs: Needs::Bpf,
     partly: false,
 };
-/// The receiver's XDP program makes the peer poll. Nothing limits the sender, so it is not tested
-/// at its full rate.
+/// The receiver's XDP program makes the peer poll. Nothing limits the sender, so this link is not
+/// tested at the full rate.
 const XDP_LIVE: Link = Link {
     sender: "xdp_live:veth-a",
     to: To::Port("af_xdp:veth-b,take=all,ring=32768"),
@@ -131,7 +131,7 @@ const DPDK_RING: Link = Link {
     needs: Needs::Dpdk,
     partly: false,
 };
-/// Frames of at most 1522 octets.
+/// Accepts frames of at most 1522 octets.
 const DPDK_TAP: Link = Link {
     sender: "dpdk:vdev=net_tap0;iface=sqtap0",
     to: To::Port("af_packet:sqtap0"),
@@ -141,7 +141,7 @@ const DPDK_TAP: Link = Link {
 };
 
 impl Link {
-    /// Enters the lab, if the link has one. Returns the sender's address.
+    /// Enters the lab if the link needs one. Returns the sender's address.
     fn enter(&self) -> Result<String, Box<dyn Error>> {
         if self.lab {
             squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
@@ -165,7 +165,7 @@ impl Link {
         self.to == To::File
     }
 
-    /// The second port, if there is one.
+    /// The address of the receiving port, if it is a separate port.
     fn receiver(&self) -> Option<&'static str> {
         if let To::Port(address) = self.to { Some(address) } else { None }
     }
@@ -175,7 +175,7 @@ impl Link {
     }
 }
 
-/// Reads the file written at `address`, then removes it.
+/// Reads the file that was written at `address`, then removes it.
 fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     let listened = Session::new(Profile::listening([("A", format!("{address},read"))]));
     let read = run_session(Session {
@@ -190,7 +190,8 @@ fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     Ok(read)
 }
 
-/// (name, keys of the stream, frames at 100 pps, 10 kpps and max); 0: as many as fit into the time.
+/// (name, stream keys, number of frames at 100 pps, 10 kpps and max); 0: as many as fit into the
+/// duration.
 const MODES: [(&str, [u64; 3]); 4] = [
     ("continuous", [20, 3000, 0]),
     ("burst", [20, 3000, 50_000]),
@@ -231,9 +232,9 @@ fn matrix(link: &Link) -> Outcome {
     Ok(())
 }
 
-/// The frames of each golden profile, received at the end of the link, equal those sent to a null
-/// port on virtual time. Signatures contain the departure time, which differs each time: for
-/// streams with signatures, received frames must equal sent ones instead.
+/// Tests that the frames of each golden profile, as received at the end of the link, equal those
+/// sent to a null port on virtual time. Signatures contain the departure time, which differs
+/// between runs; for streams with signatures, received frames must equal sent ones instead.
 fn golden(link: &Link) -> Outcome {
     let sender = link.enter()?;
     let folder =
@@ -280,7 +281,7 @@ fn one_line(error: &dyn Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The sending port's report, with the received frames of the other end.
+/// The report of the sending port, with the frames received at the other end.
 fn run_golden(link: &Link, sender: &str, profile: &Profile) -> Result<Report, Box<dyn Error>> {
     let mut profile = profile.clone();
     profile.ports[0].address = sender.to_owned();
@@ -290,7 +291,8 @@ fn run_golden(link: &Link, sender: &str, profile: &Profile) -> Result<Report, Bo
         profile.ports.push(other);
     }
     let mut report = run_session(Session::new(profile.clone()))?;
-    // A machine that is preempted at the end of the run leaves frames unsent and reports that.
+    // A machine that is preempted at the end of the run leaves frames unsent and reports that, so
+    // try again.
     for _ in 0..3 {
         let late = report.ports[0].tx.not_sent.contains_key("late");
         if !late || !report.verdict.reasons.iter().any(|reason| is_bound(reason.code)) {
@@ -379,12 +381,13 @@ fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
     Ok(run.finish()?)
 }
 
-/// Asserts that everything due was sent, counted by the interface, and received.
+/// Asserts that all due frames were sent, counted by the interface, and received.
 fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     let tx = &report.ports[0].tx;
     let not_sent: u64 = tx.not_sent.values().sum();
     if count > 0 {
-        // A busy machine may end a timed run late, and counts those frames.
+        // On a busy machine, a timed run may end late. It counts the frames that were due in that
+        // time.
         same(name, "sent and not sent", tx.packets + not_sent, count)?;
     } else if tx.packets == 0 {
         return Err(format!("{name}: nothing was sent").into());
@@ -421,8 +424,8 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     for port in &report.ports {
         if let Some(interface) = &port.interface {
             same(name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
-            // Octets without FCS. Where an XDP program takes the frames, veth counts octets after
-            // the Ethernet header, and a DPDK ring counts none.
+            // Octets without FCS. If an XDP program takes the frames, veth counts only octets after
+            // the Ethernet header. A DPDK ring counts no octets.
             let octets = port.tx.octets - 4 * port.tx.packets;
             let after_header = octets - 14 * port.tx.packets;
             let counted = match interface.tx_octets {
@@ -436,8 +439,8 @@ fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
     Ok(())
 }
 
-/// Asserts that received and sent frames have the same hash. Frames generated by the kernel are not
-/// hashed.
+/// Asserts that received and sent frames have the same hash. Frames that the kernel generates are
+/// not hashed.
 fn same_hash(name: &str, report: &Report) -> Outcome {
     let (tx, rx) = (
         &report.ports[0].tx.fingerprint,
@@ -449,7 +452,7 @@ fn same_hash(name: &str, report: &Report) -> Outcome {
     same(name, "fingerprint", rx, tx)
 }
 
-/// Whether only a busy machine causes this reason.
+/// Whether this reason can only be due to a busy machine.
 fn is_bound(code: ReasonCode) -> bool {
     matches!(
         code,
@@ -460,13 +463,13 @@ fn is_bound(code: ReasonCode) -> bool {
     )
 }
 
-/// Over every kind of port: the wire frames are counted at the requested rate, each with its
-/// octets. A veth passes GSO frames on whole and counts those.
+/// GSO frames on every kind of port: frames on the wire are counted at the requested rate, each
+/// with its octets. A veth passes GSO frames on whole and counts them as such.
 fn gso_frames() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
-    // (packet, keys of the stream, GSO frames, segments of each, octets of each GSO frame on the
-    // wire)
+    // (packet, stream keys, number of GSO frames, segments per GSO frame, octets per GSO frame on
+    // the wire)
     let cases = [
         (
             TCP,
@@ -489,7 +492,7 @@ fn gso_frames() -> Outcome {
             64,
             1217 + 63 * 66,
         ),
-        // By default the frame has as many segments as fit.
+        // By default, a frame has as many segments as fit.
         (
             "eth/vlan(id=3)/ipv4/tcp",
             "segment = 1000\nmode = { burst = 20 }\nrate = \"1 Gbps\"",
@@ -553,7 +556,7 @@ fn gso_frames() -> Outcome {
     Ok(())
 }
 
-/// Several streams of several lengths, with and without gaps, by one worker and by two.
+/// Several streams with different lengths, with and without gaps, sent by one worker and by two.
 fn live_at_full_speed() -> Outcome {
     XDP_LIVE.enter()?;
     let stream = |size: &str, more: &str| {
@@ -562,8 +565,8 @@ fn live_at_full_speed() -> Outcome {
     let streams = stream("64", "rate = \"max\"")
         + &stream("[64, 594, 1518]", "rate = \"20 kpps\"")
         + &stream("1518", "rate = \"max\"\nmode = { burst = 1000 }");
-    // Long enough to survive a preemption of some tenths of a second: a burst without gaps that has
-    // not left when time is up is in no counter.
+    // The run is long enough to survive a preemption of some tenths of a second. If a burst without
+    // gaps has not left when the time is over, no counter has it.
     for cores in [1, 2] {
         let sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
         let report = run(
@@ -595,7 +598,7 @@ fn live_at_full_speed() -> Outcome {
     Ok(())
 }
 
-/// Frames with a mark and without a signature; two workers share the first stream.
+/// Frames that have a mark and no signature. Two workers share the first stream.
 fn marked(link: &Link) -> Outcome {
     let sender = link.enter()?;
     let stream = |name: &str, packet: &str, rate: &str, group: u32| {
@@ -623,7 +626,7 @@ fn marked(link: &Link) -> Outcome {
     same(&sender, "of no stream", report.ports[1].rx.unsigned_packets, 200)
 }
 
-/// A run whose marks the receiver cannot see is refused: all of its frames would seem lost.
+/// A run whose marks the receiver cannot see is refused, because all of its frames would seem lost.
 fn marked_and_unseen() -> Outcome {
     AF_XDP.enter()?;
     let text = "duration = \"10 ms\"\n[ports]\nA = \"af_packet:veth-a\"\nB = \"af_xdp:veth-b\"\n[[stream]]\n\
@@ -651,7 +654,7 @@ fn live_control() -> Outcome {
     let wait = || std::thread::sleep(Duration::from_millis(120));
     wait();
     run.pause(Some("one"))?;
-    // A worker that supervises a generator reads its mailbox every 10 ms.
+    // A worker that supervises a generator reads its mailbox only every 10 ms.
     wait();
     let (_, paused) = run.sample();
     wait();
@@ -696,7 +699,8 @@ fn live_shared_rate() -> Outcome {
     run.stop();
     let report = run.finish()?;
     same("two workers", "rate at the end", report.streams[0].asked_pps, Some(1000.0))?;
-    // 300 ms, of which some 50 pass before the kernel makes frames; a preempted machine catches up.
+    // 300 ms, of which some 50 ms pass before the kernel generates frames. A preempted machine
+    // catches up.
     let most = report.duration_s * 2_000.0 + 2.0;
     same("two workers", "no more than asked", report.streams[0].tx_packets as f64 <= most, true)
 }
@@ -713,7 +717,7 @@ fn live_without_napi() -> Outcome {
         true,
     )?;
     same("without polling", "advice", reasons.contains("gro on"), true)?;
-    // Unfit streams are refused before anything runs.
+    // Streams that the port cannot carry are refused before the run begins.
     let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \
                 \"1 kpps\"\ndepartures = \"poisson\"\n";
     let planned =
@@ -728,9 +732,11 @@ fn live_without_napi() -> Outcome {
     )
 }
 
-/// Sends some 10,000 frames over a loop to itself with one impairment, and checks the counters.
+/// Sends some 10,000 frames over a loop to the port itself with one impairment, and checks the
+/// counters.
 fn faults() -> Outcome {
-    // The last frame is not a tenth one: held back until the next frame, it would never arrive.
+    // Not a multiple of ten, so the last frame is not held back: it would have to wait for a next
+    // frame, and never arrive.
     const FRAMES: u64 = 10_005;
     // (impairment, sent, refused, received by the port, lost, duplicates, reordered)
     let cases = [
@@ -760,10 +766,10 @@ fn faults() -> Outcome {
             same(&address, "not sent of the stream", &stream.not_sent, &reasons)?;
             same(&address, "received", port.rx.packets, received)?;
             if fault.starts_with("corrupt") {
-                // A flipped bit in the signature leaves the frame unsigned; in other octets it does
-                // not.
+                // A frame counts as unsigned if the flipped bit is in its signature, and as signed
+                // if it is in other octets.
                 same(&address, "unsigned are lost", port.rx.unsigned_packets, seen.lost)?;
-                // The signature is 16 of 60 octets.
+                // The signature has 16 of the 60 octets.
                 if !(200..=330).contains(&seen.lost) {
                     return Err(
                         format!("{address}: {} of 1000 signatures were hit", seen.lost).into()
@@ -780,8 +786,8 @@ fn faults() -> Outcome {
                 )?;
                 same(&address, "loss ratio", (seen.loss_ratio * sent as f64).round() as u64, lost)?;
             }
-            // Impairments of the network must not affect the generator's verdict. A busy machine
-            // may still be late.
+            // Impairments of the network must not affect the verdict on the generator. On a busy
+            // machine the generator may still be late.
             let mut reasons = report.verdict.reasons.clone();
             reasons.retain(|reason| !is_bound(reason.code));
             same(&address, "reasons", reasons.is_empty(), refused == 0)?;
@@ -801,7 +807,7 @@ fn faults() -> Outcome {
     partly_refused_gso_frames()
 }
 
-/// Counts exactly the segments of a GSO frame that left before one was refused.
+/// When a GSO frame is refused in part, exactly the segments that have left are counted.
 fn partly_refused_gso_frames() -> Outcome {
     for faults in ["refuse=1/90", "refuse=1/90,full=1/7"] {
         for clock in ["", ",virtual"] {
@@ -834,7 +840,7 @@ fn partly_refused_gso_frames() -> Outcome {
     Ok(())
 }
 
-/// Frames that the kernel counted and impairments removed or added are not errors of the receiver.
+/// The receiver has no errors if impairments remove or add frames that the kernel counted.
 fn faults_on_an_interface() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     for fault in ["drop=1/10", "dup=1/10", "drain=1kpps,buffer=8"] {
@@ -850,10 +856,11 @@ fn faults_on_an_interface() -> Outcome {
     Ok(())
 }
 
-/// A ring too small for a burst that is not read: the kernel's drop counter is the difference.
+/// A burst is not read, and the ring is too small for it. The kernel's drop counter has the
+/// difference.
 fn a_full_receiver_over_af_packet_is_named() -> Outcome {
     squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
-    // With one worker that sends without pause, the receiver is too late for some frames.
+    // A single worker that sends without pause is too late to receive some frames.
     let text = profile(
         "burst",
         "max",
@@ -888,7 +895,7 @@ fn a_full_receiver_over_af_packet_is_named() -> Outcome {
     Ok(())
 }
 
-/// Exact counts on real time too.
+/// Stop conditions are exact on real time too.
 fn stops() -> Outcome {
     let stream =
         "[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"50 kpps\"\nsize = [64, 100, 300]\n";
@@ -899,17 +906,17 @@ fn stops() -> Outcome {
         let report = run("packets = 777", stream)?;
         same(address, "packets", report.ports[0].tx.packets, 777)?;
         same(address, "not sent", report.ports[0].tx.not_sent.len(), 0)?;
-        // 215 times 464 octets, then 64, 100: the frame that reaches the count is the last.
+        // 215 × 464 octets, then 64 and 100: the frame that reaches the count is the last.
         let report = run("octets = 99_900", stream)?;
         same(address, "octets", report.ports[0].tx.octets, 215 * 464 + 64 + 100)?;
-        // Two streams share the count.
+        // Two streams share the total.
         let report = run("packets = 1001", &(stream.to_owned() + stream))?;
         same(address, "packets of two", report.ports[0].tx.packets, 1001)?;
-        // Frames due from 0 to 99.99 ms; a frame due exactly at the end is excluded.
+        // Frames due from 0 to 99.99 ms are sent; one due exactly at the end is not.
         let report = run("duration = \"100 ms\"", &stream.replace("50 kpps", "9990 pps"))?;
         let tx = &report.ports[0].tx;
         same(address, "duration", tx.packets + tx.not_sent.values().sum::<u64>(), 999)?;
-        // The first limit reached ends the run.
+        // The run ends at the first limit that is reached.
         let report = run("duration = \"100 ms\"\npackets = 10", stream)?;
         same(address, "packets before the duration", report.ports[0].tx.packets, 10)?;
     }

@@ -16,7 +16,7 @@ fn run(profile: &str) -> Report {
 
 #[test]
 fn a_late_sender_still_sends_exactly_the_frames_that_were_due() {
-    // More than any machine can send, in two streams that take turns.
+    // Two streams that take turns, with a higher rate than any machine can reach.
     let profile = r#"
         duration = "5 ms"
         ports = { A = "null:" }
@@ -28,14 +28,14 @@ fn a_late_sender_still_sends_exactly_the_frames_that_were_due() {
         rate = "100 Mpps"
     "#;
     let report = run(profile);
-    // A machine too busy to send them within 100 ms of overtime reports that.
+    // A machine that is too busy to send them within 100 ms after the end reports that.
     let sent = |s: &squall::report::StreamReport| {
         s.tx_packets + s.not_sent.get("late").copied().unwrap_or(0)
     };
     assert_eq!(report.streams.iter().map(sent).collect::<Vec<_>>(), [500_000, 500_000]);
 }
 
-/// The requested load takes any machine more than ten times the duration.
+/// On any machine, the requested load takes more than ten times the duration.
 #[test]
 fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missing() {
     let text = "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
@@ -47,12 +47,12 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
         let tx = &report.ports[0].tx;
         assert_eq!(tx.packets + tx.not_sent["late"], 1_000_000_000);
         if !report.verdict.has(ReasonCode::GeneratorBound) {
-            // The process had no CPU.
+            // The process had no CPU time.
             assert!(report.verdict.has(ReasonCode::Starved), "{:?}", report.verdict);
             return Err(String::from("starved"));
         }
         let (most, duration_s) = (calibration::time_to_count(1_000_000_000), report.duration_s);
-        // 20 ms before the start, 100 ms after the end.
+        // 20 ms before the start, and 100 ms after the end.
         if took < most && duration_s < 0.5 {
             Ok(())
         } else {
@@ -61,7 +61,7 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
     });
 }
 
-/// A run on virtual time sends everything that is due, and so gives the expected number.
+/// A run on virtual time sends everything that is due, so it gives the expected number.
 #[test]
 fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for() {
     let tx = |port: &str, cores: usize| {
@@ -92,7 +92,7 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
     calibration::measure(|| {
         let report = run("duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \
                           \"eth/ipv4/udp\"\nrate = \"max\"\n");
-        // Only the machine can make it invalid.
+        // Only a busy machine may make the verdict invalid.
         let starved = |reason: &squall::report::Reason| reason.code == ReasonCode::Starved;
         assert!(report.verdict.reasons.iter().all(starved), "{:?}", report.verdict);
         let duration_s = report.duration_s;
@@ -102,8 +102,9 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
 
 #[test]
 fn a_port_that_takes_no_more_is_named_as_the_limit() {
-    // The second port of the link receives nothing until its ring of one frame is read, which every
-    // other call refuses. A run without CPU proves nothing about the port: repeat it.
+    // The second port of the link does not receive until its ring of one frame is read, and every
+    // other call refuses that. If the run got no CPU time, it shows nothing about the port, so it
+    // is repeated.
     let profile = "duration = \"200 ms\"\n[ports]\nA = \
                       \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \
                       \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n";

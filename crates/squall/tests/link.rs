@@ -1,6 +1,6 @@
-//! A link that goes down during a run and comes up again: on every kind of port with a link,
-//! sending waits and continues, frames due meanwhile are counted as such, and the report has the
-//! times. Also a link that stays down.
+//! A link that goes down during a run and comes up again. On every kind of port that has a link,
+//! sending waits and continues, frames that are due meanwhile are counted as such, and the report
+//! has the times. Also tests a link that stays down.
 //!
 //! Each test runs in its own process, because a process may only enter a private network while it
 //! has one thread.
@@ -78,7 +78,7 @@ fn stream(from: &str, to: &str, more: &str) -> String {
     )
 }
 
-/// Waits until `now` returns true, and fails with the last report.
+/// Waits until `now` returns true; on timeout fails with the last report.
 fn until(
     what: &str,
     run: &mut Run,
@@ -110,12 +110,12 @@ fn changes(report: &Report) -> Vec<bool> {
     report.ports[0].link_events.iter().map(|event| event.up).collect()
 }
 
-/// Total time that the link was down, in seconds.
+/// Total time in seconds for which the link was down.
 fn down_s(events: &[LinkEvent]) -> f64 {
     events.chunks_exact(2).map(|pair| pair[1].t_s - pair[0].t_s).sum()
 }
 
-/// Takes `end` down and up again while `run` sends.
+/// Sets `end` down and up again while `run` sends.
 fn flap(run: &mut Run, end: &str) -> Outcome {
     let before = changes(&run.sample().1).len();
     lab::set_down(end)?;
@@ -147,7 +147,8 @@ fn streams(from: &str, to: &str) -> Outcome {
     let (a, b, s) = (&report.ports[0], &report.ports[1], &report.streams[0]);
     same(from, "changes of the link", changes(&report), vec![false, true, false, true])?;
     same(from, "of the receiver's", b.link_events.len(), 4)?;
-    // A busy worker notices a change late, but only once; the rate gives the number of due frames.
+    // A busy worker may notice a change late, but only once. The number of due frames follows from
+    // the rate.
     let expected = down_s(&a.link_events) * PPS as f64;
     let missing = link_down(&report) as f64;
     let slack = 0.3 * expected + 0.05 * PPS as f64;
@@ -164,7 +165,7 @@ fn streams(from: &str, to: &str) -> Outcome {
         a.tx.not_sent.get("link_down"),
     )?;
     let rx = s.rx.as_ref().ok_or("nothing was measured")?;
-    // Frames that the kernel had accepted when its end went down may be lost.
+    // Frames that the kernel had already accepted when its end went down may be lost.
     same(from, &format!("{} lost", rx.lost), rx.lost < PPS / 20, true)?;
     same(from, "named", report.verdict.has(ReasonCode::LinkDown), true)?;
     for code in [ReasonCode::PortLost, ReasonCode::PortRefused] {
@@ -198,7 +199,7 @@ fn session(replay: Replay, from: &str) -> Session {
 fn captures(from: &str) -> Outcome {
     enter(from)?;
     let path = std::env::temp_dir().join(format!("squall-link-{}.pcap", std::process::id()));
-    // A second of frames, a millisecond apart.
+    // Frames for one second, at intervals of a millisecond.
     let mut file = vec![
         0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0,
     ];
@@ -272,7 +273,7 @@ fn flows() -> Outcome {
     same("flows", "no port is lost", report.verdict.has(ReasonCode::PortLost), false)
 }
 
-/// The link goes down, or the interface is deleted; the run ends by itself.
+/// The link goes down or the interface is deleted, and the run ends by itself.
 fn ends(from: &str, delete: bool) -> Outcome {
     enter(from)?;
     if from.starts_with("xdp_live") {
@@ -316,8 +317,8 @@ fn too_long_for_the_peer() -> Outcome {
     same("too long", "named", report.verdict.has(ReasonCode::PortRefused), true)
 }
 
-/// The receiver is connected through a bridge, so that the sender does not see events at the
-/// receiver: frames lost there look like losses in a device.
+/// A bridge connects the receiver, so the sender does not see events at the receiver. Frames lost
+/// there look as if a device had lost them.
 fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) -> Outcome {
     enter("af_packet")?;
     let ip = |arguments: &[&str]| -> Outcome {
@@ -342,7 +343,7 @@ fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) 
     let mut run =
         start(&stream("af_packet:veth-a", "af_packet:veth-d", "size = 1000\nname = \"s\""))?;
     let arrived = |report: &Report| report.ports[1].rx.packets;
-    // A bridge takes a moment until it forwards.
+    // It takes a moment until a bridge forwards frames.
     until("frames arrive", &mut run, |report| arrived(report) > 100)?;
     set(fault)?;
     let noticed =

@@ -1,5 +1,5 @@
-//! Rare errors: removed streams that come back, rate changes with several workers, schedules that
-//! no machine can keep, gaps beyond the end of time.
+//! Rare cases: streams that are removed and added again, rate changes with several workers,
+//! schedules that no machine can keep, gaps beyond the range of times.
 
 mod calibration;
 
@@ -50,7 +50,7 @@ fn a_stream_that_was_removed_does_not_come_back() {
     run.change(with("")).unwrap();
     let (_, then) = run.sample();
     run.resume(None).unwrap();
-    // The run does not wait for the stream to be resumed either.
+    // The run does not wait until the stream is resumed either.
     let report = run.finish().unwrap();
     assert_eq!(of(&report, "stays").tx_packets, 300);
     assert_eq!(of(&report, "gone").tx_packets, of(&then, "gone").tx_packets);
@@ -66,7 +66,7 @@ fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
     run.change(at("10 kpps")).unwrap();
     let sent = |run: &mut Run| of(&run.sample().1, "one").tx_packets;
     while sent(&mut run) < 2000 {
-        // At its first rate the stream would take 20 s.
+        // At the initial rate, the stream would take 20 s.
         assert!(changed.elapsed() < Duration::from_secs(10), "{} frames", sent(&mut run));
         sleep(Duration::from_millis(20));
     }
@@ -87,10 +87,10 @@ fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
     };
     let mut run = session.open().unwrap().start().unwrap();
     sleep(Duration::from_millis(60));
-    // 128 octets on average: as many frames as before.
+    // The mean is 128 octets, so there are as many frames as before.
     run.change(at("20.48 Mbps")).unwrap();
-    // The number of frames due in this time does not depend on lateness. A share that was not
-    // halved, or halved twice, would differ by a quarter or more.
+    // The number of frames that are due in this time does not depend on lateness. If a share was
+    // not halved, or was halved twice, the number would differ by a quarter or more.
     let report = run.finish().unwrap();
     let one = of(&report, "one");
     let due = one.tx_packets + one.not_sent.values().sum::<u64>();
@@ -146,7 +146,7 @@ fn a_stream_may_be_added_when_all_others_have_ended() {
     let octets = fs::metadata(&file).unwrap().len();
     fs::remove_file(&file).unwrap();
     assert!(report.verdict.valid, "{:?}", report.verdict);
-    // A header of 24 octets, and 16 before each frame of 60.
+    // A file header of 24 octets, and a record header of 16 octets for each frame of 60.
     assert_eq!((report.ports[0].tx.packets, octets), (15, 24 + 15 * 76));
 }
 
@@ -158,7 +158,7 @@ fn frames_that_took_another_queue_are_not_lost() {
         ..Session::new(profile("loop:two-queues", &text))
     };
     let mut run = session.open().unwrap().start().unwrap();
-    // The two queues are read one after the other. If a worker had no CPU meanwhile, the next
+    // The two queues are read one after the other. If a worker had no CPU at that time, the next
     // sample has its frames.
     let mut lost = Vec::new();
     while lost.last().is_none_or(|lost| *lost >= 500) {
@@ -174,7 +174,7 @@ fn frames_that_took_another_queue_are_not_lost() {
 
 #[test]
 fn a_forgotten_run_sends_no_more() {
-    // No other run of these tests has this many workers.
+    // No other run in these tests has this number of workers.
     let session = Session {
         options: squall::RunOptions { cores: Some(6), ..Default::default() },
         ..Session::new(profile("null:", &stream("one", "1 kpps", "")))
@@ -266,7 +266,7 @@ fn a_multiplied_bit_rate_of_mixed_sizes_is_that_rate() {
     assert!((bps / 123.456789012345e6 - 1.0).abs() < 1e-3, "{bps}");
 }
 
-/// Every combination of profile keys passes plan, preview and run, or is refused.
+/// Every combination of profile keys either passes plan, preview and run, or is refused.
 #[test]
 fn no_profile_makes_a_panic() {
     let packets = [
@@ -311,7 +311,7 @@ fn no_profile_makes_a_panic() {
     ];
     let (mut asked, mut ran) = (0, 0);
     let mut one = |packet: &str, more: &str, rate: &str| {
-        // A fixed sample of all combinations.
+        // Test a fixed sample of all combinations.
         asked += 1;
         if asked % 5 != 0 {
             return;
@@ -344,7 +344,7 @@ fn no_profile_makes_a_panic() {
     assert!(ran > 300, "{ran}");
 }
 
-/// A load of templates, each with its port and further keys.
+/// A load of templates, each given as name, port and further keys.
 fn load(templates: &[(&str, u16, &str)]) -> Profile {
     let mut text =
         "[ports]\nA = \"loop:join\"\nB = \"loop:join\"\n[flows]\ndrain = \"2 s\"\n".to_owned();
@@ -374,8 +374,8 @@ fn templates_join_a_load_and_leave_it() {
     assert_eq!(completed(&report), [("web", 150), ("more", 40), ("last", 25)]);
 }
 
-/// Flows of each template, including those that a busy machine would have begun too late. Asserts
-/// that both ends agree and nothing failed.
+/// The number of flows of each template, including those that a busy machine would have begun too
+/// late. Asserts that both ends agree and that nothing failed.
 fn completed(report: &Report) -> Vec<(&str, u64)> {
     let flows = report.flows.as_ref().expect("flows were played");
     let of = |template: &TemplateReport| {

@@ -28,7 +28,10 @@ export interface Detail {
   message: string;
 }
 
-/** Both are read as late as possible before the reply, so that the client sees little delay. */
+/**
+ * The daemon's clocks, read as late as possible before the reply, so that the client sees little
+ * delay.
+ */
 export interface Clock {
   /** CLOCK_MONOTONIC. */
   monotonic_ns: number;
@@ -105,7 +108,8 @@ export interface PortRow {
   /** Kinds of ports that work on it, the most general first. */
   backends: string[];
   /**
-   * The interface's own counters since it exists, for all programs; `null` without an interface.
+   * The interface's own counters since it was created, over all programs; `null` if there is no
+   * interface.
    */
   counters: PortCounters | null;
   lease: PortLease | null;
@@ -184,9 +188,9 @@ export interface RunRow {
   ports: RunPort[];
   /** Number of streams. */
   streams: number;
-  /** Factor between all rates and those of the profile; `null`: a total was requested. */
+  /** Factor on all rates of the profile; `null` if a total rate was requested. */
   mult: number | null;
-  /** All of its own frames are sent; it goes on to receive those of other nodes. */
+  /** Whether all of its own frames are sent; it still receives those of other nodes. */
   sent_all: boolean;
   /** Progress of a standard test; absent for other runs. */
   test: TestProgress | null;
@@ -229,7 +233,7 @@ export interface RunPort {
   address: string;
 }
 
-/** How far a standard test is. */
+/** Progress of a standard test. */
 export interface TestProgress {
   /** `rfc2544`, as `squall test` calls it. */
   method: string;
@@ -239,7 +243,7 @@ export interface TestProgress {
   trial: number;
   /** Measurement of the current trial: `throughput, 64 octets, 50 %`. */
   label: string;
-  /** Bounds of the current search, as parts of the highest load; `null`: no search. */
+  /** Bounds of the current search, as shares of the maximum load; `null`: no search. */
   bounds: Bounds | null;
   /** The latest trials that have ended, oldest first; none after the end of the test. */
   latest: TrialRow[];
@@ -281,7 +285,7 @@ export interface TrialRow {
 
 export type Status = "measured" | "passed" | "failed" | "generator_bound" | "stopped";
 
-/** How a run over several machines is, at most two seconds ago. */
+/** State of a run over several machines, at most two seconds old. */
 export interface ClusterProgress {
   /** Name of the inventory. */
   inventory: string;
@@ -290,7 +294,7 @@ export interface ClusterProgress {
   t_s: number;
   /** Sums of all nodes. */
   all: Totals;
-  /** None before the start. */
+  /** Empty before the start. */
   nodes: NodeRow[];
 }
 
@@ -307,7 +311,7 @@ export interface Totals {
   lost: number;
 }
 
-/** A node in a run; the figures of one that is lost are the last ones known. */
+/** A node in a run. The figures of a lost node are the last known ones. */
 export interface NodeRow {
   name: string;
   /** State of its own run: `ready`, `running`, `done` ...; or `lost`. */
@@ -329,15 +333,15 @@ export interface Started {
 }
 
 /**
- * The time of a cluster by the clock of one node: local time plus `shift_ns`, plus `drift_ppb` of
- * the time since `at_ns`.
+ * Mapping from one node's clock to the cluster's: cluster time is local time plus `shift_ns`, plus
+ * `drift_ppb` of the time since `at_ns`.
  */
 export interface NodeClock {
   /** Cluster time minus local time at `at_ns`. */
   shift_ns: number;
-  /** Difference of the clocks' rates, parts in 10^9. */
+  /** Difference between the rates of the clocks, in parts per 10^9. */
   drift_ppb: number;
-  /** Local time, as `GET /clock` gives it. */
+  /** Local time, as returned by `GET /clock`. */
   at_ns: number;
   /** Largest difference between this mapping and the cluster's clock during the run. */
   bound_ns: number;
@@ -353,18 +357,19 @@ export interface Stats {
 }
 
 /**
- * One sample of the series; counters since the previous sample. In a run of many hours, only every
- * second, fourth, ... sample is kept.
+ * A sample of the series; its counters count from the previous sample. In a run of many hours, only
+ * every second, fourth, ... sample is kept.
  */
 export interface Sample {
   /** Seconds since the first frame was due; 0 in virtual time. */
   t_s: number;
   ports: PortSample[];
   streams: StreamSample[];
-  /** Only of a capture. */
+  /** Present only for a capture. */
   capture: CaptureSample | null;
   /**
-   * Only of flows: each template and side, then, if there are several, their sum (`all templates`).
+   * Present only for flows: a row per template and side and, if there are several templates, one
+   * for their sum (`all templates`).
    */
   flows: TemplateSample[];
 }
@@ -385,9 +390,9 @@ export interface StreamSample {
   name: string;
   tx_pps: number;
   rx_pps: number;
-  /** Gaps in the sequence so far; frames in flight do not count as lost. */
+  /** Gaps in the sequence so far. Frames in flight do not count as lost. */
   lost: number;
-  /** `null` if nothing was measured, and with more than 64 streams. */
+  /** `null` if nothing was measured, or if there are more than 64 streams. */
   latency_p50_ns: number | null;
   latency_p99_ns: number | null;
   late_p99_ns: number | null;
@@ -395,36 +400,36 @@ export interface StreamSample {
 
 /** Packets that a capture wrote and lost. */
 export interface CaptureSample {
-  /** Rates since the previous sample; bits of the packets as captured, without FCS. */
+  /** Rates since the previous sample. Bits are those of the captured packets, without FCS. */
   written_pps: number;
   written_bps: number;
-  /** So far, files that the ring has removed included. */
+  /** Number so far, including files that the ring has removed. */
   files: number;
   file_octets: number;
-  /** Lost so far, before and in the process. */
+  /** Packets lost so far, in the kernel and in the process. */
   dropped_by_kernel: number;
   dropped: number;
 }
 
 /** Flows of one template at one end. */
 export interface TemplateSample {
-  /** Name of the template; `all templates` for the sum. */
+  /** Name of the template, or `all templates` for the sum. */
   name: string;
   /** `client` or `server`. */
   side: string;
   /** Open flows. */
   active: number;
-  /** Flows per second that started, and that completed, since the previous sample. */
+  /** Flows started and flows completed per second since the previous sample. */
   attempted_cps: number;
   completed_cps: number;
   /**
-   * So far: flows that failed, flows that were due and not started, and those among the latter for
-   * which the generator was late.
+   * Counts so far: flows that failed; flows that were due and not started; and those of the latter
+   * for which the generator was late.
    */
   failed: number;
   not_begun: number;
   late: number;
-  /** Application data received, bits per second, since the previous sample. */
+  /** Received application data since the previous sample, in bits per second. */
   goodput_bps: number;
   /** Percentiles since the previous sample. */
   setup_p99_ns: number | null;
@@ -441,46 +446,46 @@ export interface Report {
   squall_version: string;
   /** RFC 3339, UTC. */
   started: string;
-  /** From the first due departure to the last frame that left, by the engine's clock. */
+  /** Time from the first due departure to the last frame that left, on the engine's clock. */
   duration_s: number;
   seed: number;
-  /** Part of a divided run: `2/3` (`--part`); `null`: the whole. */
+  /** The part, if the run was divided (`--part`): `2/3`; `null`: the whole run. */
   part: string | null;
-  /** Runs of which this report is the sum; empty for one run. */
+  /** Runs of which this report is the sum; empty for a single run. */
   parts: PartReport[];
-  /** Name of the node, where several machines made the run. */
+  /** Name of the node, if several machines made the run. */
   node: string | null;
-  /** The cluster's clock by this node's; `null`: the node's own clock. */
+  /** The cluster's clock relative to this node's; `null`: the node's own clock is used. */
   clock: NodeClock | null;
-  /** The agreed start; `null`: the run began when it was ready. */
+  /** The agreed start; `null`: the run started as soon as it was ready. */
   start: StartReport | null;
-  /** Filter of received frames, in tcpdump's syntax; `null`: all frames. */
+  /** Filter for received frames, in tcpdump's syntax; `null`: all frames. */
   filter: string | null;
   host: Host;
   /** Whether the figures can be trusted, and the reasons if not. */
   verdict: Verdict;
-  /** The requested end. */
+  /** The requested end of the run. */
   asked: Asked;
-  /** The run was stopped before the requested end. */
+  /** Whether the run was stopped before the requested end. */
   cut_short: boolean;
   /** Requested and achieved traffic of each source. */
   sources: SourceRecord[];
   ports: PortReport[];
-  /** Streams that the run sent, and streams of other senders that it received. */
+  /** Streams that the run sent, and streams from other senders that it received. */
   streams: StreamReport[];
-  /** Packets that were written to capture files, and packets that were not; only of a capture. */
+  /** Packets that were written to capture files or not; present only for a capture. */
   capture: CaptureReport | null;
   /**
-   * Packets of captures that were read and sent, by replay, and attacks that were sent as frames.
+   * Packets of captures that were read and sent, per replay, and attacks that were sent as frames.
    */
   replays: ReplayReport[];
-  /** Flows of clients and servers; only of a profile with templates. */
+  /** Flows of clients and servers; present only for a profile with templates. */
   flows: FlowsReport | null;
   /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
   /** Threads that sent and received. */
   workers: WorkerReport[];
-  /** Received flows; only of commands that count them (`squall recv`). */
+  /** Received flows; present only for commands that count them (`squall recv`). */
   received_flows: ReceivedFlowsReport | null;
   /** Samples taken during the run. */
   series: Sample[];
@@ -495,25 +500,25 @@ export interface Report {
 export interface PartReport {
   /** Name of the part: its file, or its node. */
   name: string;
-  /** `2/3`; `null`: it was not divided. */
+  /** `2/3`; `null`: the run was not divided. */
   part: string | null;
   host: string;
   /** RFC 3339, UTC. */
   started: string;
   duration_s: number;
   status: VerdictStatus;
-  /** Frames on all ports. */
+  /** Frames sent on all ports. */
   tx_packets: number;
   rx_packets: number;
 }
 
 /** The agreed start of a run. */
 export interface StartReport {
-  /** Cluster time. */
+  /** Start in cluster time. */
   at_ns: number;
   /**
    * Time from the moment at which the node's first stream was due to its first frame; `null`: no
-   * stream left by a port of the node.
+   * stream was sent on a port of the node.
    */
   error_ns: number | null;
 }
@@ -537,8 +542,8 @@ export interface Verdict {
   /** Reasons why the run is not valid. */
   reasons: Reason[];
   /**
-   * Criteria of `abort_if` that hold, with figures: the one that ended the run, or all that hold at
-   * its end.
+   * Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or all that
+   * hold at its end.
    */
   failed: string[];
 }
@@ -571,20 +576,22 @@ export type ReasonCode =
 export interface Asked {
   /** Seconds. */
   duration_s: number | null;
-  /** On all ports together; octets with FCS. */
+  /** Frames on all ports together; octets with FCS. */
   packets: number | null;
   octets: number | null;
 }
 
-/** One source: the streams of a port, the captures that a port replays, the flows of a template. */
+/**
+ * A source: the streams on a port, the captures that a port replays, or the flows of a template.
+ */
 export interface SourceRecord {
   /**
-   * Name of the port or of the template. If a port has several sources: `streams by PORT`, and for
-   * a replay `NAME by PORT`.
+   * Name of the port or the template. If a port has several sources, `streams by PORT`, or `NAME by
+   * PORT` for a replay.
    */
   name: string;
   kind: SourceKind;
-  /** Ports that it sends on. */
+  /** Ports on which it sends. */
   ports: string[];
   /** Unit of the counts: `packets` or `flows`. */
   unit: string;
@@ -594,13 +601,14 @@ export interface SourceRecord {
   sent: number;
   /** Number due and not sent, by reason. */
   not_sent: Record<string, number>;
-  /** Share of the number due, 0 to 1. */
+  /** `not_sent` as a share of the number due, 0 to 1. */
   not_sent_ratio: number;
   /**
-   * Requested mean rate, per second; `null` if the port, a capture or a closed loop determines it.
+   * Requested mean rate per second; `null` if it is determined by the port, a capture or a closed
+   * loop.
    */
   asked_rate: number | null;
-  /** It sends as fast as the port allows. */
+  /** Whether it sends as fast as the port allows. */
   unpaced: boolean;
   /** Number sent per second, over the run. */
   rate: number;
@@ -614,27 +622,30 @@ export interface SourceRecord {
   /** Window with the largest excess over the profile; `null` without a schedule. */
   excess: Excess | null;
   /**
-   * Time by which the source was late at the end, and total delay by stalls, made up for or not.
+   * Time by which the source was late at the end, and total delay due to stalls, including delay
+   * that was made up for.
    */
   lag_s: number;
   moved_s: number;
   /**
-   * Time in which the sending thread was ready to run and had no CPU; the longest of several
-   * threads.
+   * Time in which the sending thread was ready to run, but had no CPU; with several threads, the
+   * longest.
    */
   starved_s: number;
   longest_stall_s: number;
   /**
    * Time in which the port accepted no frames although some were due, and time that the port spent
-   * accepting frames; the rest of the run is the sender's.
+   * accepting frames. The sender used the rest of the run.
    */
   blocked_s: number;
   sending_s: number;
-  /** Time before the end in which nothing could be sent because captures were not read in time. */
+  /**
+   * Time before the end in which nothing could be sent, because captures were not read fast enough.
+   */
   unread_s: number;
   /** Reason why a capture could not be read to its end. */
   fault: string | null;
-  /** Conversations of a replayed capture that has one direction of them only. */
+  /** Conversations of which a replayed capture has only one direction. */
   one_sided: number;
   /** As in the verdict, or `port-lost`. */
   ended_by: string;
@@ -647,17 +658,20 @@ export type SourceKind = "streams" | "replay" | "flows" | "attacks";
  * that.
  */
 export interface Excess {
-  /** Shortest window: 10 ms, or 10 gaps of a slower source. */
+  /** Minimum length of the window: 10 ms, or 10 gaps for a slower source. */
   window_s: number;
   /** Start of the window, since the start of the run, and its length. */
   at_s: number;
   over_s: number;
-  /** Number that left in the window, and how many of these exceed the number due in such a time. */
+  /**
+   * Number that left in the window, and how many of these exceed the number due in a time of that
+   * length.
+   */
   packets: number;
   surplus_packets: number;
   /**
-   * Time on the schedule of the frames that left in the window, minus its length; and the allowed
-   * value of that: 1 ms or two gaps, plus 1 % of the length.
+   * Time on the schedule of the frames that left in the window, minus the length of the window; and
+   * the limit for this: 1 ms or two gaps, plus 1 % of the length.
    */
   beyond_s: number;
   allowed_s: number;
@@ -673,11 +687,11 @@ export interface PortReport {
   timestamps: string;
   tx: TxReport;
   rx: RxReport;
-  /** Counters of the interface over the run; `null` without an interface. */
+  /** Counters of the interface over the run; `null` if there is no interface. */
   interface: InterfaceReport | null;
-  /** Times when the link went down or came up; the first 10,000 changes. */
+  /** Times when the link went down or came up; at most the first 10,000 changes. */
   link_events: LinkEvent[];
-  /** Changes of the interface's MTU; the first 10,000. */
+  /** Changes of the interface's MTU; at most the first 10,000. */
   mtu_changes: MtuChange[];
 }
 
@@ -690,7 +704,7 @@ export interface TxReport {
   bps_l1: number;
   bps_l2: number;
   /**
-   * GSO frames that were handed over, and the frames that they were cut into, which are included in
+   * GSO frames passed to the port, and the frames into which they were cut, which are included in
    * `packets`.
    */
   gso_frames: number;
@@ -702,19 +716,21 @@ export interface TxReport {
   /** Time during which the port accepted no frames although some were due. */
   blocked_s: number;
   /**
-   * Time that the port spent accepting frames: copies and system calls. With several workers, that
+   * Time that the port spent accepting frames (copies and system calls); with several workers, that
    * of the busiest.
    */
   sending_s: number;
   /** Actual minus due time of departure, over all streams. */
   departure_error_ns: Distribution | null;
-  /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
+  /**
+   * Hash of the octets of all frames, independent of their order, in hexadecimal; only on request.
+   */
   fingerprint: string | null;
-  /** Pacing of the port, all its sources together, for the verdict. `null` without a schedule. */
+  /** Pacing of the port over all its sources, for the verdict. `null` if there is no schedule. */
   pacing: PortPacing | null;
 }
 
-/** Summary and histogram, in nanoseconds unless the name says otherwise. */
+/** Summary and histogram, in nanoseconds unless the field's name says otherwise. */
 export interface Distribution {
   /** Number of values. */
   count: number;
@@ -747,25 +763,25 @@ export interface PortPacing {
   /** Start of the window, since the start of the run, and its length. */
   at_s: number;
   over_s: number;
-  /** Number that left in the window, and the number due in as long a time. */
+  /** Number that left in the window, and number due in a time of that length. */
   left: number;
   due: number;
-  /** How much more may leave: two frames or 1 ms of the port's load, plus 1 % of what was due. */
+  /** Allowed surplus: two frames or 1 ms of the port's load, plus 1 % of the number due. */
   allowed: number;
   /**
-   * Total delay of the port's clock by stalls, made up for or not, and how much of it was left at
-   * the last departure.
+   * Total delay of the port's clock due to stalls, including delay that was made up for, and the
+   * delay that was left at the last departure.
    */
   moved_s: number;
   lag_s: number;
   /**
-   * From then on the delay could not be made up for before the end, and frames left at up to twice
-   * the rate; `null`: never.
+   * Time from which the delay could not be made up for before the end, so frames left at up to
+   * twice the rate; `null`: never.
    */
   catching_up_since_s: number | null;
   /**
-   * Frames received by flows on a port without receive timestamps: when their answers were due is
-   * known only roughly.
+   * Frames received by flows on a port without receive timestamps, where the due times of answers
+   * are known only roughly.
    */
   uncertain_packets: number;
 }
@@ -774,39 +790,37 @@ export interface PortPacing {
 export interface RxReport {
   packets: number;
   octets: number;
-  /**
-   * Means over the run's duration, or for flows and sources from their first to their last frame.
-   */
+  /** Mean over the run's duration; for flows and sources, from their first to their last frame. */
   pps: number;
   bps_l1: number;
   bps_l2: number;
   /**
-   * GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them yet,
-   * and the frames in them, which are included in `packets`.
+   * GSO frames that arrived, because the kernel or the NIC had joined frames or had not cut them
+   * yet, and the frames in them, which are included in `packets`.
    */
   gso_frames: number;
   segments: number;
   /**
-   * Frames without Squall's signature: frames of other senders, or of streams without `latency` and
+   * Frames without Squall's signature: from other senders, or from streams without `latency` and
    * `trex_group`.
    */
   unsigned_packets: number;
   /**
-   * Frames with signatures of other runs, which are in no stream: an earlier run that is replayed
-   * or comes back, or another Squall on the same network.
+   * Frames with the signature of another run, which belong to no stream: an earlier run that is
+   * replayed or looped back, or another Squall on the same network.
    */
   foreign_packets: number;
-  /** The same, run by run. */
+  /** The same frames, by run. */
   foreign: ForeignRun[];
   /** Frames lost between the interface and the process, by reason. */
   drops: Record<string, number>;
-  /** The same as in `TxReport`. */
+  /** As in `TxReport`. */
   fingerprint: string | null;
-  /** Gaps between consecutive frames; `null` with fewer than two frames. */
+  /** Gaps between consecutive frames; `null` if there are fewer than two frames. */
   arrival_gap_ns: Distribution | null;
-  /** The same gaps in equal bins; only on request. */
+  /** The same gaps, in bins of equal width; only on request. */
   arrival_gap_bins: EqualBins | null;
-  /** Resolution of the arrival timestamps, as far as they show it; only if flows are counted. */
+  /** Resolution of the arrival timestamps, as far as they reveal it; only if flows are counted. */
   timestamp_resolution_ns: number | null;
   /**
    * Rate of the busiest interval (`ReceivedFlowsReport.interval_ns`); only if flows are counted and
@@ -819,22 +833,22 @@ export interface RxReport {
 
 /** Frames of another run. */
 export interface ForeignRun {
-  /** The key in its signatures, 4 hexadecimal digits. */
+  /** The key in its signatures, as 4 hexadecimal digits. */
   key: string;
   packets: number;
   /** Octets with FCS. */
   octets: number;
   /**
-   * It has the key of this run, and so the same seed: its frames left before this run began, have a
-   * time that is still to come, or are of a stream that this run does not have.
+   * Whether it has the same key as this run, and so the same seed. Its frames were sent before this
+   * run began, have a time in the future, or belong to a stream that this run does not have.
    */
   same_key: boolean;
 }
 
-/** Counts in equal bins from 0 on. */
+/** Number of values per bin. All bins have the same width, and the first starts at 0. */
 export interface EqualBins {
   width_ns: number;
-  /** Count i is the number of values from i times the width up to, excluding, the next bin. */
+  /** `counts[i]` is the number of values from i times the width to below i + 1 times the width. */
   counts: number[];
   /** Values above the last bin. */
   beyond: number;
@@ -846,11 +860,11 @@ export interface EqualBins {
  */
 export interface Bursts {
   count: number;
-  /** Frames in a burst. */
+  /** Mean number of frames per burst. */
   mean_packets: number;
-  /** Frames in the largest burst. */
+  /** Number of frames in the largest burst. */
   max_packets: number;
-  /** From first to last frame. */
+  /** Longest time from the first to the last frame of a burst. */
   max_ns: number;
 }
 
@@ -898,19 +912,19 @@ export interface StreamReport {
   group: string | null;
   tx_packets: number;
   tx_octets: number;
-  /** Mean over the stream's own active time. */
+  /** Mean rate over the time in which the stream was active. */
   tx_pps: number;
-  /** The requested rate, frames per second; `null` for `max`. */
+  /** The requested rate in frames per second; `null` for `max`. */
   asked_pps: number | null;
   /** Frames that were due and did not leave, by reason. */
   not_sent: Record<string, number>;
   /** Actual minus due time of departure; no frame leaves early. */
   departure_error_ns: Distribution | null;
-  /** Figures of the receivers; only of streams with `latency` or `trex_group`. */
+  /** Figures measured by the receivers; only for streams with `latency` or `trex_group`. */
   rx: StreamRx | null;
 }
 
-/** Figures of a stream at its receivers. */
+/** Figures of a stream, measured by its receivers. */
 export interface StreamRx {
   known_by: KnownBy;
   /** Ports that received it. */
@@ -924,24 +938,27 @@ export interface StreamRx {
   loss_ratio: number;
   /** RFC 5560. */
   duplicates: number;
-  /** Type-P-Reordered (RFC 4737 §3): sequence below the next expected. */
+  /**
+   * Type-P-Reordered packets (RFC 4737 §3): those with a sequence number below the next expected
+   * one.
+   */
   reordered: number;
-  /** Largest reordering extent (RFC 4737 §4.2.1), packets. */
+  /** Largest reordering extent (RFC 4737 §4.2.1), in packets. */
   max_reordering_extent: number;
-  /** One-way delay (RFC 7679), both ends on one clock. */
+  /** One-way delay (RFC 7679). Both ends use the same clock. */
   latency_ns: Distribution | null;
   /**
-   * Uncertainty of each delay, plus or minus, if sender and receiver have different clocks; `null`:
-   * they have the same. In the report of one node, the uncertainty of its own clock only.
+   * Uncertainty (plus or minus) of each delay if sender and receiver have different clocks; `null`
+   * if they have the same. In the report of a single node, only the uncertainty of its own clock.
    */
   latency_bound_ns: number | null;
   /**
    * Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
    */
   early_packets: number;
-  /** The longest time by which one did. */
+  /** The largest such negative delay. */
   earliest_ns: number;
-  /** Selection function: consecutive sequence numbers (RFC 3393); magnitude. */
+  /** Magnitude of the IPDV between consecutive sequence numbers (RFC 3393). */
   ipdv_ns: Distribution | null;
   /** Gaps between consecutive frames of the stream. */
   arrival_gap_ns: Distribution | null;
@@ -949,32 +966,70 @@ export interface StreamRx {
   jitter_ns: number | null;
   /** reordered / received, duplicates left out (RFC 4737 §3.4). */
   reordering_ratio: number;
-  /** Number of times that the sender restarted its sequence; only of streams of other senders. */
+  /**
+   * Number of times that the sender restarted its sequence; only for streams from other senders.
+   */
   restarts: number;
-  /** Patterns of lost and late frames, if there are any. */
+  /** Patterns of lost and late frames; `null` if there were none. */
   patterns: Patterns | null;
-  /** Each port's own figures, where more than one received the stream: multicast, flooding. */
+  /**
+   * The range of numbers that arrived, and the losses within; `null` if the numbers of the sender
+   * are not known. At the port that received most of the stream.
+   */
+  arrived: ArrivedRange | null;
+  /** Figures for each port, if more than one received the stream (multicast, flooding). */
   receivers: ReceiverRx[];
 }
 
-/** How receivers know the frames of a stream. */
+/** How receivers identify the frames of a stream. */
 export type KnownBy = "signature" | "mark";
 
-/** Patterns of lost and late frames: distributions of frames, not of times. */
+/** Patterns of lost and late frames. These are distributions of frame counts, not of times. */
 export interface Patterns {
-  /** Frames lost in each loss period (RFC 3357 §4). */
+  /** Number of lost frames per loss period (RFC 3357 §4). */
   loss_period_packets: Distribution | null;
   /**
-   * Loss distance (RFC 3357 §3): from each lost frame to the previous lost one, in sequence
-   * numbers; 1 within a period.
+   * Loss distance (RFC 3357 §3): number of sequence numbers from each lost frame to the previous
+   * lost one; 1 within a loss period.
    */
   loss_distance_packets: Distribution | null;
   /** Reordering extent (RFC 4737 §4.2.1) of each late frame. */
   reordering_extent_packets: Distribution | null;
   /**
-   * The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a loss.
+   * The largest n for which each late frame is n-reordered (RFC 4737 §5). TCP treats n >= 3 as a
+   * loss.
    */
   n_reordering_packets: Distribution | null;
+}
+
+/**
+ * The range of numbers of a stream that a port received. The frames of a stream are numbered from 0
+ * in the order of their departure.
+ */
+export interface ArrivedRange {
+  /**
+   * The number of the first frame that arrived, and the number after the last one; both 0 if none
+   * did.
+   */
+  first: number;
+  end: number;
+  /**
+   * Loss periods (RFC 3357 §4) between these two; `null`: not known, because several queues or
+   * nodes each received a part of the stream.
+   */
+  losses: LossPeriods | null;
+}
+
+/** Lost frames by their numbers. */
+export interface LossPeriods {
+  /** Number of loss periods (RFC 3357 §4). */
+  periods: number;
+  /** Frames in the longest period, and the number of the first one. */
+  longest: number;
+  longest_from: number;
+  /** Numbers of the first and of the last lost frame. */
+  first: number;
+  last: number;
 }
 
 /** Figures of a stream at one of its receivers. */
@@ -982,7 +1037,7 @@ export interface ReceiverRx {
   port: string;
   /** Received packets, duplicates included. */
   packets: number;
-  /** Frames that were sent and not received here. */
+  /** Frames that were sent but not received here. */
   lost: number;
   /** RFC 5560. */
   duplicates: number;
@@ -997,43 +1052,46 @@ export interface ReceiverRx {
 export interface CaptureReport {
   /** `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`. */
   format: string;
-  /** Maximum number of octets of a packet that are kept. */
+  /** Maximum number of octets kept per packet. */
   snaplen: number;
   /**
-   * Frames that arrived at the interfaces, with those that the filter rejects, by the interfaces'
-   * own counters; `null` if no port has an interface.
+   * Frames that arrived at the interfaces, including those that the filter rejects, as counted by
+   * the interfaces; `null` if no port has an interface.
    */
   arrived: number | null;
   /**
-   * Frames that the filter accepted, by the ports' counters, lost frames included; a GSO frame
+   * Frames that the filter accepted, including lost ones, as counted by the ports. A GSO frame
    * counts as one. `null` if a port does not count them.
    */
   accepted: number | null;
   /**
-   * Packets that the filter accepted on all interfaces, lost packets included; each frame that was
-   * cut out of a GSO frame counts.
+   * Packets that the filter accepted on all interfaces, including lost ones. Each frame cut out of
+   * a GSO frame counts.
    */
   received: number;
   /**
-   * Frames that the interfaces counted as lost, by counter. Not included in `lost`: other programs
-   * may have lost them, and frames in `dropped_by_kernel` may be counted here, too.
+   * Frames that the interfaces counted as lost, by counter. Not included in `lost`, because other
+   * programs may have lost them, and frames in `dropped_by_kernel` may be counted here, too.
    */
   dropped_by_interface: Record<string, number>;
   /** Lost between the interface and the process, by reason. */
   dropped_by_kernel: Record<string, number>;
   /** Lost in the process, by reason. */
   dropped: Record<string, number>;
-  /** Packets before or after the requested part (a trigger, a count), by reason; not lost. */
+  /** Packets outside the requested part (trigger, count), by reason; these are not lost. */
   unwanted: Record<string, number>;
   /** All lost packets. */
   lost: number;
   /** Packet loss ratio: lost / (received - unwanted), 0 to 1. */
   loss_ratio: number;
-  /** Written packets that were shortened because the buffer was filling, not by the snap length. */
+  /**
+   * Written packets that were truncated because the buffer was filling up, not because of the snap
+   * length.
+   */
   truncated: number;
   /** Packets written to files, or printed if there are none. */
   written_packets: number;
-  /** Octets of these packets, as captured, without FCS. */
+  /** Octets of the written packets, as captured, without FCS. */
   written_octets: number;
   /** Octets of all files. */
   file_octets: number;
@@ -1041,26 +1099,29 @@ export interface CaptureReport {
   files: CaptureFile[];
   /** Number of all files. */
   files_written: number;
-  /** Files that the ring has removed; their packets are included in the written ones. */
+  /** Files that the ring has removed. Their packets count as written. */
   removed_files: number;
   removed_packets: number;
   removed_octets: number;
   /** GSO frames that arrived, and the frames in them. */
   gso_frames: number;
   segments: number;
-  /** Sequences of packets that come in a file after a later packet of another queue. */
+  /** Number of packet sequences that follow a later packet of another queue in a file. */
   out_of_order: number;
-  /** Buffer memory between the wire and the file, and the most of it that waited to be written. */
+  /**
+   * Size of the buffer memory between wire and file, and the maximum that waited in it to be
+   * written.
+   */
   buffer_octets: number;
   buffer_peak_octets: number;
-  /** When the trigger came; RFC 3339, UTC. */
+  /** Time of the trigger; RFC 3339, UTC. */
   triggered: string | null;
   /**
    * The cause if the capture ended before it was stopped: `packets`, `octets`, `files`, `after the
    * trigger`, `reader gone`, `write error`.
    */
   ended_by: string | null;
-  /** Error that prevented writing. */
+  /** The error that prevented writing. */
   error: string | null;
 }
 
@@ -1070,7 +1131,7 @@ export interface CaptureFile {
   packets: number;
   /** Its size. */
   octets: number;
-  /** Times of the first and the last packet; RFC 3339, UTC; `null` without packets. */
+  /** Times of the first and the last packet; RFC 3339, UTC; `null` if there are no packets. */
   first: string | null;
   last: string | null;
 }
@@ -1080,37 +1141,39 @@ export interface ReplayReport {
   /** Name of the `[[replay]]`; `attacks` for attacks that were sent as frames. */
   name: string;
   files: string[];
-  /** Loops that were sent to their end. */
+  /** Completed loops. */
   loops: number;
-  /** Frames that left, on all ports, and their octets without FCS. */
+  /** Frames sent on all ports, and their octets without FCS. */
   packets: number;
   octets: number;
-  /** Packets that were read. Each loop counts again unless the captures were preloaded. */
+  /**
+   * Packets read from the captures. Each loop counts them again unless the captures were preloaded.
+   */
   read: ReplayRead;
   ports: ReplayPort[];
   /** Flows that were sent, by tcpreplay's definitions; `null` if they were not counted. */
   flows: ReplayFlows | null;
   /** Packets that were edited; `null` without edits. */
   edited: ReplayEdits | null;
-  /** Time in which the sender waited for the captures to be read. */
+  /** Time in which the sender waited for data from the captures. */
   starved_s: number;
-  /** Why captures could not be read to their end. Packets before the fault were sent. */
+  /** Why captures could not be read to their end. Packets before the error were sent. */
   fault: string | null;
 }
 
-/** Packets of captures before they were sent, by outcome; octets as captured. */
+/** Packets read from captures, by outcome; octets as captured. */
 export interface ReplayRead {
   packets: number;
   octets: number;
-  /** Left out by the filter, or by their packet numbers. */
+  /** Excluded by the filter or by their packet numbers. */
   unwanted: number;
-  /** Left out because neither side (client or server) could be determined. */
+  /** Excluded because their side (client or server) could not be determined. */
   sideless: number;
-  /** Dropped by the edits. */
+  /** Dropped by an edit. */
   edited_out: number;
-  /** Left out because they are longer than their port can send. */
+  /** Excluded because they are longer than their port can send. */
   too_long: number;
-  /** Left out because they are not Ethernet frames and cannot be converted to any. */
+  /** Excluded because they are not Ethernet frames and cannot be converted to any. */
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
@@ -1121,15 +1184,15 @@ export interface ReplayRead {
 /** Frames of one port of a replay, by tcpreplay's definitions. */
 export interface ReplayPort {
   port: string;
-  /** Handed to the port: `successful` and `failed` together. */
+  /** Frames passed to the port: `successful` plus `failed`. */
   attempted: number;
   /** Frames that the port accepted. */
   successful: number;
-  /** Frames that the port refused, or that were waiting when the port was lost. */
+  /** Frames that the port refused, or that were queued when the port was lost. */
   failed: number;
-  /** Frames that were sent without their end because they are longer than the port can send. */
+  /** Frames that were truncated because they are longer than the port can send. */
   truncated: number;
-  /** Frames that were handed over again because the port was full. */
+  /** Frames that were retried because the port was full. */
   retried: number;
 }
 
@@ -1144,14 +1207,17 @@ export interface ReplayFlows {
   unique: number;
   /** Flows that were idle for longer than `--flow-expiry` before their next packet left. */
   expired: number;
-  /** Flows a second, over the replay's duration. */
+  /** Flows per second over the replay's duration. */
   flows_per_second: number;
   flow_packets: number;
-  /** Packets without IP, fragments without ports, packets with cut or contradictory headers. */
+  /**
+   * Packets without an IP layer, fragments without ports, packets with truncated or contradictory
+   * headers.
+   */
   non_flow_packets: number;
-  /** Non-flow packets with cut or contradictory headers. */
+  /** Non-flow packets with truncated or contradictory headers. */
   invalid_packets: number;
-  /** Flow packets of flows beyond the limit of counted flows. */
+  /** Packets of flows beyond the limit on counted flows. */
   overflow_packets: number;
   /** Shares by IP version and protocol, busiest first. */
   protocols: ReplayShare[];
@@ -1169,22 +1235,22 @@ export interface ReplayShare {
 }
 
 /**
- * Packets that were edited while they were read, which is ahead of sending. Each loop that edits
+ * Packets that were edited when they were read, which is ahead of sending. A loop that edits
  * packets again counts them again.
  */
 export interface ReplayEdits {
   changed: number;
   dropped: number;
-  /** Packets that the edits added: fragments. */
+  /** Packets that the edits added (fragments). */
   added: number;
 }
 
-/** Flows of all templates, by role: clients open flows, servers accept them. */
+/** Flows of all templates by role: clients open flows, and servers accept them. */
 export interface FlowsReport {
-  /** From the start of the load until the last flow ended. */
+  /** Time from the start of the load to the end of the last flow. */
   duration_s: number;
   /**
-   * The part of it until one gap after the last flow was due; the rest is the drain. All of it if
+   * The part of this until one gap after the last flow was due. The rest is the drain. All of it if
    * the run has no clients.
    */
   arrivals_s: number;
@@ -1192,15 +1258,15 @@ export interface FlowsReport {
   templates: TemplateReport[];
   /** Sum of all templates. */
   total: RolesReport;
-  /** Frames of each port that belonged to no flow, or were lost before they reached one. */
+  /** Frames of each port that belonged to no flow, or were lost before they reached a flow. */
   links: LinkReport[];
-  /** Pools of clients with an address whose ports were all in use at some time. */
+  /** Client pools with an address that had all its ports in use at some time. */
   exhausted: ExhaustedReport[];
   /** Replayed conversations of a capture; `templates` are their kinds. */
   conversations: ConversationsReport | null;
 }
 
-/** Flows of one template, at the ends that Squall played. */
+/** Flows of one template at the ends that Squall played. */
 export interface TemplateReport {
   name: string;
   client: RoleReport | null;
@@ -1208,11 +1274,11 @@ export interface TemplateReport {
 }
 
 /**
- * Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is that
- * plus `not_begun` and, during the run, flows that are due and wait.
+ * Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`. `asked` is
+ * `attempted` plus `not_begun` plus, during the run, flows that are due and waiting.
  */
 export interface RoleReport {
-  /** Flows due so far, by the schedule; only of clients. */
+  /** Flows due so far according to the schedule; only for clients. */
   asked: number | null;
   /**
    * Flows that started: a SYN or first datagram was sent (client), or received and accepted
@@ -1236,11 +1302,11 @@ export interface RoleReport {
    */
   protocol_errors: Record<string, number>;
   /**
-   * Requests of the flows that started; only of clients, and `null` if chance or the server
+   * Requests of the flows that started; only for clients, and `null` if randomness or the server
    * determines how many requests a flow makes.
    */
   requests: RequestsReport | null;
-  /** Counters of the flow program's own (`count` in a program), with those that are 0. */
+  /** Counters that the flow program defines itself (`count`), including those that are 0. */
   counters: Record<string, number>;
   /**
    * Flows that were due and not started, by reason: `late` (the generator was the limit),
@@ -1253,68 +1319,65 @@ export interface RoleReport {
   /** Flows started per second, over `FlowsReport.arrivals_s`. */
   cps: number;
   /**
-   * Requested flows per second, last value; `null` if the load does not set it, as in a closed
-   * loop.
+   * Requested flows per second, last value; `null` if the load does not determine it, as in a
+   * closed loop.
    */
   asked_cps: number | null;
-  /** Figures of the time at full load; only of clients. */
+  /** Figures for the time at full load; only for clients. */
   steady: SteadyReport | null;
-  /**
-   * The second in which the most flows of all templates together started, and the one in which the
-   * most completed.
-   */
+  /** The seconds in which the most flows of all templates together started and completed. */
   busiest_second: BusiestSecond | null;
-  /** From the SYN to the end of the handshake. */
+  /** Time from the SYN to the end of the handshake. */
   setup_ns: Distribution | null;
-  /** From a request to the first octet of its answer, and to the last. */
+  /** Time from a request to the first octet of its answer, and to the last one. */
   first_byte_ns: Distribution | null;
   transaction_ns: Distribution | null;
-  /** From the start of a flow to its end, of completed flows. */
+  /** Time from the start to the end of a flow, for completed flows. */
   duration_ns: Distribution | null;
   /**
-   * The same from the time when the flow was due, so that the time it waited to start is included
-   * (coordinated omission).
+   * The same, but from the time at which the flow was due, which includes the time it waited to
+   * start (coordinated omission).
    */
   duration_from_due_ns: Distribution | null;
   /** Octets of application data. */
   received_octets: number;
   sent_octets: number;
-  /** Application data received, bits per second. */
+  /** Received application data in bits per second. */
   goodput_bps: number;
-  /** HTTP responses by class of status: `1xx` to `5xx`. */
+  /** HTTP responses by status class: `1xx` to `5xx`. */
   http: Record<string, number>;
-  /** Counters of the TCP stack; the guide has TRex's names. */
+  /** Counters of the TCP stack. The guide lists TRex's names for them. */
   tcp: Record<string, number>;
-  /** TLS sessions; only of templates with TLS. */
+  /** TLS sessions; present only for templates that use TLS. */
   tls: TlsReport | null;
 }
 
-/** Requests over flows, by HTTP or by any program that sends and then waits. */
+/** Requests over flows, made by HTTP or by any program that sends and then waits. */
 export interface RequestsReport {
-  /** Requests that the flow programs of all started flows make, and redirections followed. */
+  /** Requests that the flow programs of all started flows make, plus redirections followed. */
   asked: number;
-  /** Requests sent. The others are missing because their flow ended before, or is still open. */
+  /** Requests sent. The others are missing because their flows ended earlier, or are still open. */
   sent: number;
-  /** Requests whose answer arrived as a whole. */
+  /** Requests with a complete answer. */
   answered: number;
 }
 
 /**
- * The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
- * It shows the load that a device sustains. There is none if that part took less than 0.1 s.
+ * The part of a run at full load: after the ramp up, and before the ramp down, the drain and the
+ * end. It shows the load that a device sustains. Absent if it took less than 0.1 s.
  */
 export interface SteadyReport {
   duration_s: number;
-  /** Flows per second that started, and that completed. */
+  /** Flows started and flows completed per second. */
   attempted_cps: number;
   completed_cps: number;
-  /** Application data received, bits per second. */
+  /** Received application data in bits per second. */
   goodput_bps: number;
 }
 
 /**
- * Highest numbers of flows that started, and that completed, in one second of the run. Seconds
- * count from the start of the load; the one in which the run ended is excluded.
+ * Highest numbers of flows started and completed within one second of the run. Seconds count from
+ * the start of the load. The second in which the run ended is excluded.
  */
 export interface BusiestSecond {
   attempted: number;
@@ -1328,7 +1391,7 @@ export interface TlsReport {
   /** Handshakes that resumed an earlier session. */
   resumed: number;
   handshakes_per_second: number;
-  /** From the end of the TCP handshake to the end of the TLS handshake. */
+  /** Time from the end of the TCP handshake to the end of the TLS handshake. */
   handshake_ns: Distribution | null;
   /** Sessions that failed, in the handshake or later, by reason. */
   failed: Record<string, number>;
@@ -1338,7 +1401,7 @@ export interface TlsReport {
   ciphers: Record<string, number>;
 }
 
-/** Ends of flows that Squall played. */
+/** The ends of flows that Squall played. */
 export interface RolesReport {
   client: RoleReport | null;
   server: RoleReport | null;
@@ -1350,40 +1413,41 @@ export interface LinkReport {
   /**
    * `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified` (frames
    * accepted without a check, because the sending host left the checksum to its NIC), `accept_full`
-   * (flows of peers that found the table of flows full), `arp_requests_answered`, `unresolved` ...
+   * (flows of peers for which the flow table had no room), `arp_requests_answered`, `unresolved`
+   * ...
    */
   counters: Record<string, number>;
 }
 
-/** A pool of clients with an address whose ports were all in use at some time. */
+/** A client pool with an address that had all its ports in use at some time. */
 export interface ExhaustedReport {
   pool: string;
-  /** Addresses whose ports were all in use at some time. */
+  /** Number of addresses that had all their ports in use at some time. */
   addresses: number;
-  /** Flows that were not started because of that. */
+  /** Number of flows that were not started because of this. */
   flows: number;
 }
 
 /** A capture whose conversations were replayed. */
 export interface ConversationsReport {
   capture: string;
-  /** Packets of the capture that the filter accepted. */
+  /** Packets in the capture that the filter accepted. */
   packets: number;
   /**
-   * Packets among these that are in no conversation, by reason: `other_protocols`, `damaged`,
+   * Packets among these that belong to no conversation, by reason: `other_protocols`, `damaged`,
    * `fragments`, `multicast`, `silent`, `port_zero`.
    */
   packets_left_out: Record<string, number>;
-  /** Conversations in the capture, and those that are replayed. */
+  /** Number of conversations in the capture, and of those that are replayed. */
   found: number;
   playable: number;
   /**
-   * Conversations of which the capture has one direction only: the data of the other side is
-   * unknown and not replayed. Conversations over UDP count only if no conversation of the capture
-   * has both directions, because one side may be silent.
+   * Conversations with only one direction in the capture. The data of the other side is unknown and
+   * not replayed. Conversations over UDP count only if no conversation of the capture has both
+   * directions, because one side may be silent.
    */
   one_sided: number;
-  /** Number of times that each was replayed; `null`: until the run ended. */
+  /** Number of times that each was replayed; `null` until the run has ended. */
   loops: number | null;
   /**
    * Conversations that are not replayed, by reason: `mid_stream` (the capture lacks their start),
@@ -1395,18 +1459,21 @@ export interface ConversationsReport {
   not_played_first: ConversationNote[];
   /** Replayed conversations by kind, in the order of `templates`. */
   kinds: KindReport[];
-  /** The first conversations that failed, with the failure at the client, or else at the server. */
+  /**
+   * The first conversations that failed, each with the failure at the client, otherwise at the
+   * server.
+   */
   failed_first: ConversationNote[];
   /**
-   * Each side that Squall played received as many octets as in the capture; `null`: not all
+   * Whether each side that Squall played received as many octets as in the capture; `null`: not all
    * conversations were replayed to their end.
    */
   octets_as_captured: boolean | null;
 }
 
-/** A conversation of a capture, with a remark. */
+/** A conversation in a capture, with a remark. */
 export interface ConversationNote {
-  /** Number in the capture, from 1, in the order of first packets. */
+  /** Number in the capture, from 1, in the order of the first packets. */
   number: number;
   /** Transport, client and server. */
   flow: string;
@@ -1414,7 +1481,7 @@ export interface ConversationNote {
   reason: string;
 }
 
-/** Conversations of one kind, as they were captured. */
+/** Conversations of one kind, as captured. */
 export interface KindReport {
   name: string;
   conversations: number;
@@ -1426,7 +1493,7 @@ export interface KindReport {
 /** One `[[attack]]` of a profile. */
 export interface AttackReport {
   name: string;
-  /** Rules in the files. */
+  /** Number of rules in the files. */
   rules: number;
   /** Lines that are not a valid rule, by reason. */
   problems: Record<string, number>;
@@ -1436,34 +1503,35 @@ export interface AttackReport {
   chosen: number;
   /** Selected rules for which an attack was found and verified by the evaluator. */
   solved: number;
-  /** Rules for which no attack was found, by reason; `silent` rules never alert. */
+  /** Rules for which no attack was found, by reason; `silent` rules never raise alerts. */
   unsolved: Record<string, number>;
   /** Each unsolved rule. */
   unsolved_rules: UnsolvedRule[];
-  /** Attacks of the run, and near misses. */
+  /** Attacks in the run, and near misses. */
   attacks: number;
   near_misses: number;
   /**
-   * Attacks among these whose rule does not match the frames in the form that is sent (evasions,
-   * tunnels, addresses), by the evaluator: no alert is expected for them.
+   * Attacks whose rule does not match the frames in the form in which they are sent (evasions,
+   * tunnels, addresses), according to the evaluator. No alert is expected for them.
    */
   unseen: number;
-  /** Rules without a near miss, of those for which one was requested. */
+  /** Rules for which a near miss was requested and not found. */
   without_twin: number;
-  /** Rules whose attacks were reworded by evasions of messages, and still match. */
+  /** Rules whose attacks were changed by message evasions and still match. */
   varied: number;
   /**
    * Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
    * suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
-   * miss that matches as it is sent, by the evaluator), `defect` (an error in Squall).
+   * miss that matches in the form in which it is sent, according to the evaluator), `defect` (a bug
+   * in Squall).
    */
   left_out: Record<string, number>;
-  /** All frames of attacks, and their octets without FCS. */
+  /** Frames of all attacks, and their octets without FCS. */
   frames: number;
   octets: number;
-  /** From the start of the run to the last frame of an attack, as planned. */
+  /** Planned time from the start of the run to the last frame of an attack. */
   duration_s: number;
-  /** Attacks that reached the other port; only of a run with two ports that receive. */
+  /** Attacks that reached the other port; only for runs with two ports that receive. */
   passage: PassageReport | null;
 }
 
@@ -1477,30 +1545,30 @@ export interface UnsolvedRule {
 }
 
 /**
- * Attacks between two of Squall's ports through a device: whether it let them pass, by the octets
- * that arrived.
+ * Attacks sent through a device between two of Squall's ports. The octets that arrived show whether
+ * the device let them pass.
  */
 export interface PassageReport {
-  /** Conversations between both ends, and attacks that were sent as prepared frames. */
+  /** Conversations between both ends, plus attacks sent as prepared frames. */
   conversations: number;
-  /** Attacks that were sent as prepared frames. */
+  /** Attacks sent as prepared frames. */
   as_frames: number;
   /**
-   * Conversations that completed at both ends, and attacks in prepared frames whose whole payload
+   * Conversations that completed at both ends, plus attacks in prepared frames whose whole payload
    * arrived at the other port.
    */
   passed: number;
-  /** Attacks that passed as frames with changed octets, but the same number of them. */
+  /** Attacks that passed as frames with changed octets, but with the same length. */
   altered: number;
   /**
-   * All others: conversations by the failure at the client, or else at the server; `not_received`,
-   * `partly_received`: none or some of the octets arrived.
+   * All others: conversations by the failure at the client, otherwise at the server; `not_received`
+   * and `partly_received` if none or some of the octets arrived.
    */
   blocked: Record<string, number>;
   /** Near misses among the conversations, and those that passed. */
   near_misses: number;
   near_misses_passed: number;
-  /** Figures by rule. */
+  /** Figures per rule. */
   rules: RulePassage[];
 }
 
@@ -1518,7 +1586,7 @@ export interface RulePassage {
 
 /** One thread. */
 export interface WorkerReport {
-  /** The CPU that it was bound to; `null` if it was not bound. */
+  /** The CPU to which it was bound; `null` if it was not bound. */
   cpu: number | null;
   cpu_s: number;
   tx_packets: number;
@@ -1529,21 +1597,19 @@ export interface WorkerReport {
 export interface ReceivedFlowsReport {
   /** Kind of the entries in `flows`: `flow`, `source`, or `none`. */
   by: string;
-  /**
-   * Maximum number of entries of each receive queue; frames of other flows are counted in `rest`.
-   */
+  /** Maximum number of entries per receive queue. Frames of further flows are counted in `rest`. */
   limit: number;
-  /** Length of the interval of which peak rates are the busiest. */
+  /** Length of the interval over which peak rates are measured. */
   interval_ns: number;
   /** Largest gap between frames of a burst. */
   burst_gap_ns: number;
   /** Entries, most octets first. */
   flows: ReceivedFlowReport[];
-  /** Sums of the flows of each source, most octets first; only if `by` is `flow`. */
+  /** Sums over the flows of each source, most octets first; only if `by` is `flow`. */
   sources: ReceivedSourceReport[];
-  /** Frames of flows beyond the limit. */
+  /** Frames of flows beyond `limit`. */
   rest: RestReport | null;
-  /** Memory used for flows; flows with many frames have histograms. */
+  /** Memory used for flows. Flows with many frames have histograms. */
   memory_octets: number;
 }
 
@@ -1553,21 +1619,21 @@ export interface ReceivedFlowReport {
   name: string;
   /** The port that received it. */
   port: string;
-  /** Addresses: IP, or MAC where there is no IP. */
+  /** Addresses: IP, or MAC if there is no IP layer. */
   src: string;
   /** Empty, and the ports `null`, if `by` is `source`. */
   dst: string;
   src_port: number | null;
   dst_port: number | null;
-  /** `UDP`, `TCP`, ...; without IP the EtherType's name or number. */
+  /** `UDP`, `TCP`, ...; name or number of the EtherType if there is no IP layer. */
   protocol: string;
   packets: number;
   /** L2, FCS included. */
   octets: number;
-  /** Times of the first and the last frame, since the first frame of the run. */
+  /** Times of the first and the last frame, counted from the first frame of the run. */
   first_s: number;
   last_s: number;
-  /** Mean from the first to the last frame; 0 with one frame. */
+  /** Mean rate from the first to the last frame; 0 if there is only one frame. */
   pps: number;
   bps_l2: number;
   /** Rate in the busiest interval. */
@@ -1575,16 +1641,16 @@ export interface ReceivedFlowReport {
   peak_bps_l2: number;
   bursts: Bursts;
   arrival_gap_ns: Distribution | null;
-  /** The same gaps in equal bins; only on request. */
+  /** The same gaps, in bins of equal width; only on request. */
   arrival_gap_bins: EqualBins | null;
   /**
-   * Standard deviation of gaps that the receiver itself causes at such a rate, if that was measured
-   * (`squall recv --self-test`, `--floor`), and the rest: sqrt(stddev² - floor²); 0 if below the
-   * floor.
+   * Standard deviation of the gaps that the receiver itself causes at this rate, if it was measured
+   * (`squall recv --self-test`, `--floor`), and the remaining one: sqrt(stddev² - floor²); 0 if the
+   * result is below the floor.
    */
   gap_floor_ns: number | null;
   gap_stddev_corrected_ns: number | null;
-  /** Figures from sequence numbers, if its packets have any of a known kind. */
+  /** Figures from sequence numbers, if the packets have any of a known kind. */
   sequence: SequenceReport | null;
 }
 
@@ -1593,8 +1659,8 @@ export interface SequenceReport {
   /** `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`. */
   kind: string;
   /**
-   * The stream, for Squall's own frames. Its figures are among the report's streams, not here.
-   * `null`: several streams.
+   * Number of the stream, for Squall's own frames. Its figures are in `streams` of the report, not
+   * here. `null`: several streams.
    */
   stream: number | null;
   /** Packets without a sequence number. */
@@ -1602,7 +1668,8 @@ export interface SequenceReport {
   /** First copies. */
   unique_packets: number;
   /**
-   * Numbers missing between the first and the last; duplicates do not count as received (RFC 7680).
+   * Number of missing sequence numbers between the first and the last one. Duplicates do not count
+   * as received (RFC 7680).
    */
   lost: number;
   /** lost / (lost + received), 0 to 1. */
@@ -1613,22 +1680,28 @@ export interface SequenceReport {
   reordered: number;
   /** reordered / received, duplicates left out (RFC 4737 §3.4). */
   reordering_ratio: number;
-  /** Largest reordering extent (RFC 4737 §4.2.1), packets. */
+  /** Largest reordering extent (RFC 4737 §4.2.1), in packets. */
   max_reordering_extent: number;
-  /** Packets older than the 4096 remembered numbers: late or duplicates. They count as lost. */
+  /**
+   * Packets whose numbers precede the 4096 that are remembered: late or duplicates. They count as
+   * lost.
+   */
   too_old: number;
   /** Number of times that the sender restarted its sequence. */
   restarts: number;
   /**
-   * Clock of the send times: `wall` or `receiver`, within two seconds of this machine's, so that
-   * there is a one-way delay; `other`; `none` without send times in a known unit.
+   * Clock of the send times: `wall` or `receiver` if it is within two seconds of that clock on this
+   * machine, so a one-way delay can be measured; `other`; `none` if there are no send times in a
+   * known unit.
    */
   clock: string;
   /** One-way delay (RFC 7679). */
   latency_ns: Distribution | null;
-  /** Packets that arrived before they were sent, by the clocks; excluded from latency. */
+  /**
+   * Packets that arrived before they were sent according to the clocks; excluded from the latency.
+   */
   negative_latency: number;
-  /** Selection function: consecutive sequence numbers (RFC 3393); magnitude. */
+  /** Magnitude of the IPDV between consecutive sequence numbers (RFC 3393). */
   ipdv_ns: Distribution | null;
   /** Smoothed interarrival jitter at the end (RFC 3550 §6.4.1). */
   jitter_ns: number | null;
@@ -1644,11 +1717,11 @@ export interface ReceivedSourceReport {
   /** Mean from the first to the last frame. */
   pps: number;
   bps_l2: number;
-  /** Lost packets of flows with sequence numbers. */
+  /** Lost packets, of flows with sequence numbers. */
   lost: number | null;
 }
 
-/** Frames without an entry. */
+/** Frames that belong to no entry. */
 export interface RestReport {
   packets: number;
   octets: number;
@@ -1658,30 +1731,24 @@ export interface RestReport {
 export interface Cpu {
   user_s: number;
   system_s: number;
-  /** CPU seconds per million frames sent and received. */
+  /** CPU seconds per million frames, sent and received ones. */
   per_mpkt_s: number | null;
 }
 
-/** CPU time that was needed during the run and not available, by the kernel's figures. */
+/** CPU time that the run needed and did not get, as measured by the kernel. */
 export interface Contention {
-  /**
-   * Number of times that a sending or receiving thread was taken off its CPU while it was ready to
-   * run.
-   */
+  /** Number of times that a sending or receiving thread lost its CPU while it was ready to run. */
   involuntary_switches: number;
-  /** Time during which the control group of the process had used up its quota. */
+  /** Time in which the process's control group had used up its quota. */
   throttled_s: number;
-  /**
-   * For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
-   * hypervisor took.
-   */
+  /** For the whole machine: time in which a task waited for a CPU (PSI), and steal time. */
   pressure_s: number;
   steal_s: number;
 }
 
 /** Memory of the process. */
 export interface Memory {
-  /** Peak of the process. */
+  /** Peak resident memory of the process. */
   peak_rss_octets: number;
 }
 
@@ -1724,33 +1791,36 @@ export interface About {
   wants_flows: boolean;
 }
 
-/** Some of the rows, and totals. Octets are L2, FCS included. */
+/** A page of rows, and totals. Octets are L2, FCS included. */
 export interface ConversationPage {
-  /** Flows of the run, up to its limit. */
+  /** Number of flows in the run, up to its limit. */
   flows: number;
-  /** Flows that were read: during a run, at most about 100,000 of each receive queue. */
+  /** Number of flows that were read: during a run, at most about 100,000 per receive queue. */
   flows_read: number;
-  /** Rows without a filter. */
+  /** Number of rows without the filter. */
   total: number;
-  /** Rows that match the filter. */
+  /** Number of rows that match the filter. */
   matching: number;
-  /** Sums of all matching rows. */
+  /** Sums over all matching rows. */
   packets: number;
   octets: number;
-  /** Frames of flows beyond the run's limit, which have no row. */
+  /** Frames of flows beyond the run's limit. These have no row. */
   rest: RestReport | null;
   rows: Conversation[];
 }
 
-/** A conversation: frames between A and B. A is the sender of the first received frame. */
+/** A conversation: frames between A and B, where A is the sender of the first received frame. */
 export interface Conversation {
-  /** IP address, or MAC address without IP. */
+  /** IP address, or MAC address if there is no IP layer. */
   a: string;
-  /** `null` if the protocol has no ports, or rows are address pairs. */
+  /** `null` if the protocol has no ports, or if rows are address pairs. */
   a_port: number | null;
   b: string;
   b_port: number | null;
-  /** `UDP`, `TCP`, ...; without IP the EtherType's name or number; empty for address pairs. */
+  /**
+   * `UDP`, `TCP`, ...; name or number of the EtherType if there is no IP layer; empty for address
+   * pairs.
+   */
   protocol: string;
   /** Ports of the run that received it. */
   received_on: string[];
@@ -1763,31 +1833,33 @@ export interface Conversation {
   octets_ab: number;
   packets_ba: number;
   octets_ba: number;
-  /** Time of the first frame, since the first frame that the run received. */
+  /** Time of the first frame, counted from the first frame that the run received. */
   start_s: number;
-  /** From the first to the last frame. */
+  /** Time from the first to the last frame. */
   duration_s: number;
-  /** Mean of each direction from its first to its last frame, L2; 0 with one frame. */
+  /**
+   * Mean L2 rate of each direction from its first to its last frame; 0 if there is only one frame.
+   */
   bps_ab: number;
   bps_ba: number;
-  /** Missing sequence numbers; `null` if packets have none of a known kind. */
+  /** Number of missing sequence numbers; `null` if packets have none of a known kind. */
   lost: number | null;
 }
 
-/** Some of the rows, and totals. Octets are L2, FCS included. */
+/** A page of rows, and totals. Octets are L2, FCS included. */
 export interface EndpointPage {
-  /** Flows of the run, up to its limit. */
+  /** Number of flows in the run, up to its limit. */
   flows: number;
-  /** Flows that were read: during a run, at most about 100,000 of each receive queue. */
+  /** Number of flows that were read: during a run, at most about 100,000 per receive queue. */
   flows_read: number;
-  /** Rows without a filter. */
+  /** Number of rows without the filter. */
   total: number;
-  /** Rows that match the filter. */
+  /** Number of rows that match the filter. */
   matching: number;
-  /** Sums of all matching rows. */
+  /** Sums over all matching rows. */
   packets: number;
   octets: number;
-  /** Frames of flows beyond the run's limit, which have no row. */
+  /** Frames of flows beyond the run's limit. These have no row. */
   rest: RestReport | null;
   rows: Endpoint[];
 }
@@ -1807,7 +1879,9 @@ export interface Endpoint {
   rx_octets: number;
   start_s: number;
   duration_s: number;
-  /** Lost frames of those it sent; `null` if packets have no sequence numbers of a known kind. */
+  /**
+   * Number of frames lost that it sent; `null` if packets have no sequence numbers of a known kind.
+   */
   lost: number | null;
 }
 
@@ -2104,7 +2178,7 @@ export interface Begun {
 export interface JobView {
   /** `running`, `done` or `failed`. */
   state: string;
-  /** Rules that are solved, or found to be unsolvable, of `total`. */
+  /** Number of rules, out of `total`, that are solved or found to be unsolvable. */
   done: number;
   total: number;
   /** Outcomes of rules; empty until all are done. */

@@ -1,8 +1,8 @@
-//! Converts captures to programs: the data of each conversation's client and server, with their
-//! pauses.
+//! Converts captures to programs: the data of each conversation's client and server, with pauses.
 //!
-//! Octets are ordered by sequence numbers, so retransmissions, duplicates and reordering disappear;
-//! octets missing in the capture are reported. The time of an octet is when its side sent it first.
+//! Octets are ordered by sequence numbers, which removes retransmissions, duplicates and
+//! reordering; octets that the capture lacks are reported. The time of an octet is when its side
+//! first sent it.
 
 mod programs;
 mod reassembly;
@@ -21,17 +21,18 @@ use reassembly::Stream;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportOptions {
     pub delays: Delays,
-    /// Shorter pauses are dropped, because they stem from the network and the machine rather than
-    /// the application.
+    /// Shorter pauses are dropped, because the network and the machine cause them, not the
+    /// application.
     pub shortest_delay: Nanos,
     pub holes: Holes,
-    /// Time limit of a wait; `None`: a lost datagram keeps its flow waiting forever.
+    /// Time limit of a wait; `None`: a lost datagram makes its flow wait without a limit.
     pub udp_within: Option<Nanos>,
-    /// A silence that separates two UDP conversations with the same addresses and ports.
+    /// Length of the silence that separates two UDP conversations with the same addresses and
+    /// ports.
     pub udp_idle: Nanos,
     /// Maximum number of conversations.
     pub most_conversations: usize,
-    /// Limit of memory for data, in octets.
+    /// Limit on memory for data, in bytes.
     pub most_octets: u64,
 }
 
@@ -53,12 +54,12 @@ impl Default for ImportOptions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delays {
     Keep,
-    /// Multiplied by this factor, 0 or more.
+    /// They are multiplied by this factor, which is not negative.
     Scale(f64),
     Drop,
 }
 
-/// Treatment of octets that the capture lacks.
+/// Treatment of octets that the capture lacks ("holes").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
     /// The conversation ends at the first hole.
@@ -72,7 +73,7 @@ pub enum Holes {
 pub struct Imported {
     pub client: Program,
     pub server: Program,
-    /// Address and port, as captured.
+    /// The client's address and port, as captured.
     pub client_end: (IpAddr, u16),
     pub server_end: (IpAddr, u16),
     pub report: ConversationReport,
@@ -81,17 +82,17 @@ pub struct Imported {
 /// Facts about a captured conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationReport {
-    /// Time of its first packet since 1970-01-01 UTC.
+    /// Time of its first packet, in nanoseconds since 1970-01-01 UTC.
     pub begin_ns: u64,
     pub duration: Nanos,
     pub of_client: SideReport,
     pub of_server: SideReport,
-    /// The capture has the handshake, which identifies the client.
+    /// Whether the capture has the handshake, which identifies the client.
     pub handshake: bool,
     pub end: End,
     /// Missing octets, in the order of the programs.
     pub holes: Vec<Hole>,
-    /// Octets that were dropped because they follow a hole ([`Holes::Cut`]).
+    /// Number of octets that were dropped because they follow a hole ([`Holes::Cut`]).
     pub cut: u64,
 }
 
@@ -99,21 +100,21 @@ pub struct ConversationReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideReport {
     pub packets: u64,
-    /// Application data, each octet once, without holes.
+    /// Octets of application data, each counted once, without holes.
     pub octets: u64,
-    /// Octets of repeated application data.
+    /// Octets of retransmitted application data.
     pub again: u64,
-    /// The part of the repeated data that differs from its first copy; the first copy counts.
+    /// Retransmitted octets that differ from their first copy; the first copy is used.
     pub conflicting: u64,
     /// Segments with new data that arrived after later segments.
     pub out_of_order: u64,
-    /// Empty datagrams, which programs leave out.
+    /// Number of empty datagrams, which programs leave out.
     pub empty: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Both sides closed, or only the side that sent last.
+    /// Both sides closed, or at least the side that sent last.
     Closed,
     Reset,
     /// The capture ended before the conversation, or the transport is UDP.
@@ -133,25 +134,26 @@ pub struct Hole {
 /// Result of [`import`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Import {
-    /// In the order of their first packets.
+    /// Ordered by their first packets.
     pub conversations: Vec<Imported>,
     pub packets: u64,
-    /// Packets in no conversation.
+    /// Packets that belong to no conversation.
     pub left_out: LeftOut,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Neither TCP nor UDP over IP.
+    /// Packets that are neither TCP nor UDP over IP.
     pub other_protocols: u64,
-    /// Headers that are truncated or contradictory.
+    /// Packets with truncated or contradictory headers.
     pub damaged: u64,
     pub fragments: u64,
-    /// To multicast or broadcast addresses: no server can answer them as a flow.
+    /// Packets to multicast or broadcast addresses: no server can answer them as a flow.
     pub multicast: u64,
     /// Packets of conversations without data and without a handshake.
     pub silent: u64,
-    /// From or to port 0, which identifies no application (RFC 6335 §6): nothing can listen there.
+    /// Packets from or to port 0, which identifies no application (RFC 6335 §6): nothing can listen
+    /// on it.
     pub port_zero: u64,
 }
 
@@ -174,8 +176,8 @@ pub enum ImportError {
 /// Reads a capture to its end and makes two programs from each conversation, whose names begin with
 /// `name`.
 ///
-/// The sender of the SYN is the client; without a SYN, the side with the higher port if the other's
-/// is below 1024, otherwise the side seen first.
+/// The sender of the SYN is the client. If there is no SYN, it is the side with the higher port if
+/// the other port is below 1024; otherwise the side seen first.
 ///
 /// # Errors
 /// Where the capture is damaged; or the packet at which a limit of `options` is reached.
@@ -187,7 +189,7 @@ pub fn import<R: Read>(
     import_where(capture, name, options, |_| true)
 }
 
-/// [`import`] for the packets that `takes` accepts.
+/// As [`import`], for the packets that `takes` accepts.
 ///
 /// # Errors
 /// As [`import`].
@@ -227,22 +229,22 @@ struct Importer<'a> {
     left_out: LeftOut,
 }
 
-/// A conversation while it is read.
+/// A conversation while the capture is read.
 struct Conversation {
     transport: Transport,
-    /// `streams[0]` belongs to the side seen first.
+    /// Both ends; `streams[0]` belongs to the side seen first.
     ends: [(IpAddr, u16); 2],
     streams: [Stream; 2],
     first_ns: u64,
     last_ns: u64,
-    /// The sender of the SYN, if the SYN or its answer was seen.
+    /// The sender of the SYN, if the SYN or the SYN-ACK was seen.
     began: Option<usize>,
-    /// Times of the SYN, its answer, and the client's next packet.
+    /// Times of the SYN, the SYN-ACK, and the client's next packet.
     handshake: [Option<u64>; 3],
     reset: Option<(usize, u64, u64)>,
 }
 
-/// Memory per conversation (`CONVERSATION`) and per packet in it (`CHUNK`), without data.
+/// Memory counted per conversation (`CONVERSATION`) and per packet in it (`CHUNK`), without data.
 const CONVERSATION: u64 = 512;
 const CHUNK: u64 = 64;
 
@@ -385,7 +387,8 @@ impl<'a> Segment<'a> {
                 len => len + 40,
             },
         };
-        // 0: a large segment that the NIC cut into packets after the point of capture.
+        // A length of 0 means a large segment that the NIC cut into packets after the capture
+        // point.
         let len = if total == 0 {
             payload.len()
         } else {
@@ -393,7 +396,7 @@ impl<'a> Segment<'a> {
         };
         let len = match transport {
             Transport::Tcp => len,
-            // UDP's own length counts, if it is possible.
+            // UDP's own length is used, if it is possible.
             Transport::Udp => {
                 let own = (be16(transport_at + 4)? as usize).checked_sub(8);
                 own.filter(|own| *own <= len).unwrap_or(len).min(65_527)
@@ -428,7 +431,7 @@ impl Conversation {
         }
     }
 
-    /// Adds a packet. Returns the memory used, octets.
+    /// Adds a packet. Returns the number of bytes of memory used.
     fn take(&mut self, side: usize, packet: &Packet<'_>, segment: &Segment<'_>) -> u64 {
         let stream = &mut self.streams[side];
         stream.report.packets += 1;
@@ -447,7 +450,7 @@ impl Conversation {
             self.handshake[2].get_or_insert(packet.time_ns);
         }
         if segment.has(tcp_flags::RST) {
-            // Data of a RST comes from the system, not from the application.
+            // Data in a RST comes from the system, not from the application.
             self.reset.get_or_insert((side, packet.time_ns, packet.number));
             return 0;
         }
@@ -469,7 +472,7 @@ fn is_group(address: IpAddr) -> bool {
 }
 
 impl LeftOut {
-    /// Reasons that occurred, by name.
+    /// Reasons with a nonzero count, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let Self { other_protocols, damaged, fragments, multicast, silent, port_zero } = *self;
         let all = [

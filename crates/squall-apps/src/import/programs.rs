@@ -77,8 +77,8 @@ impl Conversation {
         self.streams.iter().all(Stream::has_fin)
     }
 
-    /// The time from a packet of the other side to the answer of this one, as seen at the point of
-    /// capture: network delay, not a pause of the application.
+    /// The time from a packet of the other side to the answer of this one, as seen at the capture
+    /// point; this is network delay, not a pause of the application.
     fn network_delay(&self, client: bool) -> u64 {
         let (from, to) = if client { (1, 2) } else { (0, 1) };
         match (self.handshake[from], self.handshake[to]) {
@@ -88,19 +88,19 @@ impl Conversation {
     }
 }
 
-/// Limit of a message: two such messages fit into the octets that a flow may have outstanding.
+/// Longest message: two of these fit into the octets that a flow may have outstanding.
 const MAX_MESSAGE: u64 = 512 << 20;
 
 /// Instructions of one side.
 #[derive(Default)]
 struct Side {
     done: Vec<Instruction>,
-    /// Data that is not yet in an instruction; for UDP, a part per datagram.
+    /// Data that is in no instruction yet; for UDP, one part per datagram.
     outgoing: Vec<Part>,
     outgoing_len: u64,
-    /// Received octets or datagrams that are not yet in an instruction.
+    /// Received octets or datagrams that are in no instruction yet.
     incoming: u64,
-    /// The pauses of the other side in the meantime.
+    /// Sum of the other side's pauses meanwhile.
     waited: u64,
     /// Octets sent so far.
     sent: u64,
@@ -172,7 +172,7 @@ impl Writer<'_> {
         if side == 0 { self.client } else { 1 - self.client }
     }
 
-    /// The data of both sides in order; `None` is a reset, after which no data counts.
+    /// The data of both sides in order; `None` is a reset, after which data is ignored.
     fn events(&self) -> std::vec::IntoIter<(usize, Instant, Option<StreamPart>)> {
         let udp = self.conversation.transport == Transport::Udp;
         let of = |side: usize| {
@@ -185,7 +185,7 @@ impl Writer<'_> {
         {
             all.push((if stream == self.client { 0 } else { 1 }, (time, number), None));
         }
-        // A stable sort keeps the order of one side's data with equal times.
+        // A stable sort keeps one side's data with equal times in order.
         all.sort_by_key(|&(_, time, _)| time);
         all.into_iter()
     }
@@ -212,12 +212,13 @@ impl Writer<'_> {
         self.last = Some((side, time, push));
     }
 
-    /// Adds the pause of `side` before it sent at `time`. `goes_on`: the data continues a message.
+    /// Adds the pause of `side` before it sent at `time`. `goes_on`: whether the data continues a
+    /// message.
     fn pause(&mut self, side: usize, time: u64, goes_on: bool) {
         let conversation = self.conversation;
         let gap = match self.last {
             _ if goes_on => 0,
-            // TCP caused the gap: the application had already supplied more.
+            // TCP caused the gap: the application had already supplied the data.
             Some((last, _, push)) if last == side && !push => 0,
             Some((last, at, _)) if last == side => time.saturating_sub(at),
             Some((_, at, _)) => {
@@ -298,7 +299,7 @@ impl Side {
         }
     }
 
-    /// Takes the data that is not yet in an instruction as one message.
+    /// Takes the data that is in no instruction yet as one message.
     fn message(&mut self) -> Message {
         self.outgoing_len = 0;
         let parts = std::mem::take(&mut self.outgoing);
@@ -306,7 +307,7 @@ impl Side {
             Part::Octets(octets) => Some(octets.clone()),
             _ => None,
         };
-        // A single run of octets, which flows can index without a search.
+        // A single run of octets, in which flows find an offset without a search.
         match parts.iter().map(octets).collect::<Option<Vec<_>>>() {
             Some(all) if all.len() > 1 => Message::octets(all.concat()),
             _ => Message { parts },
@@ -316,7 +317,7 @@ impl Side {
     fn flush(&mut self, transport: Transport, options: &ImportOptions) {
         match transport {
             Transport::Udp => {
-                // Receives come before sends: otherwise one of them is empty.
+                // Receives come before sends: otherwise one of them would be empty.
                 while self.incoming > 0 {
                     let packets = self.incoming.min(u64::from(u32::MAX)) as u32;
                     let within = options.udp_within.map(|within| {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::SideReport;
 
-/// Time and number of a packet: together they order packets.
+/// Time and number of a packet, which together order packets.
 pub type Instant = (u64, u64);
 
-/// Data of one side.
+/// The data of one side.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// The sequence number of the SYN.
@@ -18,12 +18,12 @@ pub struct Stream {
     chunks: Vec<Chunk>,
     /// All octets, in order of arrival.
     octets: Vec<u8>,
-    /// Where the side's stream ends according to its FIN, and the time of that.
+    /// Where the side's stream ends according to its FIN, and the FIN's time.
     fin: Option<(i64, Instant)>,
     pub report: SideReport,
 }
 
-/// Octets of one packet.
+/// The octets of one packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
     /// Offset in the stream; for a datagram, its number.
@@ -32,7 +32,7 @@ pub struct Chunk {
     len: u32,
     range: Range<usize>,
     time: Instant,
-    /// The sender had no further data at that moment (PSH).
+    /// Whether the sender had no further data at that time (PSH).
     push: bool,
 }
 
@@ -96,12 +96,13 @@ impl Stream {
             Some(syn) => syn.wrapping_add(1),
             None => seq,
         });
-        // The offset nearest to the known end, because sequence numbers wrap after 4 GiB.
+        // The offset nearest to the known end of the data, because sequence numbers wrap after 4
+        // GiB.
         let end = self.chunks.last().map_or(0, Chunk::end);
         let near = origin.wrapping_add(end as u32);
         let at = end + i64::from(seq.wrapping_sub(near) as i32);
         if self.first_seq.is_some() && at < 0 {
-            // Before the SYN: a leftover of an earlier connection.
+            // A leftover of an earlier connection, from before the SYN.
             return;
         }
         if fin {
@@ -112,7 +113,7 @@ impl Stream {
         }
     }
 
-    /// The first copy of an octet counts.
+    /// Inserts octets; the first copy of an octet is used.
     fn insert(&mut self, time: Instant, at: i64, payload: &[u8], len: u32, push: bool) {
         let end = at + i64::from(len);
         let (before, last) = (self.chunks.len(), self.chunks.last().map_or(at, |chunk| chunk.at));
@@ -156,8 +157,8 @@ impl Stream {
         from..self.octets.len()
     }
 
-    /// All data, with the earliest time that is consistent with its order: data that was captured
-    /// late must have been sent before the data after it.
+    /// All data in order, each part with the earliest time of itself and the parts after it: data
+    /// that was captured late must have been sent before the data after it.
     pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, StreamPart)> {
         let mut parts = vec![];
         let first = if self.first_seq.is_some() {

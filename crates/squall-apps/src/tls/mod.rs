@@ -27,7 +27,7 @@ pub(crate) use session::{Layer, SESSION};
 
 use crate::{TlsSettings, TlsSettingsError, TlsVersion};
 
-/// Initial configuration of both sides' sessions, shared by all flows and workers.
+/// Initial configuration for the sessions of both sides, shared by all flows and workers.
 #[derive(Clone, Debug)]
 pub struct Tls {
     settings: Arc<TlsSettings>,
@@ -36,14 +36,14 @@ pub struct Tls {
     pub(crate) server_name: Option<ServerName<'static>>,
 }
 
-/// Compares settings: a generated certificate differs each time.
+/// Compares the settings, because a generated certificate differs each time.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
     }
 }
 
-/// Limit of servers whose tickets a worker stores, and of tickets per server.
+/// Most servers whose tickets a worker stores, and most tickets per server.
 const REMEMBERED: usize = 1024;
 const TICKETS: usize = 64;
 
@@ -119,9 +119,9 @@ impl Tls {
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         if settings.resumption {
-            // Each flow uses one ticket and gets one. More would cost the server a message, its
-            // keys and its encryption each, and the client as much: with two, a resumed session
-            // cost more than a full handshake.
+            // Each flow uses one ticket and gets one. Each further ticket would cost the server a
+            // message, its keys and its encryption, and the client as much: with two tickets, a
+            // resumed session cost more than a full handshake.
             server.send_tls13_tickets = 1;
             server.ticketer =
                 ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
@@ -130,7 +130,7 @@ impl Tls {
         Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
     }
 
-    /// A copy with its own ticket store, so that workers do not wait for each other.
+    /// A copy with its own ticket store: workers must not wait for each other.
     pub(crate) fn for_worker(&self) -> Self {
         let mut own = self.clone();
         if self.settings.resumption {
@@ -141,7 +141,7 @@ impl Tls {
         own
     }
 
-    /// The server name that a client asks for.
+    /// The server name that a client requests (SNI).
     pub(crate) fn name_of(&self, server: IpAddr) -> ServerName<'static> {
         self.server_name.clone().unwrap_or_else(|| ServerName::IpAddress(server.into()))
     }
@@ -188,7 +188,7 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// ECDSA over P-256, the fastest to sign here.
+/// ECDSA over P-256, because signing is fastest with it here.
 fn self_signed(
     name: Option<&str>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
@@ -198,8 +198,8 @@ fn self_signed(
     Ok((vec![made.cert.der().clone()], key.into()))
 }
 
-/// The tickets of a worker's clients. rustls's store keeps 8 tickets per server, too few for many
-/// concurrent users.
+/// The tickets of a worker's clients. rustls's own store keeps 8 tickets per server, too few for
+/// many concurrent users.
 #[derive(Debug, Default)]
 struct Tickets(Mutex<HashMap<ServerName<'static>, Known>>);
 
@@ -212,7 +212,7 @@ struct Known {
 }
 
 impl Tickets {
-    /// The entry of a server; `None` beyond the limit of servers.
+    /// The entry of a server; `None` if there are too many servers.
     fn with<T>(
         &self,
         server: &ServerName<'_>,
@@ -263,8 +263,8 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-/// Accepts any certificate and any signature by it: a load generator measures a server's capacity,
-/// and needs no proof of its identity.
+/// Accepts any certificate and any signature: a load generator measures a server's capacity, and
+/// needs no proof of its identity.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

@@ -1,6 +1,6 @@
 //! TLS between a program and its flow; the program sends and receives plaintext.
 //!
-//! Ciphertext cannot be produced twice, unlike a program's messages, so it is stored until the peer
+//! Unlike a program's messages, ciphertext cannot be produced twice, so it is stored until the peer
 //! has acknowledged it.
 
 use std::{
@@ -21,19 +21,19 @@ use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
 
-/// Marks pieces of a session, whose index is in the other bits; `nth` is their offset in its sent
-/// octets.
+/// Marks pieces that belong to a session, whose index is in the other bits; `nth` is the piece's
+/// offset in the session's sent octets.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 /// Maximum plaintext of a record (RFC 8446 §5.1).
 const RECORD: u32 = 1 << 14;
-/// Octets encrypted ahead of what TCP has sent: some full GSO packets. Bounds the memory for a peer
-/// that does not read.
+/// Most octets encrypted before TCP has sent them: several full GSO packets. Bounds the memory for
+/// a peer that does not read.
 const AHEAD: u32 = 128 << 10;
 /// Time limit of a handshake.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
-/// Allocations of a session in addition to its octets, after the handshake (estimated from the
-/// memory of a process with many of them: docs/guide/flows.md).
+/// Heap memory of a session in addition to its octets, after the handshake (estimated from the
+/// memory of a process with many sessions: docs/guide/flows.md).
 const SESSION_HEAP: usize = 2 << 10;
 
 /// Sessions of all flows whose programs have TLS.
@@ -64,19 +64,19 @@ struct Session {
     /// Ciphertext that is not acknowledged, and its offset in the sent octets.
     kept: VecDeque<u8>,
     begins: u32,
-    /// Plaintext pieces that are not yet encrypted, each from this octet on.
+    /// Pieces of plaintext that are not encrypted yet, each from this octet on.
     pending: VecDeque<(Piece, u32)>,
     started: Nanos,
-    /// The handshake is complete.
+    /// Whether the handshake is complete.
     open: bool,
-    /// The program has closed.
+    /// Whether the program has closed.
     closing: bool,
-    /// close_notify was sent.
+    /// Whether close_notify was sent.
     closed: bool,
     /// The offset at which the program's data ends, once it has closed.
     ends: u32,
     peer_closed: bool,
-    /// The session has ended: nothing more is read or sent.
+    /// Whether the session has ended: nothing more is read or sent.
     over: bool,
 }
 
@@ -85,7 +85,7 @@ enum Connection {
     Server(UnbufferedServerConnection),
 }
 
-/// Does not show keys.
+/// Prints no keys.
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let role = match self {
@@ -96,7 +96,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Clones only the programs: another worker has flows of its own.
+/// Clones only the programs: another worker has its own flows.
 impl Clone for Layer {
     fn clone(&self) -> Self {
         let programs = self.programs.iter().map(|tls| tls.as_ref().map(Tls::for_worker)).collect();
@@ -118,7 +118,7 @@ impl Layer {
         self.programs.get(usize::from(program.0)).is_some_and(Option::is_some)
     }
 
-    /// Octets of memory.
+    /// Memory usage in bytes.
     pub fn memory(&self) -> usize {
         let of = |session: &Session| {
             let pending = session.pending.capacity() * size_of::<(Piece, u32)>();
@@ -141,7 +141,7 @@ impl Layer {
     /// Copies octets from `offset` of a session's piece.
     ///
     /// # Panics
-    /// If they were acknowledged: the stack only asks for outstanding octets.
+    /// If these octets were acknowledged: the stack asks only for outstanding ones.
     pub fn copy(&self, piece: Piece, offset: u32, out: &mut [u8]) {
         let session = self.sessions[(piece.message & !SESSION) as usize]
             .as_ref()
@@ -261,7 +261,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             // Data after the end is ignored.
             return;
         }
-        // Mostly whole records arrive, and nothing has to be stored.
+        // Usually whole records arrive, so nothing must be stored.
         let mut incoming = std::mem::take(&mut self.session.incoming);
         if incoming.is_empty() {
             incoming = std::mem::take(&mut self.buffers.incoming);
@@ -349,7 +349,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         if !self.session.open && !self.session.over {
             self.apps.observer_mut().insecure(self.program, &"the flow ended during the handshake");
         }
-        // A peer that closes first no longer reads this side's close_notify: its host resets the
+        // A peer that closed first no longer reads this side's close_notify, so its host resets the
         // flow, after both sides have received all data.
         let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
         let complete = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
@@ -371,11 +371,11 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         self.session.pending.clear();
         let mut plain = Plain { socket: &mut *self.socket, session: &mut *self.session };
         self.apps.secure_failed(&mut plain, error, why);
-        // The alert, which gives the reason, is sent before the close.
+        // The alert, which states the reason, is sent before the close.
         self.session.closing = true;
     }
 
-    /// Encrypts pending plaintext as far as TCP needs it, and closes after the last.
+    /// Encrypts pending plaintext as far as TCP needs it, and closes after the last piece.
     fn flush(&mut self) {
         let tuple = self.socket.tuple();
         while let Some((piece, from)) = self.session.pending.front_mut() {
@@ -401,8 +401,8 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             self.session.closed = true;
             let outstanding = self.session.kept.len() + self.buffers.cipher.len();
             self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
-            // A peer that has closed first mostly does not read any more, and its host would reset
-            // the flow (nginx omits close_notify then, too).
+            // A peer that closed first usually no longer reads, and its host would reset the flow
+            // (nginx omits close_notify in this case, too).
             if self.session.open && !self.session.over && !self.session.peer_closed {
                 // The flow ends even if the message cannot be encoded.
                 self.session.encrypt(None, &mut self.buffers.cipher);
@@ -495,16 +495,17 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
     }
 }
 
-/// Result of processing received records.
+/// The result of processing received records.
 struct Progress {
-    /// Octets that are consumed.
+    /// Number of octets that were consumed.
     used: usize,
     peer_closed: bool,
     result: Result<(), rustls::Error>,
 }
 
 impl Session {
-    /// Adds a record with `text`, or close_notify, to `cipher`. Returns whether that was possible.
+    /// Adds a record with `text`, or a close_notify, to `cipher`. Returns whether that was
+    /// possible.
     fn encrypt(&mut self, text: Option<&[u8]>, cipher: &mut Vec<u8>) -> bool {
         match &mut self.peer {
             Connection::Client(peer) => encrypt(peer, &mut self.incoming, text, cipher),
@@ -610,7 +611,8 @@ fn progress(
             Ok(ConnectionState::Closed) => {
                 return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
             }
-            // The session needs more input, or can send. Early data is never requested.
+            // The session needs more input, or can send. Early data is never requested, so it need
+            // not be handled.
             Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
             Err(error) => {
                 used += discard;

@@ -22,7 +22,7 @@ fn error(pair: &Pair, error: ProtocolError) -> u64 {
     pair.counts(0).protocol_errors[error as usize]
 }
 
-/// The server's input of each flow, in order.
+/// The server's input per flow, in order.
 fn received(pair: &mut Pair) -> Vec<String> {
     let received = &pair.stacks[1].app().received;
     received.values().map(|octets| String::from_utf8_lossy(octets).into_owned()).collect()
@@ -47,7 +47,7 @@ fn a_token_of_an_answer_is_in_the_next_request_under_loss() {
         .close()
         .build()
         .expect("a right client");
-    // The token is a function of the flow, so that the server can expect it in the next request.
+    // The token is a function of the flow: the server can expect it in the next request.
     let json = r#"{\"auth\": {\"token\": \"${random:hex:24:flow:token}\"}}"#;
     let token =
         format!(r#"send "HTTP/1.1 200 OK\r\nContent-Length: ${{content_length}}\r\n\r\n{json}""#);

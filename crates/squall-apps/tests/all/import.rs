@@ -35,8 +35,7 @@ fn a_conversation_has_each_sides_actions_and_pauses() {
     capture.tcp(0, ACK | FIN, 1013, 5010, b"").tcp(1, ACK, 5010, 1014, b"");
     let import = capture.import(&options());
     let one = only(&import);
-    // 10 us are the capture's spacing of packets, and 10 us the network delay according to the
-    // handshake.
+    // The capture spaces packets by 10 us, and the handshake shows a network delay of 10 us.
     assert_eq!(
         lines(&one.client),
         [
@@ -80,8 +79,8 @@ fn repeated_late_and_reordered_data_appears_once_and_in_order() {
     let mut capture = Capture::default();
     capture.handshake();
     capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(0, ACK, 1007, 5001, b"ghi").wait_us(200_000);
-    // The lost segment again after a time-out, which is not a pause of the application. Then
-    // overlaps, one with different octets.
+    // The lost segment is sent again after a time-out, which is not a pause of the application.
+    // Then segments overlap, one of them with different octets.
     capture.tcp(0, ACK, 1004, 5001, b"defGHI").tcp(0, ACK | PSH, 1001, 5001, b"aBc").tcp(
         1,
         ACK | PSH,
@@ -300,7 +299,7 @@ proptest! {
                 segments.push((seq[side], piece));
                 seq[side] = seq[side].wrapping_add(piece.len() as u32);
             }
-            // Reordered, repeated, and cut differently; none is missing.
+            // Segments are reordered, repeated and cut differently, but none is missing.
             for i in 1..segments.len() {
                 if chance(4) {
                     segments.swap(i - 1, i);
@@ -348,8 +347,8 @@ proptest! {
     }
 }
 
-/// A real capture (curl, Python's web server, datagrams): `BLESS=1` rewrites the text, for a person
-/// to review the difference.
+/// A real capture (curl, Python's web server, datagrams): `BLESS=1` rewrites the text, and a person
+/// reviews the difference.
 #[test]
 fn each_capture_becomes_its_reviewed_programs() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/import");

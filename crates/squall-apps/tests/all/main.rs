@@ -1,4 +1,4 @@
-//! One binary, since each further one would be linked with all dependencies.
+//! All tests are in one binary, because every binary is linked with all dependencies.
 
 mod answers;
 mod common;

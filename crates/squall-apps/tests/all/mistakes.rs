@@ -1,4 +1,4 @@
-//! Errors in programs: the instruction, its text, and the expected form.
+//! Errors in programs: the instruction's number, its text, and the expected form.
 
 use std::collections::BTreeMap;
 

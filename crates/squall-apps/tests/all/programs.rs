@@ -76,7 +76,7 @@ fn built_in_tcp_applications_survive_loss() {
 
 #[test]
 fn a_pattern_matches_across_segments_and_early_data_waits() {
-    // The client sends everything at once; the server matches it piece by piece, with pauses.
+    // The client sends everything at once; the server matches it part by part, with pauses.
     let (client, server) = pair(
         &[r#"send "aab${repeat:3000:x}aaab--aaabENDtail1""#, r#"recv_until "ok""#, "close"],
         &[
@@ -184,7 +184,7 @@ fn a_clock_limits_the_duration_of_a_loop() {
 
 #[test]
 fn flush_waits_until_all_is_acknowledged() {
-    // Far more than a window holds: without `flush` the reset would discard most of it.
+    // Far more than a window holds: without `flush`, the reset would discard most of it.
     let big = format!("send \"{}\"", "x".repeat(900_000));
     let (client, server) =
         pair(&[&big, "flush", "reset"], &["recv 900000", r#"send "never read""#]);
@@ -368,7 +368,7 @@ fn a_server_that_serves_endless_ends_when_nothing_more_is_asked() {
     assert_eq!(error(&pair, 1, ProtocolError::TooShort), 1);
 }
 
-/// An HTTP client whose server sends this answer and closes.
+/// An HTTP client whose server sends `answer` and closes.
 fn answered_by(answer: &str, requests: u32) -> Pair {
     let client = builtin::HttpClient { requests, ..Default::default() };
     let server = Program::server("raw")
@@ -439,7 +439,7 @@ fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
     };
     let several =
         builtin::HttpClient { paths: vec![(1, "/a".into()), (2, "/b".into())], ..plain(4) };
-    // Requests sent, answered, redirections, closed early.
+    // Requests sent, answered, redirects, closed early.
     for (client, third, expected) in [
         (plain(3), CLOSE, (3, 3, 0, 0)),
         (plain(4), CLOSE, (3, 3, 0, 1)),
@@ -447,9 +447,9 @@ fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
         (checked, CLOSE, (3, 3, 0, 1)),
         // Two requests were outstanding.
         (builtin::HttpClient { pipeline: 5, ..plain(5) }, CLOSE, (5, 3, 0, 1)),
-        // An answer without a length ends with the connection.
+        // The end of the connection ends an answer without a length.
         (plain(9), r"HTTP/1.1 200 OK\r\n\r\nhello", (3, 3, 0, 1)),
-        // A redirection after which no request follows.
+        // A redirect after which no request follows.
         (
             builtin::HttpClient { redirects: 2, ..plain(3) },
             r"HTTP/1.1 302 Found\r\nLocation: /b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
@@ -467,7 +467,7 @@ fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
         assert_eq!(counts.protocol_errors.iter().sum::<u64>(), early, "{counts:?}");
         assert_eq!((counts.finished, pair.stacks[0].app().ended[0].1), (1 - early, Reason::Closed));
     }
-    // A client that asks as long as there are answers has received all of them.
+    // A client that sends requests as long as there are answers has received all of them.
     let endless = Program::client("forever").lines([
         "loop forever",
         r#"send "GET / HTTP/1.1\r\n\r\n""#,
@@ -495,22 +495,22 @@ fn a_server_over_udp_rests_until_its_client_is_silent() {
     let mut pair = Pair::new(1, &[(client, server)]);
     let port = pair.begin(0, FlowKind::Udp);
     pair.run(secs(5));
-    let resting = |pair: &Pair| pair.stacks[1].app().apps.resting();
-    assert_eq!((resting(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
+    let lingering = |pair: &Pair| pair.stacks[1].app().apps.lingering();
+    assert_eq!((lingering(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
     pair.run(secs(100));
     // Late datagrams belong to the same flow, which ended after 10 s of silence.
     assert_eq!((pair.counts(1).established, pair.counts(1).finished), (1, 1));
     assert_eq!(pair.stacks[1].app().ended, [(port, Reason::Idle)]);
     assert_eq!(pair.now.0 / 1_000_000_000, 20, "begun at 1 s, the last was sent 9 s later");
-    assert_eq!((pair.received(1, port), resting(&pair)), (&b"xxxx"[..], 0));
+    assert_eq!((pair.received(1, port), lingering(&pair)), (&b"xxxx"[..], 0));
     pair.assert_nothing_left();
 }
 
 #[test]
 fn a_status_counts_once_its_answer_is_complete() {
     for (answer, statuses, error_of) in [
-        // An answer shorter than declared, in the body or in the header; and a chunked one without
-        // an end.
+        // An answer that is shorter than declared, in the body or in the header; and a chunked one
+        // without an end.
         (
             r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}",
             0,
@@ -522,7 +522,7 @@ fn a_status_counts_once_its_answer_is_complete() {
             0,
             ProtocolError::TooShort,
         ),
-        // A longer answer: it was complete, and the rest is a separate error.
+        // A longer answer: it is complete, and the excess is a separate error.
         (r"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde", 1, ProtocolError::UnexpectedData),
     ] {
         let pair = answered_by(answer, 1);
@@ -635,7 +635,7 @@ fn a_datagram_longer_than_a_packet_is_a_local_error() {
     pair.assert_nothing_left();
 }
 
-/// Steps of one side with the matching steps of the other.
+/// Steps of one side, with the matching steps of the other.
 #[derive(Clone, Debug)]
 enum Dual {
     Send { by_client: bool, len: u32 },
@@ -653,7 +653,7 @@ fn duals() -> impl Strategy<Value = Vec<Dual>> {
     ];
     let step = step.prop_recursive(2, 16, 4, |inner| {
         (1u32..5, prop::collection::vec(inner, 1..4)).prop_map(|(times, mut steps)| {
-            // A loop has to wait for something.
+            // A loop must wait for something.
             steps.push(Dual::Send { by_client: true, len: 1 });
             Dual::Again { times, steps }
         })

@@ -8,7 +8,7 @@ use squall_tcp::{FlowKind, Reason};
 
 use crate::common::{Pair, secs};
 
-/// A pair of programs, each side with TLS settings of its own; `None`: without TLS.
+/// A pair of programs. Each side has its own TLS settings; `None`: no TLS.
 fn pair(
     programs: (Program, Program),
     client: Option<&TlsSettings>,
@@ -56,7 +56,8 @@ fn http_runs_inside_of_tls_as_without() {
 
 #[test]
 fn octets_arrive_whole_and_in_order_under_loss() {
-    // Each octet has to be at its offset: the program reads up to a mark that occurs once.
+    // Checks that each octet is at its offset: the program reads up to a mark that occurs only
+    // once.
     let text = "${random:alnum:300000:flow}";
     let client = Program::client("c")
         .send("go\r\n")

@@ -8,7 +8,7 @@ use crate::{Octets, Turn};
 
 /// A call.
 pub(super) struct Call {
-    /// In text order.
+    /// UUID of the interface, in text order.
     uuid: [u8; 16],
     version: u16,
     operation: u16,

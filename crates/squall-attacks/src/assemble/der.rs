@@ -1,4 +1,5 @@
-//! Writes certificates (RFC 5280) without a library, since their names may contain any octets.
+//! Writes certificates (RFC 5280). A library is not used, because names here may contain any
+//! octets.
 
 use super::Impossible;
 use crate::{Octets, Origin};
@@ -78,7 +79,7 @@ const NOISE: [u8; 64] = {
     noise
 };
 
-/// Short names of attributes as engines print them, and the octets of their identifiers.
+/// Short names of attributes, as printed by engines, and the octets of their object identifiers.
 const ATTRIBUTES: &[(&str, &[u8])] = &[
     ("CN", &[0x55, 4, 3]),
     ("SN", &[0x55, 4, 4]),
@@ -102,7 +103,7 @@ const ATTRIBUTES: &[(&str, &[u8])] = &[
     ("DC", &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 0x19]),
 ];
 
-/// Parses the text of a name. Text without an attribute belongs to the value before it; at the
+/// Parses the text of a name. Text without an attribute belongs to the value before it or, at the
 /// start, to a common name.
 fn name(text: &Octets) -> Result<Octets, Impossible> {
     let bytes = text.bytes();

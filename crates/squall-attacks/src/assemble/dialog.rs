@@ -18,12 +18,12 @@ impl Step {
     }
 }
 
-/// A banner and steps, into which raw payloads are inserted.
+/// A banner, and steps into which raw payloads can be inserted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dialog {
     pub banner: Octets,
     pub steps: Vec<Step>,
-    /// Index of the step before which further steps are inserted: after the login.
+    /// Index of the step before which further steps are inserted: the first one after the login.
     pub middle: usize,
 }
 
@@ -36,9 +36,9 @@ impl Dialog {
         self.steps.push(Step::new(command, answer));
     }
 
-    /// Inserts the payloads of both ends: the client's replaces the step with the same command or
-    /// becomes a new step; the server's becomes the reply to it, or the banner if it starts like
-    /// one.
+    /// Inserts the payloads of both ends. The client's payload replaces the step with the same
+    /// command, or becomes a new step. The server's payload becomes the reply to that, or the
+    /// banner if it starts like one.
     pub fn payloads(&mut self, parts: &Parts) {
         let payload = |from| {
             let all = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from));
@@ -98,7 +98,7 @@ impl Dialog {
         }
         let count = self.steps.len();
         for (at, step) in self.steps.into_iter().enumerate() {
-            // The farewell is optional.
+            // The farewell is optional, so it can be omitted.
             if at + 1 == count
                 && (is_unwanted(&step.command, End::Client, parts)
                     || is_unwanted(&step.answer, End::Server, parts))
@@ -145,7 +145,7 @@ pub(super) fn joined(pieces: &[&Octets]) -> Octets {
     all
 }
 
-/// Rejects line ends in a part of a line.
+/// Returns an error if a part of a line contains a line end.
 pub(super) fn one_line(buffer: Buffer, octets: &Octets) -> Result<&Octets, Impossible> {
     match octets.bytes().iter().any(|octet| b"\r\n".contains(octet)) {
         true => Err(Impossible(format!("{} contains no line ends", buffer.name()))),

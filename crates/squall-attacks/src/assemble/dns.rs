@@ -1,4 +1,4 @@
-//! DNS (RFC 1035) over UDP, over TCP with a length, and as multicast (RFC 6762).
+//! DNS (RFC 1035) over UDP, over TCP with a length prefix, and as multicast (RFC 6762).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End, Numbers};
 
@@ -35,7 +35,7 @@ pub(super) fn conversation(
 struct Wanted {
     opcode: u16,
     rcode: u16,
-    /// The type of the question and of the first answer.
+    /// Type of the question and of the first answer.
     kind: u16,
 }
 
@@ -140,13 +140,13 @@ impl Message<'_> {
         Ok(all)
     }
 
-    /// The questions, equal in both messages.
+    /// The questions, which are the same in both messages.
     fn questions(&self) -> Result<Vec<Octets>, Impossible> {
         let mut names: Vec<&Octets> = vec![];
         for buffer in [Buffer::DnsQuery, Buffer::DnsQueryName, Buffer::MdnsQueryName] {
             for from in [End::Client, End::Server] {
                 for name in self.parts.all(buffer, from) {
-                    // A name contained in another needs no separate question.
+                    // A name that is contained in another needs no question of its own.
                     if names.iter().any(|other| contains(other.bytes(), name.bytes())) {
                         continue;
                     }
@@ -190,7 +190,7 @@ fn record(all: &mut Octets, name: &Octets, kind: u16) {
     all.append(&Octets::framing(data));
 }
 
-/// Encodes a name. A leading or trailing dot gets another label next to it.
+/// Encodes a name. If the name starts or ends with a dot, a label is added there.
 fn labels(name: &Octets) -> Result<Octets, Impossible> {
     let mut whole = Octets::new();
     if name.bytes().first() == Some(&b'.') {
@@ -212,7 +212,7 @@ fn labels(name: &Octets) -> Result<Octets, Impossible> {
             1..=63 => {}
             _ => return impossible("a label of a name has at most 63 octets"),
         }
-        // The length octet is presented as a dot, so it has the origin of the dot.
+        // Engines present the length octet as a dot, so it gets the origin of that dot.
         let origin = match begin {
             0 => crate::Origin::Framing,
             _ => whole.origins()[begin - 1],

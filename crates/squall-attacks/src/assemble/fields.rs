@@ -5,7 +5,7 @@ use squall_rules::{ApplicationTest, Buffer, End, Numbers};
 use super::{Impossible, Parts, merged};
 use crate::Octets;
 
-/// A message under construction. All octets but those of parts are framing.
+/// A message under construction. All octets except those of parts are framing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Octets);
 
@@ -87,10 +87,11 @@ impl Fields {
     }
 }
 
-/// Longest message in octets: longer than any rule requires. TCP segments it anyway.
+/// Maximum length of a message in octets, longer than any rule requires. TCP divides it into
+/// segments.
 const MAX_LEN: usize = 1 << 20;
 
-/// Returns `length` if it is at most `most`.
+/// Returns `length` if it is at most `most`, otherwise an error.
 pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     if length > most {
         return Err(Impossible(format!("{length} octets do not fit into a field of {most}")));
@@ -98,7 +99,7 @@ pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     Ok(length)
 }
 
-/// Converts text to UTF-16LE, each octet to a character.
+/// Converts text to UTF-16LE, with one character per octet.
 pub(super) fn wide(text: &Octets) -> Octets {
     let mut all = Octets::new();
     for (byte, origin) in text.bytes().iter().zip(text.origins()) {
@@ -108,7 +109,7 @@ pub(super) fn wide(text: &Octets) -> Octets {
     all
 }
 
-/// A number that satisfies all tests selected by `selects`: a usual one if possible, else the
+/// A number that satisfies all tests selected by `selects`: a usual one if possible, otherwise the
 /// smallest.
 pub(super) fn number(
     parts: &Parts,
@@ -129,7 +130,7 @@ pub(super) fn number(
     }
 }
 
-/// Like [`number`], for an [`ApplicationTest::Other`].
+/// Like [`number`], but for an [`ApplicationTest::Other`].
 pub(super) fn other(
     parts: &Parts,
     keyword: &str,
@@ -147,7 +148,7 @@ pub(super) fn other(
     )
 }
 
-/// The raw payload that an end must send.
+/// The raw payload that this end must send.
 pub(super) fn payload(parts: &Parts, from: End) -> Option<Octets> {
     let all = parts.all(Buffer::RawPayload, from).chain(parts.all(Buffer::Payload, from));
     let all = merged(all, b"");

@@ -7,11 +7,11 @@ use squall_rules::{ApplicationTest, Buffer, End};
 use super::{Impossible, Lines, Parts, contains, contains_nocase, find, merged, uri};
 use crate::{Octets, Origin, Turn};
 
-/// Suricata's limits: octets per line and in all header lines (libhtp's field limit), and number of
-/// header lines.
+/// Suricata's limits: octets per line and in all header lines together (libhtp's field limit), and
+/// number of header lines.
 const LINE_LIMIT: usize = 18_000;
 const LINES_LIMIT: usize = 1_024;
-/// Bound on the filler for a body of a given length.
+/// Maximum filler for a body whose length is given.
 const FILL_LIMIT: usize = 65_536;
 
 /// A request in parts.
@@ -38,10 +38,10 @@ pub struct Response {
 /// A header line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Without the line end.
+    /// Octets of the line without its end.
     octets: Octets,
     end: Octets,
-    /// No pattern requires the end of the line, so its value may be continued.
+    /// Whether the value may be continued, because no pattern requires the end of the line.
     open: bool,
 }
 
@@ -160,7 +160,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Adds a request line or a piece of one. Returns whether it contains a method.
+    /// Adds a request line or a part of one. Returns whether it contains a method.
     fn first_line(&mut self, line: &Octets) -> Result<bool, Impossible> {
         let octets = line.bytes();
         if contains(octets, b"\n") {
@@ -221,8 +221,7 @@ impl Request {
                 uri::escaped(&uri::written(normalized)?)
             }
             (Some(normalized), None) => uri::written(normalized).or_else(|impossible| {
-                // After a question mark, nothing is normalized. One may be inserted between two
-                // patterns.
+                // After a question mark, engines do not normalize. Insert one between two patterns.
                 let room =
                     |at: &usize| !are_one(normalized.origins()[at - 1], normalized.origins()[*at]);
                 let queried = |at: usize| {
@@ -349,7 +348,7 @@ impl Response {
             rest = tail;
         }
         if let [first, ..] = rest {
-            // Keep blanks within the message.
+            // Keep the blanks within the reason phrase.
             let at = line.len() - rest.iter().map(Octets::len).sum::<usize>() - (rest.len() - 1);
             self.message =
                 if line.bytes().get(at..).is_some_and(|tail| tail.starts_with(first.bytes())) {
@@ -384,14 +383,14 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// Header lines given completely or in part.
+/// Header lines, given completely or in part.
 struct Blocks<'p> {
     parts: &'p Parts,
     from: End,
-    /// The given request or status line, or a piece of it.
+    /// The given request line or status line, or a part of it.
     first_line: Option<Octets>,
     lines: Vec<Line>,
-    /// All header names were given, so add no others.
+    /// All header names are given, so no others may be added.
     complete: bool,
 }
 
@@ -450,7 +449,7 @@ impl<'p> Blocks<'p> {
         let normalized = seen != View::AsSent;
         let block = if normalized { &with_carriage_returns(block) } else { block };
         let mut pieces = divided(split(block), normalized, self.parts.style.spaced);
-        // The empty line at the end is added anyway.
+        // The empty line at the end of the header is added later.
         let closed = pieces.last().is_some_and(|(piece, _)| piece.is_empty());
         if closed {
             pieces.pop();
@@ -461,10 +460,10 @@ impl<'p> Blocks<'p> {
             let required_before = before.as_ref().and_then(required_by);
             let required_after = end.as_ref().and_then(required_by);
             if piece.is_empty() {
-                // The same pattern requires octets on both sides of the line end.
+                // Whether one pattern requires the octets on both sides of the line end.
                 let one = required_before.is_some() && required_before == required_after;
                 match at {
-                    // Starts with a line end.
+                    // The block starts with a line end.
                     0 => {
                         if self.lines.is_empty() {
                             let filler = self.filler(block);
@@ -485,7 +484,7 @@ impl<'p> Blocks<'p> {
                             "an empty line ends the header and cannot be part of it".into(),
                         ));
                     }
-                    // Insert a line between two patterns.
+                    // Two patterns meet here, so a line may be inserted between them.
                     _ => {
                         let mut filler = self.filler(block);
                         filler.end = end.clone().unwrap_or(filler.end);
@@ -505,7 +504,8 @@ impl<'p> Blocks<'p> {
                 if required_before.is_some() {
                     return Err(Impossible("http.header does not contain cookies".into()));
                 }
-                // A line whose name ends in the required octets matches too.
+                // Prefix the name: the line is no cookie then, and still ends in the required
+                // octets.
                 let mut octets = Octets::from("X-");
                 octets.append(&line.octets);
                 line.octets = octets;
@@ -518,7 +518,7 @@ impl<'p> Blocks<'p> {
             if again && (seen == View::AsSent || line.is(b"Set-Cookie")) {
                 self.lines.push(line);
             } else if let Err(impossible) = self.add(line.clone()) {
-                // Prefix the name, if no pattern requires the preceding octets.
+                // Prefix the name. This is impossible if a pattern requires the octets before it.
                 if required_before.is_some() {
                     return Err(impossible);
                 }
@@ -532,7 +532,7 @@ impl<'p> Blocks<'p> {
         Ok(())
     }
 
-    /// A line that is neither required nor unwanted.
+    /// A header line that is neither required nor unwanted.
     fn filler(&self, block: &Octets) -> Line {
         let usual = [
             ("Accept", "*/*"),
@@ -555,7 +555,7 @@ impl<'p> Blocks<'p> {
                 && !given(name)
                 && !is_unwanted(line, self.parts, self.from)
         };
-        // A pattern as short as "-" may be unwanted and occur in all candidates.
+        // A pattern as short as "-" may be unwanted and match all candidates.
         let found = lines.by_ref().take(8).find(fits);
         found.unwrap_or_else(|| Line::new("Q", "1".into()))
     }
@@ -574,14 +574,15 @@ impl<'p> Blocks<'p> {
             *there = line;
             return Ok(());
         }
-        // Engines join lines of one name into one with comma-separated values (RFC 9110 §5.3).
+        // Engines join header lines with the same name into one with comma-separated values (RFC
+        // 9110 §5.3).
         Err(Impossible(format!(
             "{} cannot occur twice in a header",
             String::from_utf8_lossy(&name)
         )))
     }
 
-    /// Adds the header names in a piece of `\r\nName\r\nName\r\n\r\n`.
+    /// Adds the header names in a part of `\r\nName\r\nName\r\n\r\n`.
     fn take_names(&mut self, names: &Octets) -> Result<(), Impossible> {
         let pieces = split(names);
         let begins = names.bytes().starts_with(b"\r\n");
@@ -600,7 +601,7 @@ impl<'p> Blocks<'p> {
             }
             let mut name = piece.clone();
             if at == 0 && !begins && count > 1 {
-                // The piece is the end of a usual name, or else a whole name.
+                // The part is the end of a usual name, or else a whole name.
                 let whole = USUAL.iter().find(|usual| {
                     usual.0.len() > bytes.len() && usual.0.as_bytes().ends_with(bytes)
                 });
@@ -640,7 +641,7 @@ impl<'p> Blocks<'p> {
         Ok(())
     }
 
-    /// All header lines in order. Adapts the body to its length.
+    /// All header lines in order. Adapts the body to the length that a line announces.
     fn lines(
         self,
         parts: &Parts,
@@ -656,7 +657,7 @@ impl<'p> Blocks<'p> {
             let value = padded(value, buffer)?;
             let line = Line::new(name, value.clone());
             if others.iter().any(|other| other.is(name.as_bytes())) {
-                // The other form of the host has covered it.
+                // The line from the other Host buffer already contains this value.
                 continue;
             }
             match blocks.lines.iter_mut().find(|there| there.is(name.as_bytes())) {
@@ -664,13 +665,13 @@ impl<'p> Blocks<'p> {
                 Some(there) => merge(there, name, &value)?,
             }
         }
-        // Add as many default lines as fit.
+        // Add default lines, if they are not unwanted.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
             if has(&blocks.lines, name) || has(others, name) || required {
                 return;
             }
-            // For responses, skip the first value, which is the type of a form.
+            // For responses, skip the first value, which is the content type of a form.
             let first = usize::from(from == End::Server && name == "Content-Type");
             let line = (first..)
                 .map_while(|at| usual(name.as_bytes(), at))
@@ -752,7 +753,8 @@ fn required_by(octets: &Octets) -> Option<Origin> {
         .filter(|origin| matches!(origin, Origin::Option(_) | Origin::Setter(_)))
 }
 
-/// Whether the same option or setter requires both octets, so that nothing fits between them.
+/// Whether the same option or setter requires both octets. If so, nothing may be inserted between
+/// them.
 fn are_one(first: Origin, second: Origin) -> bool {
     first == second && matches!(first, Origin::Option(_) | Origin::Setter(_))
 }
@@ -762,7 +764,8 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in block.bytes().iter().zip(block.origins()).enumerate() {
         if octet == b'\n' && (at == 0 || block.bytes()[at - 1] != b'\r') {
-            // An expression that allows both line ends may have given a line feed alone.
+            // An expression that allows both kinds of line end may have produced a single line
+            // feed.
             all.push(b'\r', Origin::Framing);
         }
         all.push(octet, origin);
@@ -770,8 +773,8 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     all
 }
 
-/// Splits pieces at a header name with colon that another pattern follows: by a blank, or into
-/// separate lines.
+/// Splits pieces where a pattern ends in a header name with colon and another pattern follows: with
+/// a blank, or into separate lines.
 fn divided(
     pieces: Vec<(Octets, Option<Octets>)>,
     normalized: bool,
@@ -804,7 +807,7 @@ fn divided(
 }
 
 /// Completes a piece of a block to a line. The `first` piece may be the end of a line, an `open`
-/// one the start.
+/// piece the start of one.
 fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result<Line, Impossible> {
     let bytes = piece.bytes();
     let impossible =
@@ -816,7 +819,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result
     let (name, rest) = bytes.split_at(token);
     let is_complete = match rest {
         [] => open && (!first || is_name(name)),
-        // Without a value, engines present a blank after the colon.
+        // If there is no value, engines present a blank after the colon.
         [b':'] => open || !normalized,
         [b':', b' ', value @ ..] => {
             !normalized || !value.first().is_some_and(|octet| b" \t".contains(octet))
@@ -840,7 +843,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result
             octets.append(&Octets::from(" "));
         }
     } else if first {
-        // Make it the value of an unknown header.
+        // Make the piece the value of an unknown header.
         let lead = match bytes {
             [b':'] if !open => "X-Data: 1",
             [b':', ..] => "X-Data",
@@ -884,7 +887,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     let head =
         there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
-    // Replace a filler that only completed the line.
+    // Replace a filler value that only completed the line.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
     if filler || there.open && value.bytes().starts_with(there.value()) {
         let mut octets = there.octets.slice(0..head);
@@ -900,7 +903,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     )))
 }
 
-/// Engines trim blanks at the ends of a value, so put text around them.
+/// Puts text around blanks at the ends of a value, because engines trim them.
 fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     let bytes = value.bytes();
     if bytes.iter().any(|octet| b"\r\n".contains(octet)) {
@@ -950,7 +953,7 @@ fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
     }
 }
 
-/// Usual names in their usual order, with values of which the first suits most messages.
+/// Usual header names in their usual order, each with values. The first value suits most messages.
 const USUAL: &[(&str, &[&str])] = &[
     ("Host", &["www.example.com", "192.0.2.80", "web.test"]),
     (
@@ -1002,7 +1005,7 @@ fn order(lines: &mut [Line]) {
     });
 }
 
-/// Whether a default line has unwanted contents.
+/// Whether a default line contains something unwanted.
 fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
     parts.without.iter().filter(|without| without.1 == from).any(|(buffer, _, octets)| {
         let seen = [b"\r\n", line.octets.bytes(), b"\r\n"].concat();
@@ -1054,7 +1057,7 @@ fn body_is_free(parts: &Parts) -> bool {
     })
 }
 
-/// Whether it resembles header lines rather than a body.
+/// Whether the octets resemble header lines rather than a body.
 fn is_lines(mut octets: &[u8]) -> bool {
     while let [b'\r', b'\n', rest @ ..] = octets {
         octets = rest;
@@ -1085,14 +1088,14 @@ fn encode(
         return Ok(());
     }
     if gzip && !body.bytes().starts_with(&[0x1f, 0x8b]) && (parts.style.gzip || is_decoded(parts)) {
-        // Compression mixes all octets, so they share the last origin.
+        // Compression mixes all octets, so they all get the highest origin.
         let origin = body.origins().iter().copied().max().unwrap_or(Origin::Framing);
         let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         let packed = packed.write_all(body.bytes()).and_then(|()| packed.finish());
         *body = Octets::of(packed.expect("a vector takes all"), origin);
     }
     if chunked {
-        // Two chunks, so that the engine must join them.
+        // Send two chunks, so that the engine must join them.
         *body = super::variants::chunks(body, body.len().div_ceil(2));
         others.retain(|line| !line.is(b"Content-Length"));
     }
@@ -1140,7 +1143,7 @@ fn length(
             line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
         if is_default {
             let mut octets = line.octets.slice(0..colon);
-            // The blank may be required.
+            // A rule may require the blank, so keep its origin.
             let blank = line.octets.bytes().get(colon) == Some(&b' ');
             octets.append(&if blank { line.octets.slice(colon..colon + 1) } else { " ".into() });
             octets.append(&Octets::from(body.len().to_string().as_str()));
@@ -1173,7 +1176,7 @@ fn length(
     let unwanted = is_unwanted(&line, parts, from) || complete;
     match (needed, unwanted, from) {
         (false, ..) => {}
-        // The end of the connection ends the body.
+        // Without a Content-Length, the end of the connection ends the body.
         (true, true, End::Server) => {}
         (true, true, End::Client) if body.is_empty() => {}
         (true, true, End::Client) => {
@@ -1216,7 +1219,7 @@ fn words(line: &Octets) -> Vec<Octets> {
     words
 }
 
-/// Splits into lines with their ends. The last may have none.
+/// Splits the block into lines with their ends. The last line may have no end.
 fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     let mut pieces = vec![];
     let mut begin = 0;

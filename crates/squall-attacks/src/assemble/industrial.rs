@@ -94,7 +94,7 @@ pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 /// Splits a fragment into link frames, each with one transport segment.
 fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
-    // A frame has at most 250 octets of user data: the transport header and these.
+    // A frame has at most 250 octets of user data: the transport header and up to 249 octets.
     const SEGMENT: usize = 249;
     fits(fragment.len(), 2048)?;
     let segments = fragment.len().div_ceil(SEGMENT);
@@ -194,7 +194,7 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-// The server chooses the handle. Any value but 0 will do.
+// The server chooses the handle. Any value except 0 works.
 const SESSION: u32 = 0x0053_0001;
 
 fn encapsulated(

@@ -53,7 +53,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(vec![Turn::new(End::Client, framed(request)?), Turn::new(End::Server, framed(response)?)])
 }
 
-/// The components of a name, one per part.
+/// The components of a name, one for each part.
 fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
     let mut all: Vec<Octets> =
         parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();
@@ -84,7 +84,7 @@ impl TicketExchange {
         ]);
         let mut fields = vec![node(0xa1, [plain(2, &[5])]), node(0xa2, [plain(2, &[kind])])];
         if let Some(payload) = &self.payload {
-            // Preauthentication data of some type.
+            // Preauthentication data of an arbitrary type.
             let value = node(0xa2, [node(4, [payload.clone()])]);
             fields.push(node(0xa3, [sequence([sequence([node(0xa1, [plain(2, &[2])]), value])])]));
         }

@@ -76,7 +76,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             let usual = [Octets::from("cn=user,dc=example,dc=com")];
             let needs_entry =
                 answered == Some(ENTRY.into()) || payload(parts, End::Server).is_some();
-            // The final SearchResultDone counts too.
+            // The final SearchResultDone counts as a response, too.
             let wanted =
                 count.map_or(0, |count| count as usize).max(if needs_entry { 2 } else { 0 });
             while answers.len() + 1 < wanted {

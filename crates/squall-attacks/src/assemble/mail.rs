@@ -1,5 +1,5 @@
-//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), with the message (RFC 5322, RFC
-//! 2045).
+//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), and the message itself (RFC 5322,
+//! RFC 2045).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
@@ -62,7 +62,7 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let data = dialog.steps.len();
     dialog.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
     dialog.step("QUIT", "221 2.0.0 Bye");
-    // A payload that resembles a header line is in the message already.
+    // The message already contains a payload that resembles a header line.
     if !contains_payload(&dialog.steps[data].command, parts, from) {
         dialog.payloads(parts);
     }
@@ -121,7 +121,7 @@ fn contains_payload(message: &Octets, parts: &Parts, from: End) -> bool {
     payloads.peek().is_some() && payloads.all(|payload| contains(message.bytes(), payload.bytes()))
 }
 
-/// Removes the server's payloads if its message contains them.
+/// Removes the server's payloads, if its message already contains them (`inside`).
 fn client_only(parts: &Parts, inside: bool) -> Parts {
     let mut left = parts.clone();
     if inside {
@@ -151,7 +151,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
             values.push(usual.into());
         }
         for value in &values {
-            // Do not fold long header lines, to keep required octets adjacent.
+            // Long header lines are not folded, so that required octets stay adjacent.
             all.append(&joined(&[
                 &format!("{name}: ").as_str().into(),
                 one_line(buffer, value)?,
@@ -247,7 +247,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
     }
 }
 
-/// Encodes data in lines of 76 characters. A character gets the greatest origin among the octets
+/// Encodes data in lines of 76 characters. Each character gets the highest origin among the octets
 /// that it encodes.
 pub(super) fn base64(data: &Octets) -> Octets {
     const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -266,14 +266,14 @@ pub(super) fn base64(data: &Octets) -> Octets {
             let padding = sign > chunk.len();
             let octet =
                 if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
-            // The middle two of four characters encode bits from two octets, the others from one.
+            // The middle two of four characters encode bits of two octets, the others bits of one.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
     }
     all
 }
 
-/// Encodes data as quoted-printable (RFC 2045 §6.7). Line ends stay, all other control characters
+/// Encodes data as quoted-printable (RFC 2045 §6.7). Line ends stay; all other control characters
 /// are escaped.
 fn quoted_printable(data: &Octets) -> Octets {
     let bytes = data.bytes();
@@ -291,7 +291,7 @@ fn quoted_printable(data: &Octets) -> Octets {
         let last = bytes.get(at + 1).is_none_or(|&next| next == b'\r');
         let plain = match bytes[at] {
             b' ' | b'\t' => !last,
-            // A leading dot would be doubled; leading hyphens could form a boundary.
+            // A leading dot would be doubled, and leading hyphens could look like a boundary.
             b'.' | b'-' => column > 0,
             octet => octet.is_ascii_graphic() && octet != b'=',
         };
@@ -308,7 +308,7 @@ fn quoted_printable(data: &Octets) -> Octets {
         column += length;
         at += 1;
     }
-    // A soft line break: the line end before the boundary does not belong to the file.
+    // Add a soft line break, because the line end before the boundary does not belong to the file.
     all.append(&"=".into());
     all
 }
@@ -325,7 +325,7 @@ fn stuffed(message: &Octets) -> Octets {
     all
 }
 
-/// Whether it resembles a header line of a message.
+/// Whether the octets resemble a header line of a message.
 fn is_header(octets: &[u8]) -> bool {
     let names = [
         "From:",

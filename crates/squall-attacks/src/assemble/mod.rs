@@ -1,8 +1,8 @@
 //! Assembles messages of protocols from the contents of their buffers.
 //!
-//! Messages are complete and conform to their standard. Fields that the parts leave open have usual
-//! values. Octets of a part keep their [`Origin`](crate::Origin); octets added around them are
-//! [`Framing`](crate::Origin::Framing). One file for each protocol.
+//! Messages are complete and conform to their standards. Fields that the parts leave open have
+//! usual values. Octets of a part keep their [`Origin`](crate::Origin); octets added around them
+//! are [`Framing`](crate::Origin::Framing). There is one file per protocol.
 
 mod dce;
 mod der;
@@ -41,13 +41,14 @@ pub struct Parts {
     ///
     /// A part is the whole buffer, except for [`Buffer::HttpHeader`], [`Buffer::HttpRawHeader`],
     /// [`Buffer::HttpHeaderNames`], [`Buffer::HttpStart`], [`Buffer::HttpRequestLine`] and similar
-    /// buffers of responses and single lines. Those parts may start and end within a line; they are
-    /// completed, and placed at the start of the buffer if possible ([`Style::block_last`]: at its
-    /// end). A [`Buffer::Payload`] is placed where its octets fit (in a line, else in a body).
+    /// buffers for responses and single lines. Parts for those may start and end within a line;
+    /// they are completed, and placed at the start of the buffer if possible
+    /// ([`Style::block_last`]: at its end). A [`Buffer::Payload`] is placed wherever its octets
+    /// fit: in a line, otherwise in a body.
     pub buffers: Vec<(Buffer, End, Octets)>,
-    /// Contents that must not occur in a buffer, ignoring case: a default header line, banner or
-    /// body that contains them is omitted or replaced. Empty: the buffer must not exist. For a
-    /// payload, applies to all messages from that end.
+    /// Contents that must not occur in a buffer, ignoring case. A default header line, banner or
+    /// body that contains them is omitted or replaced. Empty contents mean that the buffer must not
+    /// exist. For a payload, this applies to all messages from that end.
     pub without: Vec<(Buffer, End, Vec<u8>)>,
     /// Requirements other than buffers: interfaces and operations of DCE/RPC, opcodes, versions,
     /// states.
@@ -55,8 +56,8 @@ pub struct Parts {
     pub style: Style,
 }
 
-/// Choices that the parts leave open. The solver tries several styles if the default does not
-/// match.
+/// Choices that the parts leave open. If the default does not match, the solver tries several
+/// styles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Style {
     /// Header lines that no part requires.
@@ -77,17 +78,17 @@ pub struct Style {
     pub escaped: bool,
     /// Omit the response to the last request.
     pub unanswered: bool,
-    /// Put the filler of a body with a required length before the required octets instead of after
+    /// In a body with a required length, put the filler before the required octets instead of after
     /// them.
     pub filled_first: bool,
-    /// Encoding of files in mails.
+    /// Encoding of files in mail messages.
     pub mime: Mime,
     /// Use the framing for TCP (DNS, SIP, Kerberos).
     pub over_tcp: bool,
 }
 
 impl Style {
-    /// The `attempt`th style to try, from 0. The default comes first.
+    /// Style number `attempt` to try, from 0. The default style comes first.
     pub fn nth(attempt: u32) -> Self {
         let usual = Style::default();
         let all = [
@@ -104,7 +105,7 @@ impl Style {
     }
 }
 
-/// Number of header lines added.
+/// Which header lines to add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lines {
     #[default]
@@ -125,7 +126,7 @@ pub enum Mime {
     Plain,
 }
 
-/// Why messages cannot have these contents.
+/// The reason why no messages can have these contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Impossible(pub String);
@@ -134,7 +135,8 @@ pub struct Impossible(pub String);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     pub turns: Vec<Turn>,
-    /// A second connection between the same ends, opened after all data of the first (an FTP file).
+    /// A second connection between the same ends, opened after all data of the first has been sent
+    /// (an FTP transfer).
     pub second: Option<SecondConnection>,
 }
 
@@ -145,8 +147,8 @@ pub struct SecondConnection {
     pub turns: Vec<Turn>,
 }
 
-/// A conversation of `application` in one connection, with the buffers of `parts` and defaults for
-/// the rest.
+/// A conversation of `application` in one connection, with the buffers in `parts` and default
+/// values for the rest.
 pub fn assemble(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let all = assemble_all(application, parts)?;
     match all.second {
@@ -155,7 +157,7 @@ pub fn assemble(application: Application, parts: &Parts) -> Result<Vec<Turn>, Im
     }
 }
 
-/// Like [`assemble`], with a second connection if the protocol needs one.
+/// Like [`assemble`], but with a second connection if the protocol needs one.
 pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled, Impossible> {
     use Application::*;
     let turns = match application {
@@ -215,7 +217,7 @@ impl Parts {
     }
 }
 
-/// Position of `needle` in `octets`.
+/// Offset of `needle` in `octets`.
 fn find(octets: &[u8], needle: &[u8]) -> Option<usize> {
     match needle {
         [] => Some(0),
@@ -227,7 +229,7 @@ fn contains(octets: &[u8], needle: &[u8]) -> bool {
     find(octets, needle).is_some()
 }
 
-/// Ignores case.
+/// Like [`contains`], but ignores case.
 fn contains_nocase(octets: &[u8], needle: &[u8]) -> bool {
     needle.is_empty()
         || octets.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))

@@ -111,7 +111,7 @@ impl Dialog<'_> {
         self.parts.get(buffer, End::Client)
     }
 
-    /// Empty properties if the version has them.
+    /// An empty list of properties, if the version has properties.
     fn properties(&self) -> Fields {
         if self.version == 5 { Fields::of(&[0]) } else { Fields::new() }
     }
@@ -199,7 +199,7 @@ impl Dialog<'_> {
     }
 }
 
-/// Remaining length with seven bits per octet (§2.1.4).
+/// A packet. Its remaining length has seven bits per octet (§2.1.4).
 fn packet(first: u8, body: Fields) -> Result<Octets, Impossible> {
     let mut length = fits(body.len(), 1 << 20)?;
     let mut header = Fields::of(&[first]);

@@ -62,8 +62,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
                 calls.write(&"text".into())?;
             }
         }
-        // NULL has no arguments. Procedures on names take the directory and the name, others at
-        // least a handle.
+        // NULL has no arguments. Procedures that take a name get the directory and the name; all
+        // others get at least a handle.
         Some(0) => calls.both(0, Fields::new(), Fields::new())?,
         Some(procedure @ (8..=13)) => calls.both(procedure, of_name(&name)?.zeros(24), failed())?,
         Some(procedure) => calls.both(procedure, handle().zeros(24), failed())?,
@@ -113,7 +113,7 @@ impl Calls {
             .fields(results);
         for (from, message) in [(End::Client, call), (End::Server, reply)] {
             let length = fits(message.len(), 1 << 20)? as u32;
-            // Marks the last fragment of a record.
+            // This bit marks the last fragment of a record.
             let octets = if self.over_tcp {
                 Fields::new().be32(0x8000_0000 | length).fields(message)
             } else {
@@ -147,12 +147,12 @@ fn of_name(name: &Octets) -> Result<Fields, Impossible> {
     Ok(handle().be32(length).part(name).align(4))
 }
 
-/// A reply with a handle and no attributes.
+/// A reply with a handle, but without attributes.
 fn looked_up() -> Fields {
     Fields::new().be32(0).fields(handle()).be32(0).be32(0)
 }
 
-/// A reply with NFS3ERR_ACCES.
+/// A reply with the status NFS3ERR_ACCES.
 fn failed() -> Fields {
     Fields::new().be32(13).be32(0).be32(0)
 }

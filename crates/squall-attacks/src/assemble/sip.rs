@@ -6,7 +6,7 @@ use super::dialog::{joined, one_line};
 use super::{Impossible, Parts, contains, find, merged};
 use crate::{Octets, Turn};
 
-/// Not OPTIONS, which HTTP has too, so that engines would not detect SIP.
+/// Not OPTIONS, because HTTP has it, too, and engines would not detect SIP.
 const METHOD: &str = "MESSAGE";
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -28,7 +28,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         (None, End::Server) => status_line(parts)?,
     };
     let method = match from {
-        // The method of the given line.
+        // Use the method in the given line.
         End::Client => {
             first.slice(0..first.bytes().iter().position(|&octet| octet == b' ').unwrap_or(0))
         }
@@ -36,7 +36,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     };
     let body = body(parts, from, &payload);
     let mut header = Octets::new();
-    // Given lines come first. Lines with the same name are not added.
+    // Given lines come first. Default lines with the same names are not added.
     let mut given = merged(parts.all(Buffer::SipHeader, from), b"\r\n");
     if let Some(lines) = lines_of(&payload) {
         given.append(&lines);
@@ -163,7 +163,7 @@ fn body(parts: &Parts, from: End, payload: &Octets) -> Octets {
     } else if first_line(payload).is_none() && !is_line(text) {
         body.append(payload);
     }
-    // A session description needs at least these lines first.
+    // A session description must start with at least these lines.
     if !body.is_empty() && !body.bytes().starts_with(b"v=") && body.bytes().get(1) == Some(&b'=') {
         let mut whole = Octets::from("v=0\r\no=- 51 51 IN IP4 192.0.2.1\r\ns=-\r\nt=0 0\r\n");
         whole.append(&body);
@@ -219,8 +219,8 @@ fn is_there(given: &[u8], name: &str) -> bool {
     })
 }
 
-/// DHCP discover and offer (RFC 2131), NTP request and reply (RFC 5905). Their keywords test
-/// payloads.
+/// DHCP discover and offer (RFC 2131), NTP request and reply (RFC 5905). The keywords for these
+/// protocols test payloads.
 pub(super) mod fixed {
     use super::*;
 
@@ -241,7 +241,7 @@ pub(super) mod fixed {
             all.append(&Octets::framing([99, 130, 83, 99, 53, 1, kind]));
             let payload = payload(parts, from);
             if !payload.is_empty() && payload.len() < 256 {
-                // As the host name.
+                // Use the payload as the host name.
                 all.append(&Octets::framing([12, payload.len() as u8]));
                 all.append(&payload);
             }

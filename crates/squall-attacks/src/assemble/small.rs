@@ -115,7 +115,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
         let responds = from == End::Server;
         let empty = Octets::framing([0; 8]);
-        // The initiator does not know the responder's SPI, unless a rule requires it.
+        // Unless a rule requires it, the initiator does not know the responder's SPI yet.
         let second =
             if responds || either(Buffer::IkeResponderSpi).is_some() { &responder } else { &empty };
         let flags = match (newer, responds) {
@@ -137,7 +137,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// One proposal: AES, SHA-2 or SHA-1, a 2048-bit group.
+/// A single proposal: AES, SHA-2 or SHA-1, a 2048-bit group.
 fn proposal(newer: bool) -> Octets {
     if newer {
         let transforms: [&[u8]; 4] = [
@@ -169,7 +169,7 @@ fn proposal(newer: bool) -> Octets {
     Fields::new().be32(1).be32(1).fields(proposal).done()
 }
 
-/// Parses hexadecimal digits, in which engines present these octets.
+/// Parses the hexadecimal digits in which engines present these octets.
 fn from_hexadecimal(text: &Octets) -> Result<Octets, Impossible> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut all = Octets::new();

@@ -429,8 +429,8 @@ impl Session {
                 .le16(length)
                 .le32(0)
                 .le32(0x8000_00d4);
-            // The strings after the token are UTF-16, aligned to an even offset from the header. 59
-            // octets precede the token.
+            // The strings after the token are UTF-16, so align them to an even offset from the
+            // header. 59 octets precede the token.
             let pad = (59 + token.len()) % 2;
             Ok((words, Fields::new().part(token).zeros(pad).raw(b"U\0n\0i\0x\0\0\0S\0\0\0")))
         };
@@ -444,7 +444,7 @@ impl Session {
         self.both_old(0x73, setup(&proof)?, 0, answer(&accepted()))?;
         let words = Fields::of(&[0xff, 0, 0, 0]).le16(0).le16(1);
         let service: &[u8] = if wanted.is_pipe() { b"IPC\0" } else { b"A:\0" };
-        // A password of one octet aligns the path to an even offset.
+        // A password of one octet makes the offset of the path even.
         let request = Fields::of(&[0]).part(&wide(&wanted.share)).zeros(2).raw(b"?????\0");
         let response = Fields::of(&[0xff, 0, 0, 0]).le16(1);
         self.both_old(0x75, (words, request), 0, (response, Fields::of(service).raw(&[0, 0])))
@@ -487,7 +487,8 @@ impl Session {
     fn transact_old(&mut self, input: &Octets, output: &Octets) -> Result<(), Impossible> {
         let sent = fits(input.len(), 60_000)? as u16;
         let got = fits(output.len(), 60_000)? as u16;
-        // 16 words: the name follows 32 + 1 + 32 + 2 octets and one of padding; the data is at 84.
+        // 16 words: the name follows after 32 + 1 + 32 + 2 octets and one octet of padding; the
+        // data is at offset 84.
         let words = Fields::new()
             .le16(0)
             .le16(sent)
@@ -506,7 +507,7 @@ impl Session {
             .le16(0x4000);
         let name = wide(&"\\PIPE\\".into());
         let data = Fields::new().byte(0).part(&name).zeros(2).zeros(2).part(input);
-        // 10 words: 32 + 1 + 20 + 2 octets and one of padding.
+        // 10 words: 32 + 1 + 20 + 2 octets and one octet of padding.
         let answer = Fields::new()
             .le16(0)
             .le16(got)
@@ -523,7 +524,7 @@ impl Session {
 
     fn write_old(&mut self, data: &Octets) -> Result<(), Impossible> {
         let length = fits(data.len(), 60_000)? as u16;
-        // 14 words: 32 + 1 + 28 + 2 octets and one of padding.
+        // 14 words: 32 + 1 + 28 + 2 octets and one octet of padding.
         let words = Fields::of(&[0xff, 0, 0, 0])
             .le16(0x4000)
             .le32(0)
@@ -548,7 +549,7 @@ impl Session {
             .le32(0)
             .le16(0)
             .le32(0);
-        // 12 words: 32 + 1 + 24 + 2 octets and one of padding.
+        // 12 words: 32 + 1 + 24 + 2 octets and one octet of padding.
         let answer = Fields::of(&[0xff, 0, 0, 0])
             .le16(0xffff)
             .le16(0)
@@ -562,7 +563,7 @@ impl Session {
 
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
 // Unicode, request target, sign, NTLM, always sign, extended session security, 128 bits, key
-// exchange // (MS-NLMP §2.2.2.5).
+// exchange (MS-NLMP §2.2.2.5).
 const NTLM_FLAGS: u32 = 0x6008_8215;
 
 /// NTLM (MS-NLMP) in SPNEGO (RFC 4178): negotiate, challenge and authenticate messages.
@@ -675,7 +676,7 @@ mod tests {
             let called = turns.iter().rposition(|turn| has(turn, b"stub")).unwrap();
             assert_eq!(turns[called].from, End::Client);
             if version == 1 {
-                // Offset and length of the data, from the SMB header.
+                // Offset and length of the data, counted from the SMB header.
                 let bytes = &turns[called].octets.bytes()[4..];
                 let word = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
                 let (length, place) = (word(33 + 22), word(33 + 24));

@@ -60,7 +60,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         };
         Turn::new(from, octets)
     };
-    // Traps and reports have no response; a response needs a request.
+    // Traps and reports have no response, and a response needs a request.
     Ok(match kind {
         RESPONSE => vec![turn(End::Client, 0), turn(End::Server, RESPONSE)],
         TRAP | 7 | 8 => vec![turn(End::Client, kind)],

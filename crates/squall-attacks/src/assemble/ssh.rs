@@ -29,7 +29,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     ];
     turns.push(Turn::new(End::Client, offer(parts, End::Client)?));
     turns.push(Turn::new(End::Server, offer(parts, End::Server)?));
-    // The client's key: message 30 with 32 octets. The reply has host key, key and signature.
+    // The client's key is message 30 with 32 octets. The reply has host key, key and signature.
     let key = |seed: u8| {
         (0..32u8).map(|at| at.wrapping_mul(37).wrapping_add(seed) ^ 0x5a).collect::<Vec<u8>>()
     };
@@ -54,7 +54,7 @@ fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
         ApplicationTest::SshVersion(version) => Some(version.as_str()),
         _ => None,
     });
-    // 2_compat is a server that supports both versions.
+    // 2_compat matches a server that supports both versions.
     let usual = Octets::from(match required {
         Some("2_compat" | "2_COMPAT") => "1.99",
         Some(version) => version,
@@ -106,7 +106,7 @@ fn offer(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let empty = Octets::new();
     let (usual_cipher, usual_code, usual_compression) =
         (CIPHER.into(), CODE.into(), COMPRESSION.into());
-    // HASSH uses the lists of the sender's direction. The other direction has defaults.
+    // HASSH uses the lists for the sender's direction. The other direction gets defaults.
     let order = match from {
         End::Client => [
             &lists[0],

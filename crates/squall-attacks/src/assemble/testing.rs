@@ -1,4 +1,4 @@
-//! Helpers for tests of several protocols.
+//! Helpers for the tests of several protocols.
 
 use squall_rules::{Application, Buffer, End};
 

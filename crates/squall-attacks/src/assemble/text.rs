@@ -47,7 +47,7 @@ fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             None => dialog.steps.insert(dialog.middle, Step { command: command_line, answer }),
         }
     } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
-        // The port is on a third host.
+        // The command names a port on a third host.
         dialog
             .steps
             .insert(dialog.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
@@ -64,7 +64,7 @@ fn login() -> Dialog {
     dialog
 }
 
-/// The required argument of a command.
+/// The argument that a command requires.
 fn argument(command: &[u8]) -> Option<&'static str> {
     match command.to_ascii_uppercase().as_slice() {
         b"USER" => Some("anonymous"),
@@ -92,9 +92,9 @@ fn code(command: &[u8]) -> &'static str {
     }
 }
 
-/// Fetches or stores a file over a data connection to a port that the server announces (RFC 2428).
+/// Fetches or stores a file over a data connection. The server announces its port (RFC 2428).
 pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
-    // In the dynamic range (RFC 6335 §6).
+    // A port in the dynamic range (RFC 6335 §6).
     const PORT: u16 = 50_021;
     let from = if parts.sends(End::Client) && !parts.sends(End::Server) {
         End::Client
@@ -128,7 +128,7 @@ pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
         .steps
         .insert(4, Step { command: command_line, answer: line("150 Opening data connection.") });
     let mut turns = dialog.turns(&Parts::default())?;
-    // Omit QUIT, since the control connection stays open during the transfer.
+    // Omit QUIT, because the control connection stays open during the transfer.
     turns.truncate(turns.len() - 2);
     let data = [Buffer::FileData, Buffer::Payload, Buffer::RawPayload];
     let data = merged(data.into_iter().flat_map(|buffer| parts.all(buffer, from)), b"");

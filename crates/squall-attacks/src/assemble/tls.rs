@@ -1,4 +1,4 @@
-//! TLS: hellos, certificates, and records with random octets (RFC 5246, RFC 8446).
+//! TLS: hellos, certificates, and records of random octets (RFC 5246, RFC 8446).
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -268,7 +268,7 @@ fn protocols(names: &[Octets]) -> Result<Octets, Impossible> {
     Ok(counted16(&list))
 }
 
-/// The random field of a hello: 32 octets, of which the first four used to be the time.
+/// The random field of a hello: 32 octets. The first four are the time in older versions.
 fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut random = noise(32, if from == End::Client { 1 } else { 2 });
     for (buffer, range) in
@@ -285,7 +285,7 @@ fn random(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     Ok(random)
 }
 
-/// The certificate chain: one, unless more are required.
+/// The certificate chain: one certificate, unless more are required.
 fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     let from = End::Server;
     let mut chain = Octets::new();
@@ -325,7 +325,7 @@ fn certificates(parts: &Parts) -> Result<Octets, Impossible> {
     Ok(counted24(&chain))
 }
 
-/// A single SEQUENCE with a matching length.
+/// Whether the octets are a single SEQUENCE with a matching length.
 fn is_certificate(octets: &[u8]) -> bool {
     matches!(octets, [0x30, 0x82, high, low, inside @ ..] if usize::from(*high) << 8 | usize::from(*low) == inside.len())
 }
@@ -362,7 +362,7 @@ fn server_key(version: u16) -> Octets {
     key
 }
 
-/// An uncompressed point that is not checked to be on the curve.
+/// An uncompressed point, which may not be on the curve.
 fn point(seed: u8) -> Octets {
     let mut point = Octets::from(&[4]);
     point.append(&noise(64, seed));
@@ -375,12 +375,12 @@ fn positive(octets: usize, seed: u8) -> Octets {
     number
 }
 
-/// A record with octets that resemble encrypted data.
+/// A record whose octets resemble encrypted data.
 fn sealed(kind: u8, version: u16, octets: usize) -> Octets {
     record(kind, version, &noise(octets, octets as u8))
 }
 
-/// Pseudorandom octets, determined by the seed.
+/// Pseudorandom octets determined by the seed.
 fn noise(octets: usize, seed: u8) -> Octets {
     let mut state = u32::from(seed).wrapping_mul(0x9e37_79b9) | 1;
     let next = || {

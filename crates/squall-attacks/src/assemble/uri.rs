@@ -8,14 +8,15 @@
 use super::{Impossible, contains, find};
 use crate::{Octets, Origin};
 
-/// A raw URI that normalizes to `normalized`. Letters and unreserved characters are not escaped.
+/// A raw URI that normalizes to `normalized`. Escapes neither letters nor unreserved characters.
 ///
-/// Runs of slashes, and backslashes in the path, are encoded in full-width forms (U+FF0F, U+FF3C),
-/// which become ASCII after slashes were collapsed. Dot segments of the path are [`Impossible`].
+/// Encodes runs of slashes, and backslashes in the path, in full-width forms (U+FF0F, U+FF3C),
+/// which become ASCII only after slashes have been collapsed. Dot segments in the path are
+/// [`Impossible`].
 pub fn written(normalized: &Octets) -> Result<Octets, Impossible> {
     let octets = normalized.bytes();
     let path = octets.iter().position(|&octet| octet == b'?').unwrap_or(octets.len());
-    // Without a leading slash, the text before a colon would be a scheme.
+    // If there is no leading slash, the text before a colon would be taken for a scheme.
     let relative = octets.first().is_some_and(|&first| first != b'/');
     let mut raw = Octets::new();
     for (at, (&octet, &origin)) in octets.iter().zip(normalized.origins()).enumerate() {
@@ -60,7 +61,8 @@ pub fn escaped(raw: &Octets) -> Octets {
     all
 }
 
-/// A URI that contains both forms: each at least as a part of its buffer, the whole if possible.
+/// A URI that contains both forms, each at least as a part of its buffer, and as the whole of it if
+/// possible.
 pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
     let (wanted, given) = (normalized.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {
@@ -69,7 +71,7 @@ pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     let plain = written(normalized);
     let mut tries = vec![raw.clone()];
     tries.extend(plain.iter().cloned());
-    // Use the raw form for the part that it normalizes to.
+    // Insert the raw form in place of the part to which it normalizes.
     let decoded = read(given);
     if let Some(at) = find(wanted, &decoded)
         && !decoded.is_empty()
@@ -81,7 +83,7 @@ pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
             tries.push(before);
         }
     }
-    // Compare without path normalization, which does not apply in the middle of a path.
+    // Compare without normalizing the path, because that does not apply in the middle of a path.
     let unescaped = unescaped(given);
     if let Some(at) = find(wanted, &unescaped)
         && !unescaped.is_empty()
@@ -118,7 +120,7 @@ pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     }
 }
 
-/// Encodes the text before `end` regardless of what follows.
+/// Encodes the text before `end`, regardless of the text after it.
 fn head(normalized: &Octets, end: usize) -> Octets {
     let mut raw = Octets::new();
     for (&octet, &origin) in normalized.bytes()[..end].iter().zip(normalized.origins()) {
@@ -183,7 +185,7 @@ fn path(raw: &[u8]) -> Vec<u8> {
     without_dots(&narrowed(&slashed))
 }
 
-/// Decodes complete `%41` and `%u0041`.
+/// Decodes `%41` and `%u0041`. Incomplete escapes stay.
 fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut seen = Vec::with_capacity(raw.len());
     let mut at = 0;
@@ -212,7 +214,7 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
     seen
 }
 
-/// Converts UTF-8 to single octets. Invalid UTF-8 becomes a question mark.
+/// Converts UTF-8 to single octets. Invalid UTF-8 becomes question marks.
 fn narrowed(octets: &[u8]) -> Vec<u8> {
     let mut seen = vec![];
     for chunk in octets.utf8_chunks() {
@@ -227,13 +229,13 @@ fn narrowed(octets: &[u8]) -> Vec<u8> {
 fn best_fit(character: u32) -> u8 {
     match character {
         0..=0xff => character as u8,
-        // Full-width forms. The engine's table maps further characters, which are not needed here.
+        // Full-width forms. The engine's table maps more characters, which are not needed here.
         0xff01..=0xff5e => (character - 0xff01) as u8 + b'!',
         _ => b'?',
     }
 }
 
-/// Removes `.` and `..` segments. A slash right after a slash does not start a segment.
+/// Removes `.` and `..` segments. A slash directly after another does not start a segment.
 fn without_dots(mut path: &[u8]) -> Vec<u8> {
     while let [b'.', b'/', tail @ ..] | [b'.', b'.', b'/', tail @ ..] = path {
         path = tail;
@@ -246,7 +248,7 @@ fn without_dots(mut path: &[u8]) -> Vec<u8> {
             [b'/', b'.', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
                 let cut = seen.iter().rposition(|&octet| octet == b'/').unwrap_or(0);
                 seen.truncate(cut);
-                // A final slash is removed with its segment.
+                // A final slash is removed together with its segment.
                 rest = if tail == b"/" { &[] } else { tail };
             }
             [b'/', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
@@ -336,7 +338,7 @@ mod tests {
         fn a_written_uri_normalizes_to_the_original(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut uri = b"/x".to_vec();
             uri.extend(octets);
-            // Either `Impossible` or exactly this URI.
+            // The result is either `Impossible`, or normalizes to exactly this URI.
             if let Ok(raw) = written(&Octets::framing(uri.clone())) {
                 prop_assert_eq!(read(raw.bytes()), uri);
                 prop_assert!(raw.bytes().iter().all(|&octet| octet.is_ascii_graphic() && octet != b'#'));

@@ -1,5 +1,5 @@
-//! Variants of HTTP messages: equal after an engine's normalization, different for a matcher of raw
-//! octets.
+//! Variants of HTTP messages: equal after an engine's normalization, but different for a matcher on
+//! raw octets.
 //!
 //! They transform assembled messages. The examiner decides whether a rule still matches.
 
@@ -23,13 +23,13 @@ pub enum Variant {
     ParentSegments,
     /// Double each slash of the path.
     DoubleSlashes,
-    /// Replace slashes of the path other than the first by backslashes.
+    /// Replace the slashes in the path, except the first, by backslashes.
     Backslashes,
-    /// Change the case of header names. A rule that tests for a name in its case no longer matches.
+    /// Change the case of header names. Rules that test a name in its usual case no longer match.
     MixedCase,
     /// Fold header lines after the colon (obsolete since RFC 7230).
     FoldedHeaders,
-    /// Send bodies in chunks of three octets.
+    /// Send bodies in chunks of three octets each.
     ChunkedBody,
     /// Compress bodies of responses.
     GzipBody,
@@ -84,7 +84,7 @@ impl Variant {
     }
 }
 
-/// Applies the variant to all HTTP messages. Other turns stay.
+/// Applies the variant to all HTTP messages. Other turns stay unchanged.
 pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     let vary = |mut turn: Turn| {
         if let Some(octets) = message(variant, &turn) {
@@ -95,7 +95,8 @@ pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     turns.into_iter().map(vary).collect()
 }
 
-/// The message in its variant form. `None` if the turn is not a message or has nothing to change.
+/// The message in the variant's form. `None` if the turn is not a message or the variant changes
+/// nothing.
 fn message(variant: Variant, turn: &Turn) -> Option<Octets> {
     let octets = &turn.octets;
     let first_end = find(octets.bytes(), b"\r\n")?;
@@ -172,7 +173,8 @@ fn request_line(variant: Variant, line: &Octets) -> Option<Octets> {
     Some(all)
 }
 
-/// `header` starts with the end of the first line and ends with that of the last.
+/// Applies the variant to header lines. `header` starts with the end of the first line and ends
+/// with the end of the last one.
 fn lines(variant: Variant, header: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut in_name = false;
@@ -184,7 +186,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
             b':' if in_name => {
                 in_name = false;
                 all.push(octet, origin);
-                // Only fold lines with a value.
+                // Only fold lines that have a value.
                 if variant == Variant::FoldedHeaders && header.bytes()[at + 1..].starts_with(b" ") {
                     all.extend(b"\r\n", Origin::Framing);
                 }
@@ -201,7 +203,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
     all
 }
 
-/// Returns header and body with another encoding of the body.
+/// Returns header and body with another transfer or content encoding.
 fn coded(
     variant: Variant,
     request: bool,
@@ -228,7 +230,7 @@ fn coded(
             "Transfer-Encoding: chunked\r\n".into()
         }
     };
-    // Replace Content-Length by the encoding.
+    // Replace Content-Length by the header of the encoding.
     let mut all = header.clone();
     if let Some(at) = find(&lower, b"\r\ncontent-length:") {
         let end = at + 2 + find(&lower[at + 2..], b"\r\n")? + 2;

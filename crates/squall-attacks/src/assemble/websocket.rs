@@ -6,7 +6,7 @@ use super::fields::{Fields, fits, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
-// Any masking key will do, since engines unmask payloads. A client must use one (RFC 6455 §5.3).
+// Any masking key works, because engines unmask payloads. A client must use one (RFC 6455 §5.3).
 const KEY: [u8; 4] = [0x51, 0x0a, 0x77, 0x31];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -144,7 +144,7 @@ fn responded(parts: &Parts) -> Result<Fields, Impossible> {
     message(&lines, body.as_ref())
 }
 
-/// Header fields with dedicated buffers, and those given as lines.
+/// Header fields with dedicated buffers, and header fields given as lines.
 fn named_lines(
     lines: &mut Vec<(Octets, Octets)>,
     parts: &Parts,
@@ -195,7 +195,7 @@ fn split_lines(block: &Octets) -> Vec<Octets> {
 fn message(lines: &[(Octets, Octets)], body: Option<&Octets>) -> Result<Fields, Impossible> {
     let mut block = Fields::new();
     for (name, value) in lines {
-        // A literal without indexing and without Huffman coding (RFC 7541 §6.2.2).
+        // A literal field without indexing, and without Huffman coding (RFC 7541 §6.2.2).
         block = block.byte(0).fields(string(name)?).fields(string(value)?);
     }
     let flags = END_HEADERS | if body.is_none() { END_STREAM } else { 0 };

@@ -75,7 +75,7 @@ impl ByteSet {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// In ascending order.
+    /// Iterates over the octets in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..=255).filter(move |byte| self.has(*byte))
     }
@@ -85,17 +85,17 @@ impl ByteSet {
         if self.len() == 1 { self.iter().next() } else { None }
     }
 
-    /// Adds the other case of each ASCII letter, the only letters that engines fold.
+    /// Adds the other case of each ASCII letter. Engines fold no other letters.
     #[must_use]
     pub fn caseless(self) -> Self {
-        // All letters are in the second word; the cases differ by 32.
+        // All letters are in the second word, and their cases differ by 32.
         const UPPER: u64 = 0x07ff_fffe;
         let word = self.0[1];
         let folded = word | ((word & UPPER) << 32) | ((word >> 32) & UPPER);
         ByteSet([self.0[0], folded, self.0[2], self.0[3]])
     }
 
-    /// The octet, or both cases of it.
+    /// A set with the octet, or with both of its cases if case is ignored.
     pub fn letter(byte: u8, caseless: bool) -> Self {
         if caseless { Self::of(byte).caseless() } else { Self::of(byte) }
     }

@@ -1,4 +1,4 @@
-//! Generates texts that a PCRE2 expression matches.
+//! Generates texts that match a PCRE2 expression.
 //!
 //! ```text
 //! pattern -> syntax (a tree) -> program (instructions) -> sample (octets, each with the allowed alternatives)
@@ -6,8 +6,8 @@
 //!
 //! The sampler executes the instructions like a matcher. Where a matcher compares an octet, the
 //! sampler adds a set of octets or narrows an existing one; where a matcher tries alternatives, so
-//! does the sampler. Look-arounds are overlaid on the text. It is not a matcher: callers that need
-//! certainty ask PCRE2.
+//! does the sampler. Lookarounds are overlaid on the text. The sampler is not a matcher: callers
+//! that need certainty must check the text with PCRE2.
 //!
 //! ```
 //! use squall_attacks::regex::{Choices, Constraints, Expression, Flags};
@@ -44,7 +44,7 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// The position and reason if it is invalid in PCRE2.
+    /// Position and reason, if the expression is invalid in PCRE2.
     pub fn parse(pattern: &str, flags: Flags) -> Result<Expression, ExpressionError> {
         let syntax = syntax::parse(pattern.as_bytes(), flags)?;
         let program = program::compile(&syntax);
@@ -58,7 +58,7 @@ impl Expression {
     /// Parses the expression of a rule.
     ///
     /// # Errors
-    /// The position and reason if it is invalid in PCRE2.
+    /// Position and reason, if the expression is invalid in PCRE2.
     pub fn of_rule(pcre: &squall_rules::Pcre) -> Result<Expression, ExpressionError> {
         let flags = Flags {
             caseless: pcre.caseless,
@@ -72,7 +72,7 @@ impl Expression {
         Expression::parse(&pcre.pattern, flags)
     }
 
-    /// A text that the expression matches. `None` if none exists within the constraints, or none
+    /// A text that matches the expression. `None` if none exists within the constraints, or none
     /// was found within [`Constraints::steps`].
     pub fn sample(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         let mut ways = Vec::new();
@@ -82,15 +82,15 @@ impl Expression {
         sample::sample(&self.program, choices, &ways, constraints)
     }
 
-    /// Tries [`Self::sample`] at each position of `constraints.canvas`, the first one first and the
-    /// end last. The text is the whole canvas with additions.
+    /// Tries [`Self::sample`] at each position of `constraints.canvas`, from first to last, and
+    /// then at its end. The text is the whole canvas with additions.
     pub fn sample_onto(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
         (constraints.start..=constraints.canvas.len())
             .find_map(|start| self.sample(choices, &Constraints { start, ..constraints.clone() }))
     }
 
-    /// A copy that only samples texts in which group `group` captures `wanted`. `None` if no such
-    /// group always participates. Its samples match the original expression.
+    /// A copy that samples only texts in which group `group` captures `wanted`. `None` if no such
+    /// group always participates in a match. The samples also match the original expression.
     pub fn with_group(&self, group: u32, wanted: &[u8]) -> Option<Expression> {
         let mut root = self.root.clone();
         if !require_of_group(&mut root, group, wanted) {
@@ -119,12 +119,14 @@ impl Expression {
         program::least_length(&self.root)
     }
 
-    /// Octets that can start a match. `None` if it may be empty, or the set cannot be determined.
+    /// Octets that can start a match. `None` if the match may be empty, or the set cannot be
+    /// determined.
     pub fn first_bytes(&self) -> Option<ByteSet> {
         first_bytes(&self.root)
     }
 
-    /// Strings that every match contains. Each octet is a set: two letters if case is ignored.
+    /// Strings that every match contains. Each octet is a set, because it may be in either case if
+    /// case is ignored.
     pub fn required_literals(&self) -> Vec<Vec<ByteSet>> {
         let mut found = Literals { done: Vec::new(), now: Vec::new() };
         found.visit(&self.root);
@@ -141,7 +143,7 @@ fn require_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
             true
         }
         Node::Capture(_, node) | Node::Atomic(node) => require_of_group(node, group, wanted),
-        // The last iteration counts, so a single one suffices.
+        // Only the last iteration counts for captures, so one iteration suffices.
         Node::Repeat { node, min, .. } if *min <= 1 => {
             *min = 1;
             require_of_group(node, group, wanted)
@@ -203,7 +205,7 @@ impl Literals {
             Node::Concat(nodes) => nodes.iter().for_each(|node| self.visit(node)),
             Node::Capture(_, node) | Node::Atomic(node) => self.visit(node),
             Node::Repeat { node, min: 1.., .. } => {
-                // The first iteration is certain; the text after it is not.
+                // The first iteration always happens, but the text after it is not certain.
                 self.visit(node);
                 self.end();
             }

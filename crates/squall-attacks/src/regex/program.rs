@@ -7,9 +7,9 @@ pub(super) type Place = usize;
 
 #[derive(Clone, Debug)]
 pub(super) enum Instruction {
-    /// An octet of the set, with the preferred one.
+    /// An octet in the set, and the preferred one.
     Set(ByteSet, Option<u8>),
-    /// One of several ways. `id` identifies it for branches; `shortest` is the index of the
+    /// One of several ways. `id` identifies the split for branches; `shortest` is the index of the
     /// shortest way.
     Split {
         id: usize,
@@ -19,7 +19,7 @@ pub(super) enum Instruction {
     Jump(Place),
     /// Reset the counter of a loop.
     LoopStart(usize),
-    /// Iterate or leave. `class` is the body if that is one octet.
+    /// Iterate or leave. `class` is the loop's body if that is a single octet.
     LoopTest {
         counter: usize,
         min: u32,
@@ -44,7 +44,7 @@ pub(super) enum Instruction {
         entry: Place,
     },
     Assert(Assertion),
-    /// The next octet is in the set, or with `or_none` there is none. Consumes nothing.
+    /// The next octet is in the set or, if `or_none`, there is none. Consumes nothing.
     NextIs {
         set: ByteSet,
         or_none: bool,
@@ -53,10 +53,9 @@ pub(super) enum Instruction {
         set: ByteSet,
         or_none: bool,
     },
-    /// The instructions up to `LookDone` are overlaid on the text from here on.
+    /// The instructions up to `LookDone` are overlaid on the text that starts here.
     Lookahead,
-    /// The text that the instructions up to `LookDone` match ends here. Has the bounds of its
-    /// length.
+    /// The instructions up to `LookDone` match a text that ends here. The fields bound its length.
     Lookbehind {
         least: usize,
         most: usize,
@@ -64,7 +63,7 @@ pub(super) enum Instruction {
     LookDone {
         is_lookbehind: bool,
     },
-    /// The instructions up to `next`, which end with `NotDone`, must not match here.
+    /// The instructions up to `next` (which end with `NotDone`) must not match here.
     NegativeLookahead {
         next: Place,
     },
@@ -95,11 +94,11 @@ pub(super) struct Program {
     pub code: Vec<Instruction>,
     pub counters: usize,
     pub groups: u32,
-    /// Longest lookbehind in octets.
+    /// Length of the longest lookbehind, in octets.
     pub looks_back: usize,
 }
 
-/// Longest variable lookbehind to try.
+/// Maximum length to try for lookbehinds of variable length.
 const MAX_LOOKBEHIND_LEN: usize = 255;
 
 pub(super) fn compile(syntax: &Syntax) -> Program {
@@ -222,7 +221,7 @@ impl Compiler {
             return self.node(node);
         }
         if max == Some(0) {
-            // Jump over code that is only called.
+            // Jump over the code, which is only called.
             let jump = self.push(Instruction::Jump(0));
             self.node(node);
             self.program.code[jump] = Instruction::Jump(self.here());
@@ -244,7 +243,7 @@ impl Compiler {
 
     fn look(&mut self, ahead: bool, negative: bool, node: &Node) {
         if let Some((set, or_none)) = single(node, ahead, negative) {
-            // The complement includes the end of the text.
+            // The complement also includes the end of the text.
             let (set, or_none) = if negative { (set.not(), !or_none) } else { (set, or_none) };
             self.push(if ahead {
                 Instruction::NextIs { set, or_none }
@@ -284,7 +283,7 @@ impl Compiler {
     fn condition(&mut self, condition: &Condition, yes: &Node, no: &Node) {
         let test = match condition {
             Condition::Always(true) => return self.node(yes),
-            // The branch of `(DEFINE)` is only called.
+            // The branch of `(DEFINE)` is only called, never entered.
             Condition::Always(false) | Condition::Name(..) => {
                 let jump = self.push(Instruction::Jump(0));
                 self.node(yes);
@@ -305,8 +304,8 @@ impl Compiler {
     }
 }
 
-/// The octet that a lookaround tests, and whether the end matches too: (`ab`, true) for
-/// `(?=[ab]|$)`.
+/// The octet that a lookaround tests, and whether the end of the text matches, too: (`ab`, true)
+/// for `(?=[ab]|$)`.
 fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
     match node {
         Node::Set(set, _) => Some((*set, false)),
@@ -314,9 +313,9 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
         Node::Assert(Assertion::LineEnd) if ahead => Some((ByteSet::of(b'\n'), true)),
         Node::Assert(Assertion::SubjectStart) if !ahead => Some((ByteSet::NONE, true)),
         Node::Assert(Assertion::LineStart) if !ahead => Some((ByteSet::of(b'\n'), true)),
-        // Ignores the line feed that may precede the end, which is stricter than necessary.
+        // This ignores that a line feed may precede the end, which is stricter than necessary.
         Node::Assert(Assertion::SubjectEndOrLastLine) if ahead => Some((ByteSet::NONE, true)),
-        // The capture must be recorded, except in a negative lookaround.
+        // A capture must be recorded, except within a negative lookaround.
         Node::Capture(_, node) if negative => single(node, ahead, negative),
         Node::Atomic(node) => single(node, ahead, negative),
         Node::Alternate(ways) => {
@@ -351,7 +350,7 @@ fn possessive(node: &Node) -> Option<Node> {
     }
 }
 
-/// Minimum length as far as visible without calls.
+/// Minimum length, where calls of groups count as 0.
 pub(super) fn least_length(node: &Node) -> usize {
     match node {
         Node::Set(..) => 1,
@@ -383,8 +382,8 @@ fn most_length(node: &Node) -> Option<usize> {
     }
 }
 
-/// Number of texts that differ in their alternatives and optional parts. Each part of a repetition
-/// counts once.
+/// Number of texts that differ in the choice of alternatives and optional parts. Each part of a
+/// repetition counts once.
 pub(super) fn branches(node: &Node) -> u64 {
     match node {
         Node::Concat(nodes) => nodes.iter().map(branches).fold(1, u64::saturating_mul),
@@ -399,7 +398,7 @@ pub(super) fn branches(node: &Node) -> u64 {
     }
 }
 
-/// The choice of the `nth` branch at each `Split`, in order of their ids.
+/// For branch `nth`, the choice at each `Split`, in order of their ids.
 pub(super) fn ways_of_branch(node: &Node, nth: u64, ways: &mut Vec<u32>) {
     match node {
         Node::Concat(nodes) => {
@@ -431,7 +430,7 @@ pub(super) fn ways_of_branch(node: &Node, nth: u64, ways: &mut Vec<u32>) {
         }
         Node::Capture(_, node) | Node::Repeat { node, .. } => ways_of_branch(node, nth, ways),
         Node::Atomic(node) => ways_of_branch(node, nth, ways),
-        // A test of one octet is compiled without a `Split`.
+        // A lookaround that tests one octet is compiled without a `Split`.
         Node::Look { ahead, negative, node } if single(node, *ahead, *negative).is_none() => {
             ways_of_branch(node, nth, ways)
         }

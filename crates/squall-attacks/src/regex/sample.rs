@@ -9,24 +9,24 @@ use super::ByteSet;
 use super::program::{Instruction, Place, Program};
 use super::syntax::{Assertion, NEWLINE, RepeatKind, WORD};
 
-/// Selects among the possible texts. Equal choices give equal texts.
+/// Selects one of the possible texts. Equal choices give equal texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
-    /// Seed of free octets.
+    /// Seed for free octets.
     pub seed: u64,
-    /// Choose alternatives and repetitions by the seed instead of the shortest and fewest.
+    /// Choose alternatives and repetitions at random by the seed, instead of the shortest text.
     pub varied: bool,
     /// The branch of alternatives, below [`super::Expression::branches`].
     pub branch: Option<u64>,
 }
 
 impl Choices {
-    /// The shortest text.
+    /// Selects the shortest text.
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// The shortest text, with free octets by `seed`.
+    /// Selects the shortest text, with free octets determined by `seed`.
     pub fn seeded(seed: u64) -> Self {
         Choices { seed, ..Self::default() }
     }
@@ -39,7 +39,7 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// A pseudorandom number that depends only on the seed and `what`, not on earlier attempts.
+    /// A pseudorandom number that depends only on the seed and `what`, and not on earlier draws.
     fn draw(&self, what: u64) -> u64 {
         mix(self.seed, what)
     }
@@ -48,13 +48,13 @@ impl Choices {
 /// Constraints on a text, in addition to the expression.
 #[derive(Clone, Debug)]
 pub struct Constraints<'a> {
-    /// Existing octets, each with its possible values. The match is placed on them and may extend
+    /// Existing octets, each a set of possible values. The match is placed on them and may extend
     /// beyond their end.
     pub canvas: &'a [ByteSet],
-    /// Start of the match in the canvas.
+    /// Start of the match in the canvas, as an index.
     pub start: usize,
-    /// The first octet of the canvas (or of the text, without a canvas) is the first of the
-    /// subject.
+    /// The first octet of the canvas (or of the text, if there is no canvas) is the first octet of
+    /// the subject.
     pub from_beginning: bool,
     /// Allowed octets.
     pub alphabet: ByteSet,
@@ -65,7 +65,7 @@ pub struct Constraints<'a> {
     pub most: usize,
     /// Strings that the text must contain, in this order.
     pub holds: &'a [Held<'a>],
-    /// Strings that must not occur, each with whether case is ignored.
+    /// Strings that must not occur, each with a flag that is true if case is ignored.
     pub avoid: &'a [(&'a [u8], bool)],
     /// Maximum number of steps of the search.
     pub steps: u32,
@@ -88,9 +88,9 @@ impl Default for Constraints<'_> {
     }
 }
 
-// A text must fit a datagram.
+// Maximum length, because a text must fit into a datagram.
 const MAX_LEN: usize = 65_535;
-/// Bound on nested calls of groups.
+/// Maximum depth of nested group calls.
 const MAX_DEPTH: usize = 64;
 /// Number of fillings to try for one path through the expression.
 const FILLINGS: u64 = 12;
@@ -100,38 +100,37 @@ const FILLINGS: u64 = 12;
 pub struct Held<'a> {
     pub bytes: &'a [u8],
     pub nocase: bool,
-    /// Bounds of the octets between the end of the previous string (or the start of the text) and
-    /// this one.
+    /// Minimum and maximum number of octets between the end of the previous string (or the start of
+    /// the text) and this one.
     pub gap: Option<(usize, usize)>,
 }
 
 /// An octet of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Alternatives that match as well while the other octets stay, unless lookarounds are
-    /// involved.
+    /// Values that match as well if the other octets stay, unless lookarounds are involved.
     pub allowed: ByteSet,
     /// The octet that was chosen.
     pub preferred: u8,
-    /// Must equal this earlier octet, because of a back-reference.
+    /// Index of an earlier octet that this one must equal, because of a back-reference.
     pub same_as: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// Includes octets that lookarounds require before and after the match.
+    /// The match, and the octets before and after it that lookarounds require.
     pub text: Vec<Slot>,
-    /// Range in `text`.
+    /// Range of the match in `text`.
     pub matched: Range<usize>,
-    /// Octets that may precede the text. Empty: it must be at the start of the subject.
+    /// Octets that may precede the text. Empty if the text must be at the start of the subject.
     pub before: ByteSet,
-    /// Octets that may follow the text. Empty: it must be at the end of the subject.
+    /// Octets that may follow the text. Empty if the text must be at the end of the subject.
     pub after: ByteSet,
     /// Octets that would extend the match if they followed the text.
     pub prolongs: ByteSet,
-    /// Groups from 0 (the whole match) as ranges in `text`.
+    /// Ranges in `text` of the groups, from group 0 (the whole match).
     pub captures: Vec<Option<Range<usize>>>,
-    /// Positions in `text` of the strings of [`Constraints::holds`].
+    /// Ranges in `text` of the strings in [`Constraints::holds`].
     pub holds: Vec<Range<usize>>,
 }
 
@@ -158,7 +157,7 @@ pub(super) fn sample(
 struct Cell {
     set: ByteSet,
     hint: Option<u8>,
-    /// The octet must exist. Otherwise `set` only constrains it if it exists.
+    /// Whether the octet must exist. If not, `set` constrains it only if it exists.
     must: bool,
 }
 
@@ -166,7 +165,8 @@ struct Cell {
 struct State {
     at: Place,
     pos: usize,
-    /// Number of strings written, and octets of the next one.
+    /// Number of required strings already written; `partial` is the number of octets written of the
+    /// next one.
     held: usize,
     partial: usize,
     held_end: usize,
@@ -208,7 +208,7 @@ enum Undo {
 struct Not {
     at: Place,
     pos: usize,
-    /// For a lookbehind, the bounds of its length.
+    /// The bounds of the length, for a lookbehind.
     lookbehind: Option<(usize, usize)>,
 }
 
@@ -233,10 +233,10 @@ struct Writer<'p> {
     end: Option<usize>,
     keep: Option<usize>,
     nots: Vec<Not>,
-    /// Later octet, earlier octet, whether case is ignored.
+    /// Index of the later octet, index of the earlier octet, whether case is ignored.
     links: Vec<(usize, usize, bool)>,
-    /// Position where loops ended that could have continued, and the octets that would continue
-    /// them.
+    /// Position at which loops ended that could have continued, and the octets with which they
+    /// would continue.
     prolongs: (usize, ByteSet),
     held_at: Vec<usize>,
     trail: Vec<Undo>,
@@ -305,7 +305,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Whether the instructions from `at` match the text from `pos`, up to `end` if given.
+    /// Whether the instructions from `at` match the text from `pos` on, up to `end` if it is given.
     fn matches(&mut self, at: Place, pos: usize, end: Option<usize>) -> bool {
         self.now = State { at, pos, held: 0, partial: 0, held_end: 0 };
         let mut option = 0;
@@ -397,7 +397,7 @@ impl<'p> Writer<'p> {
                 if count >= *min && self.now.pos == began {
                     return Step::Failed;
                 }
-                // Without a maximum, all iterations above the minimum are equivalent.
+                // If there is no maximum, all iterations above the minimum are equivalent.
                 let count = if max.is_none() { (count + 1).min(*min) } else { count + 1 };
                 self.set_counter(*counter, (count, began));
                 self.now.at = *test;
@@ -551,7 +551,7 @@ impl<'p> Writer<'p> {
             }
             None => shortest,
         };
-        // The preferred one first, then the others in order.
+        // Try the preferred one first, then the others in order.
         let way = match option {
             0 => first,
             option if option <= first => option - 1,
@@ -601,7 +601,8 @@ impl<'p> Writer<'p> {
             if kind == RepeatKind::Greedy && !self.frozen {
                 let (at, set) = self.prolongs;
                 self.trail.push(Undo::Prolongs(self.prolongs));
-                // Loops that end at the same position combine; earlier ones no longer matter.
+                // Loops that end at the same position combine. Loops that ended earlier no longer
+                // matter.
                 self.prolongs =
                     (self.now.pos, if at == self.now.pos { set.or(class) } else { class });
             }
@@ -611,8 +612,8 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    /// Whether iterations above the minimum are useful: to place required strings, to cover the
-    /// canvas, to reach the minimum length.
+    /// Whether iterations above the minimum can be useful: to place required strings, to cover the
+    /// canvas, or to reach the minimum length.
     fn may_go_on(&self) -> bool {
         let length = self.now.pos - self.lead;
         self.frozen
@@ -624,7 +625,7 @@ impl<'p> Writer<'p> {
             || self.cells.get(self.now.pos).is_some_and(|cell| cell.must)
     }
 
-    /// Whether another iteration is preferred.
+    /// Whether another iteration is preferred over leaving the loop.
     fn should_go_on(&self, counter: usize, class: Option<ByteSet>) -> bool {
         if self.frozen || self.now.partial > 0 {
             return false;
@@ -661,7 +662,7 @@ impl<'p> Writer<'p> {
         !remember.insert(hash)
     }
 
-    /// Consumes an octet of `set`.
+    /// Consumes an octet in `set`.
     fn take(&mut self, set: ByteSet, hint: Option<u8>, option: u32) -> bool {
         let (mut set, mut hint) = (set, hint);
         if !self.frozen && self.looks.is_empty() {
@@ -711,7 +712,7 @@ impl<'p> Writer<'p> {
         held.gap.is_none_or(|(least, most)| (least..=most).contains(&gap))
     }
 
-    /// Requires an octet of `set` at `pos`.
+    /// Requires an octet in `set` at `pos`.
     fn put(&mut self, pos: usize, set: ByteSet, hint: Option<u8>) -> bool {
         if self.begin.is_some_and(|begin| pos < begin) || self.end.is_some_and(|end| pos >= end) {
             return false;
@@ -746,7 +747,7 @@ impl<'p> Writer<'p> {
         pos < self.lead || pos - self.lead < self.constraints.most.min(MAX_LEN)
     }
 
-    /// Constrains the octet at `pos` to `set`. It must exist unless `or_none`.
+    /// Constrains the octet at `pos` to `set`. The octet must exist, unless `or_none`.
     fn next_is(&mut self, pos: usize, set: ByteSet, or_none: bool) -> bool {
         if !or_none {
             return self.put(pos, set, None);
@@ -863,8 +864,8 @@ impl<'p> Writer<'p> {
             let cell = self.cells[earlier];
             let set = if caseless { cell.set.caseless() } else { cell.set };
             let pos = self.now.pos;
-            // A required string may extend through here, as through any other octet; then it is
-            // required here too.
+            // As with any other octet, a required string may extend across the back-reference. If
+            // it does, its octets are required here, too.
             let option = u32::from(self.now.partial == 0);
             if !self.take(set, cell.hint, option) {
                 return false;
@@ -960,8 +961,8 @@ impl<'p> Writer<'p> {
     /// The sets of all octets, with those linked by back-references made equal.
     fn linked_sets(&self) -> Option<Vec<ByteSet>> {
         let mut sets: Vec<ByteSet> = self.cells.iter().map(|cell| cell.set).collect();
-        // Two passes propagate along chains in both directions, since links go from later to
-        // earlier.
+        // Links go from later to earlier octets, so two passes propagate the sets in both
+        // directions.
         for (later, earlier, caseless) in self.links.iter().rev().chain(&self.links) {
             let (a, b) = (sets[*later], sets[*earlier]);
             let both = a.and(b);
@@ -1020,7 +1021,8 @@ impl<'p> Writer<'p> {
         }
         let preferred = set.and(self.constraints.preferred);
         let set = if preferred.is_empty() { set } else { preferred };
-        // Mix letters and digits, in case the text must be neither all letters nor all digits.
+        // Mix letters and digits, because the text may have to be neither all letters nor all
+        // digits.
         let mixed = set.and(WORD);
         let plain =
             PLAINEST.iter().map(|plain| plain.and(set)).find(|set| !set.is_empty()).unwrap_or(set);

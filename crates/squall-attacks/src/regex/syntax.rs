@@ -1,22 +1,23 @@
-//! Parses PCRE2 syntax (pcre2pattern(3), release 10.43) to a tree. It works on octets, since rules
-//! match octets and not characters.
+//! Parses PCRE2 syntax (pcre2pattern(3), release 10.43) into a tree. It works on octets, because
+//! rules match octets and not characters.
 //!
-//! Options (`(?i)`) are resolved during parsing: sets are case-folded, and `^` has its line mode.
+//! Options such as `(?i)` are resolved during parsing: sets are case-folded, and `^` records
+//! whether it is in multi-line mode.
 
 use std::collections::BTreeMap;
 
 use super::ByteSet;
 
-/// Why and where an expression is invalid.
+/// The reason why an expression is invalid, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expression, at octet {at}: {text}")]
 pub struct ExpressionError {
-    /// From 0.
+    /// Offset in the expression, from 0.
     pub at: usize,
     pub text: String,
 }
 
-/// Options given outside of the expression.
+/// Options given outside the expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub caseless: bool,
@@ -31,7 +32,8 @@ pub struct Flags {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Empty,
-    /// An octet of the set, with the preferred one: the literal octet, or the plainest.
+    /// An octet of the set, and the preferred one: the literal octet, or the simplest printable
+    /// one.
     Set(ByteSet, Option<u8>),
     Concat(Vec<Node>),
     Alternate(Vec<Node>),
@@ -68,7 +70,7 @@ pub(super) enum Node {
     Fail,
     /// `(*ACCEPT)`
     Accept,
-    /// A reference by name, resolved after parsing.
+    /// A reference by name, until names are resolved after parsing.
     Named {
         name: Vec<u8>,
         at: usize,
@@ -133,7 +135,7 @@ const VERTICAL: ByteSet = ByteSet::range(10, 13).with(0x85);
 const MAX_DEPTH: u32 = 250;
 // PCRE2's limits on quantifiers and groups.
 const MAX_REPEATS: u32 = 65_535;
-/// Bound on the length of an expression, far longer than those in rules.
+/// Maximum length of an expression, far more than any in rules.
 const MAX_LEN: usize = 65_536;
 const MAX_GROUPS: u32 = 65_535;
 
@@ -251,7 +253,7 @@ struct Parser<'p> {
     groups: u32,
     depth: u32,
     names: BTreeMap<Vec<u8>, Vec<u32>>,
-    /// References to groups by number, to check at the end.
+    /// References to groups by number, checked at the end.
     references: Vec<(usize, u32)>,
 }
 
@@ -307,7 +309,7 @@ impl Parser<'_> {
         Ok(rest[..length].to_vec())
     }
 
-    /// Skips leading verbs (`(*UTF)`, `(*LIMIT_MATCH=1)`), which do not constrain the text.
+    /// Skips verbs at the start (`(*UTF)`, `(*LIMIT_MATCH=1)`), which do not constrain the text.
     fn leading_verbs(&mut self) -> Result<(), ExpressionError> {
         const SETTINGS: [&[u8]; 20] = [
             b"UTF)",
@@ -341,7 +343,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses up to a `)` or the end, which is not consumed.
+    /// Parses up to a `)` or the end, neither of which is consumed.
     fn alternation(&mut self) -> Result<Node, ExpressionError> {
         self.alternatives(false)
     }
@@ -370,7 +372,8 @@ impl Parser<'_> {
 
     fn sequence(&mut self) -> Result<Node, ExpressionError> {
         let mut nodes: Vec<Node> = Vec::new();
-        // The last item has a quantifier: after `\E`, another character can only change its kind.
+        // Whether the last item has a quantifier. After `\E`, the next character can then only
+        // change the kind of that quantifier.
         let mut quantified = false;
         while let Some(byte) = self.peek() {
             match byte {
@@ -422,7 +425,7 @@ impl Parser<'_> {
         Node::Set(ByteSet::letter(byte, self.options.caseless), Some(byte))
     }
 
-    /// `None` for option settings and empty items.
+    /// Parses an atom. Returns `None` for option settings and empty items.
     fn atom(&mut self) -> Result<Option<Node>, ExpressionError> {
         let Some(byte) = self.take() else { return Ok(None) };
         Ok(Some(match byte {
@@ -459,7 +462,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Returns whether there was a quantifier.
+    /// Parses a quantifier for the last node. Returns whether there was one.
     fn quantify_last(&mut self, nodes: &mut Vec<Node>) -> Result<bool, ExpressionError> {
         self.skip_extended();
         let Some((min, max)) = self.quantifier()? else { return Ok(false) };
@@ -477,7 +480,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// The kind of quantifier by its suffix.
+    /// Parses the suffix that determines the kind of a quantifier.
     fn kind(&mut self) -> Option<RepeatKind> {
         if self.eat(b"+") {
             Some(RepeatKind::Possessive)
@@ -566,7 +569,7 @@ impl Parser<'_> {
         let mut hint = None;
         let mut members = 0;
         let mut quoted = false;
-        // The octet that may start a range.
+        // The previous octet, which may start a range.
         let mut low: Option<u8> = None;
         let mut after_set = false;
         let mut first = true;
@@ -663,7 +666,8 @@ impl Parser<'_> {
         Ok(Node::Set(set, hint.filter(|_| members == 1 && !negated)))
     }
 
-    /// Parses a POSIX class after the second `[` of `[[:alpha:]]`. `None` if that is a plain `[`.
+    /// Parses a POSIX class after the second `[` of `[[:alpha:]]`. Returns `None` if it is a plain
+    /// `[`.
     fn posix(&mut self) -> Result<Option<ByteSet>, ExpressionError> {
         let rest = &self.text[self.at..];
         let kind = rest[0];
@@ -681,7 +685,7 @@ impl Parser<'_> {
         }
         let (negated, name) = name.strip_prefix(b"^").map_or((false, name), |name| (true, name));
         let letters = ByteSet::range(b'a', b'z').or(ByteSet::range(b'A', b'Z'));
-        // If case is ignored, classes of one case include the other.
+        // If case is ignored, classes for one case include the other.
         let (lower, upper) = if self.options.caseless {
             (letters, letters)
         } else {
@@ -757,7 +761,7 @@ impl Parser<'_> {
                 .error(format!("has `\\{}`, which is not allowed in a class", char::from(byte)))),
             b'b' => assertion(Assertion::WordEdge),
             b'B' => assertion(Assertion::NoWordEdge),
-            // Matching starts only once, so the start of matching is the start of the subject.
+            // Matching starts only once, so its start is the start of the subject.
             b'A' | b'G' if !in_class => assertion(Assertion::SubjectStart),
             b'z' if !in_class => assertion(Assertion::SubjectEnd),
             b'Z' if !in_class => assertion(Assertion::SubjectEndOrLastLine),
@@ -841,11 +845,11 @@ impl Parser<'_> {
             value = value * 8 + u32::from(digit - b'0');
             self.at += 1;
         }
-        // `\777` is not an octet. PCRE2 rejects it, so the engine does too.
+        // `\777` is not an octet. PCRE2 rejects it, and so does the engine.
         value as u8
     }
 
-    /// `\1` to `\9...`: a group, or an octet in octal if there is no such group yet.
+    /// `\1` to `\9...`: a group, or an octal code if there is no such group yet.
     fn digits(&mut self, first: u8, in_class: bool) -> Result<Escape, ExpressionError> {
         if !in_class {
             let begin = self.at;
@@ -908,7 +912,7 @@ impl Parser<'_> {
         Node::Call(group)
     }
 
-    /// Parses `3`, `-1`, `+1`. `None` if it is a name.
+    /// Parses `3`, `-1` or `+1`. Returns `None` for a name.
     fn group_number(&self, text: &[u8]) -> Result<Option<u32>, ExpressionError> {
         let (sign, digits) = match text {
             [sign @ (b'-' | b'+'), digits @ ..] => (Some(*sign), digits),
@@ -931,7 +935,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a property after `\p` or `\P`, in Latin-1, since the subject consists of octets.
+    /// Parses a property after `\p` or `\P`, for Latin-1 only, because the subject consists of
+    /// octets.
     fn property(&mut self, mut negated: bool) -> Result<Escape, ExpressionError> {
         let name = match self.take() {
             Some(b'{') => self.until(b'}')?,
@@ -988,7 +993,7 @@ impl Parser<'_> {
         Ok(Escape::Set(if negated { set.not() } else { set }, None))
     }
 
-    /// Parses a group after its `(`. `None` for option settings.
+    /// Parses a group after its `(`. Returns `None` for option settings.
     fn group(&mut self) -> Result<Option<Node>, ExpressionError> {
         let begin = self.at - 1;
         let outside = self.options;
@@ -1041,7 +1046,8 @@ impl Parser<'_> {
         Ok(Node::Look { ahead, negative, node: Box::new(self.alternation()?) })
     }
 
-    /// Parses a group after `(?` up to its `)`. `None` for option settings, with the `)`.
+    /// Parses a group after `(?`, up to its `)`. Returns `None` for option settings, whose `)` it
+    /// consumes.
     fn special(&mut self) -> Result<Option<Node>, ExpressionError> {
         let rest = &self.text[self.at..];
         Ok(Some(match rest {
@@ -1127,7 +1133,7 @@ impl Parser<'_> {
         self.text[begin..self.at].to_vec()
     }
 
-    /// Parses `(?i-s)` with its `)`, or `(?i-s:...` up to its `)`.
+    /// Parses `(?i-s)` including its `)`, or `(?i-s:...` up to its `)`.
     fn option_setting(&mut self) -> Result<Option<Node>, ExpressionError> {
         let mut on = true;
         loop {
@@ -1157,8 +1163,8 @@ impl Parser<'_> {
                 }
                 b'U' => self.options.ungreedy = on,
                 b'n' => self.options.no_capture = on,
-                // Duplicate names are always accepted; `a` concerns Unicode; `r` restricts case
-                // folding to ASCII.
+                // Duplicate names are always accepted, `a` concerns only Unicode, and `r` restricts
+                // case folding to ASCII.
                 b'J' | b'a' | b'r' => {
                     self.at += usize::from(
                         byte == b'a'

@@ -24,16 +24,16 @@ use crate::{
 /// An alert as logged by an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alert {
-    /// Since 1970, or local time if the log has no UTC offset.
+    /// Time since 1970, or local time if the log has no UTC offset.
     pub at: Option<Nanos>,
     /// 0 if the log lacks it.
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
     pub msg: String,
-    /// Protocol number in the IP header. `None` if the log has none or an unknown name.
+    /// Protocol number in the IP header. `None` if the log has none or the name is unknown.
     pub protocol: Option<u8>,
-    /// Unspecified (`0.0.0.0`) if the packet had none.
+    /// Unspecified (`0.0.0.0`) if the packet had no address.
     pub source: IpAddr,
     /// 0 if there is none.
     pub source_port: u16,
@@ -92,7 +92,7 @@ const SNORT2: [&str; 9] = ["timestamp", "gid", "sid", "rev", "msg", "proto", "sr
 const SNORT3: [&str; 10] =
     ["timestamp", "", "proto", "", "", "", "src_ap", "dst_ap", "rule", "action"];
 
-/// Reads alerts. Detects the format by the first line. Continues after an error in a line.
+/// Reads alerts. Detects the format from the first line. Continues after an error in a line.
 pub struct Reader<R> {
     lines: Lines<R>,
     form: Form,
@@ -104,12 +104,12 @@ enum Form {
     Unknown,
     Json,
     Fast,
-    /// The name in [`NAMES`] of each column.
+    /// For each column, its name in [`NAMES`].
     Fields {
         separator: char,
         columns: Vec<Option<&'static str>>,
     },
-    /// The event so far and the line where it started.
+    /// The event so far, and the line where it starts.
     Spew(Option<(Draft, u64)>),
     End,
 }
@@ -129,7 +129,7 @@ impl<R: BufRead> Reader<R> {
         self.year(log_time::year(at))
     }
 
-    /// The detected format. `None` before the first line, or if it was not recognized.
+    /// The detected format. `None` before the first line, and if the format was not recognized.
     pub fn format(&self) -> Option<Format> {
         match self.form {
             Form::Unknown | Form::End => None,
@@ -242,7 +242,7 @@ impl<R: BufRead> Iterator for Reader<R> {
 
 type Bad = (usize, String);
 
-/// Detects the format by the first line.
+/// Detects the format from the first line.
 fn form(text: &str) -> Option<Form> {
     if is_label(text) {
         return None;
@@ -275,14 +275,14 @@ fn form(text: &str) -> Option<Form> {
     Some(Form::Fields { separator: ',', columns })
 }
 
-/// Whether it is a line of a label file. Scored against themselves, labels would give a perfect but
+/// Whether it is a line of a label file. Scoring labels against themselves would give a perfect but
 /// meaningless result.
 fn is_label(text: &str) -> bool {
     text.starts_with("attack,begin,")
         || text.starts_with("{\"attack\":") && text.contains("\"begin_ns\":")
 }
 
-/// The columns, if the line is a header: at least the sid and an address.
+/// The columns if the line is a header, which needs at least the sid and an address.
 fn header(text: &str) -> Option<(char, Vec<Option<&'static str>>)> {
     let separator = if text.contains('\t') { '\t' } else { ',' };
     let fields = csv::fields(text, separator).ok()?;
@@ -291,7 +291,7 @@ fn header(text: &str) -> Option<(char, Vec<Option<&'static str>>)> {
     ((has("sid") || has("rule")) && (has("src") || has("src_ap"))).then_some((separator, columns))
 }
 
-/// Maps a log's name of a field to the one used here.
+/// Maps a field name in a log to the name used here.
 fn named(name: &str) -> Option<&'static str> {
     let name = name.trim().to_ascii_lowercase().replace([' ', '.', '-'], "_");
     NAMES.iter().find(|names| names.contains(&name.as_str())).map(|names| names[0])
@@ -309,7 +309,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// `name` is one of the names used here.
+    /// Sets a field. `name` is one of the names used here.
     fn set(&mut self, name: &str, value: &str, year: Option<i64>) -> Result<(), String> {
         let value = value.trim();
         if value.is_empty() {
@@ -362,7 +362,7 @@ impl Draft {
             "msg" => alert.msg = value.trim_matches('"').to_string(),
             "proto" => alert.protocol = protocol(value),
             "src" => (alert.source, self.has_source) = (address()?, true),
-            // For ICMP, some logs have type and code in place of ports.
+            // For ICMP, some logs have type and code instead of ports.
             "sport" => alert.source_port = port()?,
             "dst" => (alert.destination, self.has_destination) = (address()?, true),
             "dport" => alert.destination_port = port()?,
@@ -401,9 +401,9 @@ impl Draft {
 
 const NO_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
-/// `None` if the year is neither in the text nor given.
+/// Parses a time. Returns `None` if the year is neither in the text nor given.
 fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
-    // With any leap year, the text shows whether it is a date.
+    // Parse it with any leap year, to check whether the text is a date.
     match log_time::instant(text, year) {
         None if year.is_none() && log_time::instant(text, Some(2024)).is_some() => Ok(None),
         None => Err(format!("found {text:?}, expected a time")),
@@ -435,7 +435,7 @@ fn record(
     draft.alert().map_err(|text| (1, text))
 }
 
-/// The relevant fields of eve.json. Others are skipped without a copy.
+/// The relevant fields of eve.json. Serde skips all others without copying them.
 #[derive(Deserialize)]
 struct Eve<'a> {
     #[serde(borrow)]
@@ -468,7 +468,7 @@ struct EveAlert<'a> {
     signature: Option<Cow<'a, str>>,
 }
 
-/// `None` for an event of another type.
+/// Parses a line. Returns `None` for an event of another type.
 fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     let bad = |e: serde_json::Error| {
         let text = e.to_string();
@@ -536,7 +536,7 @@ fn snort_json(
     let object: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(Ok)?;
     let mut draft = Draft::default();
-    // The protocol first, since it decides whether there are ports.
+    // Set the protocol first, because it decides whether there are ports.
     let (mut first, rest): (Vec<_>, Vec<_>) =
         object.iter().partition(|(name, _)| named(name) == Some("proto"));
     first.extend(rest);
@@ -601,15 +601,15 @@ fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
         count: 1,
         flow: None,
         application: None,
-        // `wDrop` (would drop) is not counted: the engine was not inline.
+        // `wDrop` (would drop) does not count as blocked, because the engine was not inline.
         blocked: is_blocked(mark.trim().trim_end_matches(']')),
     })
 }
 
-/// Adds a line to an event. Returns the previous event if the line ends it.
+/// Adds a line to an event. If the line ends the previous event, returns that event.
 fn spew(event: &mut Option<(Draft, u64)>, text: &str, line: u64) -> Option<(Draft, u64)> {
     let trimmed = text.trim();
-    // `(ExtraDataHdr)`, `Packet` and hexadecimal data do not belong to an event.
+    // `(ExtraDataHdr)`, `Packet` and hexadecimal data are not part of an event.
     if trimmed == "(Event)" {
         return event.replace((Draft::default(), line));
     }
@@ -619,7 +619,7 @@ fn spew(event: &mut Option<(Draft, u64)>, text: &str, line: u64) -> Option<(Draf
     if let Some((draft, _)) = event {
         for (name, value) in trimmed.split('\t').filter_map(|part| part.split_once(':')) {
             if let Some(name) = named(name) {
-                // Ignore an invalid value; the alert then reports the missing field.
+                // Ignore an invalid value. The alert then reports the field as missing.
                 let _ = draft.set(name, value, None);
             }
         }
@@ -634,8 +634,8 @@ fn rule(text: &str) -> Option<(u32, u32, u32)> {
     parts.next().is_none().then_some(found)
 }
 
-/// Splits an address and the port after its last colon. Without brackets, IPv6 is written with all
-/// eight groups if a port follows, which is always the case for TCP, UDP and SCTP.
+/// Splits an address and the port after its last colon. An IPv6 address without brackets is written
+/// with all eight groups if a port follows. TCP, UDP and SCTP always have a port.
 fn ends(text: &str, protocol: Option<u8>) -> Option<(IpAddr, u16)> {
     let text = text.trim();
     if let Some((address, port)) = text.strip_prefix('[').and_then(|t| t.split_once(']')) {

@@ -1,9 +1,9 @@
 //! Compares an engine's alerts with the traffic sent: labels and alerts in, a [`Score`] out.
 //!
-//! An alert belongs to the conversation with its addresses, ports and protocol, in either
-//! direction. If several match, it belongs to the last that started before it; without times, to the
-//! first that is still owed an alert. Ports are ignored for protocols without them, and in
-//! alerts without them (on a fragment, for example).
+//! An alert belongs to the conversation with the same addresses, ports and protocol, in either
+//! direction. If several match, it belongs to the last one that started before the alert. If times
+//! are unknown, it belongs to the first one that is still owed an alert. Ports are ignored for
+//! protocols and alerts that have none (for example an alert on a fragment).
 
 pub mod alerts;
 
@@ -34,11 +34,11 @@ pub struct Scorer {
     labels: Vec<Label>,
     /// The alerts that belong to each label.
     seen: Vec<LabelAlerts>,
-    /// Indices of labels by both endpoints, in order of start.
+    /// Indices of labels by their two endpoints, in order of start.
     by_ends: HashMap<(u8, End, End), Vec<u32>>,
     by_addresses: HashMap<(IpAddr, IpAddr), Vec<u32>>,
-    /// For alerts without times: the next label to consider, by the first label of its list and the
-    /// sid.
+    /// Used for alerts without times: the next label to consider. The key is the first label of the
+    /// list, and the sid.
     next: HashMap<(u32, u32), usize>,
     others: HashMap<(u32, u32), Other>,
     settings: Settings,
@@ -49,7 +49,7 @@ type End = (IpAddr, u16);
 
 #[derive(Clone, Default)]
 struct LabelAlerts {
-    /// Alerts from its rule. For scenarios and benign traffic, from any rule.
+    /// Number of alerts from its rule; for scenarios and benign traffic, from any rule.
     own: u64,
     first: Option<Nanos>,
     also: u64,
@@ -62,24 +62,24 @@ struct Totals {
     outside: u64,
 }
 
-/// Counts of conversations, or of alerts where the name says so.
+/// Numbers of conversations, or of alerts where the name says so.
 ///
 /// The number of conversations with labels is `attacks + owing_none + near_misses + benign`, plus
 /// the conversations of scenarios. The number of alerts read is `alerts_own + alerts_unowed +
 /// near_miss_alerts + benign_alerts + alerts_also + collateral`, plus the alerts in scenarios and
-/// outside of all conversations.
+/// those outside all conversations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
-    /// Attacks that owe an alert.
+    /// Attacks for which an alert is owed.
     pub attacks: u64,
     /// Attacks with at least one alert from their rule.
     pub hit: u64,
     /// Attacks without an alert from their rule.
     pub missed: u64,
-    /// Attacks with fewer alerts than owed, but at least one.
+    /// Attacks with at least one alert, but fewer than owed.
     pub short: u64,
-    /// Conversations of attacks that owe no alert: earlier conversations of an attack, attacks cut
-    /// short by the end of the run, and attacks sent in a form that does not match.
+    /// Conversations of attacks that owe no alert: all conversations of an attack except the last,
+    /// attacks cut short by the end of the run, and attacks sent in a form that does not match.
     pub owing_none: u64,
     /// Alerts from the rule of an attack in conversations that owe no alert.
     pub alerts_unowed: u64,
@@ -90,7 +90,7 @@ pub struct Counts {
     /// Alerts in attacks from the attack's own rule, beyond those owed.
     pub duplicates: u64,
     pub near_misses: u64,
-    /// Near misses in which the rule alerted.
+    /// Near misses for which the rule raised an alert.
     pub near_misses_alerted: u64,
     /// Alerts in near misses from the rule that must not alert.
     pub near_miss_alerts: u64,
@@ -124,12 +124,12 @@ pub struct Rates {
     pub accuracy: Option<f64>,
 }
 
-/// The confusion matrix of conversations.
+/// The confusion matrix. Its unit is the conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Confusion {
     /// Attacks hit.
     pub true_positives: u64,
-    /// Near misses in which their rule alerted, and benign conversations with any alert.
+    /// Near misses for which their rule raised an alert, and benign conversations with any alert.
     pub false_positives: u64,
     /// Near misses and benign conversations without such an alert.
     pub true_negatives: u64,
@@ -137,8 +137,8 @@ pub struct Confusion {
     pub false_negatives: u64,
 }
 
-/// Time from a conversation to its first alert, in nanoseconds, over all hits with both times.
-/// Negative if the alert came earlier.
+/// Time from a conversation to its first alert, in nanoseconds, for all hits with both times.
+/// Negative if the alert came first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     pub count: u64,
@@ -152,7 +152,7 @@ pub struct Latency {
 
 /// The score of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OfRule {
+pub struct RuleScore {
     pub gid: u32,
     pub sid: u32,
     pub rev: u32,
@@ -161,7 +161,7 @@ pub struct OfRule {
     pub counts: Counts,
     #[serde(flatten)]
     pub rates: Rates,
-    /// Time from the first frame of the conversation to the alert, and from the last.
+    /// Time from the first frame of the conversation to the alert, and from the last frame.
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
     /// Numbers of the first ten attacks missed.
@@ -170,7 +170,7 @@ pub struct OfRule {
     pub alerted_near_misses: Vec<u64>,
 }
 
-/// Alerts from a rule outside of the conversations with its labels.
+/// Alerts from a rule outside the conversations with its labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Other {
     pub gid: u32,
@@ -187,13 +187,13 @@ pub struct Other {
 
 /// The score of a scenario (scan, flood, ...), which has no rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OfScenario {
+pub struct ScenarioScore {
     pub name: String,
     pub conversations: u64,
     /// Conversations with an alert from any rule.
     pub alerted: u64,
     pub alerts: u64,
-    /// From the first frame of the scenario to the first alert.
+    /// Time from the first frame of the scenario to the first alert.
     pub first_alert_ns: Option<i64>,
 }
 
@@ -212,9 +212,9 @@ pub struct Score {
     pub latency_from_begin: Option<Latency>,
     pub latency_from_end: Option<Latency>,
     /// Sorted by sid.
-    pub rules: Vec<OfRule>,
-    pub scenarios: Vec<OfScenario>,
-    /// Rules that alerted outside of their labels, most alerts first.
+    pub rules: Vec<RuleScore>,
+    pub scenarios: Vec<ScenarioScore>,
+    /// Rules that raised alerts outside their labels, most alerts first.
     pub others: Vec<Other>,
 }
 
@@ -222,7 +222,7 @@ pub struct Score {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     pub label: &'a Label,
-    /// Alerts from its rule. For scenarios and benign traffic, from any rule.
+    /// Number of alerts from its rule; for scenarios and benign traffic, from any rule.
     pub own: u64,
     /// Time of the first of these alerts, on the labels' clock.
     pub first: Option<Nanos>,
@@ -256,7 +256,7 @@ impl Scorer {
         }
     }
 
-    /// Reads all alerts of a log. Counts the lines that are not alerts and keeps the first errors.
+    /// Reads all alerts of a log. Counts the lines that are not alerts, and keeps the first errors.
     pub fn read(&mut self, reader: &mut alerts::Reader<impl BufRead>) -> Read {
         let mut read = Read::default();
         for alert in reader.by_ref() {
@@ -304,7 +304,8 @@ impl Scorer {
             credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
             return;
         }
-        // Assign to each label in order the number of alerts that it owes, and the rest to the last.
+        // Assign to each label, in order, as many alerts as it owes, and the rest to the last
+        // label.
         let next = self.next.entry((list[0], alert.sid)).or_default();
         let mut left = alert.count;
         while left > 0 {
@@ -339,7 +340,7 @@ impl Scorer {
     }
 
     /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert,
-    /// since engines may count events differently.
+    /// because engines may count events differently.
     fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
         let owing =
@@ -351,7 +352,7 @@ impl Scorer {
                 continue;
             }
             if let Some(&to) = owing.get(&label.attack) {
-                // Alerts from other rules stay with the conversation.
+                // Alerts from other rules stay with their conversation.
                 let (own, first) =
                     (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
                 let seen = &mut self.seen[to];
@@ -365,7 +366,7 @@ impl Scorer {
         self.merge_conversations();
         let mut all = Tally::default();
         let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
-        let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> =
+        let mut scenarios: HashMap<&str, (ScenarioScore, Option<Nanos>, Option<Nanos>)> =
             HashMap::new();
         for (i, (label, seen)) in self.labels.iter().zip(&self.seen).enumerate() {
             if label.kind == Kind::Attack && label.sid == 0 {
@@ -386,9 +387,9 @@ impl Scorer {
                     .add(label, seen);
             }
         }
-        let mut rules: Vec<OfRule> = rules
+        let mut rules: Vec<RuleScore> = rules
             .into_iter()
-            .map(|((gid, sid), (i, tally))| OfRule {
+            .map(|((gid, sid), (i, tally))| RuleScore {
                 gid,
                 sid,
                 rev: self.labels[i].rev,
@@ -402,9 +403,9 @@ impl Scorer {
             })
             .collect();
         rules.sort_by_key(|rule| (rule.sid, rule.gid));
-        let mut scenarios: Vec<OfScenario> = scenarios
+        let mut scenarios: Vec<ScenarioScore> = scenarios
             .into_iter()
-            .map(|(name, (scenario, begin, first))| OfScenario {
+            .map(|(name, (scenario, begin, first))| ScenarioScore {
                 name: name.to_string(),
                 first_alert_ns: first.zip(begin).map(|(first, begin)| difference(first, begin)),
                 ..scenario
@@ -436,10 +437,10 @@ impl Scorer {
     }
 }
 
-/// Number of errors of a log to keep.
+/// Maximum number of errors to keep per log.
 const MAX_ERRORS: usize = 10;
 
-/// Engines log microseconds, so an alert may seem up to one microsecond early.
+/// Engines log in microseconds, so an alert may appear up to one microsecond too early.
 const ROUNDED: u64 = 1_000;
 
 /// Summary of a log.
@@ -458,8 +459,8 @@ pub struct Read {
 }
 
 impl Score {
-    /// Writes a header and a line for each rule. A value is empty if its denominator is zero or no
-    /// time is known.
+    /// Writes a header and a line per rule. A value is empty if its denominator is zero or no time
+    /// is known.
     pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
         const HEADER: [&str; 22] = [
             "gid",
@@ -538,7 +539,7 @@ impl Tally {
         let c = &mut self.counts;
         let any = u64::from(seen.own > 0);
         match label.kind {
-            // An attack that owes nothing, or whose rule does not alert: only alerts from other
+            // An attack that owes nothing, or whose rule raises no alerts: only alerts from other
             // rules count.
             Kind::Attack if label.alerts == 0 => {
                 c.owing_none += 1;
@@ -660,7 +661,7 @@ fn other<'a>(others: &'a mut HashMap<(u32, u32), Other>, alert: &Alert) -> &'a m
     })
 }
 
-/// The key of a conversation in both directions. Protocols without ports share one.
+/// The key of a conversation in both directions. All protocols without ports share one key.
 fn key(protocol: Option<u8>, ends: [End; 2]) -> (u8, End, End) {
     let (protocol, mut ends) = match protocol {
         Some(protocol @ (6 | 17 | 132)) => (protocol, ends),
@@ -674,7 +675,7 @@ fn ordered(one: IpAddr, other: IpAddr) -> (IpAddr, IpAddr) {
     (one.min(other), one.max(other))
 }
 
-/// Whether the time is since 1970 and not from the start of a run, which never lasts a year.
+/// Whether the time counts from 1970 and not from the start of a run, because no run lasts a year.
 fn is_epoch(at: Nanos) -> bool {
     at.0 >= 365 * 86_400 * Nanos::SECOND.0
 }

@@ -195,7 +195,7 @@ fn lines_other_than_alerts_are_counted_and_reported() {
     assert!(read.len() == 1 && read[0].as_ref().unwrap_err().contains("eve.json"), "{read:?}");
 }
 
-/// The time of an alert is in seconds since the epoch above.
+/// The time `at` is in seconds after the epoch above.
 fn eve(sid: u32, source: &str, port: u16, at: f64) -> Alert {
     let destination = if source.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" };
     Alert {
@@ -238,8 +238,8 @@ fn a_score_is_counted_by_hand() {
         // Attack 0: one of two hits, and an alert from another rule.
         turned(eve(1, "192.168.0.2", 1000, 0.25)),
         eve(2, "192.168.0.2", 1000, 0.3),
-        // Attack 1: missed. Attack 2: three alerts with one owed, and an additional one that was
-        // expected.
+        // Attack 1: missed. Attack 2: three alerts although one is owed, and an additional one that
+        // was expected.
         eve(3, "2001:db8::4", 1000, 2.75),
         eve(3, "2001:db8::4", 1000, 2.5),
         eve(3, "2001:db8::4", 1000, 2.8),
@@ -250,7 +250,7 @@ fn a_score_is_counted_by_hand() {
         eve(4, "192.168.0.7", 1000, 5.1),
         eve(4, "192.168.0.7", 1000, 5.2),
         eve(5, "192.168.0.9", 1000, 7.5),
-        // No labeled conversation.
+        // Not in a labeled conversation.
         eve(6, "192.168.0.2", 999, 0.1),
     ] {
         scorer.alert(&alert);
@@ -298,7 +298,7 @@ fn a_score_is_counted_by_hand() {
         (2, 250_000_000, 250_000_000, 500_000_000)
     );
     assert_eq!(score.latency_from_end.as_ref().unwrap().min_ns, -250_000_000);
-    let scenario = OfScenario {
+    let scenario = ScenarioScore {
         name: "scan".into(),
         conversations: 1,
         alerted: 1,
@@ -334,14 +334,14 @@ fn repeated_tuples_are_distinguished_by_their_times() {
     let labels: Vec<Label> =
         (0..4).map(|i| label(i, Kind::Attack, 1, "192.168.0.2", 1000, 10 * i)).collect();
     let mut scorer = Scorer::new(labels.clone(), Settings { shift_ns: -3_600_000_000_000 });
-    // The engine's clock is an hour ahead. An alert a microsecond early is due to rounding.
+    // The engine's clock is an hour ahead. An alert that is a microsecond early is due to rounding.
     for at in [3_600.1, 3_619.999_999_5, 3_630.0] {
         scorer.alert(&eve(1, "192.168.0.2", 1000, at));
     }
     assert_eq!(scorer.verdicts().map(|v| v.own).collect::<Vec<_>>(), [1, 0, 1, 1]);
 
-    // Without times, or with times of another clock, each label in order gets the alerts it is
-    // owed.
+    // If there are no times, or times from another clock, each label in order gets the alerts that
+    // it owes.
     let mut scorer = Scorer::new(labels.clone(), Settings::default());
     scorer.alert(&Alert { at: None, count: 3, ..eve(1, "192.168.0.2", 1000, 0.0) });
     scorer.alert(&Alert { at: Some(Nanos(5)), count: 2, ..eve(1, "192.168.0.2", 1000, 0.0) });
@@ -351,7 +351,8 @@ fn repeated_tuples_are_distinguished_by_their_times() {
 
 #[test]
 fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
-    // Three logins are counted. The last owes the alert, but this engine alerts at the second.
+    // The rule counts three logins. The last one owes the alert, but this engine raises it at the
+    // second.
     let of = |port, alerts| Label {
         alerts,
         ..label(7, Kind::Attack, 1000, "198.18.0.1", port, u64::from(port))
@@ -362,7 +363,7 @@ fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
     assert_eq!((score.counts.attacks, score.counts.hit, score.counts.missed), (1, 1, 0));
     assert_eq!((score.counts.alerts_own, score.counts.owing_none), (1, 2));
 
-    // For an attack that owes nothing, all alerts are excess.
+    // For an attack that owes nothing, every alert is excess.
     let mut scorer = Scorer::new(vec![of(1, 0), of(2, 0)], Settings::default());
     scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
     let counts = scorer.finish().counts;
@@ -381,13 +382,13 @@ fn protocols_without_ports_are_found_by_their_addresses() {
     labels[0].protocol = 1;
     labels[0].destination_port = 0;
     let mut scorer = Scorer::new(labels, Settings::default());
-    // Type and code are in place of ports.
+    // The alert has type and code instead of ports.
     scorer.alert(&Alert {
         protocol: Some(1),
         destination_port: 0,
         ..eve(1, "192.168.0.2", 8, 0.1)
     });
-    // A fragment of TCP has no ports.
+    // The alert is on a TCP fragment, which has no ports.
     scorer.alert(&Alert { destination_port: 0, ..eve(2, "192.168.0.3", 0, 0.1) });
     let score = scorer.finish();
     assert_eq!((score.counts.hit, score.outside), (2, 0));
@@ -416,7 +417,7 @@ proptest! {
             scorer.alert(&Alert { count, at: one.at.filter(|_| timed), ..one });
         }
         let score = scorer.finish();
-        let (c, of_scenarios) = (&score.counts, |of: fn(&OfScenario) -> u64| score.scenarios.iter().map(of).sum::<u64>());
+        let (c, of_scenarios) = (&score.counts, |of: fn(&ScenarioScore) -> u64| score.scenarios.iter().map(of).sum::<u64>());
         prop_assert_eq!(c.attacks + c.owing_none + c.near_misses + c.benign + of_scenarios(|s| s.conversations), all);
         let parts = c.alerts_own + c.alerts_unowed + c.near_miss_alerts + c.benign_alerts + c.alerts_also + c.collateral;
         prop_assert_eq!(parts + of_scenarios(|s| s.alerts) + score.outside, score.alerts);

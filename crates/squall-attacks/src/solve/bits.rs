@@ -1,4 +1,4 @@
-//! Finds the rules that set the bits another rule tests.
+//! Finds the rules that set the bits that another rule tests.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use squall_rules::{BitVerb, Bits, Comparison, IntValue, IntVerb, Protocol, Rule,
 use super::ends;
 use super::plan;
 
-/// Bound on the ways to set the bits of one rule.
+/// Maximum number of ways to set the bits of one rule.
 const MAX_WAYS: usize = 8;
-/// Bound on the length of a chain of setters.
+/// Maximum length of a chain of setters.
 const MAX_DEPTH: usize = 6;
 
-/// The rules that set each bit.
+/// For each bit, the rules that set it.
 #[derive(Debug, Default)]
 pub(super) struct Setters {
     flow: BTreeMap<String, Vec<usize>>,
@@ -23,9 +23,9 @@ pub(super) struct Setters {
 /// The rules to play before another rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prerequisites {
-    /// In the same flow, in this order.
+    /// Rules to play in the same flow, in this order.
     pub flow: Vec<usize>,
-    /// In earlier flows between the same hosts.
+    /// Rules to play in earlier flows between the same hosts.
     pub host: Vec<usize>,
 }
 
@@ -62,8 +62,8 @@ impl Setters {
         setters
     }
 
-    /// Ways to satisfy the bits that `rule` tests, the most likely first. `Err` names a bit that no
-    /// rule sets.
+    /// Ways to satisfy the bits that `rule` tests, most likely first. `Err` has the name of a bit
+    /// that no rule sets.
     pub(super) fn before(
         &self,
         rules: &RuleSet,
@@ -79,7 +79,7 @@ impl Setters {
         above: &mut Vec<usize>,
     ) -> Result<Vec<Prerequisites>, String> {
         let rule = &rules.rules[index];
-        // All conditions must hold, and each has alternatives.
+        // All conditions must hold. Each has alternatives.
         let mut required: Vec<(Vec<Prerequisites>, bool)> = vec![];
         for bits in &rule.bits {
             match &bits.is {
@@ -133,7 +133,7 @@ impl Setters {
                         | IntVerb::IsNot => 1,
                         _ => continue,
                     };
-                    // The rule's own match provides its own increment.
+                    // The rule itself increments the counter when it matches.
                     let setters = self.int.get(name).map_or(&[][..], Vec::as_slice);
                     let times = |by: u32| needed.div_ceil(by.max(1)).clamp(1, 256) as usize;
                     let others = setters
@@ -165,7 +165,8 @@ impl Setters {
                     push_once(&mut before.host, setter);
                 }
                 for &setter in &way.flow {
-                    // A counting setter occurs several times within a way, others only once.
+                    // A setter that counts occurs several times within a way. Others are played
+                    // only once.
                     if !before.flow.contains(&setter)
                         || way.flow.iter().filter(|&&other| other == setter).count() > 1
                     {
@@ -200,7 +201,7 @@ impl Setters {
             (!same_flow || share_a_flow(rule, other)) && !sets_a_forbidden_bit(rule, other)
         });
         let mut ways = vec![];
-        // Fewer alternatives at deeper levels, since their numbers multiply.
+        // Try fewer alternatives at deeper levels, because their numbers multiply.
         for (setter, times) in fitting.take((MAX_WAYS >> (above.len() - 1)).max(1)) {
             above.push(setter);
             let before = self.ways(rules, setter, above);
@@ -209,7 +210,7 @@ impl Setters {
                 if same_flow {
                     way.flow.extend(std::iter::repeat_n(setter, times));
                 } else {
-                    // Its own setters are found when it is played.
+                    // The setters of this rule are found when it is played.
                     way = Prerequisites { flow: vec![], host: vec![setter] };
                 }
                 ways.push(way);
@@ -219,7 +220,8 @@ impl Setters {
     }
 }
 
-/// The cost of a setter: another protocol, an alert of its own, many steps.
+/// The cost of a setter: whether it needs another protocol, whether it raises an alert of its own,
+/// and its number of steps.
 fn effort(rule: &Rule, setter: &Rule) -> (bool, bool, bool, usize) {
     let of = plan::applications(rule);
     let of_setter = plan::applications(setter);

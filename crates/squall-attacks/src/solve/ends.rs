@@ -7,7 +7,7 @@ use squall_rules::{Addresses, Application, End, Ends, Numbers, PacketTest, Proto
 use super::plan;
 use crate::wire::Endpoints;
 
-/// The hosts to use where rules leave a choice.
+/// The hosts to use if the rules leave a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hosts {
     /// Replaces the inside and outside ranges of [`endpoints_of`].
@@ -17,10 +17,11 @@ pub struct Hosts {
     pub family: Option<u8>,
 }
 
-/// Addresses of the attack `number`. Each attack gets its own client and server if the rules of the
-/// flow allow enough addresses: inside in 10.0.0.0/8, 172.16.0.0/12 and 192.168.0.0/16 (RFC 1918),
-/// outside in 198.18.0.0/15 (RFC 2544), for IPv6 in fd00::/8 and 2001:2::/48 (RFC 5180), unless
-/// `hosts` has others. `None` if a set is empty, or the ends have no IP version in common.
+/// Addresses for attack `number`. Each attack gets its own client and server if the rules of the
+/// flow allow enough addresses. Unless `hosts` has others, inside addresses are in 10.0.0.0/8,
+/// 172.16.0.0/12 and 192.168.0.0/16 (RFC 1918) or fd00::/8, and outside addresses in 198.18.0.0/15
+/// (RFC 2544) or 2001:2::/48 (RFC 5180). `None` if a set is empty, or the ends have no IP version
+/// in common.
 pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpoints> {
     let mut clients = Addresses::any();
     let mut servers = Addresses::any();
@@ -35,7 +36,8 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             _ => {}
         }
     }
-    // Types and codes of `icmp` rules are those of ICMPv4. The same numbers differ in ICMPv6.
+    // Types and codes in `icmp` rules are those of ICMPv4. The same numbers have other meanings in
+    // ICMPv6.
     if rules.iter().any(|rule| requires_icmp4(rule))
         && !clients.v4.is_empty()
         && !servers.v4.is_empty()
@@ -49,7 +51,7 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             v6_of(&clients, End::Client, number, hosts)?,
             v6_of(&servers, End::Server, number, hosts)?,
         ),
-        // The IP version of `hosts` is a preference, which yields to the rules.
+        // The IP version in `hosts` is only a preference; rules take precedence.
         Some(6) if hosts.family != Some(6) => return None,
         _ if v4 => (
             v4_of(&clients, End::Client, number, hosts)?,
@@ -72,8 +74,8 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
     })
 }
 
-/// Whether the rule tests for types that only ICMPv4 has: ICMPv6 has errors below 128 and
-/// everything else above (RFC 4443 §2.1).
+/// Whether the rule tests for types that exist only in ICMPv4. ICMPv6 has errors below 128 and all
+/// other types above (RFC 4443 §2.1).
 fn requires_icmp4(rule: &Rule) -> bool {
     let of_both = Numbers::range(128..=255);
     rule.header.protocol == Protocol::Icmp
@@ -84,7 +86,7 @@ fn requires_icmp4(rule: &Rule) -> bool {
         })
 }
 
-/// The header's client and server.
+/// Client and server, according to the rule's header.
 pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     match plan::sender(rule) {
         End::Client => (&rule.header.source, &rule.header.destination),
@@ -92,7 +94,7 @@ pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     }
 }
 
-/// Inside and outside pools. Pools of clients and servers do not overlap.
+/// Pools of inside and outside addresses. Pools for clients and servers do not overlap.
 const V4_POOLS: [[(u32, u32); 3]; 2] = [
     [(0x0a01_0000, 0x0a7f_ffff), (0xc0a8_0000, 0xc0a8_7fff), (0xac10_0000, 0xac17_ffff)],
     [(0x0a81_0000, 0x0aff_ffff), (0xc0a8_8000, 0xc0a8_ffff), (0xac18_0000, 0xac1f_ffff)],
@@ -111,7 +113,7 @@ fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr
     };
     let inside = pools(&hosts.inside, &V4_POOLS[end as usize]);
     let outside = pools(&hosts.outside, &[V4_OUTSIDE[end as usize]]);
-    // A server without constraints is outside, which most rules expect.
+    // If the server has no constraints, put it outside, which most rules expect.
     let order: Vec<Numbers> = match end {
         End::Server => outside.into_iter().chain(inside).collect(),
         End::Client => inside.into_iter().chain(outside).collect(),
@@ -192,7 +194,7 @@ pub(super) fn ports(
     Some((u16::try_from(client).ok()?, u16::try_from(server).ok()?))
 }
 
-/// A port of the set on which engines expect no protocol, preferably from `preferred` on.
+/// A port in the set on which engines expect no protocol, preferably at or above `preferred`.
 fn quiet(set: &Numbers, preferred: u64) -> Option<u64> {
     /// Ports that Suricata probes for a protocol regardless of patterns.
     const PROBED: [u64; 26] = [
@@ -210,7 +212,7 @@ fn quiet(set: &Numbers, preferred: u64) -> Option<u64> {
         .or(set.first())
 }
 
-/// Ports on which a protocol is detected, the usual one first.
+/// Ports on which engines detect the protocol, the usual one first.
 fn usual_port(application: Option<Application>) -> Vec<u16> {
     use Application::*;
     match application {

@@ -1,4 +1,4 @@
-//! Explains solutions: the origin of each octet.
+//! Explains solutions: names the origin of each octet.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -16,7 +16,7 @@ pub struct Explanation {
     pub sid: u32,
     pub msg: String,
     pub strategy: String,
-    /// Number of ways tried.
+    /// Number of strategies tried.
     pub attempts: u32,
     /// Sids of the rules played before, in order.
     pub setters: Vec<u32>,
@@ -31,10 +31,9 @@ pub struct Shortfall {
     pub msg: String,
     pub reason: String,
     pub text: String,
-    /// The text of the option without which the closest attempt would match, or for which nothing
-    /// could be made.
+    /// Text of the option that fails in the closest attempt, or for which no attempt could be made.
     pub option: Option<String>,
-    /// The closest attempt, if any.
+    /// Strategy of the closest attempt, if any.
     pub strategy: Option<String>,
     pub flows: Vec<FlowExplanation>,
 }
@@ -54,7 +53,7 @@ pub struct TurnExplanation {
     /// `client` or `server`.
     pub from: &'static str,
     pub octets: usize,
-    /// Header fields with other values than the default.
+    /// Header fields whose values differ from the defaults.
     pub headers: Vec<String>,
     /// Runs of octets with the same origin.
     pub runs: Vec<Run>,
@@ -93,8 +92,8 @@ pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     }
 }
 
-/// Explains why there is no solution. For an attempt that does not match, leaves out one option at
-/// a time and examines the rest, to find the option that fails.
+/// Explains why there is no solution. If there is an attempt that does not match, examines it with
+/// one option left out at a time, to find the option that fails.
 pub fn explain_unsolved(
     rules: &RuleSet,
     unsolved: &Unsolved,

@@ -1,4 +1,4 @@
-//! The expressions of a rule, parsed once.
+//! The expressions of a rule, each parsed once.
 
 use squall_rules::{Operation, Rule};
 

@@ -1,5 +1,6 @@
-//! Payloads of protocols without buffers: required octets are placed on a message, which is then
-//! completed around them. A parser finds no defects other than those that the rule requires.
+//! Payloads of protocols that have no buffers: required octets are placed on a message, which is
+//! then completed around them. A parser finds no defects in it other than those that the rule
+//! requires.
 
 use std::fmt;
 
@@ -48,17 +49,17 @@ impl fmt::Display for MessageFormat {
 /// A template for the start of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
-    /// The first octets.
+    /// The octets at the start of the message.
     pub canvas: Vec<Spot>,
-    /// Position of the first content without a fixed position.
+    /// Offset for the first content that has no fixed position.
     pub anchor: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// Must have this value.
+    /// The octet must have this value.
     Fixed(u8),
-    /// Has this value unless a rule requires another.
+    /// The octet has this value unless a rule requires another.
     Usual(u8),
 }
 
@@ -91,7 +92,7 @@ impl Form {
     }
 }
 
-/// The protocol of the rule's ports, if it is a supported one.
+/// The protocol that the rule's ports imply, if it is a supported one.
 pub(super) fn message_format(rule: &Rule, transport: Transport) -> Option<MessageFormat> {
     let ports = &ends::sides(rule).1.ports;
     let one = |port: u16| *ports == Numbers::one(port.into());
@@ -110,7 +111,7 @@ pub(super) fn message_format(rule: &Rule, transport: Transport) -> Option<Messag
 }
 
 impl MessageFormat {
-    /// Templates for a message, the most likely first.
+    /// Templates for a message, most likely first.
     pub(super) fn forms(self, from: End) -> Vec<Form> {
         match self {
             MessageFormat::Dns => names::dns(from),
@@ -127,7 +128,7 @@ impl MessageFormat {
         }
     }
 
-    /// Completes a message. `None` if it cannot become valid.
+    /// Completes a message. Returns `None` if it cannot become valid.
     pub(super) fn close(self, from: End, octets: Octets) -> Option<Octets> {
         match self {
             MessageFormat::Dns => names::close(from, octets, false),
@@ -153,7 +154,7 @@ impl MessageFormat {
     }
 }
 
-/// Completes a message from its start: appends missing octets and adjusts free ones.
+/// Completes a message from its start on: appends missing octets and adjusts free ones.
 struct Closer {
     octets: Octets,
     at: usize,
@@ -168,7 +169,7 @@ impl Closer {
         self.octets.len().saturating_sub(self.at)
     }
 
-    /// Whether no rule requires any of the next `count` octets.
+    /// Whether the next `count` octets are free of requirements.
     fn is_free(&self, count: usize) -> bool {
         (self.at..self.at + count)
             .all(|at| self.octets.origins().get(at).is_none_or(|origin| *origin == Origin::Free))
@@ -186,8 +187,8 @@ impl Closer {
         u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
     }
 
-    /// Consumes octets to the length of `usual`, which replaces free octets and extends the
-    /// message.
+    /// Consumes as many octets as `usual` has. `usual` replaces free octets and extends the message
+    /// if it is shorter.
     fn take(&mut self, usual: &[u8]) -> usize {
         let from = self.at;
         for &octet in usual {
@@ -212,7 +213,7 @@ impl Closer {
         Some(())
     }
 
-    /// Overwrites a field of the message.
+    /// Overwrites a field in the message.
     fn put(&mut self, at: usize, octets: &[u8]) {
         for (place, &octet) in (at..).zip(octets) {
             if self.byte(place) != octet {

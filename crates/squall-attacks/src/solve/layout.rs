@@ -1,8 +1,8 @@
 //! Lays out the octets of one buffer: places a rule's steps one after the other, with backtracking.
 //!
-//! A buffer is a sequence of cells, each a set of possible octets. A content narrows cells to its
-//! octets, an expression to its classes, a number to its digits. If a set becomes empty, another
-//! position is tried. Cells without constraints are filled at the end.
+//! A buffer is a sequence of cells, each a set of possible octets. A `content` narrows cells to its
+//! octets, an expression to its character classes, a number to its digits. If a set becomes empty,
+//! the search tries another position. Cells without constraints are filled at the end.
 
 use std::collections::HashSet;
 
@@ -18,26 +18,26 @@ use super::rng::Rng;
 use crate::regex::{ByteSet, Choices, Constraints, Expression, Held, Sampled};
 use crate::{Octets, Origin};
 
-/// Longest buffer: fits a datagram, and suffices for streams.
+/// Maximum length of a buffer: fits into a datagram, and is enough for streams.
 const MAX_LEN: usize = 65_000;
 
-/// Longest number in digits.
+/// Maximum number of digits of a number.
 const MAX_DIGITS: usize = 23;
 
-/// Bound on the steps of a buffer, since each adds a level of recursion.
+/// Maximum number of steps of a buffer, because each adds a level of recursion.
 const MAX_STEPS: usize = 256;
 
 /// The requirements on a buffer.
 pub(super) struct BufferSpec<'a> {
     pub steps: &'a [Step],
-    /// Allowed lengths, in addition to the steps.
+    /// Allowed lengths of the buffer. Steps may restrict them further.
     pub size: Numbers,
     pub style: Style,
     /// The data that `base64_decode` must produce.
     pub decoded: Option<Octets>,
     /// Octets that must be at the start.
     pub lead: Octets,
-    /// A message to place the octets on instead.
+    /// A template of a message on which to place the octets.
     pub form: Option<&'a Form>,
     pub variables: usize,
 }
@@ -74,7 +74,8 @@ pub(super) struct Layout {
     pub variables: Vec<Option<u64>>,
 }
 
-/// Lays out `spec` in the `attempt`th variant. Each position that is tried reduces `budget`.
+/// Lays out `spec` in its `attempt`th variant. Each position that is tried costs a part of
+/// `budget`.
 pub(super) fn lay_out(
     spec: &BufferSpec<'_>,
     expressions: &Expressions,
@@ -126,7 +127,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// Steps to place over existing octets, of which only those in `hole` are free.
+/// Steps to place on existing octets, of which only those in `hole` may change.
 pub(super) struct Over<'a> {
     pub steps: &'a [Step],
     pub octets: &'a Octets,
@@ -134,7 +135,7 @@ pub(super) struct Over<'a> {
     pub variables: usize,
 }
 
-/// Places the steps in the hole unless the octets satisfy them already.
+/// Places the steps in the hole, unless the octets satisfy them already.
 pub(super) fn lay_over(
     over: &Over<'_>,
     expressions: &Expressions,
@@ -188,7 +189,7 @@ pub(super) fn lay_over(
     search.place(0, state).map(|layout| layout.octets)
 }
 
-/// A step and its dependence.
+/// A step, and whether it depends on an earlier one.
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     step: &'a Step,
@@ -196,7 +197,7 @@ struct Ordered<'a> {
     first: bool,
 }
 
-/// A number of the payload that is extracted to a variable.
+/// A number in the payload that is extracted to a variable.
 struct Extraction<'a> {
     at: usize,
     count: usize,
@@ -205,10 +206,11 @@ struct Extraction<'a> {
     option: u16,
 }
 
-/// Keeps dependent steps together, and orders independent chains by their freedom, the least first.
+/// Keeps dependent steps together, and orders independent chains by their degrees of freedom,
+/// lowest first.
 fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     let mut chains: Vec<Vec<&Step>> = vec![];
-    // Sizes first, since contents at the end depend on them.
+    // Sizes first, because contents at the end of the buffer depend on them.
     let (sizes, others): (Vec<&Step>, Vec<&Step>) =
         steps.iter().partition(|step| matches!(step.operation, Operation::Size(_)));
     for step in others {
@@ -257,7 +259,7 @@ fn starts_chain(step: &Step) -> bool {
 #[derive(Clone, Copy)]
 struct Cell {
     set: ByteSet,
-    /// The preferred octet of the set.
+    /// Preferred octet of the set.
     wanted: Option<u8>,
     origin: Origin,
 }
@@ -274,7 +276,7 @@ impl Cell {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filler {
     Letters,
-    /// All octet values equally often.
+    /// All octet values with equal frequency.
     Noise,
     /// A single letter.
     Same,
@@ -286,7 +288,7 @@ struct Text {
     base: usize,
     /// Start of the match. Octets before it are framing or free.
     start: usize,
-    /// Octets of a line end inserted before the match.
+    /// Number of line-end octets inserted before the match.
     separated: usize,
     option: u16,
 }
@@ -307,7 +309,7 @@ impl Text {
             let was = state.cells.get(self.base + at);
             let bound = slot.same_as.is_some() || repeated.contains(&at);
             let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
-            // Outside of the match, the canvas keeps its origins.
+            // Outside the match, the octets of the canvas keep their origins.
             let (set, wanted, origin) = match was {
                 Some(was) if was.set == set => (set, was.wanted, was.origin),
                 None if self.base + at < self.start => {
@@ -371,7 +373,7 @@ struct State<'a> {
     sizes: Numbers,
     variables: Vec<Option<u64>>,
     forbidden: Vec<Forbidden<'a>>,
-    /// Constraints on octets after the last cell, which apply if the buffer becomes that long.
+    /// Constraints on octets beyond the last cell. They apply if the buffer grows that long.
     later: Vec<(usize, ByteSet)>,
     filler: Filler,
 }
@@ -441,7 +443,7 @@ struct Search<'s, 'a> {
     attempt: u32,
     rng: &'s mut Rng,
     budget: &'s mut u64,
-    /// The failure of the furthest step that was reached.
+    /// The failure of the step with the highest index reached.
     failed: Failed,
     deepest: usize,
 }
@@ -508,7 +510,7 @@ impl<'a> Search<'_, 'a> {
                     .copied()
                     .find(|origin| matches!(origin, Origin::Option(_)));
                 let origin = origin.unwrap_or(Origin::Option(option));
-                // Decoding stops at the first octet outside of the alphabet.
+                // Decoding stops at the first octet outside the alphabet.
                 let cells: Vec<Cell> = text
                     .iter()
                     .map(|&octet| Cell { set: ByteSet::of(octet), wanted: None, origin })
@@ -520,8 +522,8 @@ impl<'a> Search<'_, 'a> {
             }
             Operation::Absent { .. } => self.place(index + 1, state),
             Operation::Entropy { least, most, offset, octets } => {
-                // 26 letters have at most 4.7 bits of entropy each. Noise approaches 8 bits only
-                // over many octets.
+                // 26 letters have at most 4.7 bits of entropy per octet. Noise approaches 8 bits
+                // only over many octets.
                 let (filler, needed) = match (*least > 4.0, *most < 3.5) {
                     (true, _) => (Filler::Noise, 1_024),
                     (_, true) => (Filler::Same, 64),
@@ -637,7 +639,7 @@ impl<'a> Search<'_, 'a> {
             places.insert(0, (anchor, None));
         }
         for (at, separated) in places {
-            // Copying a long buffer costs more.
+            // Copying a long buffer costs more, so charge for its length.
             *self.budget = self.budget.saturating_sub(1 + state.cells.len() as u64 / 32);
             if *self.budget == 0 {
                 return None;
@@ -687,7 +689,7 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Positions for a content, the best first, each with optional octets in front.
+    /// Positions for a content, best first, each with optional octets to insert in front.
     fn places(
         &mut self,
         state: &State<'a>,
@@ -696,8 +698,8 @@ impl<'a> Search<'_, 'a> {
         last: usize,
     ) -> Vec<(usize, Option<Vec<Cell>>)> {
         const MOST: usize = 300;
-        // Bound on the octets compared, since a repetitive content on a similar buffer would be
-        // compared at each offset.
+        // Maximum number of octets to compare, because a repetitive content on a similar buffer
+        // would be compared at every offset.
         const MAX_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
         let sets: Vec<ByteSet> =
@@ -735,7 +737,7 @@ impl<'a> Search<'_, 'a> {
         }
         *self.budget = self.budget.saturating_sub(compared as u64 / 1_024);
         if content.endswith {
-            // Only one position can be the last; existing octets determine it.
+            // The content must end the buffer, so its position follows from the buffer's length.
             let least = end.max(state.least).max(from + length);
             let size = state.sizes.at_least(least as u64).map_or(least, |size| size as usize);
             let mut places: Vec<usize> =
@@ -768,7 +770,7 @@ impl<'a> Search<'_, 'a> {
                 && ends_line(&state.cells)
                 && end >= from + 2
             {
-                // Let the content share the end of the previous line.
+                // Let the content overlap with the end of the previous line.
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {
@@ -785,7 +787,7 @@ impl<'a> Search<'_, 'a> {
                 places.push((gap, None));
             }
         }
-        // If there is room, other samples use other positions.
+        // In later attempts, try another free position as well, so that samples differ.
         let mut open: Vec<usize> =
             free.into_iter().chain([end.max(from)]).filter(|&at| at <= last).collect();
         open.dedup();
@@ -796,8 +798,8 @@ impl<'a> Search<'_, 'a> {
         }
         places.extend(open.into_iter().map(|at| (at, None)));
         places.extend(merged.into_iter().map(|at| (at, None)));
-        // A position farther away, in case the content at the end of the window leaves room for
-        // others.
+        // Also try a position farther away, because a content at the end of its window may leave
+        // space for others.
         places.extend(
             [end + length, last]
                 .into_iter()
@@ -814,7 +816,7 @@ impl<'a> Search<'_, 'a> {
         }
         let pattern = &content.pattern;
         let after_line = at == 0 || ends_line(&state.cells);
-        // The value of an unfinished header.
+        // Continue the value of an unfinished header.
         if open_value(&state.cells)
             && !begins_line(pattern)
             && !matches!(pattern.first(), Some(b'\r' | b'\n'))
@@ -844,7 +846,7 @@ impl<'a> Search<'_, 'a> {
             if !begins_line(pattern) {
                 text.extend(b"X-");
                 text.extend(self.rng.letters(5));
-                // A name that continues in the pattern needs no colon.
+                // If the pattern continues the name up to a colon, add no colon here.
                 let colon = pattern.iter().position(|&octet| octet == b':');
                 let is_name = colon.is_some_and(|colon| {
                     colon < 30 && pattern[..colon].iter().all(|&octet| is_token(octet))
@@ -885,7 +887,7 @@ impl<'a> Search<'_, 'a> {
         let avoid: Vec<(&[u8], bool)> = self.avoided();
         let branches = expression.branches();
         let seed = self.rng.next();
-        // Other samples take other branches.
+        // Other attempts take other branches of the expression.
         let attempt = u64::from(self.attempt);
         let choices = Choices {
             seed,
@@ -903,7 +905,7 @@ impl<'a> Search<'_, 'a> {
                 if *self.budget == 0 {
                     return None;
                 }
-                // A relative expression only sees octets from the cursor on.
+                // A relative expression sees only the octets from the cursor on.
                 let base = from.min(end);
                 let mut canvas: Vec<ByteSet> =
                     state.cells[base..].iter().map(|cell| cell.set).collect();
@@ -929,7 +931,8 @@ impl<'a> Search<'_, 'a> {
                 };
                 let mut start = start;
                 let Some(mut sampled) = sample(&canvas, start - base, 0) else { continue };
-                // A text that must end the buffer must fit its length.
+                // If the text must end the buffer, its length must be an allowed length of the
+                // buffer.
                 let length = (base + sampled.text.len()) as u64;
                 if sampled.after.is_empty()
                     && !state.sizes.contains(length.max(state.least as u64))
@@ -966,8 +969,9 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Positions for the start of a match, each with a number of line-end octets in front: first on
-    /// existing octets that can start it, then at the end.
+    /// Positions for the start of a match, each with a number of line-end octets to insert in
+    /// front. Positions on existing octets that can start the match come first, then the end of the
+    /// buffer.
     fn starts(
         &mut self,
         state: &State<'a>,
@@ -992,7 +996,8 @@ impl<'a> Search<'_, 'a> {
             over.insert(0, 0);
         }
         if state.most == end {
-            // Only free cells have room: the first of them, and some later ones.
+            // The buffer cannot grow, so try free cells: the first few of them, and a selection of
+            // later ones.
             let free: Vec<usize> = (from..end).filter(|&at| state.cells[at].is_free()).collect();
             over.extend(free.iter().take(6));
             over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
@@ -1015,7 +1020,7 @@ impl<'a> Search<'_, 'a> {
         once
     }
 
-    /// Contents after the step `index` that an expression's text could contain.
+    /// Contents of steps after `index` that the text of an expression could contain.
     fn held(&self, index: usize, state: &State<'a>) -> Vec<Held<'a>> {
         let mut held: Vec<Held<'a>> = vec![];
         for ordered in &self.order[index + 1..] {
@@ -1063,7 +1068,7 @@ impl<'a> Search<'_, 'a> {
         negated.collect()
     }
 
-    /// Position of a number. `None` if that is before the start of the buffer.
+    /// Position of a number. `None` if it would be before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
         usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < MAX_LEN)
@@ -1103,8 +1108,8 @@ impl<'a> Search<'_, 'a> {
                 let mut way: Vec<(ByteSet, u8)> =
                     short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
                 way.extend(end.iter().map(|&octet| (ByteSet::of(octet), octet)));
-                // The number ends only at an octet other than a digit, and a fixed octet there may
-                // be a digit too.
+                // The number ends only at an octet other than a digit, and the octet after it may
+                // be fixed to a digit.
                 if self.spec.style == Style::Lines {
                     ways.insert(0, way);
                 } else {
@@ -1118,7 +1123,7 @@ impl<'a> Search<'_, 'a> {
                 octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
             let at_most = if self.spec.style == Style::Lines { ways.len() } else { 0 };
             ways.insert(at_most, plain.clone());
-            // Bits outside of the mask may keep their value.
+            // Bits outside the mask may keep their values.
             if let Some(mask) = rest {
                 let mut mask = mask.to_be_bytes()[8 - count.min(8)..].to_vec();
                 if reading.little_endian {
@@ -1157,7 +1162,7 @@ impl<'a> Search<'_, 'a> {
         states
     }
 
-    /// The number at this position if its cells are fixed.
+    /// The number at this position, if its cells are fixed.
     fn read(
         state: &State<'a>,
         at: usize,
@@ -1265,7 +1270,7 @@ impl<'a> Search<'_, 'a> {
         };
         let try_at = |search: &mut Self, mut next: State<'a>, number: u64| -> Option<Layout> {
             if jump.from == JumpFrom::End {
-                // The length must be known: the minimum, and some larger ones.
+                // The length of the buffer must be known, so try the minimum, and some larger ones.
                 let least = next.cells.len().max(next.least).max(1);
                 for more in [
                     0,
@@ -1308,7 +1313,7 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // Try to jump to the end first, then to existing octets, then a little farther.
+        // Try to jump to the end first, then to existing octets, then a little beyond the end.
         let mut targets =
             vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
@@ -1379,8 +1384,8 @@ impl<'a> Search<'_, 'a> {
         self.keep(index, &state, &kept, &also, |number| number::calculate(math, number, value))
     }
 
-    /// Continues with the number at this position if it is fixed, or else with each plausible one
-    /// and those in `also`. `value` computes the variable from it.
+    /// Continues with the number at this position if it is fixed, otherwise with each plausible
+    /// number and those in `also`. `value` computes the variable from the number.
     fn keep(
         &mut self,
         index: usize,
@@ -1456,7 +1461,7 @@ impl<'a> Search<'_, 'a> {
         if length > state.most || length > MAX_LEN {
             return None;
         }
-        // Terminate the last header line too, without a trailing blank.
+        // Terminate the last header line, too, without a trailing blank.
         let mut tail: &[u8] = b"";
         if self.spec.style == Style::Lines
             && state.most >= length + 5
@@ -1523,8 +1528,9 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// Octets to turn the text into HTTP header lines: `name: value`, each ended by CR LF, none empty.
-/// Also returns the new start of the text. `None` if it is valid already, or cannot be.
+/// Octets that turn the text into HTTP header lines (`name: value`), each ended by CR LF, none of
+/// them empty. Also returns the new start of the text. `None` if the text is valid already, or
+/// cannot become valid.
 fn as_lines(
     text: &[u8],
     sampled: &crate::regex::Sampled,
@@ -1534,7 +1540,7 @@ fn as_lines(
 ) -> Option<(Vec<ByteSet>, usize)> {
     let fixed = |text: &[u8]| text.iter().map(|&octet| ByteSet::of(octet)).collect::<Vec<_>>();
     let upto = |at: usize| sampled.text[..at].iter().map(|slot| slot.allowed).collect::<Vec<_>>();
-    // The text starts with an empty line: put a header before it.
+    // The text starts with an empty line, so put a header before it.
     if from_beginning && canvas.is_empty() && text.starts_with(b"\r\n") {
         let first = fixed(b"Pragma: no-cache");
         let begin = first.len();
@@ -1565,17 +1571,17 @@ fn as_lines(
     None
 }
 
-/// BER elements (X.690 §8) with one of the requested defects, each complete. The shortest come
-/// first, since some engines inspect a single packet. `there` is the octet at the position, if it
+/// Complete BER elements (X.690 §8) with one of the requested defects. The shortest come first,
+/// because some engines inspect only a single packet. `there` is the octet at the position, if it
 /// is fixed.
 fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     let mut elements = vec![];
     if asn1.bitstring_overflow {
-        // More unused bits than there are.
+        // A bit string that announces more unused bits than it has.
         elements.push(vec![0x03, 0x01, 0xff]);
     }
     if asn1.double_overflow {
-        // A decimal real (§8.5.8) of more than 256 octets.
+        // A real in decimal encoding (§8.5.8) of more than 256 octets.
         let mut element = vec![0x09, 0x82, 0x01, 0x04, 0x03];
         element.resize(4 + 0x104, b'1');
         elements.push(element);
@@ -1591,13 +1597,13 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     elements
 }
 
-/// How many octets a number gets. A count of 0 with digits means any number of digits.
+/// Number of octets for a number. For digits, a count of 0 means any number of digits.
 fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
     const DIGITS: usize = 10;
     if count == 0 && reading.digits.is_some() { DIGITS } else { count }
 }
 
-/// Preferred filler, which varies with the attempt.
+/// Preferred filler; varies with the attempt.
 fn preferred(attempt: u32) -> ByteSet {
     let small = ByteSet::range(b'a', b'z');
     match attempt % 3 {

@@ -1,4 +1,4 @@
-//! Each operation of a rule alone and combined with others.
+//! Tests each operation of a rule, alone and combined with others.
 
 use squall_rules::{
     Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
@@ -386,7 +386,8 @@ fn similar_long_contents_have_linear_cost() {
     let layout =
         lay_out(&spec, &Expressions::default(), &[], 0, &mut Rng::new(1), &mut budget).unwrap();
     assert_eq!(layout.octets.bytes(), long.pattern);
-    // Cost per content: its position in the buffer, plus comparisons of a few times its length.
+    // Cost per content: it depends on its position in the buffer, plus comparisons of a few times
+    // its length.
     let each = (OCTETS / 32 + 4 * OCTETS / 1_024 + 2) as u64;
     assert!(BUDGET - budget <= 31 * each, "{} of {BUDGET} were spent", BUDGET - budget);
 }

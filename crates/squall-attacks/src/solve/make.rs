@@ -1,5 +1,5 @@
-//! Makes a conversation for one rule in one way: lays out its buffers, assembles messages, sets
-//! headers.
+//! Makes a conversation for one rule with one strategy: lays out its buffers, assembles messages,
+//! sets headers.
 
 use squall_rules::{
     Application, ApplicationTest, Buffer, End, Inspection, Numbers, Operation, Rule,
@@ -25,7 +25,7 @@ pub(super) struct Conversation {
     pub strategy: String,
 }
 
-/// Why a way failed.
+/// The reason why a strategy failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MakeError {
     pub reason: Reason,
@@ -33,20 +33,20 @@ pub(super) struct MakeError {
     pub text: String,
 }
 
-/// A way to make a conversation.
+/// A strategy for making a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Strategy {
     /// The protocol. `None`: plain octets.
     pub application: Option<Application>,
-    /// Where contents of the payload are placed in messages.
+    /// Where the contents of the payload are placed in messages.
     pub place: mixed::Place,
     /// Variant of the layout.
     pub attempt: u32,
-    /// Index of the form of a [`formed::message_format`] protocol to place plain octets on.
+    /// Index of the form of a [`formed::message_format`] protocol on which to place plain octets.
     pub form: Option<usize>,
 }
 
-/// Ways to try, in order.
+/// Strategies to try, in order.
 pub(super) fn strategies(rule: &Rule) -> Vec<Strategy> {
     let applications = plan::applications(rule);
     let payload = rule.inspections.iter().any(|inspection| plan::is_payload(inspection.buffer));
@@ -72,7 +72,7 @@ pub(super) fn strategies(rule: &Rule) -> Vec<Strategy> {
     strategies
 }
 
-/// Ways to send plain octets as a message of the protocol on the rule's port.
+/// Strategies that send plain octets as a message of the protocol on the rule's port.
 pub(super) fn formed_strategies(rule: &Rule, sample: u32) -> Vec<Strategy> {
     if !plan::applications(rule).is_empty()
         || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer))
@@ -85,7 +85,7 @@ pub(super) fn formed_strategies(rule: &Rule, sample: u32) -> Vec<Strategy> {
         return vec![];
     };
     let forms = format.forms(plan::sender(rule)).len();
-    // Keep to the positions that the layout prefers. Samples differ in free octets.
+    // Keep the positions that the layout prefers. Samples differ only in free octets.
     let strategy = |form| Strategy {
         application: None,
         place: mixed::Place::Verbatim,
@@ -178,7 +178,7 @@ impl Maker<'_> {
         }
         let mut size = headers.size.clone();
         for (buffer, octets) in &of_headers {
-            // The length field of UDP includes its header of eight octets.
+            // UDP's length field includes the header of eight octets.
             if *buffer == Buffer::UdpHeader
                 && octets.len() >= 6
                 && octets.origins()[4..6].iter().any(|origin| *origin != Origin::Free)
@@ -192,8 +192,8 @@ impl Maker<'_> {
             if plan::is_payload(inspection.buffer) {
                 wanted = true;
                 let size = size.clone().unwrap_or_else(Numbers::any);
-                // Snort's raw and decoded payload are the same here: the second continues the
-                // first.
+                // Snort's raw and decoded payload are the same here, so the second inspection
+                // continues the octets of the first.
                 let form = form.as_ref().filter(|_| octets.is_empty());
                 let layout = self.lay_upon(
                     index,
@@ -264,7 +264,7 @@ impl Maker<'_> {
         Ok(vec![turn])
     }
 
-    /// An ONC RPC call with the contents' octets, unless these form a call themselves.
+    /// An ONC RPC call that carries the contents' octets, unless these already form a call.
     fn rpc(&mut self, call: (u32, u32, u32), tcp: bool, octets: Octets, origin: Origin) -> Octets {
         let conversation = packet::rpc_call(call, &mut self.rng, tcp, &[]);
         let mut all = Octets::of(conversation, origin);
@@ -340,7 +340,7 @@ impl Maker<'_> {
                 parts.without.push((buffer, end, vec![]));
                 continue;
             }
-            // A variant: put contents of the URI into its query.
+            // In one variant, put the contents of the URI into its query.
             let lead = match buffer {
                 Buffer::HttpHeader | Buffer::HttpRawHeader => leads.header.clone(),
                 uri if is_uri(uri) && !leads.uri.is_empty() => leads.uri.clone(),
@@ -365,7 +365,7 @@ impl Maker<'_> {
             }
             let before = parts.buffers.iter_mut().find(|(of, by, _)| (*of, *by) == (buffer, end));
             match before {
-                // The buffer is inspected both unchanged and transformed. A variant is to
+                // The rule inspects this buffer both unchanged and transformed. In some variants,
                 // concatenate both, in either order.
                 Some((.., before)) if strategy.attempt % 2 == 1 && is_transformed(rule, buffer) => {
                     let (mut first, second) = match strategy.attempt % 4 {
@@ -388,7 +388,7 @@ impl Maker<'_> {
         mixing.make(self, &payload, &variables, strategy.attempt)
     }
 
-    /// Records contents that the buffer must not have.
+    /// Records contents that must not occur in the buffer.
     fn exclude(&self, inspection: &Inspection, end: End, parts: &mut Parts) {
         for step in &inspection.steps {
             if let Operation::Content(content) = &step.operation
@@ -412,7 +412,7 @@ impl Maker<'_> {
         self.lay_upon(index, inspection, size, lead, None, variables, attempt)
     }
 
-    /// Like [`Maker::lay_out`], on a message.
+    /// Like [`Maker::lay_out`], but on a form of a message.
     #[expect(
         clippy::too_many_arguments,
         reason = "all requirements of a layout, and the inspection"
@@ -450,7 +450,7 @@ impl Maker<'_> {
         Ok(layout)
     }
 
-    /// The data that `base64_decode` of this inspection must produce: the next inspection.
+    /// The data that `base64_decode` of this inspection must produce: that of the next inspection.
     fn decoded(
         &mut self,
         index: usize,
@@ -497,8 +497,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Applies the required headers to the relevant turn, and inserts the data that must have been
-    /// sent before it.
+    /// Applies the required headers to the relevant turn, and inserts the data that must be sent
+    /// before it.
     fn shape(&mut self, conversation: &mut Conversation, headers: &Headers, sender: End) {
         let last = conversation.turns.iter().rposition(|turn| turn.from == sender);
         if let Some(last) = last {
@@ -551,13 +551,13 @@ impl Maker<'_> {
         conversation.turns.splice(0..0, before);
     }
 
-    /// Both ends send enough data for the engine to give up protocol detection: until then,
-    /// `app-layer-protocol` matches nothing.
+    /// Makes both ends send enough data for the engine to give up protocol detection, because
+    /// `app-layer-protocol` matches nothing until then.
     fn end_detection(&mut self, conversation: &mut Conversation, attempt: u32, sender: End) {
         let both = [sender, sender.other()]
             .map(|end| Turn::new(end, Octets::of(self.rng.letters(ENOUGH), Origin::Free)));
-        // Before the data if the rule is matched in packets; after it if the rule tests the start
-        // of the stream, which is inspected at the end of the connection.
+        // Send it before the data if the rule matches packets, and after it if the rule tests the
+        // start of the stream, which is inspected at the end of the connection.
         match attempt.is_multiple_of(2) {
             true => conversation.turns.splice(0..0, both),
             false => conversation.turns.splice(conversation.turns.len().., both),
@@ -590,7 +590,7 @@ impl Maker<'_> {
     }
 }
 
-/// Completes a buffer that may end early: an unfinished escape in a form, the fields of a call.
+/// Completes a buffer that may end early: an unfinished escape in a form, or the fields of a call.
 fn end_open(buffer: Buffer, octets: &mut Octets) {
     match buffer {
         Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => {
@@ -620,7 +620,8 @@ fn is_transformed(rule: &Rule, buffer: Buffer) -> bool {
     of_buffer.any(|inspection| !inspection.transforms.is_empty())
 }
 
-/// Octets of each end after which engines stop detection, except on the ports of a protocol.
+/// Octets from each end after which engines stop detection, except on ports that belong to a
+/// protocol.
 const ENOUGH: usize = 64;
 
 /// Whether the rule requires that no protocol, or another one, was detected.
@@ -643,8 +644,9 @@ fn is_uri(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
 }
 
-/// A URI without escapes is equal raw and normalized. Merges the tests of both buffers into one
-/// inspection, in place of the first. `None` if only one is tested or they have transforms.
+/// If a URI has no escapes, its raw and normalized forms are equal. Merges the tests of both
+/// buffers into one inspection, which replaces the first. `None` if only one buffer is tested or
+/// there are transforms.
 fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     let uris =
         || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
@@ -657,7 +659,7 @@ fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
 }
 
-/// Whether there are only negated tests, which a default message passes.
+/// Whether all tests are negated, so a default message passes them.
 fn requires_nothing(inspection: &Inspection) -> bool {
     inspection.steps.iter().all(|step| match &step.operation {
         Operation::Content(content) => content.negated,

@@ -1,5 +1,5 @@
-//! Rules that inspect both a protocol's buffers and the payload: the payload's contents are placed
-//! in parts of the message, unless it already has them.
+//! Rules that inspect both a protocol's buffers and the payload. The payload's contents are placed
+//! in parts of the message, unless the message contains them anyway.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::assemble::{Lines, Parts, Style};
 use crate::regex::{Choices, Constraints};
 use crate::{Octets, Origin, Turn};
 
-/// Maximum room to make in one message.
+/// Maximum number of free octets to add to one message.
 const MAX_LEN: usize = 60_000;
 
 /// Where the payload's contents are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere: they form the payload alone, or there are none.
+    /// Nowhere, because they are the whole payload or there are none.
     Verbatim,
     /// Anywhere in the existing message, or in its body.
     Body,
@@ -28,8 +28,7 @@ pub enum Place {
     Prerequisites,
     /// In a separate message after those of the protocol.
     After,
-    /// Header lines of the payload come first in the message. Contents of buffers are placed over
-    /// them.
+    /// At the start of the message, as header lines. Contents of buffers are placed over them.
     Lead,
     /// The payload is the whole message.
     Whole,
@@ -81,7 +80,7 @@ impl Mixing {
             return self.whole_message(maker, payload, variables, attempt);
         }
         let plain = assembled(self.application, &self.parts)?;
-        // Try the unchanged message, since it may contain everything already.
+        // Try the unchanged message first, because it may contain everything already.
         if let Some(turns) = self.over(maker, payload, variables, plain.clone(), None, attempt) {
             return Ok(turns);
         }
@@ -109,7 +108,8 @@ impl Mixing {
             _ => {
                 self.split(maker, payload);
                 let usual = self.parts.style;
-                // Contents that end the header need to be its last lines, or the only ones.
+                // Contents that include the end of the header must be in its last lines, or in its
+                // only ones.
                 let last = Style { block_last: true, ..usual };
                 let ends = self.longest_end(payload);
                 let styles = [usual, last, Style { lines: Lines::None, ..last }];
@@ -138,7 +138,7 @@ impl Mixing {
                 let least = wanted.clamp(4, MAX_LEN);
                 let (shortest, longest) = lengths(payload);
                 if longest < usize::MAX || shortest > 0 {
-                    // A message with the exact length.
+                    // Try a message with exactly the required length.
                     let (parts, marker) = self.with_room(maker, 64);
                     if let Ok(turns) = assembled(self.application, &parts) {
                         let message = turns.iter().find(|turn| {
@@ -184,8 +184,7 @@ impl Mixing {
         }
     }
 
-    /// Length of the longest content that ends with the end of an HTTP header. The end itself is
-    /// not counted.
+    /// Length of the longest content that ends with the end of an HTTP header, excluding that end.
     fn longest_end(&self, payload: &[(usize, &Inspection)]) -> Option<usize> {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return None;
@@ -200,7 +199,7 @@ impl Mixing {
         ends.max().filter(|&length| length > 0)
     }
 
-    /// The payload alone, as a complete message of the protocol.
+    /// The payload alone, if it is a complete message of the protocol.
     fn whole_message(
         &mut self,
         maker: &mut Maker<'_>,
@@ -209,7 +208,7 @@ impl Mixing {
         attempt: u32,
     ) -> Result<Vec<Turn>, MakeError> {
         let (index, inspection) = payload[0];
-        // Complete an unfinished first line.
+        // Complete the first line if it is unfinished.
         let first = inspection.steps.iter().find_map(|step| match &step.operation {
             Operation::Content(content) if !content.negated => Some(content.pattern.as_slice()),
             _ => None,
@@ -235,7 +234,7 @@ impl Mixing {
     }
 
     /// Places the payload's contents on the first message where they fit. Octets in `marker` are
-    /// free, the others stay.
+    /// free, all others stay.
     fn over(
         &self,
         maker: &mut Maker<'_>,
@@ -284,7 +283,7 @@ impl Mixing {
         None
     }
 
-    /// Patterns with a recognizable role become that part of the message, if it is missing.
+    /// Turns patterns with a recognizable role into that part of the message, if it is missing.
     fn split(&mut self, maker: &mut Maker<'_>, payload: &[(usize, &Inspection)]) {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return;
@@ -323,7 +322,7 @@ impl Mixing {
                         at += line.len() + 2;
                     }
                 }
-                // Only its size was required.
+                // So far, only the size of this part was required.
                 Some((_, _, there))
                     if there.len() == octets.len()
                         && there.origins().iter().all(|origin| *origin == Origin::Free) =>
@@ -346,14 +345,14 @@ impl Mixing {
         self.parts.buffers.push((buffer, self.sender, octets));
     }
 
-    /// Adds `room` free octets to the parts. Returns their marker.
+    /// Adds `room` free octets to the parts. Returns the marker by which to find them.
     fn with_room(&self, maker: &mut Maker<'_>, room: usize) -> (Parts, Vec<u8>) {
         let mut parts = self.parts.clone();
         let marker = maker.rng.letters(room);
         let free = Octets::of(marker.clone(), Origin::Free);
         let sender = self.sender;
         let mut add = |buffers: &[Buffer], new: Buffer, before: &str, after: &str| {
-            // The first of several that exists.
+            // The first of these buffers that has a part.
             let there = buffers.iter().find_map(|wanted| {
                 parts.buffers.iter().position(|(buffer, end, _)| *end == sender && buffer == wanted)
             });
@@ -410,7 +409,7 @@ impl Mixing {
     }
 }
 
-/// The parts of an HTTP message that payload patterns represent.
+/// The parts of an HTTP message that patterns of the payload represent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Split {
     pub method: Octets,
@@ -422,7 +421,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Recognizes a method with a path, and header lines. For an expression, one sample of it.
+    /// Recognizes a method with a path, and header lines. For an expression, uses one sample of it.
     pub(super) fn of<'i>(
         maker: &mut Maker<'_>,
         payload: impl Iterator<Item = &'i Inspection>,
@@ -449,7 +448,7 @@ impl Split {
         }
         contents.retain(|(pattern, _)| !texts.iter().any(|(text, _)| holds(text, pattern)));
         texts.extend(contents);
-        // The most specific first, which may contain the others.
+        // Start with the most specific text, which may contain the others.
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(split_lines(text).len()));
         let mut split = Split::default();
         for (text, origin) in texts {

@@ -48,9 +48,9 @@ pub struct Solver<'a> {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub seed: u64,
-    /// Maximum number of ways to try for one rule.
+    /// Maximum number of strategies to try for one rule.
     pub attempts: u32,
-    /// Maximum number of layout positions to try for one rule, which bounds its time.
+    /// Maximum number of layout positions to try for one rule. Bounds the time.
     pub steps: u64,
     /// The engine that must raise the alert.
     pub engine: EngineVersion,
@@ -62,20 +62,20 @@ impl Default for Settings {
     }
 }
 
-/// Conversations that match a rule, as confirmed by the examiner.
+/// Conversations that match a rule. The examiner has confirmed this.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
     /// Index in [`RuleSet::rules`].
     pub rule: usize,
-    /// The conversations, usually one. A count, or bits of hosts, need several, in order, each in
-    /// its own flow.
+    /// The conversations, usually one. A rule with a count, or with bits per host, needs several,
+    /// in order, each in its own flow.
     pub exchanges: Vec<Exchange>,
-    /// Rules played before in the same flow. Their alerts are raised too, unless they have
+    /// Rules played earlier in the same flow. They raise their alerts, too, unless they have
     /// `noalert`.
     pub setters: Vec<usize>,
-    /// Number of ways tried.
+    /// Number of strategies tried.
     pub attempts: u32,
-    /// The successful way: the protocol, and the place of the payload's contents.
+    /// The strategy that succeeded: the protocol, and where the payload's contents are placed.
     pub strategy: String,
 }
 
@@ -85,11 +85,11 @@ pub struct Solution {
 pub struct Unsolved {
     pub rule: usize,
     pub reason: Reason,
-    /// The reason in words, with a hint.
+    /// The reason as text, with a hint.
     pub text: String,
     /// The option that prevents a solution: index in [`Rule::options`].
     pub option: Option<u16>,
-    /// The closest attempt, if any.
+    /// The attempt that came closest, if any.
     pub best: Option<Box<Best>>,
 }
 
@@ -123,15 +123,15 @@ pub enum Reason {
     /// The rule inspects a protocol or buffer that is not supported.
     UnsupportedBuffer,
     UnsupportedOption,
-    /// An expression that is not supported, or without a matching text.
+    /// An expression that is not supported, or that matches no text.
     Expression,
-    /// The rule has `noalert`: it only sets bits for others.
+    /// The rule has `noalert`: it only sets bits for other rules.
     Silent,
-    /// The engine is known never to raise an alert for the rule.
+    /// The engine is known never to raise alerts for the rule.
     EngineNever,
     /// No addresses or ports satisfy the rule.
     NoAddress,
-    /// No conversation that was made matches the rule.
+    /// None of the conversations that were made matches the rule.
     NotVerified,
     /// The budget for the rule is exhausted.
     TooLong,
@@ -141,13 +141,13 @@ pub enum Reason {
     Defect,
 }
 
-/// Bound on the branches of a rule's alternatives.
+/// Maximum number of branches of a rule's alternatives.
 pub const MAX_BRANCHES: u32 = 64;
 
 /// More octets than Suricata needs for a chunk of a stream (2,560, plus a random surplus).
 const CHUNK: usize = 3_000;
 
-/// Bound on the events made for one count.
+/// Maximum number of events to make for one count.
 const MAX_EVENTS: u32 = 2_000;
 
 impl<'a> Solver<'a> {
@@ -160,7 +160,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Solves the rule `rule` (index). Samples from 0 differ in octets that are free.
+    /// Solves the rule with index `rule`. Samples (from 0) differ in octets that are free.
     pub fn solve(&self, rule: usize, sample: u32) -> Result<Solution, Unsolved> {
         let of = &self.rules.rules[rule];
         let unsolved = |reason, text: String| Err(Unsolved::new(rule, reason, text));
@@ -239,7 +239,7 @@ impl<'a> Solver<'a> {
                             strategy,
                         });
                     }
-                    // The first way is the most likely one.
+                    // Keep the result of the first strategy, which is the most likely one.
                     Ok(false) if best.is_none() => {
                         let setters = before.host.iter().chain(&before.flow).copied().collect();
                         best = Some(Box::new(Best { exchanges, setters, strategy }));
@@ -283,14 +283,14 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Number of branches of a rule's expressions, at most [`MAX_BRANCHES`]. Each lower sample
-    /// takes another branch, if possible.
+    /// Number of branches of a rule's expressions, at most [`MAX_BRANCHES`]. Each sample below this
+    /// number takes another branch, if possible.
     pub fn branches(&self, rule: usize) -> u32 {
         let branches = Expressions::of_rule(&self.rules.rules[rule]).branches();
         u32::try_from(branches).unwrap_or(u32::MAX).min(MAX_BRANCHES)
     }
 
-    /// Makes a conversation in one way.
+    /// Makes a conversation with one strategy.
     fn attempt(
         &self,
         rule: usize,
@@ -322,7 +322,7 @@ impl<'a> Solver<'a> {
         Ok((exchanges, strategy))
     }
 
-    /// The flow of a rule with its setters, repeated as often as the rule counts.
+    /// The flow of a rule together with its setters, repeated as often as the rule counts.
     fn flow(
         &self,
         rule: usize,
@@ -353,9 +353,9 @@ impl<'a> Solver<'a> {
                 made.application.is_none() && made.transport == Transport::Tcp,
             );
             turns.extend(made.turns.into_iter().map(|turn| owned(turn, setter)));
-            // A stream without a known protocol is inspected in chunks (of 2,560 octets and a
-            // random surplus by default in Suricata) or at its end, which is too late for the other
-            // end's data in between. So fill a chunk.
+            // A stream with an unknown protocol is inspected either in chunks (in Suricata, by
+            // default 2,560 octets plus a random surplus) or at its end. The end is too late if the
+            // other end sends data in between, so fill a chunk.
             if free && strategy.attempt % 2 == 1 {
                 let mut rng = Rng::new(mix(seed, 50 + number as u64));
                 for (end, octets) in [(from, CHUNK), (from.other(), 4), (from, 4)] {
@@ -436,7 +436,7 @@ impl<'a> Solver<'a> {
         made
     }
 
-    /// Whether the solution's rule matches in other exchanges.
+    /// Whether the solution's rule matches other exchanges.
     ///
     /// # Errors
     ///
@@ -447,8 +447,9 @@ impl<'a> Solver<'a> {
     }
 
     /// Whether the solution's rule matches nowhere in these exchanges: not as the engine inspects
-    /// them, not in any packet, and not in all the data of an end. Required octets may also occur in
-    /// other parts of the conversation, and the engine's chunks depend on chance.
+    /// them, not in any single packet, and not in all the data from an end. All three are checked,
+    /// because required octets may also occur in other parts of the conversation, and the
+    /// boundaries of the engine's chunks are random.
     ///
     /// # Errors
     ///
@@ -459,8 +460,8 @@ impl<'a> Solver<'a> {
         Ok(!self.examine_as(solution.rule, &solution.setters, exchanges, settings)?)
     }
 
-    /// Whether messages that are well-formed in the solution are so in these exchanges, for
-    /// protocols that can be checked.
+    /// Whether messages that are well-formed in the solution are well-formed in these exchanges,
+    /// too. Only protocols that can be checked count.
     pub(crate) fn stays_well_formed(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
         let rule = &self.rules.rules[solution.rule];
         solution.exchanges.iter().zip(exchanges).all(|(before, after)| {
@@ -534,7 +535,8 @@ fn frames_of(
     Ok(all)
 }
 
-/// Decoder and protocol events, wrong checksums, SCTP: only valid traffic is made.
+/// Whether the rule needs invalid traffic (decoder and protocol events, wrong checksums) or SCTP,
+/// which the solver does not make.
 fn requires_a_defect(rule: &Rule) -> bool {
     let event = rule
         .application
@@ -547,7 +549,7 @@ fn requires_a_defect(rule: &Rule) -> bool {
     event || other || rule.header.protocol == Protocol::Sctp
 }
 
-/// Number of events that the rule's counts require. `None` if there are too many.
+/// Number of events that the rule's counts require. `None` if it is too high.
 fn events(rule: &Rule) -> Option<u32> {
     let mut events = 1_u32;
     for count in &rule.counts {
@@ -558,7 +560,7 @@ fn events(rule: &Rule) -> Option<u32> {
         };
         events = events.max(needed);
     }
-    // A counter that the rule itself increments.
+    // Counters that the rule itself increments.
     for bits in &rule.bits {
         if let Bits::Int {
             name,
@@ -584,7 +586,7 @@ fn events(rule: &Rule) -> Option<u32> {
     (events <= MAX_EVENTS).then_some(events.max(1))
 }
 
-/// Marks the octets that a setter's options require as required by that setter.
+/// Marks the octets that options of a setter require as required by that setter.
 fn owned(mut turn: Turn, setter: usize) -> Turn {
     let origins: Vec<(usize, u8)> = turn
         .octets

@@ -1,8 +1,8 @@
-//! Numbers in octets, for `byte_test`, `byte_jump`, `byte_extract` and `byte_math`.
+//! Numbers encoded in octets, for `byte_test`, `byte_jump`, `byte_extract` and `byte_math`.
 
 use squall_rules::{Arithmetic, ByteMath, Comparison, Reading};
 
-/// Reads a number and applies the bitmask. `None` for invalid digits.
+/// Reads a number and applies the bitmask. `None` if there are invalid digits.
 pub(super) fn read(octets: &[u8], reading: &Reading) -> Option<u64> {
     let number = match reading.digits {
         Some(base) => {
@@ -49,7 +49,7 @@ pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<
             16 => format!("{number:x}"),
             _ => number.to_string(),
         };
-        // Pad with blanks: without a base in the rule, a leading 0 would mean octal.
+        // Pad with blanks, because a leading 0 would mean octal if the rule gives no base.
         let padded =
             if base == 0 { format!("{digits: >count$}") } else { format!("{digits:0>count$}") };
         return (digits.len() <= count && count > 0).then(|| padded.into_bytes());
@@ -74,7 +74,7 @@ pub(super) fn write(number: u64, count: usize, reading: &Reading) -> Option<Vec<
     Some(octets)
 }
 
-/// The largest number of `count` octets.
+/// The largest number that fits into `count` octets.
 pub(super) fn greatest(count: usize, reading: &Reading) -> u64 {
     let all = match (reading.digits, count) {
         (Some(base), _) => {
@@ -101,7 +101,7 @@ pub(super) fn holds(number: u64, operator: Comparison, value: u64, negated: bool
     holds != negated
 }
 
-/// The result of `byte_math`. `None` on division by zero or beyond 64 bits.
+/// The result of `byte_math`. `None` for a division by zero or a result beyond 64 bits.
 pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64> {
     match math.operator {
         Arithmetic::Add => number.checked_add(value),
@@ -113,7 +113,7 @@ pub(super) fn calculate(math: &ByteMath, number: u64, value: u64) -> Option<u64>
     }
 }
 
-/// Numbers to try so that `tests` hold, the simplest number first.
+/// Numbers to try that may satisfy `tests`, simplest first.
 pub(super) fn candidates(tests: &[(Comparison, u64, bool)], greatest: u64) -> Vec<u64> {
     let mut numbers = vec![];
     for &(operator, value, _) in tests {

@@ -14,18 +14,18 @@ pub(super) struct Headers {
     pub same_address: bool,
     pub ip_protocol: Option<u8>,
     pub rpc: Option<(u32, u32, u32)>,
-    /// The rule tests flags of single segments, such as those of a handshake.
+    /// Whether the rule tests flags of single segments, such as those of a handshake.
     pub flags: bool,
     pub ip_version: Option<u8>,
     pub icmp: bool,
-    /// Octets that the client and the server must have sent before.
+    /// Number of octets that the client and the server must have sent before.
     pub sent: [u64; 2],
-    /// Packets with data that the client and the server must have sent before.
+    /// Number of packets with data that the client and the server must have sent before.
     pub packets: [u64; 2],
 }
 
-/// Headers that satisfy the packet tests of the rule. `Err` names the test that cannot be
-/// satisfied.
+/// Headers that satisfy the packet tests of the rule. `Err` has the option that cannot be
+/// satisfied, and the reason.
 pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers, (u16, String)> {
     let mut headers = Headers::default();
     let mut sizes: Option<Numbers> = None;
@@ -33,7 +33,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
     for test in &rule.packet {
         let option = test.option;
         let nothing = || (option, "the rule allows no number".to_string());
-        // Combines several tests of one field.
+        // Combines several tests of the same field.
         let mut choose = |field: usize,
                           numbers: &Numbers,
                           usual: u64,
@@ -134,7 +134,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
             }
             PacketTest::StreamSize { of, size } => {
                 use squall_rules::StreamSizeOf::*;
-                // The SYN counts as one octet.
+                // The sequence number of the SYN counts as one octet.
                 let least = size.first().ok_or_else(nothing)?.min(1 << 20).saturating_sub(1);
                 match of {
                     Client | Either => headers.sent[0] = least,
@@ -147,7 +147,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
                     numbers.first().ok_or_else(nothing)?.min(86_400).saturating_mul(1_000_000_000);
             }
             PacketTest::IpVersion(version) => headers.ip_version = Some(*version),
-            // The examiner decides whether the result happens to match.
+            // The examiner checks whether the result matches.
             PacketTest::FlowPackets { of, count } => {
                 let least = count.first().ok_or_else(nothing)?.min(2_000);
                 headers.packets[of.unwrap_or(End::Client) as usize] = least;
@@ -174,7 +174,7 @@ pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers
     Ok(headers)
 }
 
-/// The transport for the rule's octets.
+/// The transport that carries the rule's octets.
 pub(super) fn transport(rule: &Rule, headers: &Headers) -> Transport {
     use squall_rules::Application::*;
     let of_protocol = |number| match number {
@@ -226,9 +226,9 @@ fn ip_option(kind: Option<u8>) -> Vec<u8> {
     match kind.unwrap_or(7) {
         0 => vec![0; 4],
         1 => vec![1; 4],
-        // An empty route: length, pointer, room for one address (RFC 791 §3.1).
+        // An empty route: length, pointer, and space for one address (RFC 791 §3.1).
         kind @ (7 | 131 | 137) => vec![kind, 7, 4, 0, 0, 0, 0, 0],
-        // Timestamp: length, pointer, overflow and flag, room for one.
+        // Timestamp: length, pointer, overflow and flag, and space for one timestamp.
         68 => vec![68, 8, 5, 0, 0, 0, 0, 0],
         // Stream (satellite) identifier.
         136 => vec![136, 4, 0, 1],
@@ -239,7 +239,7 @@ fn ip_option(kind: Option<u8>) -> Vec<u8> {
     }
 }
 
-/// The ONC RPC call (RFC 5531 §9) that `rpc:` tests for; over TCP with a record mark (§11).
+/// The ONC RPC call (RFC 5531 §9) that `rpc:` tests for, with a record mark over TCP (§11).
 pub(super) fn rpc_call(
     (program, version, procedure): (u32, u32, u32),
     rng: &mut Rng,

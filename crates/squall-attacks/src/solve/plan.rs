@@ -9,10 +9,10 @@ pub(super) fn sender(rule: &Rule) -> End {
     }
     let mut of = rule.inspections.iter().filter_map(|inspection| inspection.buffer.sent_by());
     if let Some(first) = of.next() {
-        // If both send, the alert is raised on the response.
+        // If both ends send, the alert is raised on the response.
         return if of.any(|end| end == End::Server) { End::Server } else { first };
     }
-    // A server has known ports, a client does not.
+    // A server usually has given ports, and a client has none.
     let (source, destination) = (&rule.header.source.ports, &rule.header.destination.ports);
     let few = |ports: &squall_rules::Numbers| {
         ports.ranges().map(|range| range.end() - range.start() + 1).sum::<u64>() < 5_000
@@ -23,12 +23,12 @@ pub(super) fn sender(rule: &Rule) -> End {
     }
 }
 
-/// The end that sends the buffer of an inspection.
+/// The end that sends the buffer of this inspection.
 pub(super) fn sender_of(rule: &Rule, inspection: &Inspection) -> End {
     inspection.buffer.sent_by().unwrap_or_else(|| sender(rule))
 }
 
-/// Whether the buffer is matched in packets and streams of any protocol.
+/// Whether the buffer is inspected in packets and streams of any protocol.
 pub(super) fn is_payload(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::Payload | Buffer::RawPayload)
 }
@@ -38,7 +38,7 @@ pub(super) fn is_header(buffer: Buffer) -> bool {
     matches!(buffer, Ipv4Header | Ipv6Header | TcpHeader | UdpHeader | Icmp4Header | Icmp6Header)
 }
 
-/// Possible protocols, the most likely first. Empty if plain octets suffice.
+/// Possible protocols, most likely first. Empty if plain octets suffice.
 pub(super) fn applications(rule: &Rule) -> Vec<Application> {
     use Application::*;
     let http = |application: Application| if application == Http1 { Http } else { application };
@@ -57,7 +57,7 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
         }
     }
     if !all.is_empty() {
-        // DCE/RPC is also carried by SMB, if the ports say so.
+        // SMB also carries DCE/RPC, if the ports are those of SMB.
         if all == [DceRpc] && smb_ports(rule) {
             return vec![Smb, DceRpc];
         }
@@ -84,7 +84,7 @@ pub(super) fn applications(rule: &Rule) -> Vec<Application> {
     }
     let end = sender(rule);
     let ports = super::ends::sides(rule).1.ports.clone();
-    // Only senders of mail have attachments.
+    // Only senders of mail can attach files.
     let mut carriers: Vec<(Application, bool)> = vec![
         (
             Http,

@@ -21,7 +21,7 @@ fn reason(text: &str) -> Reason {
     Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err().reason
 }
 
-/// Whether rule `rule` matches with segments of at most `mss` octets.
+/// Whether rule `rule` matches if segments have at most `mss` octets.
 fn is_seen(rules: &RuleSet, solution: &Solution, mss: u16) -> bool {
     let mut which = solution.setters.clone();
     which.push(solution.rule);
@@ -124,7 +124,7 @@ fn without_a_required_octet_the_rule_does_not_match() {
             let mut other = solution.clone();
             let octets: &mut Octets = &mut other.exchanges[0].turns[turn].octets;
             let byte = octets.bytes()[at];
-            // Another octet that is equally valid for the protocol.
+            // Another octet that the protocol allows as well.
             let changed = if byte.eq_ignore_ascii_case(&b'q') { b'w' } else { b'q' };
             octets.set(at, changed, Origin::Free);
             assert!(!is_seen(&rules, &other, 1460), "{text}: octet {at} of turn {turn}");
@@ -335,7 +335,7 @@ fn an_unknown_protocol_is_played_until_detection_ends_and_a_silent_server_stays_
     let solution = solved(&rules(silent), 0, 0);
     let from_server = |turn: &&crate::Turn| turn.from == squall_rules::End::Server;
     assert_eq!(solution.exchanges[0].turns.iter().filter(from_server).count(), 0);
-    // With a silent server, engines never give up detection.
+    // If the server is silent, engines never give up detection.
     let both = silent.replace("content", "app-layer-protocol:!http; content");
     assert_eq!(reason(&both), Reason::NotVerified);
 }

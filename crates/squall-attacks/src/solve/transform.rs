@@ -1,11 +1,11 @@
-//! Inverts transforms of buffers.
+//! Inverts the transforms of buffers.
 
 use squall_rules::{Sourced, Transform};
 
 use crate::regex::{Choices, Constraints, Expression, Flags};
 use crate::{Octets, Origin};
 
-/// Octets that `transforms` turn into `wanted`. `Err` says why there are none.
+/// Octets that `transforms` turn into `wanted`. `Err` has the reason if there are none.
 pub(super) fn before(transforms: &[Sourced<Transform>], wanted: Octets) -> Result<Octets, String> {
     let mut octets = wanted;
     for transform in transforms.iter().rev() {
@@ -16,7 +16,7 @@ pub(super) fn before(transforms: &[Sourced<Transform>], wanted: Octets) -> Resul
 
 fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
     Ok(match transform {
-        // Assume a fixed point of these; the examiner checks it.
+        // Assume that `wanted` is a fixed point of these. The examiner checks it.
         Transform::CompressWhitespace
         | Transform::StripWhitespace
         | Transform::ToLowercase
@@ -69,7 +69,7 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
     })
 }
 
-/// A text from whose match the first group captures `wanted`.
+/// A text that matches `pattern` such that the first group captures `wanted`.
 fn around_group(pattern: &str, wanted: &Octets) -> Result<Octets, String> {
     let expression =
         Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
@@ -160,7 +160,7 @@ mod tests {
             [b'a' ^ 1, b'b' ^ 2, b'c' ^ 1]
         );
         assert_eq!(taken(vec![Transform::UrlDecode], "a b%").unwrap(), b"a%20b%25");
-        // The engine decodes the URL first, then base64. So encode in the reverse order.
+        // The engine decodes the URL first and then base64, so encode in the reverse order.
         let base64 = Transform::FromBase64 {
             octets: None,
             offset: 0,

@@ -8,12 +8,12 @@ use super::packet::{DONT, Head, Ip, Packet, Segment, Writer};
 use super::{Error, Settings};
 use crate::{Evasion, Exchange, Shape, Transport, Turn, evade};
 
-/// Windows that Linux advertises: in a SYN, and later with a scale of 7.
+/// Windows that Linux advertises: in a SYN, and in later segments with a scale of 7.
 const FIRST_WINDOW: u16 = 64_240;
 const WINDOW: u16 = 502;
 const WINDOW_SCALE: u8 = 7;
 
-/// Keys of the values drawn from the seed.
+/// Keys for the values drawn from the seed.
 mod seeds {
     pub const SEQUENCE: u64 = 0;
     pub const IP_ID: u64 = 2;
@@ -55,7 +55,7 @@ pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Pa
 struct Conversation<'a> {
     writer: &'a Writer<'a>,
     packets: Vec<Packet>,
-    /// The client's and the server's.
+    /// The client's side and the server's side.
     sides: [Side; 2],
     echo_id: u16,
     behavior: Behavior,
@@ -67,7 +67,7 @@ struct Behavior {
     most: usize,
     /// Segments per acknowledgment.
     every: usize,
-    /// Window of the SYN, later window, and scale, for both ends.
+    /// Window in the SYN, window in later segments, and scale, for both ends.
     windows: (u16, u16, u8),
     stamps: bool,
     nothing: &'static [u8],
@@ -80,12 +80,12 @@ impl Behavior {
         let stamps = settings.timestamps || evasions.contains(&Evasion::PawsDecoy);
         let mut behavior = Behavior {
             most: usize::from(settings.mss.saturating_sub(if stamps { 12 } else { 0 }).max(1)),
-            // Every second segment (RFC 9293 §3.8.6.3). Reordering needs several segments in
-            // between.
+            // Every second segment (RFC 9293 §3.8.6.3). Reordering needs several segments between
+            // two acknowledgments.
             every: if evasions.contains(&Evasion::Reorder) { 8 } else { 2 },
             windows: (FIRST_WINDOW, WINDOW, WINDOW_SCALE),
             stamps,
-            // NOP options. Options of a rule may follow.
+            // NOP options, which options of a rule may follow.
             nothing: if evasions.contains(&Evasion::Ipv4Options) { &[1, 1, 1, 1] } else { &[] },
             extensions: evasions.contains(&Evasion::Ipv6Extensions),
         };
@@ -114,9 +114,9 @@ struct Side {
     /// The next timestamp, and the last one received.
     stamp: u32,
     echoed: u32,
-    /// It has sent a FIN.
+    /// Whether it has sent a FIN.
     finished: bool,
-    /// The MSS option in its SYN.
+    /// Value of the MSS option in its SYN.
     mss: u16,
     scale: u8,
 }
@@ -186,7 +186,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Sends a turn with its acknowledgments. Returns whether it ended the connection.
+    /// Sends a turn, including its acknowledgments. Returns whether it ended the connection.
     fn turn(&mut self, turn: &Turn) -> bool {
         let octets = turn.octets.bytes();
         let most = if turn.shape.whole { octets.len().max(1) } else { self.behavior.most };
@@ -195,7 +195,7 @@ impl<'a> Conversation<'a> {
             let piece = &octets[i * most..octets.len().min((i + 1) * most)];
             let last = i + 1 == count;
             let flags = match turn.shape.flags {
-                // These flags belong to the start or the end of a turn.
+                // Only the last segment of a turn has these flags.
                 Some(flags) if !last => flags & !(FIN | SYN | RST),
                 Some(flags) => flags,
                 None if last && !piece.is_empty() => PSH | ACK,
@@ -242,7 +242,7 @@ impl<'a> Conversation<'a> {
         self.push(from, Head::Tcp(segment), payload, shape);
     }
 
-    /// TCP options in the order of Linux.
+    /// TCP options in the order in which Linux sends them.
     fn options(&mut self, from: End, first: bool, acknowledges: bool) -> Vec<u8> {
         const NOP: u8 = 1;
         let side = &mut self.sides[index(from)];
@@ -319,7 +319,7 @@ impl<'a> Conversation<'a> {
         let id = shape.id.map_or(side.id, u32::from);
         side.id = side.id.wrapping_add(1);
         let usual = if self.writer.is_ipv4() && matches!(head, Head::Tcp(_)) { DONT } else { 0 };
-        // A fragment must not have DF set.
+        // Fragments must not have DF set.
         let usual = if shape.fragment_offset.is_some_and(|offset| offset != 0) { 0 } else { usual };
         let ip = Ip {
             ttl: shape.ttl.unwrap_or(64),
@@ -340,11 +340,11 @@ fn is_error(kind: u8, ipv4: bool) -> bool {
     if ipv4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { (1..=4).contains(&kind) }
 }
 
-/// Initial sequence numbers of both ends such that the first segment of a turn has the number it
-/// requires. `None`: no turn requires one.
+/// Initial sequence numbers of both ends, chosen such that the first segment of a turn has the
+/// number that the turn requires. `None` if no turn requires one.
 fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
-    // The SYN takes one number.
+    // The SYN occupies one sequence number.
     let mut sent = [1u32; 2];
     let require = |initial: &mut [Option<u32>; 2], end: End, required: u32, sent: u32, field| {
         let first = required.wrapping_sub(sent);
@@ -370,7 +370,7 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     Ok(initial)
 }
 
-/// Sequence numbers that a segment occupies (RFC 9293 §3.4).
+/// Number of sequence numbers that a segment occupies (RFC 9293 §3.4).
 fn span(payload: &[u8], flags: u8) -> u32 {
     payload.len() as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0)
 }

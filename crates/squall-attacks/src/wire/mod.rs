@@ -28,24 +28,24 @@ pub struct Endpoints {
 /// Settings for making frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Maximum number of octets in a TCP payload; 12 less with timestamps. Also the MSS option of a
-    /// SYN unless its [`Shape`](crate::Shape) has another.
+    /// Maximum number of octets in a TCP payload; with timestamps, 12 less. This is also the value
+    /// of the MSS option in a SYN, unless its [`Shape`](crate::Shape) has another.
     pub mss: u16,
     /// Maximum number of octets in an IP packet. Longer packets are fragmented (RFC 791 §3.2, RFC
-    /// 8200 §4.5). Tags and tunnels are not counted. At least [`LEAST_MTU`].
+    /// 8200 §4.5). VLAN tags and tunnels do not count. Must be at least [`MIN_MTU`].
     pub mtu: u16,
     /// Time from one frame to the next.
     pub gap: Nanos,
-    /// Seed of initial sequence numbers, IP identifications and echo identifiers.
+    /// Seed for initial sequence numbers, IP identifications and echo identifiers.
     pub seed: u64,
     /// Use TCP timestamps (RFC 7323).
     pub timestamps: bool,
-    /// VLAN IDs of the tags, 0 to 4095, outermost first: none, one (IEEE 802.1Q), or two, of which
-    /// the first is 802.1ad.
+    /// VLAN IDs of the tags, 0 to 4095, outermost first: none, one (IEEE 802.1Q), or two, where the
+    /// first is an 802.1ad tag.
     pub vlans: Vec<u16>,
-    /// A tunnel for all packets of the conversation.
+    /// A tunnel for all packets in the conversation.
     pub gre: Option<Gre>,
-    /// How to send the frames so that a detector may not follow.
+    /// Changes to the way in which the frames are sent, which a detector may not follow.
     pub evasions: Vec<Evasion>,
 }
 
@@ -64,11 +64,11 @@ impl Default for Settings {
     }
 }
 
-/// Every host accepts an IPv4 packet of this length (RFC 791 §3.1), and it exceeds all headers made
-/// here together.
-pub const LEAST_MTU: u16 = 576;
+/// Every host accepts an IPv4 packet of this length (RFC 791 §3.1), and all headers made here fit
+/// into it together.
+pub const MIN_MTU: u16 = 576;
 
-/// Endpoints of a GRE tunnel (RFC 2784, without key and checksum), both of one IP version.
+/// Endpoints of a GRE tunnel (RFC 2784, without key and checksum). Both have the same IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gre {
     /// Outer source address for packets from the client. For packets from the server, source and
@@ -83,11 +83,11 @@ pub struct Frame {
     /// Time from the conversation's first frame.
     pub at: Nanos,
     pub from: End,
-    /// Ethernet without FCS and padding. The sender pads short frames.
+    /// The Ethernet frame without FCS and padding. The sender pads short frames.
     pub octets: Vec<u8>,
 }
 
-/// Why a conversation cannot be sent.
+/// The reason why a conversation cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -122,14 +122,14 @@ pub enum Error {
 
 /// All frames of a conversation: handshake, data of both ends, acknowledgments, close.
 ///
-/// The receiver acknowledges every second segment of a turn and the last, before the next turn. The
-/// ends behave like Linux: window and options of a SYN, PSH on the last segment, DF on TCP. If the
-/// shape of a turn requires sequence or acknowledgment numbers, the initial numbers of the
-/// connection are chosen to produce them.
+/// The receiver acknowledges every second segment of a turn, and the last one, before the next turn
+/// starts. The ends behave like Linux: window and options in a SYN, PSH on the last segment, DF on
+/// TCP. If the shape of a turn requires sequence or acknowledgment numbers, the initial numbers of
+/// the connection are chosen to produce them.
 ///
 /// # Errors
 ///
-/// [`Error`] if headers cannot be as the conversation, its ends or the settings require.
+/// [`Error`] if headers cannot be as the conversation, its endpoints or the settings require.
 pub fn frames(
     exchange: &Exchange,
     ends: &Endpoints,

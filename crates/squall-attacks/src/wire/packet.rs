@@ -6,7 +6,7 @@ use squall_rules::End;
 use squall_units::Nanos;
 use squall_wire::checksum;
 
-use super::{Endpoints, Error, LEAST_MTU, Settings};
+use super::{Endpoints, Error, MIN_MTU, Settings};
 use crate::{
     Evasion, Exchange, Origin, Transport, Turn,
     evade::{self, Pieces},
@@ -26,8 +26,8 @@ const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 pub(crate) const ICMPV6: u8 = 58;
 
-/// An extension header of eight octets with a padding option (RFC 8200 §4.2). The first octet is
-/// the next header.
+/// An extension header of eight octets that contains only a padding option (RFC 8200 §4.2). The
+/// first octet is the next header.
 const NOTHING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
 const ETHERNET: usize = 14;
@@ -37,7 +37,7 @@ const GRE_HEADER: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Packet {
     pub from: End,
-    /// Idle time before the packet, in addition to the gap before every frame.
+    /// Idle time before the packet, in addition to the gap that precedes every frame.
     pub pause: Nanos,
     pub ip: Ip,
     pub head: Head,
@@ -45,7 +45,7 @@ pub(crate) struct Packet {
     pub payload: Vec<u8>,
     /// Corrupt the transport checksum.
     pub wrong_checksum: bool,
-    /// Do not split the segment, since a rule tests its length.
+    /// Do not split the segment, because a rule tests its length.
     pub whole: bool,
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct Packet {
 pub(crate) struct Ip {
     pub ttl: u8,
     pub tos: u8,
-    /// In IPv6, only the fragment header has it. IPv4 uses the lower half.
+    /// Identification. IPv6 has it only in the fragment header. IPv4 uses the lower 16 bits.
     pub id: u32,
     pub options: Vec<u8>,
     /// More fragments 1, don't fragment 2, reserved 4.
     pub bits: u8,
-    /// In units of eight octets.
+    /// Fragment offset in units of eight octets.
     pub offset: u16,
-    /// IPv6: add a hop-by-hop and a destination options header without effect.
+    /// For IPv6, add a hop-by-hop and a destination options header that have no effect.
     pub extensions: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Segment {
     pub flags: u8,
     pub window: u16,
     pub urgent: u16,
-    /// A multiple of four octets.
+    /// TCP options; a multiple of four octets.
     pub options: Vec<u8>,
 }
 
@@ -116,9 +116,9 @@ impl<'a> Writer<'a> {
         if settings.mss == 0 {
             return Err(Error::Settings("mss is 0, expected 1 or more octets".into()));
         }
-        if settings.mtu < LEAST_MTU {
+        if settings.mtu < MIN_MTU {
             return Err(Error::Settings(format!(
-                "mtu is {}, expected {LEAST_MTU} or more octets",
+                "mtu is {}, expected {MIN_MTU} or more octets",
                 settings.mtu
             )));
         }
@@ -157,8 +157,8 @@ impl<'a> Writer<'a> {
         self.client.is_ipv4()
     }
 
-    /// The packet quoted by an ICMP error if no rule requires other octets: a UDP datagram in the
-    /// opposite direction, as long as the turn if the turn is long enough. The octets after its
+    /// The packet that an ICMP error quotes if no rule requires other octets: a UDP datagram in the
+    /// opposite direction, as long as the turn (but at least its headers). The octets after its UDP
     /// header are those of the turn.
     pub fn quoted(&self, turn: &Turn) -> Vec<u8> {
         let octets = turn.octets.bytes();
@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
         let mut quoted = Vec::with_capacity(octets.len().max(headers));
         match network(&packet.ip, sender, receiver, UDP, 8 + packet.payload.len(), &mut quoted) {
             Ok(()) => self.transport(&packet, &mut quoted),
-            // Too long for any packet; sending it reports the error.
+            // It is too long for any packet; sending it reports the error.
             Err(_) => return octets.to_vec(),
         }
         quoted
@@ -207,8 +207,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. A packet whose
-    /// fragment fields are required by a rule stays unchanged.
+    /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. If a rule
+    /// requires the fragment fields of a packet, the packet stays unchanged.
     pub fn fragments(
         &self,
         packet: Packet,
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
         if shaped || pieces.is_none() && header + packet.head.len() + packet.payload.len() <= mtu {
             return each(packet);
         }
-        // The fragment header of IPv6 takes eight octets.
+        // IPv6 adds a fragment header of eight octets.
         let room = mtu - if self.is_ipv4() { header } else { header + 8 };
         let usual = Pieces { step: room & !7, overlap: 0, reversed: false, twice: false };
         let pieces = pieces.unwrap_or(usual);
@@ -267,7 +267,7 @@ impl<'a> Writer<'a> {
             if i > 0 {
                 ip.options = copied(&ip.options);
             }
-            // An overlap that would end within a unit of eight octets is omitted.
+            // If the overlap would end within a unit of eight octets, omit it.
             let end = body.len().min((i + 1) * step);
             let end = if last || end + overlap > body.len() { end } else { end + overlap };
             Packet {
@@ -380,7 +380,7 @@ impl<'a> Writer<'a> {
         };
         octets.extend_from_slice(&packet.payload);
         let protocol = packet.head.protocol(self);
-        // ICMP for IPv4 has no pseudo-header.
+        // ICMP in IPv4 has no pseudo-header.
         let pseudo =
             if protocol == ICMP { 0 } else { self.addresses() + u64::from(protocol) + len as u64 };
         let mut sum = !checksum::fold(pseudo + checksum::sum(&octets[at..]));
@@ -394,7 +394,7 @@ impl<'a> Writer<'a> {
         octets[at + checksum_at..][..2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// The sum of both addresses, which does not depend on the direction.
+    /// The sum of both addresses, which is the same for both directions.
     fn addresses(&self) -> u64 {
         let of = |address: IpAddr| match address {
             IpAddr::V4(a) => checksum::sum(&a.octets()),
@@ -492,8 +492,8 @@ fn network(
     Ok(())
 }
 
-/// The IPv4 options with the copied flag, which every fragment repeats (RFC 791 §3.1), padded to
-/// four octets.
+/// The IPv4 options that have the copied flag, which every fragment repeats (RFC 791 §3.1), padded
+/// to a multiple of four octets.
 fn copied(options: &[u8]) -> Vec<u8> {
     let mut kept = vec![];
     let mut rest = options;
@@ -502,7 +502,7 @@ fn copied(options: &[u8]) -> Vec<u8> {
             (0, _) => break,
             (1, _) => 1,
             (_, Some(&len)) if len >= 2 && usize::from(len) <= rest.len() => usize::from(len),
-            // The list is malformed on purpose, so the rest cannot be parsed.
+            // The list is malformed on purpose, so its rest cannot be parsed.
             _ => break,
         };
         if kind & 0x80 != 0 {

@@ -33,7 +33,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|o| format!("{o:02x}")).collect()
 }
 
-/// The frame of the packet text, built by squall-wire, without padding.
+/// The frame that squall-wire builds from the text of a packet, without padding.
 fn built(text: &str) -> Vec<u8> {
     let frame = Packet::parse(text).unwrap().build(None, &|_| unreachable!(), 0).unwrap();
     frame.bytes[..frame.bytes.len() - frame.trailer].to_vec()

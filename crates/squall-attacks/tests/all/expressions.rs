@@ -4,7 +4,8 @@ use pcre2::bytes::{Regex, RegexBuilder};
 use squall_attacks::regex::{ByteSet, Choices, Constraints, Expression, Flags, Held, Sampled};
 use squall_units::SplitMix64;
 
-/// One per line: features of PCRE2's syntax (pcre2pattern(3)), and expressions as in rules.
+/// One expression per line: features of PCRE2's syntax (pcre2pattern(3)), and expressions like
+/// those in rules.
 const EXPRESSIONS: &str = r#"
 a
 abc
@@ -267,8 +268,8 @@ fn read(pattern: &str) -> Expression {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// The text between an octet that may precede it and one that may follow it, and the position of
-/// the match.
+/// The text between an octet that may precede it and one that may follow it. Also returns the start
+/// of the match.
 fn embedded(sampled: &Sampled) -> (Vec<u8>, usize) {
     let mut bytes: Vec<u8> = sampled.before.iter().take(1).collect();
     let begin = bytes.len();
@@ -626,7 +627,7 @@ fn quantifiers_after_quotes_are_those_of_pcre2_and_never_nest() {
         let parsed = Expression::parse(pattern, Flags::default());
         assert_eq!(parsed.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", parsed.err());
     }
-    // Nested repetitions would recurse once each in all functions on the tree.
+    // Nested repetitions would add a level of recursion each, in all functions on the tree.
     for pattern in [many(r"\E{2}"), many(r"\Q\E*")] {
         let refused = Expression::parse(&pattern, Flags::default()).err().unwrap();
         assert!(refused.to_string().contains("nothing before it to repeat"), "{refused}");

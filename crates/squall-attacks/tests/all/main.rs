@@ -1,4 +1,4 @@
-//! One binary for all tests, since each binary links all dependencies again.
+//! A single binary for all tests, because each binary would link all dependencies again.
 
 mod expressions;
 mod messages;

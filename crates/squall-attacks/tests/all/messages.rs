@@ -51,7 +51,7 @@ fn frames(exchange: &Exchange) -> Vec<wire::Frame> {
     wire::frames(exchange, &ends, &wire::Settings::default()).unwrap()
 }
 
-/// Whether the evaluator matches the options of a rule on a conversation.
+/// Whether the evaluator sees the options of a rule match a conversation.
 fn is_seen(application: Application, turns: Vec<Turn>, options: &str) -> bool {
     let rule = format!("alert ip any any -> any any (msg:\"seen\"; {options} sid:1;)");
     let rules = RuleSet::parse(&rule, &Variables::standard());
@@ -75,7 +75,7 @@ fn parts(buffers: &[(Buffer, End, &[u8])]) -> Parts {
     parts
 }
 
-/// The octets as the value of a content.
+/// The octets, written as the value of a `content` option.
 fn written(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("|{octet:02X}|")).collect()
 }

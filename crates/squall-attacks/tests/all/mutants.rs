@@ -1,8 +1,8 @@
-//! Mutated rules: valid structure with long texts, unexpected numbers, deep nesting, and parts
-//! removed, doubled or moved. None may panic or take long. scripts/mutants does the same with
-//! profiles, and for longer.
+//! Mutated rules: valid structure with long texts, unexpected numbers, deep nesting, and parts that
+//! are removed, doubled or moved. No mutant may cause a panic or take long. scripts/mutants does
+//! the same with profiles, and for longer.
 //!
-//! MUTANTS_S=600 runs for that many seconds, from MUTANTS_SEED. Failing inputs are kept in the
+//! MUTANTS_S=600 runs for 600 seconds; MUTANTS_SEED sets the seed. Failing inputs are kept in the
 //! temporary directory.
 
 use std::{
@@ -122,7 +122,7 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
     format!("{head}({})", rule_options.join(";"))
 }
 
-/// Changes one of the numbers of a text, if there is any.
+/// Changes one of the numbers in a text, if there is any.
 fn change_number(text: &str, chance: &mut Chance) -> String {
     let digit = |i: &usize| text.as_bytes()[*i].is_ascii_digit();
     let starts: Vec<usize> =
@@ -209,7 +209,7 @@ fn texts(folders: &[&str], ending: &str) -> Vec<String> {
     paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// Longer than any input should take on a busy machine.
+/// Maximum time per input, more than any should take even on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn try_all(
@@ -224,7 +224,7 @@ fn try_all(
     let mut broken = Vec::new();
     std::thread::scope(|scope| {
         let (texts, begun) = mpsc::channel::<(u64, String)>();
-        // A watchdog ends the process and prints the input that takes too long.
+        // A watchdog prints the input that takes too long, and ends the process.
         let (done, ended) = mpsc::channel::<u64>();
         scope.spawn(move || {
             for (number, text) in begun {

@@ -1,5 +1,5 @@
 //! The rules in `tests/rules`, one for each construct of the three dialects. Each has the outcome
-//! that is noted with it, except those in `shortfalls.txt`, which lists their outcomes.
+//! noted with it, except the rules in `shortfalls.txt`, which lists their actual outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ fn expected(rule: &Rule) -> &str {
     &expected.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
 }
 
-/// A rule that reaches its expected outcome leaves the list, one that no longer does enters it:
-/// `BLESS=1` rewrites it.
+/// A rule that starts to reach its expected outcome must leave the list, and a rule that stops to
+/// do so must enter it. `BLESS=1` rewrites the list.
 #[test]
 fn each_rule_has_its_expected_outcome() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
@@ -74,7 +74,8 @@ fn each_rule_has_its_expected_outcome() {
     );
 }
 
-/// A line `# expect: problem Reason` precedes each line that must be a problem, and no others are.
+/// A line `# expect: problem Reason` precedes each line that must be a problem. No other line may
+/// be one.
 #[test]
 fn each_bad_line_has_its_expected_problem() {
     let set = RuleSet::read(&[directory()], &Variables::standard());

@@ -1,4 +1,4 @@
-//! The commands of builds with the feature `attacks`.
+//! Commands that need the feature `attacks`.
 
 mod attack;
 mod score;

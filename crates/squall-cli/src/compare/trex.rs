@@ -1,4 +1,4 @@
-//! `squall compare trex`: compares the packets of TRex and of Squall for TRex profiles.
+//! `squall compare trex`: compares the packets that TRex and Squall send for TRex profiles.
 
 use std::{
     path::{Path, PathBuf},
@@ -113,7 +113,7 @@ impl Args {
     }
 }
 
-/// Finds the capture of a profile in a directory or in its subdirectories.
+/// Finds the capture for a profile in a directory or its subdirectories.
 fn golden_of(folder: &Path, profile: &Path) -> Result<Option<PathBuf>, Error> {
     let stem = profile.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let is = |path: &Path| {

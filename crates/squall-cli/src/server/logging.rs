@@ -15,19 +15,20 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// Starts logging; call it once per process.
+/// Starts logging. Must be called only once per process.
 pub fn start(level: LevelFilter) {
     let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
-    // Libraries log at WARN at most: at lower levels, the HTTP library logs each frame.
+    // Libraries log at WARN at most, because at lower levels the HTTP library logs each frame.
     let targets =
         Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines { journal })
-        // Log lines may contain paths and names from clients; do not let them control a terminal.
+        // Log lines may contain paths and names from clients, which must not control a terminal.
         .with_ansi(false)
-        // A write error must not end the daemon: standard error may be a file on a full disk.
+        // Errors when writing must not end the daemon, because standard error may be a file on a
+        // full disk.
         .log_internal_errors(false);
-    // The journal adds time and level itself.
+    // The journal adds the time and the level itself.
     let lines = match journal {
         true => lines.without_time().with_level(false).boxed(),
         false => lines.boxed(),
@@ -43,14 +44,14 @@ fn is_journal(stream: Option<&str>) -> bool {
     here.is_ok_and(|here| stream == Some(here.as_str()))
 }
 
-/// Writes standard error line by line.
+/// Writes to standard error line by line.
 struct Lines {
     journal: bool,
 }
 
-/// Writer of one event.
+/// Writer for a single event.
 struct Line {
-    /// Priority prefix by sd-daemon(3).
+    /// Priority prefix as in sd-daemon(3).
     priority: &'static str,
 }
 
@@ -76,7 +77,7 @@ fn priority(level: tracing::Level) -> &'static str {
 }
 
 impl Write for Line {
-    /// Writes an event in one call, because several threads log.
+    /// Writes an event with one call, because several threads log at the same time.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = [self.priority.as_bytes(), render::terminal(&text).as_bytes()].concat();

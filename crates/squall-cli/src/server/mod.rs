@@ -1,4 +1,4 @@
-//! Commands of builds with the feature `server`: the daemon, and clients of a daemon.
+//! Commands that need the feature `server`: the daemon, and clients of a daemon.
 
 mod logging;
 mod serve;
@@ -21,7 +21,8 @@ pub fn run(command: &Command) -> Result<ExitCode, Error> {
     }
 }
 
-/// Whether the command continues after a panic: a daemon reports it to the client of the request.
+/// Whether the command continues after a panic. A daemon does, and reports it to the client of the
+/// request.
 pub fn lives_on(command: &Command) -> bool {
     matches!(command, Command::Serve(_))
 }

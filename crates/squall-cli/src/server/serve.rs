@@ -133,7 +133,8 @@ fn zmq(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is no port and no address\n  try 4501, or 0.0.0.0:4501"))
 }
 
-/// Splits addresses at commas. A part with a `=`, or `virtual`, is an option of the port before it.
+/// Splits at commas into addresses. A part with a `=`, and `virtual`, are options of the port
+/// before it.
 fn trex_ports(text: &str) -> Vec<String> {
     let mut ports: Vec<String> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -197,7 +198,7 @@ fn tell(args: &Args, bound: &Bound) {
             })),
             "socket": bound.socket,
             "token_file": bound.token_file,
-            // The user of a TCP connection from another machine is unknown.
+            // The kernel cannot identify the user of a TCP connection from another machine.
             "token_required": match bound.needs {
                 Needs::Everybody => true,
                 Needs::Others(_) => !bound.https.ip().is_loopback(),
@@ -229,7 +230,7 @@ fn tell(args: &Args, bound: &Bound) {
         text +=
             &format!("TRex's clients {users} at {}, events at {}\n", trex.sync, trex.asynchronous);
     }
-    // The users of TCP connections are known only if the daemon listens on loopback alone.
+    // The users of TCP connections are known only if the daemon listens on nothing but loopback.
     let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
     let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {

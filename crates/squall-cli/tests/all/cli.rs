@@ -1,4 +1,4 @@
-//! Tests of the command's interface: arguments, files, text and exit status.
+//! Tests of the command line interface: arguments, files, text and exit status.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 fn squall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-    // Most tests do not depend on a machine that is quiet enough for a valid run.
+    // A machine may be too busy for a valid run, and most tests do not depend on one.
     command.args(args).stdin(Stdio::null()).env("SQUALL_ALLOW_INVALID", "1");
     command
 }
@@ -53,15 +53,15 @@ fn the_version_names_what_a_build_has() {
     assert_eq!(status, 0);
     let lines: Vec<_> = out.lines().collect();
     let version = lines[0].strip_prefix(concat!("squall ", env!("CARGO_PKG_VERSION"))).unwrap();
-    // A source archive has no commit.
+    // A build from a source archive has no commit.
     let commit = version.trim_start_matches(" (").trim_end_matches(')');
     assert!(commit.chars().all(|c| c.is_ascii_hexdigit()), "{out}");
     assert_eq!(lines[1], "features: +attacks +dpdk +server +tls");
     assert!(lines[2].starts_with("library: "), "{out}");
 }
 
-/// Reads the list of the dynamic linker; a static binary has none. Dependencies of system libraries
-/// vary between machines.
+/// Checks the list of the dynamic linker, unless the binary is static. Dependencies of system
+/// libraries are ignored, because they vary between machines.
 #[test]
 fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
@@ -83,7 +83,7 @@ fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     }
 }
 
-/// The JSON report on standard output of a command that succeeds.
+/// The JSON report that a successful command prints on standard output.
 fn report(args: &[&str]) -> Value {
     let (status, out, err) = run(&[args, &["--json", "-", "--quiet"]].concat());
     assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
@@ -138,7 +138,7 @@ fn a_profile_runs_and_every_frame_is_counted_where_it_left_and_where_it_came() {
         |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
     assert_eq!(port(0), (&1200.into(), &500.into()));
     assert_eq!(port(1), (&500.into(), &1200.into()));
-    // Weights 7:4:1 of 64, 594 and 1518 octets.
+    // 64, 594 and 1518 octets, weighted 7:4:1.
     assert_eq!(report["ports"][0]["tx"]["octets"], 100 * (7 * 64 + 4 * 594 + 1518));
     assert_eq!(
         (&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]),
@@ -235,10 +235,11 @@ fn frames_sent_into_a_file_are_received_from_it_and_a_missing_frame_is_lost() {
         serde_json::json!([0, 0, 999, 0])
     );
 
-    // Remove the fifth frame: a header of 24 octets, then records of 16 and 60.
+    // Remove the fifth frame. The file has a header of 24 octets, followed by records of 16 and 60
+    // octets.
     let mut octets = fs::read(&path).unwrap();
     octets.drain(24 + 4 * 76..24 + 5 * 76);
-    // Shift the times by 100 s, as if another clock had captured them.
+    // Shift the times by 100 s, as if the capture came from another clock.
     octets[24..].chunks_mut(76).for_each(|record| record[0] += 100);
     fs::write(&path, octets).unwrap();
     let received = report(&["recv", "-p", &read]);
@@ -453,7 +454,8 @@ fn the_same_seed_sends_the_same_frames_and_another_seed_others() {
         let report = report(&["run", &path, "--seed", seed, "--cores", cores, "--fingerprint"]);
         report["ports"][0]["tx"]["fingerprint"].as_str().unwrap().to_owned()
     };
-    // A stream at maximum rate is cut at frames, not at a time; 500 is not a multiple of 64.
+    // A stream at maximum rate is divided at frame boundaries, not by time. 500 is not a multiple
+    // of 64.
     let one = print("1", "1");
     assert_eq!(one, print("1", "2"));
     assert_ne!(one, print("2", "1"));
@@ -485,7 +487,7 @@ fn the_profile_that_send_prints_sends_the_same() {
     assert_eq!((status, err.as_str()), (0, ""));
     let path = profile("printed.toml", &toml);
     let print = |args: &[&str]| {
-        // Virtual time, because signatures hold departure times.
+        // Use virtual time, because signatures contain departure times.
         let report = report(&[args, &["--fingerprint", "--clock", "virtual"]].concat());
         (
             report["ports"][0]["tx"]["packets"].clone(),
@@ -512,7 +514,7 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
         "--frames",
         "3",
     ];
-    // A relative rate on a port without a speed is an error in the plan, too.
+    // A relative rate on a port without a speed is an error when planning, too.
     assert_eq!(run(&args).0, 2);
     let args = [
         "plan",
@@ -579,10 +581,10 @@ template = [
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
 }
 
-/// A command that runs until a signal, after it has started to send.
+/// Starts a command that runs until a signal. Returns once it sends.
 fn endless(args: &[&str]) -> Child {
     let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Wait for the signal handlers, because a signal before them kills the process.
+    // Wait for the signal handlers, because an earlier signal kills the process.
     let listens = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -631,7 +633,7 @@ fn the_first_signal_stops_and_reports() {
     }
 }
 
-/// Requests a rate above any machine's capacity.
+/// Requests a rate above the capacity of any machine.
 #[test]
 fn a_run_that_is_not_valid_says_so_with_its_status() {
     let args = [
@@ -718,7 +720,7 @@ fn the_second_signal_aborts() {
     assert_eq!((status, out.as_str()), (130, ""));
 }
 
-/// Attacks are solved before the run, with its options.
+/// Attacks are solved before the run, and the seed must reach the solver.
 #[test]
 fn attacks_are_made_with_the_seed_of_the_command_line() {
     let path = profile(
@@ -760,14 +762,14 @@ fn a_run_without_a_terminal_prints_a_line_a_second() {
 #[test]
 fn the_demo_ends_with_a_report() {
     let (json, html) = (file("demo.json"), file("demo.html"));
-    // Request little, so that the test passes next to others.
+    // Request a low rate, so that the test passes when other tests run at the same time.
     let (status, out, err) =
         run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains(&html) && out.contains("Next: "), "{out}");
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let sent = |i: usize| report["ports"][i]["tx"]["packets"].as_u64().unwrap();
-    // A machine that was suspended reports the frames it did not send.
+    // A machine that was suspended reports the frames that were not sent.
     let late = |i: usize| report["ports"][i]["tx"]["not_sent"]["late"].as_u64().unwrap_or(0);
     let due: [u64; 2] = std::array::from_fn(|i| sent(i) + late(i));
     assert_eq!(due, [1250, 1250], "{}", report["verdict"]);
@@ -829,7 +831,7 @@ fn a_lab_is_made_used_and_taken_down() {
     assert!(!run(&["lab", "list"]).1.contains(&name));
 }
 
-/// Removes a lab when the test ends, even by a panic.
+/// Removes a lab when the test ends, even if it panics.
 struct Taken<'a>(&'a str);
 
 impl Drop for Taken<'_> {
@@ -838,7 +840,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Path of haproxy's libraries if it is unpacked next to the binary instead of installed.
+/// Path of haproxy's libraries, if it is unpacked next to the binary and not installed.
 fn unpacked() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     let found =
@@ -853,8 +855,8 @@ fn unpacked() -> String {
         .join(":")
 }
 
-/// The output of `lab up --device`; `None`, and a printed reason, if the machine lacks a
-/// requirement.
+/// The output of `lab up --device`. If the machine does not meet the requirements, prints the
+/// reason and returns `None`.
 fn lab_with(name: &str, device: &str, more: &[&str]) -> Option<String> {
     let args = [&["lab", "up", name, "--device", device], more].concat();
     let (status, out, err) = match device {
@@ -869,7 +871,7 @@ fn lab_with(name: &str, device: &str, more: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// The report of this program run in the lab.
+/// The report of this program when run in the lab.
 fn report_in(lab: &str, args: &[&str]) -> Value {
     let squall = ["lab", "exec", lab, "--", env!("CARGO_BIN_EXE_squall")];
     let (_, out, err) =
@@ -877,7 +879,7 @@ fn report_in(lab: &str, args: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{args:?}: {out}{err}"))
 }
 
-/// Frames sent and received by stream; a busy machine may lose some.
+/// Frames sent and received, per stream. A busy machine may lose some.
 fn carried(report: &Value) -> Vec<(u64, u64)> {
     let streams = report["streams"].as_array().expect("streams");
     let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -932,7 +934,8 @@ fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
             "eth(dst=02:00:00:00:0b:01)/ipv4(src=198.18.2.2,dst=198.18.2.1)/udp(sport=9,dport=7)";
         let to_a =
             if device == "nat" { to_a.into() } else { to_a.replace("198.18.2.1", "198.18.1.2") };
-        // Use another port: the NAT would take the same one as a flow to itself.
+        // Use another port, because the NAT would take a flow with the same port for a flow to
+        // itself.
         let other = to_a.replace("dport=7", "dport=8");
         assert_eq!(lost("veth-b", "veth-a", &other), (100, 0), "{device}");
         let to_b =
@@ -950,9 +953,9 @@ fn a_reference_device_loses_exactly_what_its_faults_say() {
     let packet = "eth/ipv4/udp";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
-    // 100 of every 110 frames pass, and the last loss burst is over.
+    // 100 of every 110 frames pass, and the last loss burst has ended.
     assert_eq!(carried(&report), [(1100, 1000)]);
-    // The table holds only the earlier flow.
+    // The device's table has room only for the earlier flow.
     let other = "eth/ipv4/udp(sport=7)";
     let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", other, "-r", "2kpps"];
     let report = report_in(&name, &[&send[..], &["-n", "50", "--latency"]].concat());
@@ -1058,7 +1061,7 @@ fn generators_are_counted_where_their_frames_arrive() {
         let steps: Vec<&Value> =
             result["steps"].as_array().unwrap().iter().filter(|s| s["tool"] == *name).collect();
         if let Some(why) = why.as_str() {
-            // TRex is not compared on any machine.
+            // TRex is never compared here, on any machine.
             let kind = if name == "trex" { "not compared" } else { "SKIPPED" };
             println!("{kind}: {name}: {why}");
             assert!(why.contains("try ") || name == "trex", "{why}");
@@ -1071,8 +1074,8 @@ fn generators_are_counted_where_their_frames_arrive() {
                 assert_eq!(round["failed"], Value::Null, "{name}: {step}");
                 let arrived = round["arrived"].as_u64().unwrap();
                 let claimed = round["claimed"].as_u64().unwrap();
-                // A veth loses no frame, so the arrivals match the claim. iperf3 adds its control
-                // connection.
+                // A veth loses no frames, so the number of arrivals matches the claim. iperf3 adds
+                // its control connection.
                 assert!(claimed > 0 && claimed.abs_diff(arrived) <= 50, "{name}: {step}");
             }
             let (mean, l2) = (step["mean_pps"].as_f64().unwrap(), step["bps_l2"].as_f64().unwrap());
@@ -1114,7 +1117,7 @@ fn interfaces_are_listed_with_what_works_on_them() {
     assert!(status == 3 && err.contains("nosuch0") && err.contains("lo"), "{err}");
 }
 
-/// Runs a script in a user and network namespace; `None` if the machine does not permit it.
+/// Runs a script in a user and network namespace. Returns `None` if the machine does not permit it.
 fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     let path =
         std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
@@ -1133,7 +1136,7 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     Some(outcome)
 }
 
-/// A veth pair without addresses, so that the kernel sends no frames itself.
+/// A veth pair without addresses, because the kernel sends frames of its own otherwise.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
                     ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
                     sleep 0.1";
@@ -1190,7 +1193,7 @@ fn a_bare_name_takes_a_kind_and_says_why() {
             "{notes:?}"
         );
     }
-    // Send only, with options of one kind and a speed.
+    // Only send, with options that only one kind has, and a speed.
     let script = "ip link add d0 type veth peer name e0 && ip link set d0 up && ip link set e0 up \
                   && sleep 0.1 && squall send -p d0,bypass=0,speed=1Gbps --packet eth/ipv4/udp -r \
                   10% -n 20 -q --json -";
@@ -1221,7 +1224,8 @@ fn a_bare_name_takes_a_kind_and_says_why() {
         );
         assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
     }
-    // An interface that is down opens with no kind, and the last kind gives the reason.
+    // An interface that is down cannot be opened with any kind. The last kind that is tried gives
+    // the reason.
     let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
     let Some((status, _, err)) = in_a_namespace(down) else { return };
     assert!(status == 3 && err.contains("lo is down\n  try: ip link set lo up"), "{err}");
@@ -1314,7 +1318,7 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
     };
     assert_eq!((of("send").len(), of("receive").len()), (2, 2), "{probe:#}");
     for m in of("send") {
-        // The second interface receives all frames of the first.
+        // The second interface receives all frames that the first sends.
         assert!(m["sent"].as_u64() > Some(0) && m["sent"] == m["received"], "{m:#}");
     }
     assert_eq!(probe["bare_name_takes"]["receive"], "af_packet");
@@ -1331,7 +1335,7 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
 
 #[test]
 fn a_probe_stops_on_request_and_prints_its_results() {
-    // One measurement alone would take an hour.
+    // A single measurement would take an hour.
     let script = "squall ports --probe --time 3600s & sleep 2; kill -INT $!; wait $!";
     let Some((status, out, err)) = in_a_namespace(script) else { return };
     assert_eq!(status, 0, "{err}");
@@ -1364,7 +1368,7 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!((status, err.as_str()), (0, ""));
 }
 
-/// A capture of RTP and of packets without numbers, 200 each. RTP's packets 50 to 52 are missing,
+/// A capture with 200 packets of RTP and 200 without numbers. Packets 50 to 52 of RTP are missing,
 /// and packet 70 is duplicated.
 fn numbered_capture(name: &str) -> String {
     let path = file(name);

@@ -1,4 +1,4 @@
-//! Commands in the help and the guides, run as pasted.
+//! Runs the commands in the help and the guides as if pasted.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ struct Example {
     words: Vec<String>,
 }
 
-/// The words of each `squall` command in `line`, split like a shell does.
+/// The words of each `squall` command in `line`, split like in a shell.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut words: Vec<Option<String>> = Vec::new();
     let (mut word, mut quote, mut escaped) = (None::<String>, None, false);
@@ -51,7 +51,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     (0..words.len()).filter(|&at| begins(at)).map(command).collect()
 }
 
-/// Words that may precede the name of a command.
+/// Words that may precede the name of the command.
 fn may_precede(word: Option<&Option<String>>) -> bool {
     match word {
         None | Some(None) => true,
@@ -77,7 +77,7 @@ fn of_help(command: &clap::Command, into: &mut Vec<Example>) {
     command.get_subcommands().for_each(|one| of_help(one, into));
 }
 
-/// Blocks of a page that are meant to be pasted.
+/// Collects the blocks of a page that are meant to be pasted.
 fn of_page(path: &Path, into: &mut Vec<Example>) {
     let text = fs::read_to_string(path).unwrap().replace("\\\n", " ");
     let mut inside = false;
@@ -134,7 +134,7 @@ fn every_example_of_the_help_and_the_guides_is_understood() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Packets, rates, variations and addresses are parsed when a profile is made from them.
+/// Making a profile parses packets, rates, variations and addresses.
 #[test]
 fn every_example_that_makes_a_profile_makes_one() {
     let folder =

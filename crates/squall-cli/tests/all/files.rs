@@ -1,4 +1,4 @@
-//! Output files: existing files and full disks.
+//! Tests output files that exist already, and full disks.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Exit status, standard output and standard error of `line` in a shell.
+    /// Exit status, standard output and standard error of `line`, run in a shell.
     fn run(&self, line: &str) -> (i32, String, String) {
         let line = line.replace("squall ", &format!("{SQUALL} "));
         let mut command = Command::new("sh");
@@ -28,8 +28,8 @@ impl Folder {
         (done.status.code().unwrap_or(-1), text(done.stdout), text(done.stderr))
     }
 
-    /// Runs `line` with a private file system of `size` mounted at `disk`; `None` if the machine
-    /// does not permit it.
+    /// Runs `line` with a private file system of `size` mounted at `disk`. Returns `None` if the
+    /// machine does not permit it.
     fn on_disk(&self, size: &str, line: &str) -> Option<(i32, String, String)> {
         let line = line.replace("squall ", &format!("{SQUALL} "));
         let script = format!(
@@ -83,7 +83,7 @@ fn commands_that_write_packets_overwrite_no_file_without_force() {
         assert_eq!(status, 2, "{line}: {err}");
         assert!(err.contains("kept.pcap") && err.contains("--force"), "{line}: {err}");
         assert_eq!(folder.octets("kept.pcap"), before, "{line}");
-        // With --force everywhere, the file is replaced.
+        // With --force, every command replaces the file.
         let (status, _, err) = folder.run(&format!("{line} --force"));
         assert_eq!(status, 0, "{line}: {err}");
         fs::copy(folder.0.join("in.pcap"), folder.0.join("kept.pcap")).unwrap();
@@ -105,7 +105,7 @@ fn commands_that_write_packets_overwrite_no_file_without_force() {
 #[test]
 fn output_known_to_take_more_than_half_of_a_disk_is_refused() {
     let folder = Folder::new("half");
-    // A disk of 1 MB, captures of 1.6 MB and of 0.4 MB.
+    // A disk of 1 MB, and captures of 1.6 MB and 0.4 MB.
     for (name, count) in [("large", 1600), ("small", 400)] {
         let line = format!(
             "squall send --port pcap:{name}.pcap --packet eth/ipv4/udp --size 1000 --rate 1kpps \
@@ -177,7 +177,7 @@ fn output_of_unknown_size_stops_with_a_report_when_a_disk_is_95_percent_full() {
             packets += 1;
         }
         assert!(packets > 3000 && *count == packets, "{line}: {packets} in the file, not {count}");
-        // Buffers are flushed after the last check of the disk.
+        // Buffers are flushed after the disk was last checked.
         let used = out.split_whitespace().find_map(|word| word.strip_suffix('%')).expect("of df");
         assert!((90..=99).contains(&used.parse::<u32>().unwrap()), "{line}: {out}");
     }
@@ -200,14 +200,14 @@ fn a_report_that_cannot_be_written_is_printed() {
         let report: serde_json::Value = serde_json::from_str(&out).expect("the report");
         assert_eq!(report["ports"][0]["tx"]["packets"], 10);
     }
-    // With packets on standard output, the report goes to standard error.
+    // If packets go to standard output, the report goes to standard error.
     let send = format!("squall send --port pcap:in.pcap {SEND}");
     assert_eq!(folder.run(&send).0, 0);
     let (status, out, err) =
         folder.run("squall edit in.pcap - --json /dev/full -q | squall info - -q --json -");
     assert_eq!(status, 0, "{out}{err}");
     assert!(err.contains("\"packets_written\": 10") && err.contains("/dev/full"), "{err}");
-    // It also goes there if standard output cannot be written.
+    // The report also goes there if standard output cannot be written.
     let (status, _, err) =
         folder.run(&format!("squall send --port null: {SEND} --json - > /dev/full"));
     assert!(status == 3 && err.contains("\"schema\""), "{err}");

@@ -1,4 +1,4 @@
-//! Protection against other users of the machine, and against hostile text.
+//! Protection against other users of the machine and against hostile text.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// A directory outside the build directory, to which other users may not have access.
+/// A directory outside the build directory, which other users may not be able to access.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("squall-{name}-{}", std::process::id()));
     _ = fs::remove_dir_all(&folder);
@@ -90,7 +90,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         assert_eq!((of("CapInh:"), of("NoNewPrivs:")), ("0".repeat(16), "1".into()));
     }
     drop(daemon);
-    // A data directory of root's daemon is not given to another user.
+    // The data directory of root's daemon does not change to another user.
     let of_root = folder.join("root");
     fs::create_dir(&of_root).unwrap();
     fs::write(of_root.join("token"), "secret").unwrap();
@@ -105,8 +105,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// For a set-group-ID binary the kernel sets AT_SECURE, as for one with file capabilities.
-/// capabilities.
+/// The kernel sets AT_SECURE for a set-group-ID binary, as it does for one with file capabilities.
 #[test]
 fn a_binary_with_privileges_loads_no_code_of_its_user() {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -117,8 +116,8 @@ fn a_binary_with_privileges_loads_no_code_of_its_user() {
     }
     let folder = folder("elevated");
     let binary = folder.join("squall");
-    // Copy in another process: a parallel test may fork while this process has the file open for
-    // writing, and until its child calls exec, running the copy fails with ETXTBSY.
+    // Copy in another process. If this process had the file open for writing while a parallel test
+    // forks, running the copy would fail with ETXTBSY until that test's child calls exec.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_squall")).arg(&binary).status();
     assert!(copied.unwrap().success());
     fs::set_permissions(&binary, PermissionsExt::from_mode(0o2755)).unwrap();
@@ -207,8 +206,8 @@ fn foreign_names_and_messages_do_not_control_the_terminal() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Escapes in each text of a profile: in one profile with all texts, in one table per text (which
-/// reaches later checks and hints), and in names of a profile that runs.
+/// Puts escape sequences into each text of a profile: into all texts of one profile, into one text
+/// per table (which reaches later checks and hints), and into names of a profile that runs.
 #[test]
 fn no_text_of_a_profile_controls_the_terminal() {
     const EVIL: &str = "\u{1b}[31mx\u{9b}1m\u{7}\u{7f}";
@@ -223,7 +222,7 @@ fn no_text_of_a_profile_controls_the_terminal() {
             true => json!({ "ports": { "A": "loop:0" }, key: rows }),
             false => json!({ "ports": { "A": "loop:0" }, key: rows[0] }),
         };
-        // At most 200 errors of a profile are listed, and each table has a few.
+        // A profile lists at most 200 errors, and each table has a few.
         profiles.extend(texts.chunks(if items.is_object() { 25 } else { 1 }).map(rows));
     }
     assert!(profiles.len() > 20, "the schema has texts");
@@ -260,7 +259,7 @@ fn no_text_of_a_profile_controls_the_terminal() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A value of `schema` with all optional parts, and `text` for every string.
+/// A value of `schema` with all optional parts, in which every string is `text`.
 fn filled(schema: &Value, text: &str) -> Value {
     if let Some(choice) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
         return filled(&choice[choice.len() - 1], text);
@@ -282,7 +281,7 @@ fn filled(schema: &Value, text: &str) -> Value {
     }
 }
 
-/// Values of `schema` with one text each.
+/// Values of `schema`, each with one string set to `text`.
 fn texts_alone(schema: &Value, text: &str) -> Vec<Value> {
     let Some(all) = schema["properties"].as_object() else { return vec![filled(schema, text)] };
     let mut found = vec![json!({ text: text })];

@@ -1,4 +1,4 @@
-//! One binary for all integration tests, because each one links the whole tool.
+//! A single binary for all integration tests, because each binary links the whole tool.
 
 mod cli;
 mod examples;

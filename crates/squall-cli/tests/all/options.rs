@@ -1,4 +1,4 @@
-//! Options of other tools, endless files, and messages that appear once.
+//! Tests options of other tools, endless files, and messages that must appear only once.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     let folder = Folder::new("tcpreplay");
     folder.capture("in.pcap", "there", "4");
     folder.capture("back.pcap", "back", "3");
-    // tcpreplay's debug level is not a duration.
+    // tcpreplay's debug level must not be parsed as a duration.
     for option in [&["-d", "5"][..], &["-d5"], &["--dbug=5"], &["-d"]] {
         let (status, _, err) =
             folder.run(&[&["replay", "in.pcap", "-i", "null:"], option].concat());
@@ -83,7 +83,7 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     assert!(status == 2 && err.contains("there are 1"), "{err}");
     let (status, out, _) = folder.run(&["replay", "--listnics"]);
     assert!(status == 0 && out.starts_with("INTERFACE"), "{out}");
-    // The packets on the wire were longer than their captured parts.
+    // The packets were longer on the wire than their captured parts.
     assert_eq!(folder.run(&["edit", "in.pcap", "cut.pcap", "--snaplen", "20", "-q"]).0, 0);
     for (option, expected) in [(&[][..], 20), (&["--pktlen"], folder.packets("in.pcap")[0].1.len())]
     {
@@ -123,8 +123,8 @@ fn options_of_tcprewrite_and_tcpprep_mean_here_what_they_mean_there() {
         ["prep", "in.pcap", "-o", "x.cache", "-a", "client", "--no-arg-comment", "-C", "x", "-q"];
     assert_eq!(folder.run(&prep).0, 0);
     let cache = fs::read(folder.0.join("x.cache")).unwrap();
-    // As written by tcpprep 4.4.3: the comment begins with the newline after the missing command
-    // line.
+    // As written by tcpprep 4.4.3: the comment begins with the newline after the command line,
+    // which is missing here.
     assert_eq!((&cache[22..24], &cache[24..26]), (&[0, 2][..], &b"\nx"[..]));
 }
 
@@ -192,7 +192,7 @@ fn a_null_port_next_to_a_file_runs_in_virtual_time() {
     let profile = "[ports]\nA = \"pcap:out.pcap\"\nB = \"null:\"\n[[stream]]\nname = \"a\"\nport \
                    = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 pps\"\nmode = { burst = 1000 }\n";
     fs::write(folder.0.join("both.toml"), profile).unwrap();
-    // In real time it would take a quarter of an hour.
+    // In real time, this run would take a quarter of an hour.
     let (status, out, err) = folder.run(&["run", "both.toml"]);
     assert!(status == 0 && folder.packets("out.pcap").len() == 1000, "{out}{err}");
 }
@@ -211,7 +211,7 @@ fn frames_counted_as_sent_into_a_file_are_in_the_file() {
         status == 3 && err.contains("cannot write /dev/full: no space left on device"),
         "{err}"
     );
-    // A private disk of 256 KiB.
+    // Mount a private disk of 256 KiB.
     let script = format!(
         "mkdir disk && mount -t tmpfs -o size=256k none disk && {{ {} {}; echo $? > status; cp \
          disk/out.pcap .; }}",

@@ -1,5 +1,5 @@
-//! `squall recv` with the tools whose sequence numbers it reads, on the loopback interface of a
-//! network namespace.
+//! Tests `squall recv` with the tools whose sequence numbers it reads, on the loopback interface of
+//! a network namespace.
 
 use std::{
     fs,
@@ -10,9 +10,9 @@ use std::{
 
 use serde_json::Value;
 
-/// Runs `script` in a private namespace with the loopback up, `$SQUALL` the binary and `$DIR` a
-/// directory. Returns the directory; `None`, and a printed reason, if the machine does not permit
-/// it.
+/// Runs `script` in a private namespace with the loopback interface up. `$SQUALL` is the binary,
+/// and `$DIR` a directory. Returns the directory. If the machine does not permit this, prints the
+/// reason and returns `None`.
 fn private(name: &str, tools: &[&str], script: &str) -> Option<PathBuf> {
     let there = |tool: &&&str| {
         Command::new("sh")
@@ -58,7 +58,7 @@ fn json(folder: &std::path::Path, name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"))
 }
 
-/// The flow with sequence numbers of this kind.
+/// The flow that has sequence numbers of this kind.
 fn numbered<'a>(report: &'a Value, kind: &str) -> &'a Value {
     let flows = report["received_flows"]["flows"].as_array().unwrap();
     let mut of_kind = flows.iter().filter(|flow| flow["sequence"]["kind"] == kind);
@@ -71,8 +71,8 @@ fn figure(flow: &Value, key: &str) -> u64 {
     flow["sequence"][key].as_u64().unwrap_or_else(|| panic!("{key} of {flow:#}"))
 }
 
-/// Tests 32-bit and 64-bit counters. Frames that are dropped, duplicated or delayed on purpose are
-/// counted exactly.
+/// Tests 32-bit and 64-bit counters. Frames that are dropped, duplicated or delayed on purpose must
+/// be counted exactly.
 #[test]
 fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     let script = |options: &str| {
@@ -98,7 +98,8 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
         let flow = numbered(&report, "iperf3");
         let sent = iperf["end"]["sum"]["packets"].as_u64().unwrap();
         let [unique, lost] = ["unique_packets", "lost"].map(|key| figure(flow, key));
-        // iperf3 reports the count at its timer, and may have sent a few more.
+        // iperf3 reports the count when its timer expires, and may send a few more packets after
+        // that.
         assert!(
             sent > 1000 && lost == 0 && (sent..sent + 5).contains(&unique),
             "{name}: {sent} {flow:#}"
@@ -112,7 +113,7 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
             flow["sequence"]["latency_ns"]["p50"].as_u64().is_some_and(|ns| ns < 100_000_000),
             "one clock: {flow:#}"
         );
-        // The first two frames of the file are handshakes, and the last one has a number, so every
+        // The first two frames of the file are handshakes and the last frame has a number, so every
         // tenth frame has a number.
         let figures = |fault: &str| {
             let report = json(&folder, &format!("{fault}.json"));
@@ -138,7 +139,7 @@ fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     }
 }
 
-/// Runs MGEN twice: the second run restarts at 0, from the same port.
+/// Runs MGEN twice. The second run restarts its numbers at 0 from the same port.
 #[test]
 fn mgen_is_recognized_and_a_restart_is_no_loss() {
     let script = "$SQUALL recv --port af_packet:lo --udp 5000 --duration 7s --json $DIR/recv.json \

@@ -1,4 +1,4 @@
-//! `squall top` with a running daemon.
+//! Tests `squall top` with a running daemon.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use squall_server::{Client, Verify};
 
-/// A daemon with a private directory, in which `squall top` finds it.
+/// A daemon with a directory of its own, where `squall top` finds it.
 struct Daemon {
     child: Child,
     url: String,
@@ -77,7 +77,7 @@ impl Daemon {
         started["run"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// `squall top` with this daemon's directory as the user's.
+    /// `squall top`, with this daemon's directory as that of the user.
     fn top(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command
@@ -128,7 +128,7 @@ fn one_look_has_all_runs_with_their_figures() {
         json!({ "url": daemon.url, "runs": [] })
     );
     let run = daemon.run("once");
-    // The first sample arrives after half a second: wait for it.
+    // The first sample arrives after half a second, so wait for it.
     let (status, out, err) = outcome(daemon.top(&[&daemon.url, "--once", "--json"]));
     assert_eq!((status, err.as_str(), out.lines().count()), (0, "", 1));
     let look: Value = serde_json::from_str(&out).unwrap();
@@ -171,7 +171,7 @@ fn a_rejected_client_gets_the_reason_and_a_hint() {
         &["the token is wrong", "--token"],
     );
     refused(daemon.top(&[url, "--once"]).env("SQUALL_TOKEN", "wrong"), 3, &["the token is wrong"]);
-    // With another directory, the certificate is seen for the first time, and there is no token.
+    // From another directory, the certificate is seen for the first time, and there is no token.
     let stranger = |args: &[&str]| {
         let mut command = daemon.top(args);
         command.env("XDG_STATE_HOME", other.join("none")).env("XDG_CONFIG_HOME", &other);
@@ -267,8 +267,8 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let (state, listen) =
         (daemon.state.clone(), daemon.url.trim_start_matches("https://").to_owned());
     daemon.end();
-    // Another daemon at the same address with the same directory: dropping the first one must not
-    // remove it.
+    // Another daemon at the same address, with the same directory, which dropping the first daemon
+    // must not remove.
     daemon.state = folder("lines-ended");
     let again = Daemon::start(state, &listen, "auto");
     let second = again.run("lines");

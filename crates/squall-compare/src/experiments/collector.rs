@@ -231,7 +231,7 @@ impl Collector {
         options.push("-texpint=0".into());
         let softflowd = program("softflowd", &options, folder.join("softflowd.log"))?;
         wait("softflowd", START, || control.exists())
-            .map_err(|why| format!("{why}: {}", softflowd.last_words()))?;
+            .map_err(|why| format!("{why}: {}", softflowd.last_lines()))?;
         Ok(Self { softflowd, nfcapd, relay: Some(relay), control, records })
     }
 

@@ -13,8 +13,10 @@ mod model;
 mod ntg;
 mod receivers;
 mod render;
+mod stateful;
 mod tcpdump;
 mod tcpreplay;
+mod trex;
 mod validate;
 
 use std::{
@@ -61,8 +63,13 @@ pub struct Known {
 }
 
 /// All experiments, in the order of the papers' years.
-pub const EXPERIMENTS: &[Known] =
-    &[kute::EXPERIMENT, tcpdump::EXPERIMENT, tcpreplay::EXPERIMENT, ntg::EXPERIMENT];
+pub const EXPERIMENTS: &[Known] = &[
+    kute::EXPERIMENT,
+    tcpdump::EXPERIMENT,
+    tcpreplay::EXPERIMENT,
+    trex::EXPERIMENT,
+    ntg::EXPERIMENT,
+];
 
 /// Finds an experiment by its name.
 ///

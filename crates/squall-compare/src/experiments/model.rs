@@ -58,7 +58,7 @@ pub struct Missing {
 /// A table. Its first column names the rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Table {
-    /// Unique in the experiment; part of the name of its CSV file.
+    /// Unique among the tables; part of the name of its CSV file.
     pub id: String,
     pub title: String,
     /// The meaning of its numbers, in a sentence.
@@ -131,7 +131,7 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 /// A figure: lines over `x`, or bars over `categories`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
-    /// Unique in the experiment; part of the name of its CSV file.
+    /// Unique among the figures; part of the name of its CSV file.
     pub id: String,
     pub title: String,
     pub note: String,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     compared::Repeated,
     generators::{
-        Generator, GeneratorRound,
+        Generator, GeneratorRound, attacks,
         run::Place,
         wire::{self, Frame},
     },
@@ -33,7 +33,7 @@ pub const EXPERIMENT: Known = Known {
 };
 
 /// The default tools: the paper's, and others in common use today.
-const TOOLS: &str = "squall,drone,trex,tcpreplay,trafgen,iperf3,mgen,pktgen-dpdk";
+const TOOLS: &str = "squall,squall-rules,curl,drone,trex,tcpreplay,trafgen,iperf3,mgen,pktgen-dpdk";
 /// Octets of each frame, without FCS.
 const FRAME: u32 = 512;
 /// The paper's limits of a machine.
@@ -42,7 +42,7 @@ const MEMORY: u64 = 4 << 30;
 /// The paper's rate steps, in thousands of octets per second.
 const FULL_STEPS: [u32; 15] =
     [500, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000, 5500, 6000, 6500, 7000, 7500];
-const SHORT_STEPS: [u32; 3] = [500, 4000, 7500];
+const SHORT_STEPS: [u32; 2] = [500, 7500];
 /// Seconds at the start of a run that the paper's second evaluation leaves out.
 const SETTLING: usize = 9;
 
@@ -59,6 +59,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let tools = Generator::parse_list(names, &settings.squall)?;
     run.result.tools = tools.iter().map(Generator::info).collect();
     let mut frames = wire::captures(&[FRAME], &run.work.0)?;
+    let attacks = attacks(&tools, &run.work.0);
     let frame = frames.remove(0);
     let interfaces = run.enter_lab(1500)?;
     let mut validates = validate::why_not();
@@ -92,13 +93,14 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     describe(run, limits.as_ref().err());
     let full = Nanos(60 * Nanos::SECOND.0);
     let speed_time = run.step(Nanos(4 * Nanos::SECOND.0), full);
-    let step_time = run.step(Nanos::SECOND, full);
+    let step_time = run.step(Nanos(2 * Nanos::SECOND.0), full);
     let mut place = Place {
         interfaces,
         work: run.work.0.clone(),
         cpu: None,
         step: speed_time,
         limits: limits.ok(),
+        attacks,
     };
     let steps: &[u32] = if settings.full { &FULL_STEPS } else { &SHORT_STEPS };
     let mut outcomes = Vec::new();
@@ -151,6 +153,11 @@ fn once(
 
 fn describe(run: &mut Run<'_>, unlimited: Option<&String>) {
     run.fact("Frames", format!("{FRAME} octets without FCS, UDP over IPv4, as far as a tool can"));
+    run.fact(
+        "squall-rules, curl",
+        "attacks that Squall makes from rules for HTTP requests, as Genesids does; POST requests of \
+         a plain client, 500 per second and of the size that the rate needs",
+    );
     run.fact("KB/s", "1,000 octets of frames without FCS per second");
     match unlimited {
         None => run.fact("Limits", format!("{CPUS} CPUs and 4 GiB for each tool (control group)")),

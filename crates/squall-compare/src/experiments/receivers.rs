@@ -99,7 +99,7 @@ impl Receiver {
     pub fn start(&self, at: &At<'_>, stop: &dyn Fn() -> bool) -> Result<Running, String> {
         let arguments = self.tool.filled(at.interface, at.file, at.report);
         let listens = || match self.records {
-            Records::Capture => child::is_listened_to(at.interface),
+            Records::Capture => child::has_receiver(at.interface),
             Records::MgenLog => {
                 let sockets = fs::read_to_string("/proc/thread-self/net/udp").unwrap_or_default();
                 is_bound(&sockets, PORTS[1])

@@ -170,9 +170,10 @@ fn plot(figure: &Figure) -> Plot {
 
 /// A CSV file (RFC 4180) for each table and figure: its name, and its content. Numbers are exact.
 pub fn csv(result: &Experiment) -> Vec<(String, String)> {
-    let name = |id: &str| format!("{}-{id}.csv", result.name);
-    let tables = result.tables.iter().map(|table| (name(&table.id), table_csv(table)));
-    let figures = result.figures.iter().map(|figure| (name(&figure.id), figure_csv(figure)));
+    let name = |kind, id: &str| format!("{}-{kind}-{id}.csv", result.name);
+    let tables = result.tables.iter().map(|table| (name("table", &table.id), table_csv(table)));
+    let figures =
+        result.figures.iter().map(|figure| (name("figure", &figure.id), figure_csv(figure)));
     tables.chain(figures).collect()
 }
 
@@ -289,7 +290,7 @@ mod tests {
     fn csv_has_exact_numbers_and_quotes_what_needs_it() {
         let files = csv(&sample());
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["ntg-speed.csv", "ntg-time.csv", "ntg-sizes.csv"]);
+        assert_eq!(names, ["ntg-table-speed.csv", "ntg-figure-time.csv", "ntg-figure-sizes.csv"]);
         assert_eq!(
             files[0].1,
             "Generator,Mean,\"SD, %\",source\r\nsquall,1500000,0.25,measured\r\n\"a,\"\"b\"\"\",,,\

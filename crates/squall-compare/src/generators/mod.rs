@@ -9,11 +9,14 @@
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.
 
 mod drone;
+mod http;
 mod model;
 mod render;
 pub(crate) mod run;
 mod tools;
 pub(crate) mod wire;
+
+use std::path::{Path, PathBuf};
 
 pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
 use squall::Error;
@@ -81,6 +84,7 @@ pub fn generators(
         cpu: sender_cpu,
         step: settings.step,
         limits: None,
+        attacks: attacks(&settings.tools, &work.0),
     };
     let (sizes, rates) = (&settings.sizes, &settings.steps);
     let design = Design {
@@ -106,6 +110,15 @@ pub fn generators(
     });
     result.end(began, stop());
     Ok(result)
+}
+
+/// A capture of attacks in `folder`, if one of the tools needs it.
+///
+/// # Errors
+/// The reason why there is none, as text.
+pub(crate) fn attacks(tools: &[Generator], folder: &Path) -> Result<PathBuf, String> {
+    let needs = tools.iter().find(|tool| tool.needs_attacks());
+    needs.map_or_else(|| Err("no tool needs attacks".into()), |tool| tool.attacks(folder))
 }
 
 /// The requested frames per second; `None` for `max`.

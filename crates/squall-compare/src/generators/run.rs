@@ -2,20 +2,22 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use squall_port_linux::{child, interface_counters, set_gro};
-use squall_units::Nanos;
+use squall_units::{Cannot, Nanos};
 
-use crate::{compared::Repeated, experiments::limits::Limits, process::Program, watch};
+use crate::{
+    compared::Repeated, experiments::limits::Limits, process::Program, tools::Tool, watch,
+};
 
 use super::{
-    drone,
+    drone, http,
     model::GeneratorRound,
-    tools::{Driven, Fill, Generator},
-    wire::Frame,
+    tools::{Driven, Fill, Generator, Receiver, body_octets},
+    wire::{self, Frame},
 };
 
 /// The location of a run.
@@ -26,6 +28,15 @@ pub struct Place {
     pub step: Nanos,
     /// Limits of the tools' CPU time and memory.
     pub limits: Option<Limits>,
+    /// A capture of attacks, or the reason why there is none.
+    pub attacks: Result<PathBuf, String>,
+}
+
+/// The other end of a tool, kept until the tool has ended.
+#[allow(dead_code, reason = "its end is its drop")]
+enum Other {
+    Program(Program),
+    Server(http::Server),
 }
 
 /// The longest wait for the first frames.
@@ -65,6 +76,14 @@ impl Place {
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
         let script = self.work.join("script");
+        let body = self.work.join("body");
+        let octets = vec![b'a'; body_octets(frame, pps)];
+        fs::write(&body, octets).map_err(|e| Cannot::write(&body, &e).to_string())?;
+        let attacks = match &self.attacks {
+            Ok(capture) => capture.as_path(),
+            Err(why) if tool.needs_attacks() => return Err(why.clone()),
+            Err(_) => Path::new(""),
+        };
         let fill = Fill {
             interface: &self.interfaces[0],
             frame,
@@ -73,16 +92,12 @@ impl Place {
             seconds: (time + WARM_UP).as_secs() + 6,
             report: &report,
             script: &script,
+            attacks,
+            body: &body,
         };
         fs::write(&script, tool.script(&fill)).map_err(|e| format!("{}: {e}", script.display()))?;
         let before = self.arrived()?;
-        let receiver = tool.receiver().transpose().map_err(|e| e.to_string())?;
-        let receiver = receiver
-            .map(|tool| start(tool.find(), &tool.arguments, None, self.work.join("peer")))
-            .transpose()?;
-        if receiver.is_some() {
-            std::thread::sleep(WARM_UP);
-        }
+        let receiver = self.receiver(tool)?;
         let (program, arguments) = tool.command(&fill).map_err(|e| e.to_string())?;
         let log = self.work.join("log");
         let mut started = start(program.find(), &arguments, self.cpu, log)?;
@@ -93,13 +108,7 @@ impl Place {
             Driven::ByArguments => {}
             Driven::Drone => drone::transmit(&self.interfaces[0], frame, pps)?,
         }
-        self.wait_for_frames(&started, before, stop)?;
-        let seconds = watch::seconds(started.pid(), &self.interfaces[1], time, stop)?;
-        let mut round = GeneratorRound::of(seconds);
-        let pids = child::tree(started.pid());
-        round.peak_memory_octets = pids.into_iter().map(child::peak_memory).sum();
-        after();
-        let output = started.end(END);
+        let (mut round, output) = self.watched(&mut started, before, stop, after)?;
         drop(receiver);
         std::thread::sleep(LOOK);
         round.arrived = self.arrived()? - before;
@@ -108,14 +117,57 @@ impl Place {
         Ok(round)
     }
 
+    /// Watches a program that was started when `before` frames had arrived, from its first frames
+    /// on, and ends it. Returns its output, too.
+    ///
+    /// # Errors
+    /// It sends nothing: the reason, as text.
+    pub fn watched(
+        &self,
+        started: &mut Program,
+        before: u64,
+        stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
+    ) -> Result<(GeneratorRound, String), String> {
+        self.wait_for_frames(started, before, stop)?;
+        let time = Duration::from_nanos(self.step.0);
+        let seconds = watch::seconds(started.pid(), &self.interfaces[1], time, stop)?;
+        let mut round = GeneratorRound::of(seconds);
+        let pids = child::tree(started.pid());
+        round.peak_memory_octets = pids.into_iter().map(child::peak_memory).sum();
+        after();
+        Ok((round, started.end(END)))
+    }
+
+    /// Starts the other end that the tool needs, which ends when dropped.
+    fn receiver(&self, tool: &Generator) -> Result<Option<Other>, String> {
+        let other = match tool.receiver() {
+            Receiver::None => return Ok(None),
+            Receiver::Http => {
+                let server = http::Server::start(wire::ADDRESSES[1], http::PORT);
+                Other::Server(server.map_err(|e| format!("cannot start its server: {e}"))?)
+            }
+            Receiver::Command(command) => {
+                let tool = Tool::of_command(&tool.name, command).map_err(|e| e.to_string())?;
+                let log = self.work.join("peer");
+                Other::Program(start(tool.find(), &tool.arguments, None, log)?)
+            }
+        };
+        std::thread::sleep(WARM_UP);
+        Ok(Some(other))
+    }
+
     /// The frame counter of the receiving interface.
-    fn arrived(&self) -> Result<u64, String> {
+    pub fn arrived(&self) -> Result<u64, String> {
         let of = &self.interfaces[1];
         interface_counters(of).map(|counters| counters.rx_packets).map_err(|e| format!("{of}: {e}"))
     }
 
     /// Waits for more frames than a control connection sends.
-    fn wait_for_frames(
+    ///
+    /// # Errors
+    /// The program ends, or sends nothing: the reason, as text.
+    pub fn wait_for_frames(
         &self,
         started: &Program,
         before: u64,
@@ -127,7 +179,7 @@ impl Place {
                 return Err("interrupted".into());
             }
             if child::has_ended(started.pid()) || since.elapsed() > START {
-                return Err(format!("it sent no frames: {}", started.last_words()));
+                return Err(format!("it sent no frames: {}", started.last_lines()));
             }
             std::thread::sleep(LOOK);
         }

@@ -3,12 +3,17 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 use squall::Error;
+use squall_units::Cannot;
 
-use super::wire::{self, Frame};
+use super::{
+    http,
+    wire::{self, Frame},
+};
 use crate::{compared::ToolInfo, tools::Tool};
 
 /// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
@@ -31,8 +36,8 @@ struct Known {
     fastest: &'static str,
     /// The contents of the file `{script}`, if the tool takes its streams from one.
     script: &'static str,
-    /// The command of a receiver, if the tool needs its own.
-    receiver: Option<&'static str>,
+    /// The other end that the tool needs.
+    receiver: Receiver,
     /// Whether it sends through sockets.
     needs_addresses: bool,
     /// The text before or after the count of sent packets.
@@ -59,6 +64,14 @@ enum Claim {
     Printed(&'static str),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    None,
+    Command(&'static str),
+    /// The server of [`super::http`].
+    Http,
+}
+
 /// The way in which a tool gets its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
@@ -73,7 +86,7 @@ const PLAIN: Known = Known {
     paced: "",
     fastest: "",
     script: "",
-    receiver: None,
+    receiver: Receiver::None,
     needs_addresses: false,
     claim: Claim::None,
     install: "",
@@ -101,6 +114,26 @@ const KNOWN: &[Known] = &[
         command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
                   {report} --quiet --allow-invalid --duration 1h",
         ..SQUALL
+    },
+    // Attacks are prepared before the first one leaves, at some 0.3 ms each: a capture of them in a
+    // loop starts at once at any rate.
+    Known {
+        name: "squall-rules",
+        command: "squall replay {attacks} --port af_packet:{interface} --preload --loop 0 --json \
+                  {report} --quiet --allow-invalid",
+        paced: "--mbps {mbps}",
+        fastest: "--topspeed",
+        ..SQUALL
+    },
+    Known {
+        name: "curl",
+        command: "curl -sS -o /dev/null -H Expect: --data-binary @{body}",
+        paced: "--rate {requests}/s http://{to}:{http}/[1-1000000000]",
+        fastest: "http://{to}:{http}/[1-1000000000]",
+        receiver: Receiver::Http,
+        needs_addresses: true,
+        install: "apt-get install curl",
+        ..PLAIN
     },
     Known {
         name: "squall-af_xdp",
@@ -130,7 +163,7 @@ const KNOWN: &[Known] = &[
         command: "iperf3 -c {to} -u -l {payload} -t {seconds} -J --cport {sport}",
         paced: "-b {bits}",
         fastest: "-b 0",
-        receiver: Some("iperf3 -s -1"),
+        receiver: Receiver::Command("iperf3 -s -1"),
         needs_addresses: true,
         claim: Claim::Printed("/end/sum/packets"),
         install: "apt-get install iperf3",
@@ -245,6 +278,11 @@ pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpre
                                       iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
                                       trex";
 
+/// Rules for requests of HTTP clients, of the kinds that Genesids makes its requests from.
+const RULES: &str = include_str!("web.rules");
+/// Times that the attacks are repeated, from other addresses each time.
+const ATTACKS: &str = "100";
+
 impl Generator {
     /// Parses a list of names; `squall` is the path of this program.
     ///
@@ -315,6 +353,35 @@ impl Generator {
         info
     }
 
+    /// Whether it replays the attacks of rules.
+    pub fn needs_attacks(&self) -> bool {
+        self.known.command.contains("{attacks}")
+    }
+
+    /// Makes a capture of attacks with this program.
+    ///
+    /// # Errors
+    /// The reason, as text.
+    pub fn attacks(&self, folder: &Path) -> Result<PathBuf, String> {
+        let (rules, capture) = (folder.join("web.rules"), folder.join("attacks.pcap"));
+        fs::write(&rules, RULES).map_err(|e| Cannot::write(&rules, &e).to_string())?;
+        let output = Command::new(&self.tool.program)
+            .arg("attack")
+            .arg(&rules)
+            .args(["--repeat", ATTACKS, "--shuffle", "--rate", "10000", "--quiet", "--force"])
+            .arg(format!("--port=pcap:{}", capture.display()))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot make attacks: {e}"))?;
+        match output.status.success() {
+            true => Ok(capture),
+            false => {
+                let why = String::from_utf8_lossy(&output.stderr);
+                Err(format!("cannot make attacks: {}", why.trim()))
+            }
+        }
+    }
+
     pub fn driven(&self) -> Driven {
         self.known.driven
     }
@@ -353,9 +420,9 @@ impl Generator {
         fill.word(self.known.script)
     }
 
-    /// The receiver that it needs.
-    pub fn receiver(&self) -> Option<Result<Tool, Error>> {
-        self.known.receiver.map(|command| Tool::of_command(&self.name, command))
+    /// The other end that it needs.
+    pub fn receiver(&self) -> Receiver {
+        self.known.receiver
     }
 
     /// The number of frames that it claims to have sent.
@@ -380,6 +447,23 @@ impl Generator {
     }
 }
 
+/// curl paces whole transfers, and counts in milliseconds between them: at higher rates, its
+/// requests become larger, not more.
+pub const REQUESTS_PER_S: u32 = 500;
+/// Octets around the body of each of curl's requests: its head (some 150), the frame's headers, and
+/// an acknowledgment.
+const AROUND_BODY: f64 = 290.0;
+
+/// Octets of the body of an HTTP request, for a rate or at top speed. The rate counts octets of
+/// frames, of which one has up to 1,448 octets of payload and 66 of headers.
+pub fn body_octets(frame: &Frame, pps: Option<f64>) -> usize {
+    let request = match pps {
+        Some(pps) => pps * f64::from(frame.octets) / f64::from(REQUESTS_PER_S),
+        None => f64::from(frame.octets),
+    };
+    ((request - AROUND_BODY) * 1448.0 / 1514.0).max(0.0) as usize
+}
+
 /// The values of the placeholders in a command.
 pub struct Fill<'a> {
     pub interface: &'a str,
@@ -388,6 +472,10 @@ pub struct Fill<'a> {
     pub seconds: u64,
     pub report: &'a Path,
     pub script: &'a Path,
+    /// A capture of attacks.
+    pub attacks: &'a Path,
+    /// The body of an HTTP request.
+    pub body: &'a Path,
 }
 
 impl Fill<'_> {
@@ -404,6 +492,11 @@ impl Fill<'_> {
             ("{config}", self.frame.config.display().to_string()),
             ("{report}", self.report.display().to_string()),
             ("{script}", self.script.display().to_string()),
+            ("{attacks}", self.attacks.display().to_string()),
+            ("{body}", self.body.display().to_string()),
+            ("{http}", http::PORT.to_string()),
+            ("{requests}", REQUESTS_PER_S.to_string()),
+            ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
             ("{rate}", whole(pps)),
             // More than any tool reaches, for those without an option for top speed.
             ("{most}", whole(self.pps.unwrap_or(1e7))),
@@ -451,6 +544,17 @@ mod tests {
     }
 
     #[test]
+    fn requests_grow_with_the_rate() {
+        let frame =
+            Frame { octets: 512, packet: "eth".into(), capture: "c".into(), config: "d".into() };
+        assert_eq!(body_octets(&frame, None), 212);
+        // 15,000 octets 500 times per second are 7,500 KB/s.
+        let large = body_octets(&frame, Some(7.5e6 / 512.0));
+        assert!((14_000..14_100).contains(&large), "{large}");
+        assert_eq!(body_octets(&frame, Some(1.0)), 0);
+    }
+
+    #[test]
     fn commands_have_no_place_left_open() {
         let frame =
             Frame { octets: 60, packet: "eth".into(), capture: "c".into(), config: "d".into() };
@@ -458,7 +562,16 @@ mod tests {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
                 let (interface, seconds) = ("veth-a", 3);
-                let fill = Fill { interface, frame: &frame, pps, seconds, report, script: report };
+                let fill = Fill {
+                    interface,
+                    frame: &frame,
+                    pps,
+                    seconds,
+                    report,
+                    script: report,
+                    attacks: report,
+                    body: report,
+                };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
                 assert!(!generator(known.name).script(&fill).contains('{'));
@@ -473,6 +586,8 @@ mod tests {
             seconds: 3,
             report,
             script: report,
+            attacks: report,
+            body: report,
         };
         let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
         assert_eq!(arguments.last().map(String::as_str), Some("--latency"));

@@ -40,7 +40,7 @@ impl Frame {
 }
 
 /// The packet without payload, in Squall's packet syntax.
-fn packet() -> String {
+pub fn packet() -> String {
     format!(
         "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
         MACS[0], MACS[1], ADDRESSES[0], ADDRESSES[1], PORTS[0], PORTS[1]
@@ -134,6 +134,21 @@ pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
     batch += "rule add pref 100 lookup local\nrule del pref 0\n";
     ip(&batch)
         .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
+}
+
+/// Lets the kernel's receiving end answer the addresses of `network`, which a program on the other
+/// end has: by ARP, and by a route.
+///
+/// # Errors
+/// As [`address`].
+pub fn route_back(interface: &str, network: &str) -> Result<(), String> {
+    let table = 101;
+    let own = ADDRESSES[1];
+    ip(&format!(
+        "link set {interface} arp on\nroute add {network} dev {interface} src {own} table \
+         {table}\nrule add pref 5 to {network} lookup {table}\n"
+    ))
+    .map_err(|why| format!("cannot route to {network}: ip: {why}"))
 }
 
 /// Runs commands of `ip`.

@@ -1,5 +1,5 @@
 //! The output of each operation for the same packets, octet for octet. `BLESS=1` rewrites the
-//! files, for a person to review the difference (by lines of `squall capture` or tcpdump).
+//! files; review the difference in the output of `squall capture` or tcpdump.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
 
 use crate::packets::{self, CLIENT, L4, SERVER, Spec};
 
-/// Octets, and the length on the wire.
+/// The captured octets, and the length on the wire.
 type Packet = (Vec<u8>, u32);
 
-/// Some packets of every kind that edits distinguish.
+/// Several packets of every kind that edits distinguish.
 fn input() -> Vec<Packet> {
     let whole = |octets: Vec<u8>| {
         let len = octets.len() as u32;
@@ -39,31 +39,31 @@ fn input() -> Vec<Packet> {
     packets.push(whole(Spec { tags: 1, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 2, v6: true, ..Spec::new(L4::Udp) }.frame()));
     packets.push(whole(Spec { tags: 1, mpls: true, ..Spec::new(tcp(7, 8, 0x18)) }.frame()));
-    // A packet repeated, as by a mirror port.
+    // A duplicate, as a mirror port causes.
     packets.push(packets.last().unwrap().clone());
     // An ARP request in a padded frame.
     let arp =
         [&[0, 1, 8, 0, 6, 4, 0, 1][..], &CLIENT, &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2], &[0; 18]]
             .concat();
     packets.push(whole([&[0xff; 6][..], &CLIENT, &[8, 6], &arp].concat()));
-    // A packet to a group, with a deliberately wrong checksum.
+    // A multicast packet with a deliberately wrong checksum.
     let mut group = Spec { ports: (5353, 5353), ..Spec::new(L4::Udp) }.frame();
     group[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 0xfb]);
     group[30..34].copy_from_slice(&[224, 0, 0, 251]);
     packets.push(whole(group));
-    // Packets truncated by a snaplen.
+    // Packets truncated by a snap length.
     for v6 in [false, true] {
         let frame = Spec { v6, payload: 300, ..Spec::new(L4::Udp) }.frame();
         packets.push((frame[..96].to_vec(), frame.len() as u32));
     }
-    // Not IP: LLDP.
+    // A frame that is not IP: LLDP.
     packets.push(whole(
         [&[1, 0x80, 0xc2, 0, 0, 0x0e][..], &SERVER, &[0x88, 0xcc, 2, 7, 4, 0, 0]].concat(),
     ));
     packets
 }
 
-/// The file's name, and the edits.
+/// File names and edits.
 fn operations() -> Vec<(&'static str, Edits)> {
     let none = Edits::default;
     let vlan =
@@ -229,7 +229,7 @@ fn each_operation_gives_its_golden_output() {
     assert!(strange.is_empty(), "of no operation: {strange:?}");
 }
 
-/// The packet that differs, in hexadecimal.
+/// Describes the first packet that differs, in hexadecimal.
 fn first_difference(golden: &[u8], made: &[u8]) -> String {
     let read = |file: &[u8]| {
         let mut reader = CaptureReader::from_read(file).unwrap();
@@ -249,8 +249,8 @@ fn first_difference(golden: &[u8], made: &[u8]) -> String {
 
 #[test]
 fn edited_whole_packets_have_correct_checksums() {
-    // All checksums are correct, except for those that were wrong or truncated: the last five
-    // packets.
+    // All checksums are correct, except for those of the last five packets, which were wrong or
+    // truncated.
     let mut packets = input();
     packets.truncate(packets.len() - 5);
     for (name, edits) in operations() {

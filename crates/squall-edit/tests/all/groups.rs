@@ -1,10 +1,10 @@
-//! A group's MAC address is a function of its IP address.
+//! The MAC address of a multicast group depends on its IP address.
 
 use squall_edit::{Editor, Edits, Meta};
 
 use crate::packets::{L4, SERVER, Spec};
 
-/// The frame to `dst` and `mac`.
+/// A frame to the IP address `dst` and the MAC address `mac`.
 fn frame(mac: [u8; 6], dst: &str) -> Vec<u8> {
     let dst: std::net::IpAddr = dst.parse().unwrap();
     let mut frame = Spec { v6: dst.is_ipv6(), ..Spec::new(L4::Udp) }.frame();
@@ -45,8 +45,7 @@ fn the_mac_address_of_a_group_follows_it() {
             map("[ff00::/8]:[ff05::1:2:3]"),
             [0x33, 0x33, 0, 2, 0, 3],
         ),
-        // The MAC address of a host becomes that of the group, and stays if the new address is not
-        // a group.
+        // A host's MAC address becomes the group's. It stays if the new address is not a group.
         (SERVER, "10.0.0.9", map("10.0.0.9/32:225.1.2.3/32"), [1, 0, 0x5e, 1, 2, 3]),
         (SERVER, "2001:db8::9", map("[2001:db8::/32]:[ff0e::1:2]"), [0x33, 0x33, 0, 1, 0, 2]),
         (
@@ -55,9 +54,9 @@ fn the_mac_address_of_a_group_follows_it() {
             map("224.0.0.0/4:10.0.0.0/8"),
             [1, 0, 0x5e, 0, 0, 251],
         ),
-        // A deliberately different MAC address (RFC 6085) is not that of the group, and stays.
+        // A MAC address that is deliberately not the group's (RFC 6085) stays.
         (SERVER, "224.0.0.251", map(all_but_one_bit), SERVER),
-        // Explicit edits take precedence.
+        // Explicit edits have priority.
         (
             SERVER,
             "10.0.0.9",

@@ -1,4 +1,4 @@
-//! Rare links: their packets are found, edited in place, and converted to Ethernet.
+//! Rare link types: packets are found, edited in place, and converted to Ethernet.
 
 use squall_edit::{Editor, Edits, Encapsulation, Meta};
 use squall_measure::flow::{Headers, Link};
@@ -7,8 +7,8 @@ use crate::packets::{L4, Spec, wrong};
 
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Link type, the octets before an IPv4 packet of 48 octets, and whether they have the sender's MAC
-/// address.
+/// Link type, the octets before an IPv4 packet of 48 octets, and whether these include the sender's
+/// MAC address.
 fn links() -> Vec<(u16, Vec<u8>, bool)> {
     let (dst, src) = ([2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 9]);
     // The packet header, the sender's address, and the payload's own header.
@@ -89,7 +89,7 @@ fn each_becomes_ethernet() {
 
 #[test]
 fn the_cut_of_a_snap_header_on_linux_cooked_is_no_length() {
-    // Protocol 4 means LLC: the two octets that 802.3 uses for its length.
+    // Protocol 4 means LLC; it takes the place of the two octets that have the length in 802.3.
     let front = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 0, 4][..], &SNAP, &[8, 0]].concat();
     let packet = Spec::new(L4::Udp).packet();
     let edits = Edits { truncate: Some(front.len() as u32 + 40), ..Edits::default() };

@@ -1,4 +1,4 @@
-//! One binary, since each further one would be linked with all dependencies.
+//! A single binary for all tests, because each binary is linked with all dependencies.
 
 mod golden;
 mod groups;

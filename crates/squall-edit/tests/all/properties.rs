@@ -1,5 +1,5 @@
-//! Any edits of any octets: no panic, correct checksums stay correct, and the directions of a
-//! conversation stay matched.
+//! Any edits of any octets: there is no panic, correct checksums stay correct, and both directions
+//! of a conversation still match.
 
 use proptest::{collection::vec, option, prelude::*};
 use squall_edit::{
@@ -14,7 +14,7 @@ fn meta(octets: &[u8], number: u64) -> Meta {
     Meta { time_ns: number * 1_000, wire_len: octets.len() as u32, number, side: None }
 }
 
-/// All packets that replace this one.
+/// All packets by which the editor replaces this one.
 fn edited(editor: &mut Editor, octets: &[u8], meta: Meta) -> Vec<(Vec<u8>, Meta)> {
     let mut out = Vec::new();
     editor.edit(octets, meta, &mut |octets, meta| out.push((octets.to_vec(), meta)));
@@ -140,7 +140,7 @@ prop_compose! {
     }
 }
 
-/// A packet with some octets overwritten, truncated somewhere.
+/// A packet in which some octets are overwritten, and which is truncated at any octet.
 fn broken() -> impl Strategy<Value = (Vec<u8>, u32)> {
     let octets = (
         spec(),
@@ -210,7 +210,7 @@ proptest! {
             let at = Headers::parse(octets, Link::Ethernet).transport as usize + at - headers.transport as usize;
             u16::from_be_bytes([octets[at], octets[at + 1]])
         };
-        // In ones' complement, 0xffff is 0.
+        // In ones' complement, 0xffff equals 0.
         let plus = |checksum: u16, by: u16| ((u32::from(checksum) + u32::from(by)) % 0xffff) as u16;
         let mut bad = right.clone();
         let written = plus(field(&right), by);
@@ -224,7 +224,7 @@ proptest! {
 
     #[test]
     fn both_directions_of_a_conversation_stay_one(edits in network_edits(), spec in spec(), known in any::<bool>()) {
-        // Changing only one port or address makes another conversation, as intended.
+        // An edit of only one port or address creates another conversation, as intended.
         prop_assume!(edits.srcipmap.is_none());
         let mut editor = Editor::new(&edits, 1).unwrap();
         let side = |side| known.then_some(side);
@@ -266,7 +266,8 @@ proptest! {
         let map: AddressMap = "10.0.0.0/8:11.0.0.0/8,[2001:db8::/32]:[fd00:1234::/32]".parse().unwrap();
         let back = map.reversed();
         let frame = spec.frame();
-        // 0xffff is 0 in ones' complement, and comes back as 0; only UDP's is always 0xffff.
+        // In ones' complement, 0xffff equals 0, and returns as 0. Only UDP's checksum is always
+        // 0xffff.
         let run = |map: AddressMap, octets: &[u8]| {
             let mut editor = Editor::new(&Edits { pnat: vec![map], ..Edits::default() }, 1).unwrap();
             edited(&mut editor, octets, meta(octets, 1)).remove(0).0

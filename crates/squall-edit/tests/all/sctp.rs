@@ -1,4 +1,4 @@
-//! SCTP's CRC covers its ports, but nothing of IP.
+//! SCTP's CRC covers its ports, but nothing of the IP header.
 
 use squall_edit::{Editor, Edits, Meta, Reason};
 use squall_measure::flow::{Headers, Link};
@@ -40,11 +40,11 @@ fn ports_change_and_a_crc_stays_as_right_or_as_wrong() {
         bad[at + 9] ^= 0x5a;
         let (of_bad, _) = edited(&portmap(), &bad, len);
         assert_eq!(crc(&of_bad), crc(&of_right) ^ 0x5a00);
-        // Truncated by a snaplen: the length on the wire counts.
+        // For a packet truncated by a snap length, the length on the wire applies.
         let (of_cut, counts) = edited(&portmap(), &right[..at + 12], len);
         assert_eq!((crc(&of_cut), ports(&of_cut)), (crc(&of_right), (3, 8080)));
         assert_eq!(counts.refused, [0; Reason::ALL.len()]);
-        // A missing CRC stays missing, unless one is requested.
+        // A missing CRC stays missing, unless the edits request one.
         bad[at + 8..at + 12].fill(0);
         assert_eq!(crc(&edited(&portmap(), &bad, len).0), 0);
         let fixed = Edits { fixcsum: true, ..portmap() };

@@ -22,7 +22,7 @@ fn pool(range: &str) -> Pool {
     }
 }
 
-/// HTTP-like: 100 octets in the request, `answer` in the response.
+/// An HTTP-like load: 100 octets in the request, `answer` octets in the response.
 fn load(arrival: Arrival, answer: usize) -> Load {
     let body = "x".repeat(answer);
     let template = Template {
@@ -72,7 +72,7 @@ fn flows_of(load: Load) -> PlanFlows {
     }
 }
 
-/// Both ends on a loop; `workers` have a queue for each end, or one end each.
+/// Both ends on a loop; each of `workers` has queues for both ends, or for one.
 fn run(
     flows: PlanFlows,
     address: &str,
@@ -143,8 +143,8 @@ fn both_on_one() -> Vec<PlanWorker> {
     vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }]
 }
 
-/// The sum of all workers. Asserts that every flow is accounted for, and that every sent frame was
-/// received unless the port lost some.
+/// The sum over all workers. Asserts that every flow is accounted for, and that every sent frame
+/// was received unless the port lost some.
 fn total(outcome: &Outcome) -> Statistics {
     let mut all = Statistics::default();
     outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
@@ -236,7 +236,7 @@ fn side_by_side(workers: u32) -> Vec<PlanWorker> {
     (0..workers).map(worker).collect()
 }
 
-/// A loop whose queues lead to the next worker's.
+/// A loop whose queues lead to the next worker's queues.
 struct Crossed {
     inner: Box<dyn Port>,
     facts: PortFacts,
@@ -267,7 +267,7 @@ fn frames_at_another_worker_are_handed_to_the_one_that_has_the_flow() {
             Box::new(Crossed { inner, facts, workers }) as Box<dyn Port>
         };
         let limits = Limits { flows: Some(3000), ..Limits::default() };
-        // Next hops are resolved, so that answers arrive at other workers too.
+        // Next hops are resolved, so answers arrive at other workers too.
         let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(20_000), 100) };
         let ports = (0..2).map(|_| open_one()).collect();
         let players = side_by_side(workers);
@@ -340,7 +340,7 @@ fn open_flows_and_busy_workers_are_reported_during_the_run() {
     let ports = (0..2).map(|_| squall_port::open(&address).unwrap().expect("a loop")).collect();
     let running = begin(flows_of(of), ports, both_on_one(), stop, Settings::default());
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    // More than one answer holds.
+    // The flows take several answers to list.
     let open = loop {
         let open = open_flows(&running, usize::MAX);
         if open.len() > 8500 || std::time::Instant::now() > until {
@@ -383,7 +383,7 @@ fn frames_gather_only_where_many_come_to_many_flows() {
     assert!(eager > 250, "{eager}");
     assert!(!wake(20_001, false, 1000), "nothing came: the port is to wake it");
     assert!(!wake(20_002, true, MANY - 1) && wake(20_003, true, MANY));
-    // After a pause the worker wakes at once again.
+    // After a pause the worker wakes without delay again.
     assert!(!wake(90_000, true, 1000) || !wake(90_200, true, 1000));
     assert!((0..50).all(|i| !wake(100_000 + i * 200, true, 1000)));
 }

@@ -29,7 +29,7 @@ fn until(arrivals: &mut Arrivals, end: u64) -> Vec<Due> {
     until_of(arrivals, end, (0, 1))
 }
 
-/// Takes the arrivals of one of several workers, which share the flows of open loops by number.
+/// Takes the arrivals of one of several workers, which divide the flows of open loops by number.
 fn until_of(arrivals: &mut Arrivals, end: u64, (worker, workers): (u64, u64)) -> Vec<Due> {
     let mine = |_, number| number % workers == worker;
     let mut all = Vec::new();
@@ -108,7 +108,7 @@ fn load_and_instant_are_inverse() {
     for ms in 0..4000 {
         let at = Nanos(ms * 1_000_000 + 7);
         let back = ramp.instant(ramp.passed(at)).expect("within the run").as_nanos();
-        // Near both ends a picosecond of load takes long to pass.
+        // Near both ends, a picosecond of load takes a long time to pass.
         let far = (10..3990).contains(&ms);
         assert!(back.0.abs_diff(at.0) <= if far { 2 } else { 5000 }, "{at:?} {back:?}");
     }
@@ -159,7 +159,7 @@ fn users_come_and_go_with_the_ramp() {
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
     (0..100).for_each(|_| a.ended(0, Nanos(2500)));
-    // Half of them have left.
+    // Half of the users have left.
     assert_eq!(take(&mut a, 2999), 50);
 }
 
@@ -185,9 +185,9 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
     // A stall of 100 ms: the clock advances by 10 ms and then lags by 90 ms.
     let (now, lag) = (Nanos(10_000_000), Nanos(90_000_000));
-    a.keep_lag(lag);
+    a.set_lag(lag);
     assert_eq!(std::iter::from_fn(|| a.take(now, every)).count(), 10, "a millisecond apart");
-    // Their flows ended at different instants, and the users return at the same distances.
+    // Their flows ended at different times, and the users return at the same intervals.
     (0..10).for_each(|user| a.ended(0, Nanos(now.0 + user * 1_000_000)));
     let users = |a: &mut Arrivals, at| {
         std::iter::from_fn(|| a.take(at, every).filter(|due| due.template == 0)).collect::<Vec<_>>()
@@ -197,7 +197,7 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(first[0].at, now + Nanos(1000) + lag, "nobody asked for it before, in real time");
     assert_eq!(a.late(0) + a.late(1), 0);
     // More than the patience has passed in real time.
-    a.keep_lag(Nanos(2 * SECOND));
+    a.set_lag(Nanos(2 * SECOND));
     while a.take(now + Nanos(50_000_000), every).is_some() {}
     assert!(a.late(1) > 30, "{}", a.late(1));
 }
@@ -246,7 +246,7 @@ fn limits_end_it() {
 #[test]
 fn a_bandwidth_is_reached_and_kept() {
     let weight = Arrival::Weight { weight: 1, spacing: Spacing::Constant };
-    // 10 kB a flow: 80 Mbit/s are 1000 flows a second.
+    // At 10 kB per flow, 80 Mbit/s are 1000 flows/s.
     let of = Load { target: Some(Target::Bandwidth(80_000_000)), ..load([weight]) };
     let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     let (mut begun, mut at_five) = (0, 0);
@@ -264,7 +264,7 @@ fn a_bandwidth_is_reached_and_kept() {
     assert!((980..=1020).contains(&rate), "{rate}");
 }
 
-/// All workers together; each changes at the same instant.
+/// The arrivals of all workers together; each worker changes at the same time.
 fn changed(old: &Load, new: &Load, workers: u64, at: u64, end: u64) -> Vec<Due> {
     old.can_become(new).expect("only rates differ");
     let mut all = Vec::new();
@@ -299,7 +299,7 @@ fn a_rate_changes_from_the_next_gap_on_and_no_flow_is_due_twice() {
             assert_eq!(numbers.len(), all.len());
         }
     }
-    // An arrival an hour away moves near when the rate rises.
+    // An arrival that is an hour away moves closer when the rate rises.
     let slow = Arrival::Open { cps: Cps { num: 1, den: 3600 }, spacing: Spacing::Constant };
     assert_eq!(changed(&load([slow]), &load([open(10)]), 1, SECOND, 2 * SECOND).len(), 1 + 9);
 }
@@ -363,7 +363,7 @@ fn a_pause_moves_what_is_still_to_come() {
 
 #[test]
 fn the_numbers_of_a_limited_closed_loop_are_each_below_the_limit_once() {
-    // Users, workers: fewer, as many, and more.
+    // Users and workers: fewer users than workers, as many, and more.
     for (users, workers) in [(1, 3), (2, 2), (5, 3), (7, 2)] {
         for limit in [1, 2, 7, 10] {
             let closed = Arrival::Closed { users, think: Think::Fixed(Nanos::ZERO) };
@@ -412,7 +412,7 @@ fn templates_that_share_open_flows_each_count_their_own_and_one_that_ends_leaves
     assert!(numbers[1].windows(2).all(|pair| pair[0] < pair[1]), "{:?}", numbers[1]);
 }
 
-/// Up, steady, down to a step, a pause, and up again.
+/// Up, steady, down in a step, a pause, and up again.
 fn staged(users: u64) -> Shape {
     let stage = |ms: u64, to: u64| Stage { lasts: Nanos(ms * 1_000_000), to };
     let stages = [
@@ -447,7 +447,8 @@ fn workers_together_begin_by_stages_what_one_does() {
         many.sort_by_key(key);
         assert_eq!(one, many, "{workers}");
     }
-    // Half of 500 ms, 300 ms, 700 ms from a third to a half, half of 250 ms; the others continue.
+    // Per template: half of 500 ms, 300 ms, 700 ms from a third to a half, half of 250 ms; the
+    // others continue.
     let count = |template| one.iter().filter(|due| due.template == template).count();
     let exact: f64 = 3333.0 * (0.25 + 0.3 + 0.7 * (1111.0 + 1666.0) / 2.0 / 3333.0 + 0.125);
     assert!((count(0) as f64 - exact).abs() <= 1.0, "{} {exact}", count(0));
@@ -468,7 +469,7 @@ fn users_go_in_one_stage_and_come_again_in_another() {
     let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now), every)).count();
     assert_eq!(take(&mut a, 0), 4);
     (0..4).for_each(|_| a.ended(0, Nanos(1500)));
-    // One user thinks, three have left until the load rises: one joins each 333 ns.
+    // One user thinks, and three have left until the load rises; then one joins every 333 ns.
     assert_eq!(take(&mut a, 1999), 1);
     assert_eq!([2001, 2334, 2667].map(|now| take(&mut a, now)), [1, 1, 1]);
     // The last stage is over, and so is the template.

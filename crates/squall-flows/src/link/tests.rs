@@ -56,8 +56,8 @@ fn packet(from: &str, to: &str) -> Vec<u8> {
     }
 }
 
-/// Sends a packet from `a` to `b` with the necessary ARP or ND exchange. Returns the frame, and the
-/// packet that `b` extracted.
+/// Sends a packet from `a` to `b`, with the ARP or ND exchange that it needs. Returns the frame,
+/// and the packet that `b` extracted.
 fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>) {
     let packet = packet(from, to);
     let tuple = between(from, to);
@@ -111,7 +111,7 @@ fn each_client_of_a_cluster_has_its_own_mac() {
         (link("16.0.0.1-16.0.3.255", with_cluster), link("48.0.0.1", network(2, vec![])));
     let (frame, _) = carry(&mut a, &mut b, "16.0.1.5", "48.0.0.1");
     assert_eq!(frame[6..12], [2, 0, 0, 0, 2, 4]);
-    // Replies arrive; a MAC address after the last one is foreign.
+    // Replies arrive. A MAC address after the last one is foreign.
     let (back, _) = carry(&mut b, &mut a, "48.0.0.1", "16.0.1.5");
     assert_eq!(back[..6], [2, 0, 0, 0, 2, 4]);
     let mut strange = back.clone();
@@ -283,7 +283,7 @@ fn between(local: &str, remote: &str) -> Tuple {
     Tuple { kind: squall_tcp::FlowKind::Tcp, local, local_port: 1, remote, remote_port: 2 }
 }
 
-/// A frame from a peer to this side: from port 7 to port 9.
+/// A frame from a peer to this side, from port 7 to port 9.
 fn from_outside(kind: u16, tags: &[u16], mut packet: Vec<u8>, at: usize) -> Vec<u8> {
     if at > 0 {
         packet.resize(packet.len().max(at + 20), 0);
@@ -315,7 +315,7 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     let (from, to) = ("198.18.0.7", "10.0.0.3");
     let plain = link("10.0.0.1-10.0.0.9", network(1, Vec::new()));
     check_owner(&plain, &from_outside(IPV4, &[], packet(from, to), 20), owner(from, to));
-    // IPv4 options.
+    // A packet with IPv4 options.
     let mut long = packet(from, to);
     long[0] = 0x47;
     check_owner(&plain, &from_outside(IPV4, &[], long, 28), owner(from, to));
@@ -337,14 +337,14 @@ fn a_frame_belongs_to_the_worker_of_its_flow_whatever_its_headers() {
     let (from, to) = ("2001:db8::7", "fd00::3");
     let plain = link("fd00::1-fd00::9", network(1, Vec::new()));
     check_owner(&plain, &from_outside(IPV6, &[], packet(from, to), 40), owner(from, to));
-    // Hop-by-hop, then destination options.
+    // Hop-by-hop options, then destination options.
     let mut options = packet(from, to);
     options[6] = 0;
     options.resize(40, 0);
     options.extend([60, 0, 1, 4, 0, 0, 0, 0, TCP, 0, 1, 4, 0, 0, 0, 0]);
     check_owner(&plain, &from_outside(IPV6, &[], options, 56), owner(from, to));
 
-    // To a foreign address: not worth a relay.
+    // A frame to a foreign address is not worth relaying.
     let foreign = from_outside(IPV6, &[], packet(from, "fd00::77"), 40);
     assert_eq!(plain.owner(&foreign, (1, WORKERS)), FrameOwner::Here);
     assert_eq!(plain.owner(&[2; 60], (1, WORKERS)), FrameOwner::Here);
@@ -365,11 +365,11 @@ fn all_workers_learn_neighbors_and_one_replies() {
     assert_eq!(one.owner(&frame, (0, 2)), FrameOwner::All);
     assert!(one.receive(&frame).is_none() && one.has_answers());
     let before = other.statistics;
-    other.overhear(&frame);
+    other.learn_neighbor(&frame);
     assert!(!other.has_answers());
-    let neighbour = IpAddr::V4(request.sender);
+    let neighbor = IpAddr::V4(request.sender);
     for link in [&mut one, &mut other] {
-        assert_eq!(link.resolve(Nanos(1), neighbour), Answer::Mac(request.sender_mac));
+        assert_eq!(link.resolve(Nanos(1), neighbor), Answer::Mac(request.sender_mac));
     }
     let after = LinkStatistics { resolved: before.resolved, ..other.statistics };
     assert_eq!(after, before, "what was overheard is counted by who was given it");

@@ -12,10 +12,10 @@ use crate::{
 
 const MS: u64 = 1_000_000;
 
-/// Frames in one direction, with the impairments of the path.
+/// Frames in one direction, and the impairments of the path.
 struct Wire {
     frames: VecDeque<(Nanos, Vec<u8>)>,
-    /// In thousandths.
+    /// Loss probability in thousandths.
     loss: u64,
     duplicates: u64,
     reordered: u64,
@@ -23,7 +23,7 @@ struct Wire {
     drawn: u64,
     seed: u64,
     now: Nanos,
-    /// Frames that fit until it is emptied.
+    /// Number of frames that fit before it is emptied.
     room: usize,
 }
 
@@ -167,7 +167,12 @@ impl Lab {
         for i in 0..2 {
             for frame in self.wires[1 - i].arrived(now) {
                 let claims = self.sides[i].claims(&frame);
-                let taken = self.sides[i].receive(now, &frame, Came::default(), Near::default());
+                let taken = self.sides[i].receive(
+                    now,
+                    &frame,
+                    ReceiveOffloads::default(),
+                    FlowHint::default(),
+                );
                 assert_eq!(claims, taken, "what is held for later is what is taken at once");
             }
             self.sides[i].advance(now);
@@ -256,13 +261,13 @@ fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
     assert!(of.server.tcp.retransmits() > 0);
 }
 
-/// Each flow by its first segment: when it left, addresses and ports; the server's port identifies
-/// the template.
+/// Each flow's first segment: departure time, addresses and ports. The server's port identifies the
+/// template.
 fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<u8>)> {
     flows_of_parts(&[(Division::WHOLE, workers)], order, arrivals)
 }
 
-/// Like [`flows`], for several parts with their numbers of workers.
+/// As [`flows`], for several parts, each with its number of workers.
 fn flows_of_parts(
     parts: &[(Division, u32)],
     order: Order,
@@ -325,7 +330,7 @@ fn parts_together_begin_the_flows_of_the_whole_and_share_no_client() {
         let arrivals = || [poisson(2000), open(300)];
         let whole = flows(1, order, arrivals());
         let part = |index| Division::new(index, 2).unwrap();
-        // The parts have different numbers of workers.
+        // The parts differ in their number of workers.
         let parts = [(part(0), 1), (part(1), 2)];
         assert!(whole == flows_of_parts(&parts, order, arrivals()), "{order:?}");
         let clients = |part: &(Division, u32)| {
@@ -420,7 +425,8 @@ fn arrivals_due_during_a_stall_are_counted() {
         lab.run(Nanos(500 * MS));
         let before = lab.sides[0].statistics(false).total().client;
         assert_eq!(before.waiting, 0);
-        // The side does not run until long after the end; the arrivals due are counted first.
+        // The side runs again only long after the end; the arrivals that were due are counted
+        // first.
         lab.now = Nanos(3000 * MS);
         lab.sides[0].now = lab.now;
         let held_up = lab.sides[0].statistics(false).total().client;
@@ -431,7 +437,7 @@ fn arrivals_due_during_a_stall_are_counted() {
         lab.sides[0].stop(lab.now);
         let client = lab.end().total().client;
         assert_eq!((client.due(), client.waiting), (held_up.due(), 0), "{client:?}");
-        // Arrivals due before the end do not burst after it.
+        // Arrivals due before the end do not leave in a burst after it.
         assert_eq!(client.attempted + client.not_begun.late(), held_up.due());
     }
 }
@@ -472,8 +478,7 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
 
 #[test]
 fn exhausted_ports_are_counted() {
-    // 20 tuples of a client are in use for a second each, so most of 100 flows/s find no free
-    // tuple.
+    // A client's 20 tuples are in use for a second each, so most of 100 flows/s find no free tuple.
     let mut of = load(open(100));
     of.templates[0].client =
         Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
@@ -634,11 +639,11 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
     };
     for (port, answered) in [(80, false), (81, true)] {
         let mut data = syn.clone();
-        // From a port that has no flow, and PSH alone.
+        // A segment from a port that has no flow, with only PSH set.
         data[34..38].copy_from_slice(&[0, 7, 0, port]);
         data[47] = 8;
         lab.wires[1].frames.clear();
-        lab.sides[1].receive(lab.now, &data, Came::default(), Near::default());
+        lab.sides[1].receive(lab.now, &data, ReceiveOffloads::default(), FlowHint::default());
         lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
         let resets =
             lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
@@ -646,7 +651,7 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
     }
 }
 
-/// A conversation of client `port`, whose octets are its number.
+/// A conversation of client `port`; its octets are its number.
 fn conversation(number: usize, begin: Nanos, port: u16) -> Conversation {
     let octets = format!("{number:05}");
     Conversation {
@@ -665,7 +670,7 @@ fn scripted(script: Script) -> Load {
     of
 }
 
-/// When the client of each port began, from the start of the load.
+/// When the client of each port began, relative to the start of the load.
 fn syns(lab: &mut Lab, until: Nanos) -> Vec<(Nanos, u16)> {
     let mut found = Vec::new();
     while lab.now < until && !lab.sides[0].is_over() {
@@ -695,7 +700,7 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
         ..Script::default()
     };
     let mut lab = Lab::new(&scripted(script));
-    // The first waits for the servers' MAC address, which then stays known.
+    // The first one waits for the servers' MAC address, which is known from then on.
     let found = syns(&mut lab, Nanos(60_000 * MS));
     let expected =
         (0..3).flat_map(|turn| (1000..).zip(begins.map(|begin| begin + Nanos(turn * 2000 * MS))));
@@ -714,7 +719,8 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
     assert!(all.failed.is_empty());
 }
 
-/// Two scripts are counted separately and have their own times; numbers continue in the second.
+/// Two scripts are counted separately and keep their own times; conversation numbers continue in
+/// the second.
 #[test]
 fn two_scripts_are_played_side_by_side() {
     let script = |first, from, ports: std::ops::Range<u16>, loops| Script {
@@ -865,7 +871,7 @@ fn a_template_in_plain_and_one_in_tls_share_servers_and_port() {
 fn translated_clients_are_served_by_the_first_template_and_counted() {
     let of = templates_of_one_server([0; 3]);
     let mut servers = of.clone();
-    // As if a device had translated their addresses.
+    // As if a device had translated the clients' addresses.
     servers.clients = vec![pool("99.0.0.1", 1024..=65535)];
     let mut lab = Lab::new(&of);
     let settings =
@@ -893,7 +899,7 @@ fn servers_that_cannot_distinguish_templates_are_refused() {
     of.templates[2].arrival = Arrival::None;
     let error = new(&of, Role::Both).err().expect("nobody knows who they are");
     assert!(matches!(error, LoadError::SharedByOthers { .. }), "{error}");
-    // With equal programs the choice does not matter.
+    // With equal programs it does not matter which template serves a client.
     let (first, clients) = (of.templates[0].server.clone(), pool("16.9.0.1", 1..=1));
     of.templates.iter_mut().for_each(|template| template.server = first.clone());
     assert!(new(&of, Role::Servers).is_ok());
@@ -911,14 +917,14 @@ fn flows_that_are_the_last_have_the_time_that_was_asked_for() {
             Program::client("slow").send("ping").recv(4).delay(time).build().unwrap();
         of.limits.flows = Some(3);
     };
-    // Longer than the drain time, which begins with the end of the run.
+    // Longer than the drain time, which starts at the end of the run.
     let mut of = load(open(100));
     slow(&mut of, "20 s");
     of.limits.duration = Some(Nanos(60_000 * MS));
     let mut lab = Lab::new(&of);
     lab.run(Nanos(100_000 * MS));
     assert_eq!((lab.now.0 / (1000 * MS), lab.end().total().client.completed), (20, 3));
-    // Without an end, flows continue as long as they have timers.
+    // Without a configured end, flows continue as long as they have timers.
     of.limits.duration = None;
     let mut lab = Lab::new(&of);
     lab.run(Nanos(100_000 * MS));
@@ -964,8 +970,9 @@ fn a_server_over_udp_whose_client_ends_first_is_not_refused() {
     assert_eq!(all.strays.icmp_out, 0);
 }
 
-/// When clients sent, in ms of real time: a hundred calls begin a millisecond apart, then the side
-/// is stopped for 20 ms four times. `lags`: its clock takes the stalls as lag, as a port's does.
+/// Times at which clients sent, in ms of real time: a hundred calls begin a millisecond apart, then
+/// the side is stopped for 20 ms four times. `lags`: whether its clock takes the stalls as lag, as
+/// a port's does.
 fn speech(lags: bool) -> Vec<u64> {
     let rtp = squall_apps::builtin::rtp(60);
     let mut of = load(open(1000));
@@ -976,7 +983,7 @@ fn speech(lags: bool) -> Vec<u64> {
     for ms in 1..1000u64 {
         let real = Nanos(ms * MS);
         for frame in there.arrived(real) {
-            servers.receive(real, &frame, Came::default(), Near::default());
+            servers.receive(real, &frame, ReceiveOffloads::default(), FlowHint::default());
         }
         servers.advance(real);
         back.now = real;
@@ -989,11 +996,11 @@ fn speech(lags: bool) -> Vec<u64> {
             // The stall of 20 ms minus the allowance of 1 ms.
             lag += 19;
         }
-        clients.keep_lag(Nanos(lag * MS));
+        clients.set_lag(Nanos(lag * MS));
         let now = Nanos((ms - lag) * MS);
         for frame in back.arrived(real) {
             clients.arrived(real);
-            clients.receive(now, &frame, Came::default(), Near::default());
+            clients.receive(now, &frame, ReceiveOffloads::default(), FlowHint::default());
         }
         clients.advance(now);
         clients.begin(now, 64);
@@ -1015,7 +1022,8 @@ fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
     // millisecond into it.
     let sent = speech(true);
     assert!(most(&sent, 100) <= 12, "{}", most(&sent, 100));
-    // Without lag all packets due in a stall leave at once, but the calls do not stay aligned.
+    // Without lag all packets that became due in a stall leave at once, but the calls do not stay
+    // aligned.
     let sent = speech(false);
     assert!(most(&sent, 200) >= 90, "{}", most(&sent, 200));
     assert!(most(&sent, 320) <= 12, "{}", most(&sent, 320));
@@ -1026,7 +1034,7 @@ fn a_counted_load_begins_all_of_its_flows_whatever_stops_it() {
     let mut of = load(open(50));
     of.limits.flows = Some(6);
     let Lab { sides: [mut clients, _], .. } = Lab::new(&of);
-    // Stopped before the second flow, until long after the last one is due.
+    // The side stops before the second flow, until long after the last one is due.
     let begun: usize = [1, 400]
         .map(|ms| {
             clients.advance(Nanos(ms * MS));
@@ -1048,7 +1056,7 @@ fn both_ends_over_udp_count_the_same_calls_when_either_is_late() {
         }
         program
     };
-    // The client is half a second late with each packet, or the server is, or the client stops
+    // The client or the server is half a second late with each packet, or the client stops
     // half-way.
     for (client, server, way) in [(500, 20, 0), (20, 500, 0), (20, 20, 700)] {
         let rtp = squall_apps::builtin::rtp(5);
@@ -1093,7 +1101,7 @@ fn a_side_that_stops_ends_flows_that_rest_as_complete_and_takes_no_others() {
     }
     assert!(lab.sides[1].is_over(), "it waits for nothing");
     // The last packet of a late client.
-    lab.sides[1].receive(now, &packet, Came::default(), Near::default());
+    lab.sides[1].receive(now, &packet, ReceiveOffloads::default(), FlowHint::default());
     let all = lab.sides[1].statistics(true);
     let server = &all.total().server;
     assert_eq!((server.attempted, server.completed, server.active), (3, 3, 0), "{server:?}");
@@ -1157,25 +1165,25 @@ fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
         }
         assert!(lab.now < Nanos(1000 * MS));
     };
-    // The checksum as a host leaves it to its NIC: the sum of the pseudo-header alone.
+    // The checksum as a host leaves it to its NIC: only the sum of the pseudo-header.
     let mut left = syn.clone();
     let len = (left.len() - 34) as u64;
     let pseudo = fold(sum(&left[26..34]) + 6 + len);
     left[50..52].copy_from_slice(&pseudo.to_be_bytes());
     let mut damaged = syn.clone();
     damaged[47 + 1] ^= 1;
-    let partial = Came { partial: true, ..Came::default() };
+    let partial = ReceiveOffloads { partial: true, ..ReceiveOffloads::default() };
     for (what, frame, came, taken) in [
-        ("its checksum is right", &syn, Came::default(), true),
+        ("its checksum is right", &syn, ReceiveOffloads::default(), true),
         ("its checksum is right, and may be none", &syn, partial, true),
         ("it is left to a NIC", &left, partial, true),
-        ("a process has copied it, checksum and all", &left, Came::default(), false),
-        ("it is damaged", &damaged, Came::default(), false),
+        ("a process has copied it, checksum and all", &left, ReceiveOffloads::default(), false),
+        ("it is damaged", &damaged, ReceiveOffloads::default(), false),
         ("it is damaged, and its checksum is none of the pseudo-header", &damaged, partial, false),
     ] {
         let settings = SideSettings { role: Role::Servers, ..SideSettings::default() };
         let mut server = Side::new(&of, &network(2), settings).unwrap();
-        assert!(server.receive(lab.now, frame, came, Near::default()));
+        assert!(server.receive(lab.now, frame, came, FlowHint::default()));
         let all = server.statistics(true);
         let counts = (all.total().server.attempted, all.strays.bad_tcp_checksum);
         assert_eq!(counts, (u64::from(taken), u64::from(!taken)), "{what}");
@@ -1184,12 +1192,12 @@ fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
     }
 }
 
-/// The client's outcome when the server closes its TLS session first and then, or before that,
-/// resets the flow.
+/// The client's outcome when the server resets the flow, with or without closing its TLS session
+/// first.
 fn reset_by_the_server(after_its_end: bool) -> FlowStatistics {
     let mut of = load(open(100));
     let server = Program::server("give").recv(4).send("pong");
-    // The client has closed by then, and its close_notify is in flight.
+    // By then the client has closed, and its close_notify is in flight.
     let server = if after_its_end { server.delay("10 ms").close() } else { server.delay("1 s") };
     of.templates[0].client = Program::client("get").send("ping").recv(4).close().build().unwrap();
     of.templates[0].server = server.build().unwrap();
@@ -1242,7 +1250,7 @@ fn open_flows_are_listed() {
         assert_eq!((c.tuple.remote, c.tuple.remote_port), (s.tuple.local, s.tuple.local_port));
         assert_eq!((c.state, s.state), (FlowState::Established, FlowState::Established));
         assert!(c.timestamps && c.sack && c.wscale.is_some() && c.wscale == s.wscale);
-        // A round trip in milliseconds of timestamps; the client's includes a delayed
+        // A round trip in milliseconds of the timestamp clock; the client's includes a delayed
         // acknowledgment.
         assert!((1..2 * MS).contains(&s.srtt.0) && s.rto > s.srtt, "{s:?}");
         assert!(s.srtt < c.srtt && c.srtt.0 < 50 * MS && c.rto > c.srtt, "{c:?}");
@@ -1261,7 +1269,7 @@ fn senders_that_are_ignored_have_no_flow_and_no_answer() {
     let mut of = load(open(1000));
     of.limits = Limits { flows: Some(300), ..Limits::default() };
     let mut lab = Lab::new(&of);
-    // The first address requests the neighbors.
+    // The first address requests the neighbors' MAC addresses.
     let ips = (51..=100u8).map(|n| IpAddr::from([16, 0, 0, n])).collect();
     lab.sides[1].ignore(&Arc::new(Ignored { ips, ..Ignored::default() }));
     lab.run(Nanos(100 * MS));
@@ -1272,7 +1280,7 @@ fn senders_that_are_ignored_have_no_flow_and_no_answer() {
     };
     let (completed, ignored, _) = counts(&lab);
     assert!((45..=50).contains(&completed) && ignored >= 45, "{completed}, {ignored}");
-    // All senders are accepted again, except the servers' interface.
+    // Accepts all senders again, except the servers' interface.
     lab.sides[1].ignore(&Arc::default());
     let macs = [network(2).mac].into();
     lab.sides[0].ignore(&Arc::new(Ignored { macs, ..Ignored::default() }));
@@ -1310,7 +1318,7 @@ fn clients_that_are_disabled_begin_no_flow_and_others_begin_theirs() {
     let then = by_client(&lab);
     assert_eq!(then.values().sum::<u32>(), 200);
     assert!(then.len() == 60 && then.keys().all(|n| !(2..=41).contains(n)), "{then:?}");
-    // More disabled clients in a row than one flow tries.
+    // More consecutive disabled clients than one flow tries.
     lab.sides[0].ignore(&disabled(&mut (1..=100)));
     lab.run(Nanos(251 * MS));
     let not_begun = lab.sides[0].statistics(false).total().client.not_begun;
@@ -1380,13 +1388,13 @@ fn templates_come_and_go_while_others_are_played() {
     let only = load(open(1000));
     let mut lab = Lab::new(&only);
     lab.run(Nanos(101 * MS));
-    // The new template begins now, not when the load began.
+    // The new template begins now, not at the start of the load.
     let both = lab.change(&only, &with_slow(&only, 81, 10_000));
     lab.run(Nanos(201 * MS));
     let all = lab.both();
     let slow = &all.templates[1];
     assert_eq!((slow.client.attempted, slow.client.active, slow.server.active), (100, 100, 100));
-    // Counted since the template has joined.
+    // Counted from the time at which the template joined.
     assert_eq!((all.steady.0.div_ceil(MS), slow.client.steady.attempted), (100, 100));
     assert_eq!(slow.client.not_begun.total(), 0);
 
@@ -1399,7 +1407,8 @@ fn templates_come_and_go_while_others_are_played() {
     assert_eq!((slow.client.attempted, slow.client.failed.total()), (100, 100));
     assert_eq!(slow.client.failed.get(Failure::Stopped), 100);
 
-    // A new template of the same name is another one, with its own server at the same port.
+    // A new template with the same name is a different template, with its own server at the same
+    // port.
     let again = lab.change(&without, &with_slow(&without, 81, 1));
     assert_eq!((again.templates.len(), again.clients.len()), (3, 2));
     lab.run(Nanos(401 * MS));
@@ -1439,7 +1448,7 @@ fn servers_keep_their_way_to_find_a_template() {
     let other = with_slow(&only, 81, 1);
     let both = only.joined(&other);
     assert_eq!(only.can_become(&both), Ok(()));
-    // Once it is gone, another may have its port.
+    // Once it is gone, another template may use its port.
     let gone = both.joined(&only);
     assert_eq!(both.can_become(&gone), Ok(()));
     assert_eq!(gone.can_become(&gone.joined(&other)), Ok(()));
@@ -1449,7 +1458,7 @@ fn servers_keep_their_way_to_find_a_template() {
     assert!(limited.can_become(&joined).is_err());
 }
 
-/// Pages whose parts are fetched by separate flows; one of them names the next part.
+/// Pages whose parts are fetched by separate flows; one of the parts names the next one.
 fn pages() -> Load {
     let mut of = load(open(200));
     let of_page = [
@@ -1572,7 +1581,7 @@ fn aborted_callers_report_no_protocol_error() {
     lab.run(Nanos(330 * MS));
     let all = lab.end();
     let page = &all.templates[0].client;
-    // More flows than are aborted in a row.
+    // More flows than are aborted in one call.
     assert!(page.failed.get(Failure::Stopped) > 2000, "{page:?}");
     assert_eq!((page.protocol_errors.len(), page.failed.get(Failure::Aborted)), (0, 0), "{page:?}");
     let part = &all.templates[1].client;
@@ -1582,7 +1591,7 @@ fn aborted_callers_report_no_protocol_error() {
     assert!(came <= part.completed && part.failed.total() > 0, "{came} {part:?}");
 }
 
-/// A part whose program waits for longer than the caller's response takes.
+/// A part whose program waits longer than the caller's response takes.
 #[test]
 fn a_flow_that_has_gone_on_is_not_woken_for_what_it_waited_for() {
     let mut of = load(open(100));
@@ -1616,7 +1625,7 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
         let mut seen = BTreeSet::new();
         for worker in 0..workers {
             let mut of = pages();
-            // The program begins another part, which is not one of the page's.
+            // The program begins a part that does not belong to the page.
             let lines = ["begin \"the name\"", "send \"${flow:6}\"", "recv 6"];
             of.templates[1].client = Program::client("part").lines(lines).build().unwrap();
             of.templates[1].server =

@@ -1,4 +1,4 @@
-//! Protocols in BER: Kerberos (RFC 4120), SNMP (RFC 1157, 3416, 3412), LDAP (RFC 4511).
+//! Protocols encoded in BER: Kerberos (RFC 4120), SNMP (RFC 1157, 3416, 3412), LDAP (RFC 4511).
 
 use squall_rules::{Buffer, End};
 
@@ -20,7 +20,7 @@ fn inside(content: &[u8], tag: u8) -> Option<&[u8]> {
     std::iter::from_fn(|| rest.element()).find(|(found, _)| *found == tag).map(|(_, inner)| inner)
 }
 
-/// Length of the first element with its header. `None` if more data is needed.
+/// Length of the first element, including its header; `None` if more data is needed.
 fn element_length(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {
@@ -58,7 +58,7 @@ impl Krb5 {
             return;
         }
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-        // Fields parsed before an early end are kept.
+        // Fields parsed before the message ends or becomes invalid are kept.
         let _ = krb5_message(from, octets, &mut transaction);
         if !transaction.facts.is_empty() {
             self.opened += 1;
@@ -102,7 +102,7 @@ fn krb5_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
             let (_, ticket) = Octets(inside(content, 0xa5)?).element()?;
             let (_, ticket) = Octets(ticket).element()?;
             add_name(Buffer::Krb5ServerName, from, inside(ticket, 0xa2), transaction);
-            // Encryption type of the reply: DES and RC4 are weak.
+            // Encryption type of the reply, of which DES and RC4 are weak.
             let (_, encrypted) = Octets(inside(content, 0xa6)?).element()?;
             let (_, kind) = Octets(inside(encrypted, 0xa0)?).element()?;
             if let Some(1 | 2 | 3 | 23 | 24) = integer(kind) {
@@ -155,7 +155,7 @@ fn snmp_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
     let mut rest = Octets(content);
     let (INTEGER, version) = rest.element()? else { return None };
     let version = integer(version)?;
-    // The field is the version minus 1, except for version 3.
+    // The field has the version minus 1, except for version 3.
     number(from, "snmp.version", if version == 3 { 3 } else { version + 1 }, transaction);
     let (tag, pdu) = if version == 3 {
         rest.element()?;
@@ -191,7 +191,7 @@ fn snmp_message(from: End, octets: &[u8], transaction: &mut Transaction) -> Opti
 pub(super) struct Ldap {
     transport: Transport,
     sides: [Records; 2],
-    /// Message IDs and indices of their transactions.
+    /// Message IDs, each with the index of its transaction.
     open: Vec<(u64, usize)>,
 }
 
@@ -228,12 +228,12 @@ impl Ldap {
             number(from, "ldap.request.operation", operation, transaction);
             transaction.done[0] = true;
             let dn = match operation {
-                // A bind request starts with the version.
+                // A bind request starts with a version.
                 0 => {
                     fields.element()?;
                     fields.element()?.1
                 }
-                // A delete request is only a name, an unbind request is empty.
+                // A delete request consists of a name only, and an unbind request is empty.
                 10 => body,
                 3 | 6 | 8 | 12 | 14 => fields.element()?.1,
                 _ => return Some(()),

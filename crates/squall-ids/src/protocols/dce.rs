@@ -8,7 +8,7 @@ use super::{Fact, FactIs, Reader, Transaction, number};
 // Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_INTERFACES: usize = 256;
-/// Bound on the stub data kept per call, in octets.
+/// Maximum octets of stub data kept per call.
 const MAX_STUB_LEN: usize = 1024 * 1024;
 
 // PDU types and flags (C706, chapter 12).
@@ -27,9 +27,10 @@ const HAS_OBJECT: u8 = 0x80;
 #[derive(Default)]
 pub(super) struct Calls {
     interfaces: Vec<Interface>,
-    /// Index in `interfaces` of the first one in the last bind, which awaits its acknowledgment.
+    /// Index in `interfaces` of the first interface in the last bind, which was not acknowledged
+    /// yet.
     proposed: usize,
-    /// Calls without a response: call identifier and index of the transaction.
+    /// Calls without a response so far: call identifier and index of the transaction.
     open: Vec<(u32, usize)>,
     opened: usize,
 }
@@ -43,7 +44,7 @@ struct Interface {
 impl Calls {
     /// Parses a fragment with its header. The fragment may be truncated.
     pub fn fragment(&mut self, from: End, fragment: &[u8], transactions: &mut Vec<Transaction>) {
-        // Invalid PDUs contain nothing that rules test.
+        // An invalid PDU contains nothing that rules test.
         let _ = self.read(from, fragment, transactions);
     }
 
@@ -134,7 +135,7 @@ impl Calls {
                 let mut rest = Octets(body.get(8..)?);
                 let address = usize::from(order.u16(rest.take(2)?));
                 rest.skip(address)?;
-                // Padding to a multiple of four, counted from the header.
+                // Skips the padding to a multiple of four, counted from the header.
                 rest.skip((4 - (2 + address) % 4) % 4)?;
                 let count = rest.u8()?;
                 rest.skip(3)?;
@@ -173,7 +174,7 @@ impl Calls {
     }
 }
 
-/// Joins the fragments of a call in one buffer.
+/// Appends a fragment's stub data to the buffer of its call.
 fn add_stub(from: End, octets: &[u8], transaction: &mut Transaction) {
     if octets.is_empty() {
         return;
@@ -208,7 +209,8 @@ impl Order {
         if self.little { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) }
     }
 
-    /// The UUID in text order. Its first three fields depend on the byte order.
+    /// The UUID with its octets in text order. In the PDU, the first three fields depend on the
+    /// byte order.
     fn uuid(self, octets: &[u8]) -> [u8; 16] {
         let mut uuid: [u8; 16] = octets.try_into().expect("sixteen octets were taken");
         if self.little {
@@ -275,7 +277,7 @@ impl Reader for DceRpcDatagrams {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// Fragments for the tests of this module and of SMB.
+/// Builds fragments for the tests of this module and of SMB.
 #[cfg(test)]
 pub(super) mod samples {
     pub const UUID: [u8; 16] = [
@@ -308,7 +310,7 @@ pub(super) mod samples {
 
     pub fn bind_ack(little: bool, result: u8) -> Vec<u8> {
         let (length, result) = if little { ([4, 0], [result, 0]) } else { ([0, 4], [0, result]) };
-        // The secondary address (a port as text) and padding to a multiple of four.
+        // The secondary address (a port as text), then padding to a multiple of four.
         let body =
             [&[0; 8][..], &length, b"135\0", &[0, 0], &[1, 0, 0, 0], &result, &[0; 22]].concat();
         fragment(12, 3, little, 1, &body)

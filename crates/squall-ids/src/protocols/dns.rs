@@ -5,7 +5,7 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, event, number};
 
-// Bounds on memory for untrusted traffic. The last is Suricata's limit on names.
+// Bounds on memory for untrusted traffic. The last one is Suricata's maximum length of a name.
 const MAX_TRANSACTIONS: usize = 4096;
 const MAX_RECORDS: usize = 512;
 const MAX_NAME_LEN: usize = 1025;
@@ -54,7 +54,7 @@ impl Reader for Dns {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// `None` if the message is truncated or invalid. Fields parsed until then are kept.
+/// Parses a message; `None` if it is truncated or invalid. Fields parsed before that are kept.
 fn read(
     from: End,
     message: &[u8],
@@ -119,8 +119,7 @@ fn read(
                 add_buffer(buffer, from, &name, transaction);
                 add_buffer(all, from, &name, transaction);
             }
-            // NS, CNAME, SOA, PTR, MX, SRV: the data contains a name after a fixed number of
-            // octets.
+            // In NS, CNAME, SOA, PTR, MX and SRV records, a name follows a fixed number of octets.
             let before = match kind {
                 2 | 5 | 6 | 12 => 0,
                 15 => 2,
@@ -180,7 +179,7 @@ mod tests {
 
     const QUERY: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01";
-    /// A response with a CNAME record, which refers to the name by a pointer.
+    /// A response with a CNAME record that refers to the name by a compression pointer.
     const ANSWER: &[u8] = b"\x12\x34\x81\x83\x00\x01\x00\x01\x00\x00\x00\x00\x03www\x07Example\x03com\x00\x00\x01\x00\x01\xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x09\x00\x04\x01a\xc0\x10";
 
     fn all(transaction: &Transaction, which: Buffer) -> Vec<String> {

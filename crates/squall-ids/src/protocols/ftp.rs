@@ -1,4 +1,4 @@
-//! FTP (RFC 959): commands with replies, and the files of data connections.
+//! FTP (RFC 959): commands with their replies, and files on data connections.
 
 use squall_rules::{Application, Buffer, End};
 
@@ -12,9 +12,9 @@ const MAX_TRANSACTIONS: usize = 1024;
 pub(super) struct Ftp {
     client: Lines,
     server: Lines,
-    /// Index of the transaction that the next reply belongs to.
+    /// Index of the transaction to which the next reply belongs.
     awaiting_reply: Option<usize>,
-    /// Indices of the transactions in order.
+    /// Indices of the transactions, in order.
     indices: Vec<usize>,
     /// Listener of the next data connection: the client after PORT, the server after PASV.
     data: Option<(End, u16)>,
@@ -108,7 +108,7 @@ impl Ftp {
 
     fn reply(&mut self, text: &[u8], transactions: &mut Vec<Transaction>) {
         let Some(index) = self.awaiting_reply else {
-            // A greeting or an unexpected reply is a transaction.
+            // A greeting or an unexpected reply is a transaction of its own.
             if self.indices.len() < MAX_TRANSACTIONS {
                 let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
                 add_reply(text, &mut transaction);
@@ -180,13 +180,13 @@ fn six_numbers(text: &[u8]) -> Option<(u32, u16)> {
     Some((u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([high, low])))
 }
 
-/// Parses the port at field `place` of `|1|address|port|` (RFC 2428).
+/// Parses the port, which is field `place` of `|1|address|port|` (RFC 2428).
 fn extended_port(text: &[u8], place: usize) -> Option<u16> {
     let delimiter = *text.first()?;
     std::str::from_utf8(text.split(|&octet| octet == delimiter).nth(place)?).ok()?.parse().ok()
 }
 
-/// A data connection, which carries one file.
+/// A data connection, which transfers one file.
 pub(super) struct FtpData {
     limit: usize,
     expected: Option<Expected>,

@@ -1,5 +1,5 @@
-//! Modbus, DNP3, EtherNet/IP with CIP, as Suricata parses them when enabled. They are disabled by
-//! default.
+//! Modbus, DNP3 and EtherNet/IP with CIP, as Suricata parses them. Its default configuration
+//! disables them.
 
 use squall_rules::{Buffer, End};
 
@@ -21,7 +21,7 @@ pub(super) struct Industry {
     kind: Kind,
     transport: Transport,
     sides: [Records; 2],
-    /// DNP3: the application message collected from segments.
+    /// DNP3: the application message assembled from segments.
     segments: [Vec<u8>; 2],
     opened: usize,
 }
@@ -42,7 +42,7 @@ impl Industry {
             return;
         }
         let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-        // Fields parsed before an early end are kept.
+        // Fields parsed before the message ends or becomes invalid are kept.
         let _ = match self.kind {
             Kind::Modbus => modbus(from, message, &mut transaction),
             Kind::Dnp3 => dnp3(
@@ -71,7 +71,7 @@ impl Reader for Industry {
         let length = move |octets: &[u8]| {
             Some(match kind {
                 Kind::Modbus => 6 + usize::from(Octets(octets.get(4..)?).u16()?),
-                // A CRC follows the header and each block of 16 octets.
+                // Each block of 16 octets, like the header, is followed by a CRC.
                 Kind::Dnp3 => {
                     let data = usize::from(*octets.get(2)?).saturating_sub(5);
                     10 + data + 2 * data.div_ceil(16)
@@ -123,7 +123,7 @@ fn dnp3(
     }
     let whole = std::mem::take(segments);
     number(from, "dnp3_func", u64::from(*whole.get(1)?), transaction);
-    // The whole fragment, with its control octet and function code.
+    // The whole fragment, including its control octet and function code.
     transaction.buffers.push((Buffer::Dnp3Data, from, whole));
     Some(())
 }
@@ -136,7 +136,8 @@ fn enip(from: End, message: &[u8], transaction: &mut Transaction) -> Option<()> 
     number(from, "enip.status", u64::from(rest.u32_le()?), transaction);
     rest.skip(12)?;
     match command {
-        // ListIdentity reply: one item; version and address follow its type and length.
+        // ListIdentity reply with one item, in which version and address follow its type and
+        // length.
         0x63 if from == End::Server => {
             rest.skip(2 + 4)?;
             number(from, "enip.protocol_version", u64::from(rest.u16_le()?), transaction);

@@ -1,4 +1,4 @@
-//! Mail headers and attachments as in Suricata: a part is a file if it has a name.
+//! Mail headers and attachments, as in Suricata, where a part with a name is a file.
 
 use squall_rules::{Buffer, End};
 
@@ -15,7 +15,7 @@ pub(super) struct Mail {
     limit: usize,
     state: State,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Number of headers of the mail itself. Later ones belong to parts.
+    /// Number of headers of the mail itself. Headers after these belong to parts.
     own_headers: usize,
     boundary: Vec<u8>,
     encoding: Encoding,
@@ -23,7 +23,7 @@ pub(super) struct Mail {
     name: Vec<u8>,
     file: Vec<u8>,
     is_file_added: bool,
-    /// The terminator of the last line, which belongs to the boundary if one follows.
+    /// The terminator of the last line. If a boundary follows, the terminator belongs to it.
     held_end: &'static [u8],
     base64: Vec<u8>,
 }
@@ -45,12 +45,12 @@ enum Encoding {
 }
 
 impl Mail {
-    /// `limit` is the number of octets of a file to inspect.
+    /// `limit`: maximum octets of a file to inspect.
     pub fn new(limit: usize) -> Mail {
         Mail { limit, is_text: true, ..Mail::default() }
     }
 
-    /// Parses the next line, with dot-stuffing removed.
+    /// Parses the next line, from which dot-stuffing was removed.
     pub fn line(&mut self, line: &Line, transaction: &mut Transaction) {
         match self.state {
             State::Start | State::Header => {
@@ -214,7 +214,7 @@ impl Mail {
     }
 }
 
-/// Decodes four characters to up to three octets. `None` for invalid base64.
+/// Decodes four characters to up to three octets; `None` if they are invalid base64.
 fn decode_group(group: &[u8]) -> Option<Vec<u8>> {
     if group[0] == b'=' || group[1] == b'=' {
         return None;
@@ -222,7 +222,7 @@ fn decode_group(group: &[u8]) -> Option<Vec<u8>> {
     crate::transforms::decode_base64(group, squall_rules::Base64Mode::Strict)
 }
 
-/// Decodes a line. Also returns whether it ends in a soft line break. Invalid escapes are dropped.
+/// Decodes a line, and returns whether it ends in a soft line break. Drops invalid escapes.
 fn quoted_printable(line: &[u8]) -> (Vec<u8>, bool) {
     let digit = |octet: u8| match octet {
         b'0'..=b'9' => Some(octet - b'0'),
@@ -249,7 +249,7 @@ fn quoted_printable(line: &[u8]) -> (Vec<u8>, bool) {
     (out, false)
 }
 
-/// The value of a parameter `; name=value`, with or without quotes.
+/// The value of the parameter `; name=value`, with or without quotes.
 fn parameter(header: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     header.split(|&octet| octet == b';').skip(1).find_map(|section| {
         let section = section.trim_ascii();
@@ -262,7 +262,7 @@ fn parameter(header: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Adds the URLs in a line, without `http://`.
+/// Adds the URLs in a line, each without `http://`.
 fn add_urls(line: &[u8], transaction: &mut Transaction) {
     const MOST: usize = 100;
     const SCHEME: &[u8] = b"http://";

@@ -1,14 +1,14 @@
-//! The application layer: turns the octets of a stream into transactions, and their parts into the
-//! buffers that rules name.
+//! The application layer: parses the octets of a stream into transactions, and adds their parts to
+//! the buffers that rules name.
 //!
-//! One module for each protocol. `recognize` detects the protocol of a flow. The rest of the crate
-//! knows nothing of protocols.
+//! Each protocol has its module. `recognize` detects the protocol of a flow. The rest of the crate
+//! is independent of protocols.
 //!
 //! The owner of a flow keeps one `Vec<Transaction>` and passes it to each call of the flow's
-//! reader. The reader appends to it, completes entries, and refers to them by index, so the owner
-//! may empty a completed and inspected transaction but never remove it. A buffer is added when it
-//! is complete or has reached Suricata's limit for inspection. So a negated test can be decided as
-//! soon as its buffer exists.
+//! reader. The reader appends to it, completes entries, and refers to them by index. So the owner
+//! may empty a transaction that is complete and inspected, but must never remove it. A buffer is
+//! added when it is complete or has reached Suricata's limit for inspection, so a negated test can
+//! be decided as soon as its buffer exists.
 
 mod ber;
 mod dce;
@@ -39,12 +39,12 @@ pub(crate) use recognize::{First, Transport, Verdict, recognize};
 /// Data that belongs together, such as a request and its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transaction {
-    /// In order of completion, with the sending end. A buffer with [`Buffer::is_multiple`] may
-    /// occur several times.
+    /// Buffers in order of completion, with the end that sent each. A buffer with
+    /// [`Buffer::is_multiple`] may occur several times.
     pub buffers: Vec<(Buffer, End, Vec<u8>)>,
     /// Values other than text: numbers and events.
     pub facts: Vec<Fact>,
-    /// Whether the client and the server have nothing to add.
+    /// For client and server, whether that end will add nothing more.
     pub done: [bool; 2],
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum FactIs {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expected {
     pub application: Application,
-    /// The end of this flow that accepts the connection.
+    /// The end of this flow that listens for the connection.
     pub listener: End,
     pub port: u16,
     /// The FTP command: `RETR`, `STOR`.
@@ -90,19 +90,20 @@ pub(crate) trait Reader {
     /// Ends the data from `from`.
     fn end(&mut self, from: End, transactions: &mut Vec<Transaction>);
 
-    /// The protocol of the following octets (after STARTTLS, CONNECT, Upgrade); the inner `None`
-    /// asks for detection. Called after each `receive`; resets the value.
+    /// Returns the protocol of the following octets (after STARTTLS, CONNECT, Upgrade); `None`
+    /// inside `Some` requests detection. Called after each `receive`; resets the value.
     fn switched(&mut self) -> Option<Option<Application>> {
         None
     }
 
-    /// Whether the last data makes rules without a buffer urgent. `None`: they are when a
-    /// transaction is complete. Called after each `receive`; resets the value.
+    /// Returns whether the last data makes rules without a buffer urgent. `None`: these are urgent
+    /// when a transaction is complete. Called after each `receive`; resets the value.
     fn urgent(&mut self) -> Option<Urgent> {
         None
     }
 
-    /// Connections announced by the last data. Called after each `receive`; resets the list.
+    /// Returns the connections that the last data announced. Called after each `receive`; resets
+    /// the list.
     fn expected(&mut self) -> Vec<Expected> {
         vec![]
     }
@@ -129,7 +130,7 @@ impl Urgent {
     }
 }
 
-/// Index of the only transaction of a flow, created by the first data.
+/// Index of the flow's only transaction, which the first data creates.
 #[derive(Default)]
 struct SingleTransaction(Option<usize>);
 
@@ -157,7 +158,7 @@ impl SingleTransaction {
     }
 }
 
-/// Creates the parser of a protocol. `None` if it has none.
+/// Creates the parser for a protocol; `None` if there is none.
 pub(crate) fn reader(
     application: Application,
     transport: Transport,
@@ -195,8 +196,8 @@ pub(crate) fn reader(
         Application::Dhcp => Box::new(small::Datagrams::new(small::dhcp)),
         Application::Nfs => small::nfs_reader(transport),
         Application::WebSocket => Box::new(small::WebSocket::default()),
-        // Detected only; Suricata has no buffers for most of them. HTTP/2, QUIC and PostgreSQL are
-        // not supported.
+        // These are only detected. Suricata has no buffers for most of them; HTTP/2, QUIC and
+        // PostgreSQL are not supported.
         Application::Http2
         | Application::Doh2
         | Application::Pop3
@@ -212,8 +213,8 @@ pub(crate) fn reader(
     })
 }
 
-/// Runs all parsers on fuzzer input: an octet for protocol and transport, one for the size of
-/// pieces, then data of both ends in turn.
+/// Runs all parsers on fuzzer input: an octet for protocol and transport, one for the size of the
+/// pieces, then data of both ends in alternation.
 ///
 /// # Panics
 ///
@@ -254,7 +255,7 @@ pub fn read_any_octets(data: &[u8]) {
     }
 }
 
-/// All protocols with a parser.
+/// All protocols that have a parser.
 const APPLICATIONS: [Application; 24] = [
     Application::Http1,
     Application::Dns,

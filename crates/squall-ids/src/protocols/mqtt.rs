@@ -15,7 +15,7 @@ const MAX_LEN: usize = 1024 * 1024;
 pub(super) struct Mqtt {
     sides: [Records; 2],
     opened: usize,
-    /// From CONNECT. Versions from 5 on have properties.
+    /// Version in CONNECT. Versions from 5 on have properties.
     version: u8,
 }
 
@@ -29,7 +29,7 @@ impl Reader for Mqtt {
             }
             self.opened += 1;
             let mut transaction = Transaction { done: [true, true], ..Transaction::default() };
-            // Fields parsed before an early end are kept.
+            // Fields parsed before the message ends or becomes invalid are kept.
             let _ = self.read(from, &message, &mut transaction);
             transactions.push(transaction);
         }
@@ -45,7 +45,7 @@ fn message_length(octets: &[u8]) -> Option<usize> {
     Some(1 + before - rest.len() + length)
 }
 
-/// A variable byte integer: up to four octets, of which all but the last have the highest bit set.
+/// A variable byte integer: up to four octets, all but the last with the highest bit set.
 fn variable(rest: &mut Octets<'_>) -> Option<usize> {
     let mut value = 0;
     for index in 0..4 {
@@ -72,7 +72,7 @@ impl Mqtt {
         let mut facts = vec![
             ("mqtt.type", u64::from(kind)),
             ("mqtt.qos", u64::from(first >> 1 & 3)),
-            // DUP and RETAIN.
+            // Only DUP and RETAIN.
             ("mqtt.flags", u64::from(first & 9)),
         ];
         let mut read = || {

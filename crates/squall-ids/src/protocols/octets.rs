@@ -1,8 +1,8 @@
-//! Reads numbers and slices from the front of octets.
+//! Reads numbers and slices from the front of a slice of octets.
 
 use squall_units::be16;
 
-/// The unread data. Each method consumes from the front, or nothing if there is too little.
+/// The unread data. Each method consumes octets from the front, or none if there are too few.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'a>(pub &'a [u8]);
 
@@ -41,7 +41,7 @@ impl<'a> Octets<'a> {
         self.u32().map(u32::swap_bytes)
     }
 
-    /// Octets counted by a leading octet.
+    /// Octets preceded by their number in one octet.
     pub fn counted_u8(&mut self) -> Option<&'a [u8]> {
         let mut rest = *self;
         let count = rest.u8()?;
@@ -50,7 +50,7 @@ impl<'a> Octets<'a> {
         Some(taken)
     }
 
-    /// Octets counted by two leading octets.
+    /// Octets preceded by their number in two octets.
     pub fn counted_u16(&mut self) -> Option<&'a [u8]> {
         let mut rest = *self;
         let count = rest.u16()?;
@@ -104,7 +104,7 @@ pub(super) struct Records {
     /// Octets of `pending` that were returned. They are removed when data is added, which keeps the
     /// cost of a record linear in its length.
     consumed: usize,
-    /// Octets still to skip of a record that is too long.
+    /// Number of octets still to skip of a record that is too long.
     skip: usize,
 }
 
@@ -117,9 +117,9 @@ impl Records {
         self.pending.extend_from_slice(&octets[skipped..]);
     }
 
-    /// The next complete record. `length` computes its length, header included, from the data so
-    /// far (`None`: more data is needed). A record longer than `most` is truncated to `most`
-    /// octets.
+    /// The next complete record. `length` computes the record's length, including its header, from
+    /// the data so far (`None`: more data is needed). A record longer than `most` is truncated to
+    /// `most` octets.
     pub fn next(
         &mut self,
         most: usize,
@@ -144,7 +144,7 @@ impl Records {
     }
 }
 
-/// Hexadecimal in lower case.
+/// Formats octets as hexadecimal in lower case.
 pub(super) fn hexadecimal(octets: &[u8]) -> Vec<u8> {
     octets
         .iter()

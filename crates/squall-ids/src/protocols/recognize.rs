@@ -1,8 +1,8 @@
 //! Detects the protocol of a flow from its first octets and its ports.
 //!
-//! Follows Suricata's default configuration: patterns at fixed offsets are tried on all ports, for
-//! one end at a time; some protocols only on their own ports, with a plausibility check of the
-//! first octets. The client's data takes precedence over the server's.
+//! Follows Suricata's default configuration: patterns at fixed offsets are tried on all ports, each
+//! for the data of one end. Some protocols are only detected on their own ports, after a
+//! plausibility check of the first octets. The client's data has priority over the server's.
 
 use squall_rules::{Application, EngineVersion};
 use squall_units::be16;
@@ -19,9 +19,9 @@ pub(crate) struct First<'a> {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
-    /// The engine, which determines the supported protocols and their patterns.
+    /// The engine determines the supported protocols and their patterns.
     pub engine: EngineVersion,
-    /// All data that each end has sent, from the first octet. A few hundred octets suffice.
+    /// All data that each end has sent, from its first octet. A few hundred octets are enough.
     pub client: &'a [u8],
     pub server: &'a [u8],
 }
@@ -29,13 +29,13 @@ pub(crate) struct First<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Application(Application),
-    /// More data may decide.
+    /// More data may lead to a result.
     NeedMore,
-    /// No supported protocol.
+    /// The data belongs to no supported protocol.
     Unknown,
 }
 
-/// Patterns are only searched for within this number of octets.
+/// Number of octets in which patterns are searched for.
 const ENOUGH: usize = 64;
 
 /// Detects the protocol.
@@ -59,7 +59,7 @@ pub(crate) fn recognize(first: &First<'_>) -> Verdict {
     }
 }
 
-/// Whether this version of the engine detects the protocol by these octets.
+/// Whether this engine version detects the protocol from these octets.
 fn is_known(application: Application, first: &First<'_>, octets: &[u8], by_client: bool) -> bool {
     use Application::*;
     if first.engine != EngineVersion::Suricata7 {
@@ -347,7 +347,7 @@ fn by_port(first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Applicat
 
 fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Option<Application> {
     let found = match port {
-        // A 220 banner alone may be FTP or SMTP, so wait until the client has sent something.
+        // A 220 banner may be FTP or SMTP, so wait until the client has sent something.
         21 if !by_client && is_220(octets) && !first.client.is_empty() => Application::Ftp,
         23 if is_telnet(octets) => Application::Telnet,
         25 | 465 if !by_client && is_220(octets) => Application::Smtp,
@@ -356,7 +356,8 @@ fn tcp_port(port: u16, first: &First<'_>, octets: &[u8], by_client: bool) -> Opt
         110 if is_pop3(octets, by_client) => Application::Pop3,
         139 | 445 if is_session_request(octets) => Application::Smb,
         389 | 3268 if is_ldap(octets) => Application::Ldap,
-        // Disabled in Suricata's default configuration, which then also rejects their rules.
+        // Suricata's default configuration disables these protocols, and then also rejects rules
+        // for them.
         502 if octets.len() >= 8 && octets[2..5] == [0, 0, 0] => Application::Modbus,
         20_000 if octets.starts_with(&[5, 0x64]) => Application::Dnp3,
         44_818 if is_enip(octets) => Application::Enip,
@@ -400,7 +401,7 @@ fn is_220(octets: &[u8]) -> bool {
         && octets.contains(&b'\n')
 }
 
-/// A SIP start line with any method.
+/// Whether this is a SIP start line, with any method.
 fn is_sip(octets: &[u8]) -> bool {
     let line = octets.split(|&octet| octet == b'\n').next().unwrap_or_default();
     line.starts_with(b"SIP/2.0 ") || line.trim_ascii_end().ends_with(b" SIP/2.0")
@@ -410,7 +411,8 @@ fn is_smb(octets: &[u8]) -> bool {
     octets.len() >= 8 && octets[0] == 0 && matches!(octets[4], 0xfd..) && &octets[5..8] == b"SMB"
 }
 
-/// NetBIOS session messages before SMB: a request, its responses, a keep-alive.
+/// Whether this is a NetBIOS session message that precedes SMB: a request, a response to it, a
+/// keep-alive.
 fn is_session_request(octets: &[u8]) -> bool {
     if octets.len() < 4 || !matches!(octets[0], 0x81..=0x85) {
         return false;
@@ -455,7 +457,7 @@ fn is_pop3(octets: &[u8], by_client: bool) -> bool {
     })
 }
 
-/// A plausible header and the start of a name.
+/// Whether there is a plausible header, followed by the start of a name.
 fn is_dns(octets: &[u8]) -> bool {
     if octets.len() < 12 || (octets[2] >> 3) & 15 >= 7 {
         return false;
@@ -468,7 +470,8 @@ fn is_dns(octets: &[u8]) -> bool {
     questions == 0 || begins_with_name(&octets[12..])
 }
 
-/// Whether labels are valid up to the end of the name, a pointer, or the end of the data.
+/// Whether labels are valid up to the end of the name, a compression pointer, or the end of the
+/// data.
 fn begins_with_name(octets: &[u8]) -> bool {
     let mut at = 0;
     loop {
@@ -481,7 +484,7 @@ fn begins_with_name(octets: &[u8]) -> bool {
     }
 }
 
-/// BER with an application tag, which all Kerberos messages have.
+/// Whether this is BER with an application tag, which all Kerberos messages have.
 fn is_krb5(octets: &[u8]) -> bool {
     matches!(octets.first(), Some(0x6a..=0x70 | 0x74..=0x76 | 0x7e))
         && octets.len() > 6
@@ -501,7 +504,7 @@ fn is_snmp(octets: &[u8]) -> bool {
         && octets.get(after + 2).is_some_and(|&version| version <= 3)
 }
 
-/// A sequence with a message number and an operation.
+/// Whether this is a BER sequence with a message ID and an operation.
 fn is_ldap(octets: &[u8]) -> bool {
     if octets.first() != Some(&0x30) {
         return false;
@@ -527,7 +530,7 @@ fn is_ike(octets: &[u8]) -> bool {
     octets.len() >= 28 && matches!(octets[17], 0x10 | 0x20) && octets[..8] != [0; 8]
 }
 
-/// A known command and a plausible length.
+/// Whether this is a known command with a plausible length.
 fn is_enip(octets: &[u8]) -> bool {
     octets.len() >= 24
         && octets[1] == 0
@@ -556,7 +559,7 @@ fn is_mqtt(octets: &[u8], by_client: bool) -> bool {
     }
 }
 
-/// A call of `program` or a reply.
+/// Whether this is a call of `program`, or a reply.
 fn is_rpc(octets: &[u8], program: u32) -> bool {
     octets.len() >= 24
         && octets[4..8] == [0, 0, 0, 0]

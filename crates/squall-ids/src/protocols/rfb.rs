@@ -1,4 +1,4 @@
-//! RFB, the protocol of VNC (RFC 6143). A flow is one transaction.
+//! RFB, the protocol of VNC (RFC 6143). Each flow is one transaction.
 
 use squall_rules::{Buffer, End};
 
@@ -12,7 +12,7 @@ const MAX_LEN: usize = 4096;
 pub(super) struct Rfb {
     pending: [Vec<u8>; 2],
     step: Step,
-    /// The server's version is 3.3, in which the server chooses the security type.
+    /// The server announced version 3.3, in which the server chooses the security type.
     server_chooses: bool,
     only: SingleTransaction,
 }
@@ -68,7 +68,7 @@ impl Reader for Rfb {
 }
 
 impl Rfb {
-    /// `None` if more data is needed.
+    /// Parses the next message; `None` if more data is needed.
     fn take(&mut self, rest: &mut Octets<'_>, transaction: &mut Transaction) -> Option<()> {
         self.step = match self.step {
             Step::ServerVersion => {

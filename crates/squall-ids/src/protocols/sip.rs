@@ -39,7 +39,7 @@ impl Sip {
 impl Reader for Sip {
     fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>) {
         if self.transport == Transport::Udp {
-            // Blank lines are keep-alives (RFC 5626 §3.5.1).
+            // Skip blank lines, which are keep-alives (RFC 5626 §3.5.1).
             let start = octets
                 .iter()
                 .position(|octet| !matches!(octet, b'\r' | b'\n'))

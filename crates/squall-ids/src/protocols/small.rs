@@ -12,10 +12,10 @@ const MAX_TRANSACTIONS: usize = 1024;
 const MAX_PAYLOAD_LEN: usize = 64 * 1024;
 const MAX_CALL_LEN: usize = 1024 * 1024;
 
-/// Parses a message without state.
+/// Parses a message of a protocol without state.
 type Read = fn(End, &[u8], &mut Transaction) -> Option<()>;
 
-/// Each datagram with any parsed field is a transaction.
+/// Each datagram in which any field was parsed is a transaction.
 pub(super) struct Datagrams {
     read: Read,
     opened: usize,
@@ -82,7 +82,7 @@ pub(super) fn dhcp(from: End, octets: &[u8], transaction: &mut Transaction) -> O
 pub(super) fn nfs(from: End, octets: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(octets);
     rest.skip(4)?;
-    // A call in RPC version 2.
+    // A call (0) of RPC version 2.
     if rest.u32()? != 0 || rest.u32()? != 2 {
         return None;
     }
@@ -92,7 +92,7 @@ pub(super) fn nfs(from: End, octets: &[u8], transaction: &mut Transaction) -> Op
     Some(())
 }
 
-/// NFS over TCP: calls in records.
+/// NFS over TCP, with one call per record.
 pub(super) struct NfsStream {
     sides: [Records; 2],
     calls: Datagrams,
@@ -118,7 +118,7 @@ impl Reader for NfsStream {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// The parser of NFS over either transport.
+/// The NFS parser for a transport.
 pub(super) fn nfs_reader(transport: Transport) -> Box<dyn Reader + Send> {
     match transport {
         Transport::Tcp => Box::new(NfsStream::new()),
@@ -126,7 +126,7 @@ pub(super) fn nfs_reader(transport: Transport) -> Box<dyn Reader + Send> {
     }
 }
 
-/// Each frame is a transaction; continuation frames are added to the first.
+/// WebSocket. Each message is a transaction: continuation frames are added to their first frame.
 #[derive(Default)]
 pub(super) struct WebSocket {
     sides: [Records; 2],
@@ -151,7 +151,7 @@ impl Reader for WebSocket {
     fn end(&mut self, _: End, _: &mut Vec<Transaction>) {}
 }
 
-/// Lengths of a frame's header and payload.
+/// Lengths of a frame's header and of its payload.
 fn frame_lengths(octets: &[u8]) -> Option<(usize, usize)> {
     let mut rest = Octets(octets.get(1..)?);
     let second = rest.u8()?;

@@ -1,4 +1,4 @@
-//! SMB 1 and 2 in NetBIOS sessions: shares, pipes with their calls, files, logins.
+//! SMB 1 and 2 over NetBIOS sessions: shares, pipes and the calls in them, files, logins.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Smb {
     requests: HashMap<u64, Request>,
     files: HashMap<Vec<u8>, File>,
     calls: Calls,
-    /// Fragments of calls that span several writes or reads.
+    /// Fragments of calls that are split over several writes or reads.
     fragments: [Records; 2],
 }
 
@@ -39,7 +39,7 @@ enum Request {
 struct File {
     name: Vec<u8>,
     is_pipe: bool,
-    /// The end that writes the file, the octets so far, and the index of the file's transaction.
+    /// The end that writes the file, the octets so far, and the index of its transaction.
     content: Option<(End, Vec<u8>, usize)>,
     is_added: bool,
 }
@@ -70,7 +70,7 @@ impl Reader for Smb {
                 continue;
             }
             let message = &record[4.min(record.len())..];
-            // Fields parsed before an early end are kept.
+            // Fields parsed before the message ends or becomes invalid are kept.
             let _ = match message.first() {
                 Some(0xff) => self.version_1(from, message, transactions),
                 Some(0xfe) => self.version_2(from, message, transactions),
@@ -200,7 +200,7 @@ impl Smb {
             }
             let next = u32::from_le_bytes(header[20..24].try_into().ok()?) as usize;
             let one = if next == 0 { message } else { message.get(..next)? };
-            // An invalid message does not affect the others of the compound.
+            // An invalid message does not affect the others in the compound.
             let _ = self.version_2_one(from, one, transactions);
             if next < 64 {
                 return Some(());
@@ -294,7 +294,7 @@ impl Smb {
     }
 }
 
-/// Common to both versions.
+/// Parts that both versions share.
 impl Smb {
     fn open(&mut self, version: u64, transactions: &mut Vec<Transaction>) -> Option<usize> {
         if self.opened >= MAX_TRANSACTIONS {
@@ -346,7 +346,7 @@ impl Smb {
         self.files.get(id).is_some_and(|file| file.is_pipe) || self.pipes.contains(&tree)
     }
 
-    /// Parses data on a pipe: a call or a part of one.
+    /// Parses data on a pipe: a call or part of a call.
     fn pipe(&mut self, from: End, data: &[u8], transactions: &mut Vec<Transaction>) {
         let side = usize::from(from == End::Server);
         self.fragments[side].push(data);
@@ -391,7 +391,7 @@ impl Smb {
         at: usize,
         transactions: &mut Vec<Transaction>,
     ) {
-        // Without a known tree, data that resembles a call is taken for one.
+        // If the tree is unknown, data that resembles a call is treated as one.
         let looks_like_call =
             data.len() >= 16 && data[0] == 5 && data[1] == 0 && !self.files.contains_key(&id);
         if self.is_pipe(&id, tree) || looks_like_call {
@@ -449,8 +449,8 @@ fn from_offset(message: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     Some(&rest[..length.min(rest.len())])
 }
 
-/// A text terminated by zero. In UTF-16 it is aligned to an even offset of the message, in which it
-/// starts at `at`.
+/// A text terminated by zero. In UTF-16 it is aligned to an even offset of the message. `at` is the
+/// offset of `octets` in the message.
 fn text_at(octets: &[u8], at: usize, is_unicode: bool) -> Vec<u8> {
     if !is_unicode {
         return octets.split(|&octet| octet == 0).next().unwrap_or_default().to_vec();

@@ -8,7 +8,7 @@ use super::mime::Mail;
 use super::text::{Line, Lines, starts_caseless};
 use super::{Reader, Transaction, Urgent, event};
 
-/// Bound on commands without a reply. Later ones are dropped.
+/// Maximum number of commands that wait for a reply. Further ones are dropped.
 const MAX_COMMANDS: usize = 1000;
 // Bound on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 256;
@@ -17,10 +17,10 @@ pub(super) struct Smtp {
     limit: usize,
     client: Lines,
     server: Lines,
-    /// Commands without a reply so far.
+    /// Commands that wait for a reply.
     waiting: VecDeque<Command>,
     greeted: bool,
-    /// The server has announced PIPELINING (RFC 2920): the client may send mail before the reply
+    /// The server has announced PIPELINING (RFC 2920), so the client may send mail before the reply
     /// to DATA.
     pipelining: bool,
     /// Index of the open transaction.
@@ -28,7 +28,7 @@ pub(super) struct Smtp {
     opened: usize,
     mail: Option<Mail>,
     in_mail: bool,
-    /// Remaining octets of a BDAT chunk.
+    /// Octets left in a BDAT chunk.
     chunk_left: usize,
     is_tls: bool,
     switched: bool,
@@ -181,7 +181,7 @@ impl Smtp {
         if !self.greeted {
             self.greeted = true;
             if code == b"220" {
-                // The following lines of a greeting are not a reply to a command.
+                // The other lines of a greeting are not a reply to a command.
                 self.greeted = !goes_on;
                 return;
             }
@@ -225,7 +225,7 @@ impl Smtp {
                 let before = files(transaction);
                 mail.end(transaction);
                 self.urgent.file |= files(transaction) != before;
-                // The final dot gets a reply like a command.
+                // The final dot is answered like a command.
                 self.waiting.push_back(Command::Other);
             }
             transaction.done = [true, true];
@@ -239,7 +239,7 @@ fn files(transaction: &Transaction) -> usize {
     transaction.buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::FileData).count()
 }
 
-/// The parameter after a command of `length` octets, up to the next blank.
+/// The parameter after a command with `length` octets, up to the next blank.
 fn parameter(text: &[u8], length: usize) -> &[u8] {
     let rest = text.get(length..).unwrap_or_default().trim_ascii_start();
     &rest[..rest.iter().position(|&octet| octet == b' ').unwrap_or(rest.len())]

@@ -1,4 +1,4 @@
-//! SSH: the banners (RFC 4253 §4.2) and KEXINIT messages (§7.1).
+//! SSH: banners (RFC 4253 §4.2) and KEXINIT messages (§7.1).
 
 use squall_rules::{Buffer, End};
 
@@ -37,7 +37,7 @@ impl Reader for Ssh {
                 return;
             };
             let line: Vec<u8> = side.pending.drain(..=end).collect();
-            // The server may send other lines first (RFC 4253 §4.2).
+            // The server may send other lines before its banner (RFC 4253 §4.2).
             side.has_banner = add_banner(from, &line, transaction);
         }
         let mut rest = Octets(&side.pending);
@@ -63,7 +63,7 @@ impl Reader for Ssh {
     }
 }
 
-/// `SSH-2.0-software comments`
+/// Parses `SSH-2.0-software comments`; returns whether `line` is a banner.
 fn add_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     let Some(rest) = line.strip_prefix(b"SSH-") else { return false };
     let Some(dash) = memchr::memchr(b'-', rest) else { return false };
@@ -82,7 +82,8 @@ fn add_banner(from: End, line: &[u8], transaction: &mut Transaction) -> bool {
     true
 }
 
-/// HASSH: key exchange algorithms, and the ciphers, MACs and compressions of this direction.
+/// Adds HASSH and its input: key exchange algorithms, and ciphers, MACs and compressions for this
+/// direction.
 fn add_offers(from: End, packet: &[u8], transaction: &mut Transaction) -> Option<()> {
     let mut rest = Octets(packet);
     rest.skip(1)?;

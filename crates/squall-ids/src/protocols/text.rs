@@ -7,18 +7,18 @@ pub(super) struct Lines {
     /// Octets of `pending` that were returned. They are removed when data is added, which keeps the
     /// cost of a line linear in its length.
     consumed: usize,
-    /// Skip the rest of a line that was too long.
+    /// The rest of a line that was too long is being skipped.
     skipping: bool,
 }
 
 /// A line without its terminator.
 pub(super) struct Line {
     pub text: Vec<u8>,
-    /// `\r\n`, `\n`, or empty for a truncated line.
+    /// `\r\n` or `\n`; empty if the line was truncated.
     pub end: &'static [u8],
 }
 
-/// Longer lines are truncated.
+/// Maximum length of a line. Longer lines are truncated.
 pub(super) const MAX_LEN: usize = 4096;
 
 impl Lines {
@@ -62,7 +62,7 @@ impl Lines {
         }
     }
 
-    /// Data without a terminator.
+    /// The remaining data, which has no terminator.
     pub fn rest(&mut self) -> Option<Line> {
         let text = self.pending[self.consumed..].to_vec();
         self.consumed = self.pending.len();

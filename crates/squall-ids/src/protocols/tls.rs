@@ -1,4 +1,4 @@
-//! TLS and SSL up to the start of encryption. A flow is one transaction.
+//! TLS and SSL up to the start of encryption. Each flow is one transaction.
 
 use squall_rules::{Buffer, End};
 use squall_units::be16;
@@ -6,7 +6,8 @@ use squall_units::be16;
 use super::octets::{Octets, Records, hexadecimal, md5_hexadecimal};
 use super::{Fact, FactIs, Reader, SingleTransaction, Transaction, event, number};
 
-/// Longest record with its header (RFC 8446 §5.1; 2048 octets of expansion as in RFC 5246 §6.2.3).
+/// Maximum length of a record with its header (RFC 8446 §5.1, with the 2048 octets of expansion of
+/// RFC 5246 §6.2.3).
 const MAX_RECORD_LEN: usize = 5 + 16_384 + 2_048;
 // Bounds on memory for untrusted traffic.
 const MAX_HANDSHAKE_LEN: usize = 128 * 1024;
@@ -24,7 +25,7 @@ struct Side {
     records: Records,
     handshake: Vec<u8>,
     has_begun: bool,
-    /// The rest is encrypted or invalid.
+    /// The rest of the data is encrypted or invalid.
     is_over: bool,
 }
 
@@ -60,7 +61,7 @@ impl Reader for Tls {
                     side.handshake.extend_from_slice(&record[5..]);
                     side.messages(from, transaction);
                 }
-                // Records after ChangeCipherSpec are encrypted.
+                // Records after ChangeCipherSpec are encrypted, so parsing ends here.
                 20 | 23 => side.is_over = true,
                 21 | 24 => set_version(from, version, transaction),
                 _ => {
@@ -86,7 +87,7 @@ impl Side {
         let handshake = std::mem::take(&mut self.handshake);
         let mut rest = Octets(&handshake);
         while let Some((kind, body)) = message(&mut rest) {
-            // An invalid message adds nothing.
+            // Nothing is added for an invalid message.
             let _ = match kind {
                 1 => client_hello(from, body, transaction),
                 2 => server_hello(from, body, transaction),
@@ -112,7 +113,7 @@ fn message<'a>(rest: &mut Octets<'a>) -> Option<(u8, &'a [u8])> {
     Some((kind, body))
 }
 
-/// Records the version. The last one counts.
+/// Adds the version. The last one applies.
 fn set_version(from: End, version: u16, transaction: &mut Transaction) {
     let is_version = |fact: &Fact| {
         fact.of == from && matches!(fact.is, FactIs::Number { what: "tls.version", .. })
@@ -142,7 +143,7 @@ fn hello_of_version_2(from: End, record: &[u8], transaction: &mut Transaction) -
     let mut rest = Octets(record.get(2..)?);
     let kind = rest.u8()?;
     if kind == 4 {
-        // SSL 2 ServerHello: session ID hit and certificate type precede the version.
+        // In an SSL 2 ServerHello, session ID hit and certificate type precede the version.
         rest.skip(2)?;
     }
     let version = rest.u16()?;
@@ -168,7 +169,7 @@ fn client_hello(from: End, body: &[u8], transaction: &mut Transaction) -> Option
         let mut extensions = Octets(extensions);
         while let (Some(kind), Some(content)) = (extensions.u16(), extensions.counted_u16()) {
             hello.extensions.push(kind);
-            // An extension with invalid content still counts as present.
+            // An extension counts as present even if its content is invalid.
             let _ = hello.extension(from, kind, content, transaction);
         }
     }
@@ -229,7 +230,7 @@ fn numbers(octets: &[u8]) -> Vec<u16> {
     octets.chunks_exact(2).map(|pair| be16(pair, 0)).collect()
 }
 
-/// GREASE values, which test that the peer ignores unknown values (RFC 8701).
+/// Whether this is a GREASE value, sent to test that the peer ignores unknown values (RFC 8701).
 fn is_grease(value: u16) -> bool {
     value & 0x0f0f == 0x0a0a && value >> 8 == value & 0xff
 }
@@ -239,7 +240,7 @@ fn joined(values: &[u16]) -> String {
     kept.collect::<Vec<_>>().join("-")
 }
 
-/// The ClientHello fields that fingerprints use.
+/// The ClientHello fields that are part of fingerprints.
 #[derive(Default)]
 struct Hello {
     version: u16,

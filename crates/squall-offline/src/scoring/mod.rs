@@ -1,4 +1,4 @@
-//! Compares an engine's alerts with sent attacks: [`score`].
+//! Compares an engine's alerts with the attacks that were sent: [`score`].
 
 mod text;
 
@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 pub use squall_attacks::score::{
-    Confusion, Counts, Latency, OfRule, OfScenario, Other, Rates, Score,
+    Confusion, Counts, Latency, Other, Rates, RuleScore, ScenarioScore, Score,
 };
 use squall_attacks::{
     Label, labels,
@@ -22,7 +22,7 @@ pub use text::{score_html, score_text};
 
 use crate::Error;
 
-/// A score, and its inputs.
+/// A score and its inputs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scored {
     /// `squall-score/1`.
@@ -34,27 +34,27 @@ pub struct Scored {
     pub score: Score,
 }
 
-/// A log of alerts that was read.
+/// A log of alerts.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlertsFile {
     pub path: String,
-    /// `json`, `fast`, `csv`, `tsv`, `u2spewfoo`; `None` if empty.
+    /// `json`, `fast`, `csv`, `tsv`, `u2spewfoo`; `None` if the log is empty.
     pub format: Option<String>,
     pub lines: u64,
     pub alerts: u64,
-    /// Events that are not alerts.
+    /// Number of events that are not alerts.
     pub skipped: u64,
-    /// Lines that are not events.
+    /// Number of lines that are not events.
     pub bad: u64,
     /// The first of these lines, with their positions.
     pub errors: Vec<String>,
 }
 
-/// Reads labels and alerts, and compares them. `shift_ns` is added to the times of alerts.
+/// Reads labels and alerts, and compares them. Adds `shift_ns` to the times of alerts.
 ///
 /// # Errors
-/// [`Error::Usage`] for a missing file, invalid labels and a log of unknown format;
-/// [`Error::Environment`] for a file that may not be read.
+/// [`Error::Usage`] if a file is missing, labels are invalid or the format of a log is unknown;
+/// [`Error::Environment`] if a file may not be read.
 pub fn score(labels_file: &Path, logs: &[PathBuf], shift_ns: i64) -> Result<Scored, Error> {
     let labels = read_labels(labels_file)?;
     let first = labels.first().map(|label| label.begin);
@@ -105,7 +105,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
 fn read_labels(path: &Path) -> Result<Vec<Label>, Error> {
     let mut all = Vec::new();
     for label in labels::Reader::new(BufReader::new(open(path)?)) {
-        // A score of some of the labels would be meaningless.
+        // A score based on a part of the labels would be meaningless.
         all.push(label.map_err(|error| Error::Usage(format!("{}:{error}", path.display())))?);
     }
     match all.is_empty() {
@@ -122,14 +122,14 @@ impl Scored {
         serde_json::to_string_pretty(self).expect("a score is plain JSON")
     }
 
-    /// One row per rule.
+    /// CSV with one row per rule.
     pub fn to_csv(&self) -> String {
         let mut csv = Vec::new();
         self.score.write_csv(&mut csv).expect("memory takes all");
         String::from_utf8_lossy(&csv).into_owned()
     }
 
-    /// Figures that a [`Criterion`] may use, over all rules; `None`: the divisor is 0.
+    /// Figures over all rules that a [`Criterion`] may use; `None` if the denominator is 0.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
         FIGURES.iter().map(|(name, figure)| (*name, figure(&self.score)))
     }
@@ -160,7 +160,7 @@ const FIGURES: [(&str, Figure); 16] = [
     }),
 ];
 
-/// `detection < 0.97`, `missed > 0`, `false_positive > 1 %`.
+/// A criterion such as `detection < 0.97`, `missed > 0`, `false_positive > 1 %`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criterion {
     text: String,
@@ -170,7 +170,7 @@ pub struct Criterion {
 }
 
 impl Criterion {
-    /// With the invalid text and the expected form.
+    /// The invalid text, and the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let example =
             "expected a figure, an operator and a number: 'detection < 0.97', 'missed > 0'";
@@ -197,8 +197,8 @@ impl Criterion {
         }
     }
 
-    /// The objection to a score, if any. An unknown figure fails, because a check without data must
-    /// not pass.
+    /// Returns an objection if the score violates the criterion. An unknown figure violates it,
+    /// because a check without data must not pass.
     pub fn check(&self, scored: &Scored) -> Option<String> {
         let figure =
             scored.figures().find(|(name, _)| *name == self.figure).and_then(|(_, value)| value);

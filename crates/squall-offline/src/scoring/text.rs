@@ -6,13 +6,13 @@ use squall_report::render::{
     table::printable,
 };
 
-use super::{Latency, OfRule, Score, Scored};
+use super::{Latency, RuleScore, Score, Scored};
 
-/// If an alert is earlier than the attack's last frame by this time, the clocks differ: few attacks
-/// take as long.
+/// If an alert precedes the last frame of its attack by more than this, the clocks differ, because
+/// few attacks take as long.
 const CLOCKS_DIFFER_NS: i64 = 10_000_000_000;
 
-/// Limit of rules in the summary.
+/// Maximum number of rules in the summary.
 const MAX_ROWS: usize = 20;
 
 pub fn score_text(scored: &Scored) -> String {
@@ -66,11 +66,12 @@ pub fn score_text(scored: &Scored) -> String {
             scenario.name, scenario.conversations, scenario.alerted, scenario.alerts
         );
     }
-    let missed: Vec<&OfRule> = score.rules.iter().filter(|rule| rule.counts.missed > 0).collect();
+    let missed: Vec<&RuleScore> =
+        score.rules.iter().filter(|rule| rule.counts.missed > 0).collect();
     list(&mut text, "Missed", &missed, |rule| {
         format!("{} of {}", rule.counts.missed, rule.counts.attacks)
     });
-    let false_ones: Vec<&OfRule> =
+    let false_ones: Vec<&RuleScore> =
         score.rules.iter().filter(|rule| rule.counts.near_misses_alerted > 0).collect();
     list(&mut text, "Alerted on near misses", &false_ones, |rule| {
         format!("{} of {}", rule.counts.near_misses_alerted, rule.counts.near_misses)
@@ -78,7 +79,7 @@ pub fn score_text(scored: &Scored) -> String {
     text
 }
 
-/// All alerts by kind, each once, so that the parts add up.
+/// All alerts by kind. Each is counted once, so the parts add up to the total.
 fn parts_of(score: &Score) -> String {
     let counts = &score.counts;
     let scenarios = score.scenarios.iter().fold(0u64, |sum, of| sum.saturating_add(of.alerts));
@@ -99,7 +100,12 @@ fn parts_of(score: &Score) -> String {
     own + &parts.collect::<String>()
 }
 
-fn list(text: &mut String, heading: &str, rules: &[&OfRule], detail: impl Fn(&OfRule) -> String) {
+fn list(
+    text: &mut String,
+    heading: &str,
+    rules: &[&RuleScore],
+    detail: impl Fn(&RuleScore) -> String,
+) {
     if rules.is_empty() {
         return;
     }
@@ -186,7 +192,7 @@ pub fn score_html(scored: &Scored) -> String {
     );
     page.plots("Verdicts", &[plot]);
     let body = page.markup();
-    let row = |rule: &OfRule| {
+    let row = |rule: &RuleScore| {
         let latency = rule
             .latency_from_end
             .as_ref()
@@ -204,7 +210,7 @@ pub fn score_html(scored: &Scored) -> String {
     };
     let columns =
         ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "latency"];
-    let wrong = |rule: &&OfRule| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
+    let wrong = |rule: &&RuleScore| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
     let of_interest: Vec<_> = score.rules.iter().filter(wrong).map(row).collect();
     if !of_interest.is_empty() {
         table("Rules that missed attacks, or alerted on near misses", &columns, &of_interest, body);

@@ -14,7 +14,7 @@ use squall_port_linux::filter;
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
 
-/// Limit of the captured frames kept for a port, octets.
+/// Maximum octets of captured frames kept per port.
 const MOST: u64 = 256 << 20;
 
 /// Captures by port name.
@@ -44,7 +44,8 @@ impl Captures {
         self.of.get(port).is_some_and(|recording| recording.on)
     }
 
-    /// `ports`: names; empty for all configured captures. `busy`: a run has ports open.
+    /// `ports`: port names; empty for all configured captures. `busy`: whether a run has ports
+    /// open.
     ///
     /// # Errors
     /// A port without a capture configuration, or one that only the current run could capture.
@@ -86,7 +87,7 @@ impl Captures {
         };
         let snaplen = info.packet_size.filter(|&size| size > 0);
         let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
-        // A ring keeps the previous file and the current one.
+        // A ring keeps the previous file and the current one, so each gets half of the limit.
         let asked = match info.overwrite {
             true => {
                 CaptureOptions { rotate_octets: Some(Octets(MOST / 2)), ring: Some(2), ..asked }
@@ -138,8 +139,8 @@ impl Captures {
         }
     }
 
-    /// Converts a capture to a file; `initial`: the first frames only. Complete frames get their
-    /// FCS.
+    /// Converts a capture to a file. If `initial` is set, includes only that many first frames.
+    /// Frames that were captured whole get their FCS.
     ///
     /// # Errors
     /// The port has no capture, or its files cannot be read.
@@ -201,7 +202,7 @@ impl Drop for Captures {
     }
 }
 
-/// The requested ports, with their capture configuration; if a port has several, the last one
+/// The requested ports with their capture configurations. If a port has several, the last one
 /// applies.
 fn configured<'a>(
     translated: &'a Translated,
@@ -278,7 +279,7 @@ impl CaptureWriter {
 }
 
 fn pcap() -> PcapFormat {
-    // Microseconds, because all readers of clients support them.
+    // Microsecond timestamps, because every reader that clients use supports them.
     PcapFormat { nanoseconds: false, ..PcapFormat::default() }
 }
 
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_frame_check_sequence_is_that_of_the_standard() {
-        // The check value of CRC-32/ISO-HDLC.
+        // The check value of CRC-32/ISO-HDLC, which covers the digits 1 to 9.
         assert_eq!(fcs(b"123456789"), 0xcbf4_3926);
     }
 }

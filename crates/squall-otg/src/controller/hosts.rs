@@ -14,16 +14,15 @@ use std::{
 
 use squall::Error;
 use squall_control::driving::lock;
-use squall_host::{Answer, Arp, Echo, Host, NeighbourMessage, Neighbours, solicited_node};
-use squall_machine::speaking::{self, Speaking};
+use squall_host::{Answer, Arp, Echo, Host, NeighborCache, NeighborMessage, solicited_node};
+use squall_machine::speaking::{self, HostThread};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
 /// Interval between echo requests while no answer arrives.
 const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
-/// Each round of pings has its own identifier, so that late answers to an earlier round do not
-/// count.
+/// Each round of pings has its own identifier, so late answers to an earlier round do not count.
 static ROUNDS: AtomicU16 = AtomicU16::new(0);
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -32,7 +31,7 @@ const IPV6: u16 = 0x86dd;
 /// The emulated devices of the current configuration.
 #[derive(Default)]
 pub struct Hosts {
-    speaking: Vec<Speaking>,
+    speaking: Vec<HostThread>,
     shared: Arc<Shared>,
 }
 
@@ -40,7 +39,7 @@ pub struct Hosts {
 struct Shared {
     known: Mutex<Known>,
     changed: Condvar,
-    /// Number of rounds of pings; a device with a lower number fetches its pings.
+    /// Number of the current round of pings; a device with a lower number fetches its pings.
     round: AtomicU32,
     pings: Mutex<Pings>,
     answered: Condvar,
@@ -51,7 +50,7 @@ struct Shared {
 struct Pings {
     /// Pings not sent yet, by the device's interface.
     waiting: HashMap<String, Vec<Ping>>,
-    /// Echo requests without an answer so far.
+    /// Echo requests that have not been answered yet.
     open: HashSet<Echo>,
 }
 
@@ -132,13 +131,13 @@ impl Ping {
 #[derive(Default)]
 struct Known {
     resolved: Resolved,
-    /// Addresses that requests were sent for, without an answer.
+    /// Addresses that did not answer the requests for them.
     silent: Vec<(String, IpAddr)>,
 }
 
 impl Hosts {
     /// Starts devices on ports with a kernel interface. Devices on other ports can only reach each
-    /// other, so that all their addresses are known from the configuration.
+    /// other, so the configuration already has all their addresses.
     ///
     /// # Errors
     /// A port that does not open.
@@ -157,7 +156,7 @@ impl Hosts {
                 continue;
             };
             let devices = Devices { list: here, shared: hosts.shared.clone() };
-            let speaking = Speaking::start(&interface, devices)
+            let speaking = HostThread::start(&interface, devices)
                 .map_err(|error| Error::Environment(format!("port {}: {error}", port.name)))?;
             hosts.speaking.push(speaking);
         }
@@ -222,7 +221,7 @@ struct Devices {
 }
 
 impl speaking::Hosts for Devices {
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
         for device in &mut self.list {
             device.receive(frame, out);
         }
@@ -238,18 +237,18 @@ impl speaking::Hosts for Devices {
     }
 }
 
-/// An interface of a device, without port and clock.
+/// An interface of a device, independent of port and clock.
 struct Device {
     info: DeviceInfo,
     host: Host,
-    neighbours: Neighbours,
+    neighbors: NeighborCache,
     /// Gateways that have not answered yet.
     open: Vec<IpAddr>,
     updates: Vec<(IpAddr, Option<MacAddr>)>,
     round: u32,
     pings: Vec<Ping>,
     /// Next hops of pings. Resolved again in each round, because cabling may have changed.
-    hops: Neighbours,
+    hops: NeighborCache,
     echoed: Vec<Echo>,
 }
 
@@ -279,20 +278,20 @@ impl Device {
         Self {
             info,
             host,
-            neighbours: Neighbours::default(),
+            neighbors: NeighborCache::default(),
             open: Vec::new(),
             updates: Vec::new(),
             round: 0,
             pings: Vec::new(),
-            hops: Neighbours::default(),
+            hops: NeighborCache::default(),
             echoed: Vec::new(),
         }
     }
 
     /// Processes a received frame; appends answers to `out`.
     fn receive(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        let received = self.host.hear(frame);
-        if let Some((address, mac)) = received.neighbour {
+        let received = self.host.handle(frame);
+        if let Some((address, mac)) = received.neighbor {
             self.learn(address, mac);
         }
         out.extend(received.reply);
@@ -302,12 +301,12 @@ impl Device {
     /// Appends requests that are due to `out`.
     fn ask(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
         for gateway in self.open.clone() {
-            if let Answer::Mac(mac) = self.neighbours.find(now, gateway) {
+            if let Answer::Mac(mac) = self.neighbors.find(now, gateway) {
                 self.updates.push((gateway, Some(mac)));
                 self.open.retain(|open| *open != gateway);
             }
         }
-        while let Some(question) = self.neighbours.question(now) {
+        while let Some(question) = self.neighbors.question(now) {
             let address = match question {
                 Ok(IpAddr::V4(target)) => {
                     let sender =
@@ -343,7 +342,7 @@ impl Device {
                 Some(self.host.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
             }
             (IpAddr::V6(target), IpAddr::V6(source)) => {
-                let message = NeighbourMessage::solicit(source, self.host.mac, target);
+                let message = NeighborMessage::solicit(source, self.host.mac, target);
                 Some(self.host.frame(solicited_node(target).1, IPV6, &message.octets()))
             }
             _ => None,
@@ -358,7 +357,7 @@ impl Device {
         let mut pings = lock(&shared.pings);
         self.round = shared.round.load(Ordering::Acquire);
         self.pings = pings.waiting.remove(&self.info.ethernet).unwrap_or_default();
-        self.hops = Neighbours::default();
+        self.hops = NeighborCache::default();
         self.echoed.clear();
     }
 
@@ -388,7 +387,7 @@ impl Device {
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
         // Ignore unsolicited answers, which any host could send.
         if self.open.contains(&address) {
-            self.neighbours.learn(address, mac);
+            self.neighbors.learn(address, mac);
         }
         if self.pings.iter().any(|ping| ping.hop == address) {
             self.hops.learn(address, mac);
@@ -491,7 +490,7 @@ mod tests {
         out.clear();
         // The request itself identifies its sender.
         device.receive(&question(), &mut out);
-        let message = NeighbourMessage {
+        let message = NeighborMessage {
             solicitation: false,
             source: "fd00::9".parse().unwrap(),
             destination: "fd00::1".parse().unwrap(),
@@ -510,7 +509,7 @@ mod tests {
         assert!(device.open.is_empty());
     }
 
-    /// Exchanges `frames` between the two until neither has an answer.
+    /// Exchanges `frames` between the two devices until neither has an answer.
     fn converse(a: &mut Device, b: &mut Device, mut frames: Vec<Vec<u8>>) {
         while !frames.is_empty() {
             let mut answers = Vec::new();

@@ -53,7 +53,7 @@ pub fn ports(
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
         let name = squall_machine::ports::interface_of(&info.address);
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
-        // Link up without a peer carries no frames.
+        // An interface can be up without a peer, but then carries no frames.
         let down = interface.is_some_and(|i| i.state != squall_port_linux::InterfaceState::Up);
         let change = || {
             let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
@@ -101,7 +101,7 @@ pub fn flows(
     MetricsResponse::FlowMetrics { flow_metrics: listed.map(|&flow| teller.flow(flow)).collect() }
 }
 
-/// The requested columns; empty: all.
+/// The requested columns; empty selects all.
 #[derive(Clone, Copy)]
 struct Columns<'a>(&'a [String]);
 
@@ -127,18 +127,19 @@ struct Teller<'a> {
     tagged: &'a TaggedRequest,
 }
 
-/// Counters of a flow or a part of it. Counters that need a signature are absent without one.
+/// Counters of a flow or a part of it. Counters that need a signature are absent if the frames have
+/// none.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     tx_packets: u64,
     tx_octets: u64,
     seen: StreamCounters,
-    /// Whether frames arrive that may belong to other flows.
+    /// Whether received frames may belong to other flows.
     ambiguous: bool,
 }
 
 impl Sum {
-    /// `ports`: ports to count on; `None`: all. `value`: counts only received frames with this
+    /// `ports`: ports to count on; `None` for all. `value`: count only received frames with this
     /// value at the flow's bit positions, and no sent frames.
     fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
         let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
@@ -177,7 +178,7 @@ impl Sum {
     }
 }
 
-/// Totals, and the counters at two times in the run with the seconds between them.
+/// Totals, the counters at two times in the run, and the seconds between these times.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     all: Sum,
@@ -234,7 +235,7 @@ impl Teller<'_> {
         }
     }
 
-    /// Indices of the flow's receiving ports; `None`: any.
+    /// Indices of the flow's receiving ports; `None` for any.
     fn rx_ports(&self, info: &FlowInfo) -> Option<Vec<usize>> {
         let place =
             |name: &String| self.translated.ports.iter().position(|port| port.name == *name);
@@ -393,7 +394,7 @@ impl Teller<'_> {
     }
 
     /// Values at the flow's bit positions in received frames of a stream, with their tags, in
-    /// ascending order; a single `None` without tracking.
+    /// ascending order; a single `None` if the positions are not tracked.
     fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
         let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
             return vec![None];
@@ -480,8 +481,8 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     }
 }
 
-/// Loss in percent. While the flow is being sent, frames in flight are not lost, so only gaps in
-/// the sequence count.
+/// Loss in percent. While the flow is being sent, frames in flight would look lost, so only gaps in
+/// the sequence numbers count.
 fn loss(info: &FlowInfo, sum: &Sum, sends: bool) -> f64 {
     let copies = if info.rx_copies > 0.0 { info.rx_copies } else { 1.0 };
     let expected = match sends && sum.seen.unique > 0 && copies == 1.0 {

@@ -1,7 +1,7 @@
 //! Control of a configuration and its run.
 //!
-//! [`Controller`] implements an OTG session independent of the transport: JSON in, JSON out. Runs
-//! start through a [`Start`], so that a daemon can grant or refuse ports.
+//! [`Controller`] implements an OTG session independent of the transport: JSON in, JSON out. A
+//! [`Start`] starts its runs, so a daemon can grant or refuse ports.
 
 mod captures;
 mod hosts;
@@ -86,14 +86,14 @@ pub struct Controller {
     traffic: Traffic,
     captures: Captures,
     hosts: Hosts,
-    /// Link monitors of the ports' interfaces, by name.
+    /// Link monitors of the ports' interfaces, by interface name.
     links: HashMap<String, LinkWatch>,
     cache: ReplyCache,
     /// Why the ports were lost; reported once, with the next warnings.
     lost: Option<String>,
 }
 
-/// Recent replies of metrics.
+/// Recent metrics replies.
 #[derive(Default)]
 struct ReplyCache(Vec<(Instant, Value, Arc<Value>)>);
 
@@ -124,7 +124,7 @@ impl Controller {
         self.apply_config(config)
     }
 
-    /// The configuration with all changes.
+    /// The configuration, with all later changes applied.
     pub fn config(&self) -> Value {
         self.config.to_json()
     }
@@ -289,7 +289,7 @@ impl Controller {
         })
     }
 
-    /// The frames that the port captured as pcap or pcapng, each with its FCS.
+    /// The frames that the port captured, as a pcap or pcapng file. Each frame includes its FCS.
     ///
     /// # Errors
     /// The port has no capture.
@@ -315,16 +315,16 @@ impl Controller {
         }
     }
 
-    /// Like [`Controller::stop_all`], because another client took the ports or this one was silent
-    /// for too long. The next reply with warnings reports it.
-    pub fn lose_ports(&mut self, why: &str) {
+    /// Like [`Controller::stop_all`], but because another client took the ports or this client was
+    /// silent for too long. The next reply with warnings reports `why`.
+    pub fn report_ports_lost(&mut self, why: &str) {
         if self.held {
             self.lost = Some(format!("traffic and captures were stopped: {why}"));
         }
         self.stop_all();
     }
 
-    /// Returns a reply with the warnings, and with the loss of the ports if not reported yet.
+    /// Returns a reply with the warnings. Adds the loss of the ports if it was not reported yet.
     fn with_warnings(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
         warnings.extend(self.lost.take());
         reply(&Warning { warnings })
@@ -347,7 +347,7 @@ impl Controller {
             .ports
             .iter()
             .filter_map(|port| squall_machine::ports::interface_of(&port.address));
-        // Without a monitor, no link changes are reported.
+        // An interface that cannot be monitored reports no link changes.
         self.links = interfaces
             .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
             .collect();
@@ -461,8 +461,8 @@ impl ReplyCache {
     }
 
     fn keep(&mut self, request: &Value, reply: &Arc<Value>) {
-        // The cache keeps replies to this many distinct requests; others within `AGE` are computed
-        // again.
+        // Maximum number of distinct requests with cached replies; further requests are computed
+        // each time.
         const MOST: usize = 8;
         self.0.truncate(MOST - 1);
         self.0.push((Instant::now(), request.clone(), reply.clone()));

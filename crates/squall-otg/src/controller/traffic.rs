@@ -23,9 +23,9 @@ use crate::{FlowInfo, Translated, replies::TransmitState};
 
 /// The flows of a configuration, and the run that sends them.
 ///
-/// A run contains all flows; stopped ones wait for a start signal that never comes. Starting a flow
-/// during a run replaces it by one with a new name, which begins at its first frame and counts from
-/// zero.
+/// A run contains all flows; stopped ones wait for a start signal that never comes. To start a flow
+/// during a run, it is replaced by one with a new name, which begins at its first frame and counts
+/// from zero.
 pub struct Traffic {
     pub flows: Vec<Flow>,
     control: Control<Member, Tally>,
@@ -43,8 +43,8 @@ pub type Seen = squall_control::Seen<Member>;
 
 pub struct Flow {
     pub state: Transmit,
-    /// Counters at the end of transmission, so that frames received later do not affect the final
-    /// rate.
+    /// Counters at the end of transmission. The final rate uses these, so frames received later do
+    /// not affect it.
     quiet: Option<Arc<Totals>>,
     /// One part for each stream of the flow.
     pub parts: Vec<Part>,
@@ -73,7 +73,7 @@ pub struct Tally {
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx: Vec<(usize, StreamCounters)>,
-    /// Counters of received frames for each value at these positions: (port, value, counters).
+    /// Counters of received frames per value at these bit positions: (port, value, counters).
     pub tracked: Vec<(usize, u128, StreamCounters)>,
 }
 
@@ -151,7 +151,7 @@ impl Traffic {
         }
     }
 
-    /// Whether a run has ports open.
+    /// Whether there is a run that has ports open.
     pub fn is_on(&self) -> bool {
         self.control.is_on()
     }
@@ -222,7 +222,7 @@ impl Traffic {
         seen: Option<&Seen>,
     ) -> (PortTotals, Option<(PortTotals, PortTotals, f64)>) {
         let all = self.control.port(port, seen).totals;
-        // If nothing is sent, the interval ends when the last flow stopped.
+        // If no flow is sending, the interval ends when the last flow stopped.
         let quiet = self.flows.iter().map(|flow| flow.quiet.as_ref()).collect::<Option<Vec<_>>>();
         let quiet = quiet.and_then(|all| all.into_iter().max_by_key(|totals| totals.taken));
         let of = |totals: &Totals| totals.ports.get(port).copied().unwrap_or_default();
@@ -238,8 +238,8 @@ impl Traffic {
         self.control.member(part.member, seen)
     }
 
-    /// Counters in this run now, and those of about a second earlier or at the end of `flow`, with
-    /// the seconds between them; `None` without a run.
+    /// Counters in this run now, those about a second earlier or at the end of `flow`, and the
+    /// seconds between them; `None` if there is no run.
     pub fn recent(
         &self,
         flow: &Flow,
@@ -298,7 +298,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Registers the streams of a flow for counting by name.
+    /// Registers the streams of a flow by name, so they are counted.
     fn count(&mut self, info: &FlowInfo, parts: &[Part], profile: &Profile) {
         for (stream, part) in info.streams.iter().zip(parts) {
             self.control.before(part.member).place = place_in(&self.places, info);
@@ -374,7 +374,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Changes the run; returns false if it is over.
+    /// Changes the run; returns false if the run is over.
     fn change(&mut self, profile: Profile) -> Result<bool, Refusal> {
         let changed = self.control.change(profile)?;
         if !changed {
@@ -383,7 +383,7 @@ impl Traffic {
         Ok(changed)
     }
 
-    /// Starts flows in the current run; returns false if it is over.
+    /// Starts flows in the current run; returns false if the run is over.
     fn join(
         &mut self,
         translated: &Translated,
@@ -461,7 +461,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Names in the run of the chosen flows' streams.
+    /// Names that the chosen flows' streams have in the run.
     fn current(&self, chosen: &[usize]) -> Vec<String> {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
         parts.filter_map(|part| part.name.clone()).collect()
@@ -469,7 +469,7 @@ impl Traffic {
 }
 
 impl Flow {
-    /// `members`: the last number assigned.
+    /// `members`: the last number assigned; updated.
     fn of(info: &FlowInfo, members: &mut Member) -> Self {
         let part = |_| {
             *members += 1;

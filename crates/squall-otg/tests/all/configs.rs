@@ -1,4 +1,4 @@
-//! Translation of configurations, and the errors of invalid ones.
+//! Translation of configurations, and the errors reported for invalid ones.
 
 use std::net::IpAddr;
 
@@ -110,7 +110,7 @@ fn a_choice_that_is_missing_follows_from_what_is_there() {
     let stream = &translated.profile.streams[0];
     assert_eq!((stream.rate.unit, stream.rate.value()), (RateUnit::Percent, 12.5));
     assert_eq!(stream.size, SizeLaw::Range { min: 64, max: 94, step: 10 });
-    // 64-bit numbers are text, and 32-bit floats keep their digits.
+    // 64-bit numbers are strings, and 32-bit floats keep their digits.
     let translated = ok(json!({ "rate": { "bps": "672000" } }));
     assert_eq!(
         (translated.profile.streams[0].rate.unit, translated.profile.streams[0].rate.num),
@@ -171,7 +171,8 @@ fn sizes_have_to_hold_the_headers() {
     );
 }
 
-/// In a frame of 64 octets, IPv4 and UDP leave room for 18, TCP for 6; a signature takes 16.
+/// In a frame of 64 octets, the payload has 18 octets over UDP/IPv4, and 6 over TCP; a signature
+/// takes 16.
 #[test]
 fn frames_without_room_for_a_mark_are_sent_without() {
     let translated = ok(json!({ "packet": udp(), "metrics": { "enable": true } }));
@@ -241,7 +242,7 @@ fn streams_that_distinguish_tags_together_send_the_frames_of_one() {
             stream.vary[0].op,
             Op::Step { min: first, max: first + 4, init: first, step: 2 }
         );
-        // The header's checksum is correct in each stream's frame.
+        // The header checksum is correct in each stream's frame.
         let frame = squall_wire::Frame::dissect(octets(&translated, i).to_vec());
         assert!(frame.checksums.iter().any(|sum| sum.at == 24), "stream {i}");
     }

@@ -1,4 +1,4 @@
-//! Frames of configurations written by snappi; the golden octets were checked by hand and with
+//! Frames of configurations written by snappi. The golden octets were checked by hand and with
 //! scapy.
 
 use std::{fmt::Write, path::Path};
@@ -13,7 +13,7 @@ fn config(name: &str) -> Config {
     Config::from_json(&serde_json::from_str(&text).expect("it is JSON")).expect("it is an object")
 }
 
-/// Octets of the streams, and their varying fields.
+/// Formats the streams' octets and varying fields.
 fn frames(translated: &Translated) -> String {
     let mut text = String::new();
     for stream in &translated.profile.streams {

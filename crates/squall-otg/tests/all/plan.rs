@@ -1,4 +1,4 @@
-//! Plans profiles of configurations up to the frames that the engine makes.
+//! Plans the profiles of configurations, up to the frames that the engine makes.
 
 use squall_otg::{Config, translate};
 use squall_plan::{Assets, Inputs, Options, PortLimits, compile};
@@ -34,7 +34,7 @@ impl Assets for NoFiles {
     }
 }
 
-/// Names of streams and their first frames.
+/// Stream names with their first frames.
 fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
     const STRIDE: usize = 2048;
     let config = Config::from_json(&serde_json::from_str(config).unwrap()).unwrap();
@@ -75,7 +75,7 @@ fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
 
 #[test]
 fn every_checksum_and_length_is_right_in_every_frame() {
-    // Headers, correct checksums in each frame, and correct lengths; the lengths of an inner frame
+    // Headers, correct checksums in each frame, and correct lengths; the lengths in an inner frame
     // exclude its FCS.
     let expected = [
         ("udp", "eth/vlan/ipv4/udp", 2, 2),

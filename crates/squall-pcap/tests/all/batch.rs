@@ -1,10 +1,10 @@
-//! Batches have the same packets as single reads, for any file.
+//! For any file, reading in batches returns the same packets as single reads.
 
 use squall_pcap::{CaptureReader, InterfaceFormat, LinkType, PcapFormat, PcapWriter, PcapngWriter};
 
 type Seen = (u64, u32, LinkType, u32, u64, Vec<u8>);
 
-/// Reads by `next` or in batches. Returns the final error, too.
+/// Reads a file by `next` or in batches. Also returns the final error.
 fn read(file: &[u8], batches: bool) -> (Vec<Seen>, Option<String>) {
     let mut seen = Vec::new();
     let mut reader = match CaptureReader::from_read(file) {
@@ -44,7 +44,7 @@ fn captures() -> Vec<Vec<u8>> {
         ng.write(0, i * 1_000_003, len as u32 + (i % 3) as u32, &octets[..len]).unwrap();
     }
     let pcap = pcap.finish().unwrap();
-    // Big-endian: reverses the numbers of the headers.
+    // Converts the file to big-endian by reversing the numbers in its headers.
     let mut big = pcap.clone();
     for (at, len) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
         big[at..at + len].reverse();

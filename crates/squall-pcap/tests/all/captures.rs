@@ -1,4 +1,4 @@
-//! Both formats in all variants, as octets; and damaged files.
+//! Captures in all variants of both formats, given as octets; and damaged files.
 
 use std::io::{self, Read};
 
@@ -20,7 +20,7 @@ struct Owned {
     data: Vec<u8>,
 }
 
-/// All packets up to the end or the error.
+/// All packets up to the end or the first error.
 fn read(file: impl Read) -> (Vec<Owned>, Option<CaptureError>) {
     let mut packets = Vec::new();
     let mut reader = match CaptureReader::from_read(file) {
@@ -58,7 +58,7 @@ fn fault(file: &[u8]) -> String {
     read(file).1.expect("a fault").to_string()
 }
 
-/// A pipe that returns a few octets at a time, and is interrupted.
+/// A pipe that returns a few octets per read, and whose reads are sometimes interrupted.
 struct Trickle<'a>(&'a [u8], usize);
 
 impl Read for Trickle<'_> {
@@ -280,7 +280,7 @@ fn simple_and_obsolete_packets_are_read() {
                 (0, 60, vec![5; 10]),
                 (0, 6, vec![6; 6]),
                 (8_000, 60, vec![4; 5]),
-                // The preceding packet's time, since a simple packet has none.
+                // A simple packet has no timestamp, so it gets that of the preceding packet.
                 (8_000, 6, vec![6; 6])
             ]
         );
@@ -426,12 +426,12 @@ fn a_full_disk_is_reported_at_the_end_at_the_latest() {
     assert_eq!(writer.finish().err().map(|e| e.kind()), Some(io::ErrorKind::StorageFull));
 }
 
-/// Time, octets captured, octets cut off.
+/// Time, captured octets, and number of octets cut off.
 fn packets() -> impl Strategy<Value = Vec<(u64, Vec<u8>, u32)>> {
     vec((0..4_294_967_296_000_000_000u64, vec(any::<u8>(), 0..200), 0..2_000u32), 0..20)
 }
 
-/// Returns the file, and the end of each packet.
+/// Returns the file and the offset at which each packet ends.
 fn write_pcap(packets: &[(u64, Vec<u8>, u32)], format: PcapFormat) -> (Vec<u8>, Vec<usize>) {
     let mut writer = PcapWriter::new(Vec::new(), format).unwrap();
     let (mut at, mut ends) = (24, Vec::new());
@@ -451,7 +451,7 @@ fn write_pcapng(packets: &[(u64, Vec<u8>, u32)]) -> (Vec<u8>, Vec<usize>) {
     };
     let interfaces = vec![interface(LinkType::ETHERNET), interface(LinkType::RAW)];
     let mut writer = PcapngWriter::new(Vec::new(), interfaces).unwrap();
-    // A section header with its single option, and two descriptions with two options.
+    // A section header with one option, and two interface descriptions with two options each.
     let (mut at, mut ends) = (28 + 12 + 4 + 2 * (20 + 8 + 8 + 4), Vec::new());
     for (i, (time_ns, data, cut)) in packets.iter().enumerate() {
         writer.write(i as u32 % 2, *time_ns, data.len() as u32 + cut, data).unwrap();

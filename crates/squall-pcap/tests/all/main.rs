@@ -1,5 +1,5 @@
-//! One binary, since each further one would be linked with all dependencies; `broken.rs` has its
-//! own, because it measures the memory of its process.
+//! A single binary, because each binary is linked with all dependencies. `broken.rs` has its own,
+//! because it measures the memory of its process.
 
 mod batch;
 mod captures;

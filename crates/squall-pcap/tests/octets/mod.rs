@@ -1,5 +1,5 @@
-//! Files and blocks in either byte order, octet by octet: independent of the writers, which are
-//! tested, too.
+//! Builds files and blocks in either byte order, octet by octet. Independent of the writers, which
+//! are under test as well.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ use squall_units::{Cannot, Nanos, parse_octets};
 use super::Ends;
 use crate::Assets;
 
-/// An application's name, its options, and one line about it.
+/// Each application's name, its options, and a one-line description.
 const OPTIONS: [(&str, &[&str]); 14] = [
     (
         "http",
@@ -50,8 +50,8 @@ const OPTIONS: [(&str, &[&str]); 14] = [
     ("browse", &[]),
 ];
 
-/// Options that only servers use; clients use the others. With all other applications, both ends
-/// use all options.
+/// Options that only servers use; clients use the others. For applications that are not listed,
+/// both ends use all options.
 const OF_SERVERS: [(&str, &[&str]); 1] = [("http", &["body"])];
 
 /// Options that may be given several times.
@@ -60,16 +60,16 @@ const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 /// A built-in application.
 pub struct ApplicationInfo {
     pub name: &'static str,
-    /// One line about the application.
+    /// One-line description.
     pub about: &'static str,
-    /// The options that a template may have for the application.
+    /// The options that a template may set for this application.
     pub options: &'static [&'static str],
-    /// Options for servers; clients use the remaining ones. If empty, both ends use every option.
+    /// Options that only servers use; clients use the others. Empty: both ends use every option.
     pub of_servers: &'static [&'static str],
 }
 
 /// The built-in applications, in display order.
-pub fn catalogue() -> Vec<ApplicationInfo> {
+pub fn catalog() -> Vec<ApplicationInfo> {
     let info = |&(name, options): &(&'static str, &'static [&'static str])| {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
@@ -91,7 +91,7 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
 /// The built-in applications with their options, one per line.
 pub fn applications() -> String {
     let mut text = String::new();
-    for ApplicationInfo { name, about, options, .. } in catalogue() {
+    for ApplicationInfo { name, about, options, .. } in catalog() {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {about}");
         if !options.is_empty() {
@@ -101,12 +101,12 @@ pub fn applications() -> String {
     text
 }
 
-/// The library's name: its `http` has all options.
+/// The name of an application in the library, whose `http` also has the options of `browse`.
 fn library_name(name: &str) -> &str {
     if name == "browse" { "http" } else { name }
 }
 
-/// The applications with this name, and their shares.
+/// The applications with this name, each with its share.
 pub fn ends(
     app: &Located,
     options: &[(String, Located)],
@@ -303,7 +303,7 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
         mistakes.truth(located, &mut client.cookies);
     }
     if let Some(located) = given.of("follow") {
-        // Each redirect unrolls to several instructions for each request.
+        // A redirect expands to several instructions per request.
         match located.text.parse() {
             Ok(redirects @ 0..=20) => client.redirects = redirects,
             _ => {
@@ -346,8 +346,8 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
     if let Some(located) =
         given.of("follow").filter(|_| client.redirects > 0 && client.pipeline > 1)
     {
-        // Responses arrive in the order of the requests, so a redirect's response follows all
-        // others.
+        // Responses arrive in the order of the requests, so the response to a redirected request
+        // comes after all others.
         let message = "a redirection cannot be followed while other answers are on their way";
         mistakes.note(located, message, "try pipeline = 1");
     }
@@ -397,7 +397,7 @@ fn header(text: &str) -> Option<(&str, &str)> {
     right.then_some((name, value))
 }
 
-/// The given options of an application.
+/// The options given for an application.
 struct Given<'a> {
     options: &'a [(String, Located)],
     data: Option<&'a Data>,
@@ -405,7 +405,7 @@ struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// All values of an option that may be a list.
+    /// All values of an option that may be given several times.
     fn all(&self, name: &'static str) -> impl Iterator<Item = &'a Located> + use<'a> {
         let options = self.options;
         options.iter().filter(move |(option, _)| option == name).map(|(_, located)| located)
@@ -500,13 +500,13 @@ mod tests {
             .map(|end| end.0)
             .sum();
         assert_eq!((shares, mistakes.len()), (100, 0));
-        // Every program of the library has an entry here.
+        // Every program in the library has an entry here.
         for name in builtin::NAMES {
             assert!(OPTIONS.iter().any(|(option, _)| library_name(option) == *name), "{name}");
         }
     }
 
-    /// The ends of `http` with these options, or the errors.
+    /// The ends of an `http` flow with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
         let mut mistakes = Mistakes::of(&profile);

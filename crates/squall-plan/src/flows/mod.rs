@@ -1,5 +1,4 @@
-//! Compiles the flows of a profile: programs from their text, pools from their addresses, rates to
-//! fractions.
+//! Compiles the flows of a profile: programs and addresses from their text, rates to fractions.
 //!
 //! All errors are reported at once, with their positions in the profile.
 
@@ -28,82 +27,83 @@ use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 use self::script::Played;
 use crate::{Assets, PortLimits};
 
-pub use apps::{ApplicationInfo, applications, catalogue};
+pub use apps::{ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 
-/// Locally administered, for interfaces without an address.
+/// The clients' MAC address if the interface has none. It is locally administered.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 const ETHERNET_HEADER: u32 = 14;
-/// The longest GSO frame given to a port: more segments at once save little, and wait in queues.
+/// Maximum length of a GSO frame passed to a port. More segments per frame save little, and have to
+/// wait in queues.
 const GSO_MAX_SIZE: u32 = 32 << 10;
 
 /// Attacks whose conversations use Squall's own TCP and UDP.
 pub struct LiveFlows<'a> {
-    /// Their ports and networks, in the form of `[flows]`.
+    /// Their ports and networks, as in `[flows]` of a profile.
     pub flows: Flows,
-    /// The attack, for the position of errors.
+    /// The attack, which gives errors their position.
     pub attack: &'a squall_profile::Attack,
     /// The conversations.
     pub import: Import,
 }
 
-/// A load, and the ports that carry its sides.
+/// A load with the ports that carry its sides.
 #[derive(Clone, Debug)]
 pub struct PlanFlows {
     pub load: Load,
     pub sides: Vec<FlowSide>,
-    /// By template of the load, before others joined: its number in the profile. Templates of
-    /// scripts have none.
+    /// For each of the load's own templates (not those of attacks), its number in the profile.
+    /// Templates of scripts have none.
     pub of_profile: Vec<usize>,
-    /// Facts about the load's scripts, known before the run.
+    /// Facts about the load's scripts that are known before the run.
     pub scripts: Vec<PlanScript>,
-    /// Limits of templates that the profile does not state.
+    /// Notes on limits of templates that the profile does not mention.
     pub notes: Vec<String>,
 }
 
-/// A capture whose conversations are played, or live attacks.
+/// The conversations of a capture, or those of live attacks.
 #[derive(Clone, Debug)]
 pub struct PlanScript {
     pub of_attacks: bool,
     pub report: ConversationsReport,
-    /// The number of each conversation in the capture, or among the attacks, from 1.
+    /// For each conversation, its number in the capture or among the attacks (1-based).
     pub numbers: Vec<u64>,
 }
 
-/// A script of a load, with its facts.
+/// A script in a load, with facts about it.
 #[derive(Clone, Copy, Debug)]
 pub struct PlayedScript<'a> {
     pub script: &'a Script,
-    /// Conversations of earlier scripts, which are numbered first.
+    /// Number of conversations in earlier scripts, which have the lower numbers.
     pub before: usize,
     pub plan: &'a PlanScript,
 }
 
-/// The part of a load that a port carries.
+/// The share of the load that a port carries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSide {
-    /// The port's number in the plan.
+    /// Index of the port in the plan.
     pub port: usize,
     pub role: Role,
-    /// The parts of the load in either role.
+    /// The shares of the load in either role.
     pub clients: Part,
     pub servers: Part,
     pub network: Network,
-    /// The most flows per worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
+    /// Maximum number of flows per worker, including those in TIME-WAIT: [`squall_flows::FLOWS`].
     pub flows: u32,
 }
 
 impl PlanFlows {
-    /// The flows of `self` changed to those of `new`: [`Load::joined`].
+    /// Changes the flows of `self` to those of `new`: [`Load::joined`].
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         Self { load: self.load.joined(&new.load), ..new.clone() }
     }
 
-    /// The script of attacks, or that of a capture.
+    /// The script of the attacks if `of_attacks`, otherwise that of a capture.
     pub fn script(&self, of_attacks: bool) -> Option<PlayedScript<'_>> {
         let number = self.scripts.iter().position(|script| script.of_attacks == of_attacks)?;
         let before = self.scripts[..number].iter().map(|script| script.numbers.len()).sum();
@@ -114,7 +114,7 @@ impl PlanFlows {
         })
     }
 
-    /// Keeps the live attacks of `old`.
+    /// Keeps the live attacks in `old`.
     pub fn keep_attacks(&mut self, old: &Self) {
         let of_attacks = |flows: &Self| flows.scripts.iter().position(|script| script.of_attacks);
         if let (Some(new_script), Some(old_script)) = (of_attacks(self), of_attacks(old)) {
@@ -129,12 +129,12 @@ impl PlanFlows {
 }
 
 impl FlowSide {
-    /// The longest frame that a port is opened for, in octets without FCS.
+    /// Maximum frame length for which a port is opened, in octets without FCS.
     pub fn max_frame(&self, segmentation: Segmentation) -> u32 {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
 
-    /// The longest packet that the port cuts; 0: none.
+    /// Maximum length of a packet that the port cuts; 0: it cuts none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
             Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
@@ -147,8 +147,8 @@ impl FlowSide {
     }
 }
 
-/// The flows of `profile` and live attacks, for ports with `limits`. `None`: there are no flows, or
-/// `mistakes` has the reason.
+/// Compiles the flows of `profile` and live attacks for ports with `limits`. `None`: there are no
+/// flows, or `mistakes` has the reason.
 pub(crate) fn compile(
     profile: &Profile,
     live_flows: Option<LiveFlows<'_>>,
@@ -217,11 +217,11 @@ pub(crate) fn compile(
             active: flows.active_limit,
         },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
-        patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
+        patience: flows.patience.unwrap_or(squall_flows::MAX_DELAY),
         seed: profile.effective_seed(),
         scripts,
     };
-    // Scripts of attacks are last.
+    // Scripts of attacks are always last.
     let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
     let sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
     let wrong = || {
@@ -243,8 +243,9 @@ pub(crate) fn compile(
     })
 }
 
-/// The side of the load that each port plays: its templates and `own_scripts` belong to `own`, all
-/// other scripts to attacks. `attack_at` is the position of the attack whose flows are `attacks`.
+/// The part of the load that each port plays: the templates and `own_scripts` belong to `own`, all
+/// other scripts to attacks. `attack_at` is the position of the attack to which the flows in
+/// `attacks` belong.
 fn sides(
     (own, own_scripts): (Option<&Flows>, u8),
     attacks: Option<&Flows>,
@@ -255,7 +256,7 @@ fn sides(
 ) -> Vec<FlowSide> {
     let begins = !load.scripts.is_empty()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
-    // Ethernet's MTU, or more for the largest configured segment.
+    // Ethernet's MTU, or more if the largest configured segment needs it.
     let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
     let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
@@ -272,7 +273,7 @@ fn sides(
             (of.servers, Role::Servers, &of.server_network, SERVER_MAC),
         ] {
             let Some(port) = port else { continue };
-            // Without clients, servers run until the run ends.
+            // If there are no clients, servers run until the end of the run.
             if role == Role::Clients && !begins {
                 continue;
             }
@@ -303,7 +304,8 @@ fn sides(
     sides
 }
 
-/// Reports the network `spec` of a second role: a port has only one, that of its first role.
+/// Reports that the network `spec` of a port's second role has no effect: a port has a single
+/// network, that of its first role.
 fn without_effect(spec: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
     let words = spec.mac.iter().chain(&spec.next_hop).chain(&spec.gateway).chain(&spec.wrap);
     let at = words.map(|word| word.at).next().unwrap_or_default();
@@ -321,9 +323,9 @@ fn without_effect(spec: &squall_profile::Network, of_flows: bool, mistakes: &mut
     mistakes.at(at, text, hint);
 }
 
-/// The position of the template that an error names.
+/// The position in the profile of the template that an error names.
 fn place_of(error: &squall_flows::LoadError, flows: &Flows) -> Option<At> {
-    // A member of a mix is named with its template as prefix.
+    // A member of a mix has its template's name as prefix.
     let named = |spec: &&squall_profile::Template| {
         error
             .template()
@@ -333,7 +335,7 @@ fn place_of(error: &squall_flows::LoadError, flows: &Flows) -> Option<At> {
     flows.templates.iter().filter(named).max_by_key(|spec| spec.name.len()).map(|spec| spec.at)
 }
 
-/// Adds `part` to this role of the side.
+/// Adds `part` to the side's share in this role.
 fn add_role(side: &mut FlowSide, role: Role, part: Part) {
     if side.role != role {
         side.role = Role::Both;
@@ -370,7 +372,7 @@ fn pool(spec: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
     }
 }
 
-/// Compiles a template: one, or the members of a mix.
+/// Compiles a template, which may be a mix of several.
 fn templates(
     spec: &squall_profile::Template,
     flows: &Flows,
@@ -408,7 +410,7 @@ fn templates(
     let tls = tls::tls(spec, spec.plays_servers(flows), captures.assets, mistakes);
     let shape = stages(spec, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
-    // The usual port of HTTPS.
+    // With TLS, the default port of HTTP becomes that of HTTPS.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
     let template = |(share, name, ends): (u32, String, Ends)| Template {
         name: if several { format!("{} {name}", spec.name) } else { spec.name.clone() },
@@ -437,7 +439,7 @@ fn templates(
     ends.into_iter().map(template).collect()
 }
 
-/// Reports keys of a template without effect.
+/// Reports keys of a template that have no effect.
 fn no_effect(
     spec: &squall_profile::Template,
     flows: &Flows,
@@ -501,7 +503,7 @@ fn no_effect(
     }
 }
 
-/// The shape of the whole load.
+/// The load shape of all templates together.
 fn ramp(spec: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
     let shape = Shape::ramp(spec.up, spec.hold, spec.down);
     shape.unwrap_or_else(|error| {
@@ -514,7 +516,7 @@ fn ramp(spec: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
     })
 }
 
-/// The shape of a template's own load.
+/// The load shape of one template.
 fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Option<Shape> {
     let full = match spec.arrival {
         squall_profile::Arrival::Cps { cps, .. } => cps,
@@ -526,7 +528,7 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     if spec.stages.is_empty() {
         return None;
     }
-    // Levels have the same precision as a rate of flows.
+    // Levels have the same precision as flow rates.
     let level = |level: f64| (level * 1e6).round() as u64;
     let stage =
         |stage: &squall_profile::Stage<f64>| Stage { lasts: stage.lasts, to: level(stage.to) };
@@ -541,7 +543,7 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     }
 }
 
-/// Share `share` of `shares` of a template's arrivals.
+/// Share number `share` of `shares` equal shares of a template's arrivals.
 fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,
@@ -567,7 +569,7 @@ fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     }
 }
 
-/// Captures by name and treatment of delays, and tables of data: each is read once for all
+/// Captures by name and handling of delays, and data tables. Each is read only once for all
 /// templates.
 struct Captures<'a> {
     assets: &'a dyn Assets,
@@ -575,7 +577,7 @@ struct Captures<'a> {
     tables: Vec<(String, Data)>,
 }
 
-/// Programs of both ends of a flow, and the servers' port.
+/// Programs of both ends of a flow, and the port of the servers.
 struct Ends {
     client: Program,
     server: Program,
@@ -672,7 +674,7 @@ fn ends(
 }
 
 impl Captures<'_> {
-    /// `None`: `mistakes` has the reason.
+    /// Reads a data table. `None`: `mistakes` has the reason.
     fn data(&mut self, spec: &squall_profile::Data, mistakes: &mut Mistakes<'_>) -> Option<Data> {
         let path = &spec.file.text;
         let order = match spec.order {
@@ -718,7 +720,7 @@ impl Captures<'_> {
     }
 }
 
-/// The library's form of a profile's delays.
+/// Converts the profile's delays to those of the flow library.
 fn delays(spec: squall_profile::Delays) -> Delays {
     match spec {
         squall_profile::Delays::Keep => Delays::Keep,
@@ -727,7 +729,7 @@ fn delays(spec: squall_profile::Delays) -> Delays {
     }
 }
 
-/// An external side needs no program: it gets an empty one.
+/// Compiles a program. A side that is external needs no program and gets an empty one.
 fn program(
     name: &str,
     role: ProgramRole,

@@ -1,4 +1,4 @@
-//! The headers around a side's packets, from the text of a profile.
+//! Compiles the headers around a side's packets from the text of a profile.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -6,7 +6,7 @@ use squall_flows::{Network, NextHop, Wrap};
 use squall_profile::{Located, Mistakes};
 use squall_units::MacAddr;
 
-/// `mac` and `mtu`: the port's, as defaults.
+/// `mac` and `mtu` are those of the port, used as defaults.
 pub fn network(
     spec: &squall_profile::Network,
     mac: MacAddr,
@@ -101,7 +101,7 @@ fn word<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// The values after the given names, each at most once.
+/// The values that follow the given names, each of which may occur once.
 fn named<'a, const N: usize>(words: &[&'a str], names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut found = [None; N];
     for pair in words.chunks(2) {

@@ -1,4 +1,4 @@
-//! A description of a load, before the run.
+//! Describes a load before the run.
 
 use squall_flows::{Arrival, Ends, Load, Spacing, Think, Tuples};
 use squall_profile::{FlowContent, Flows, Profile};
@@ -13,7 +13,7 @@ use crate::{Plan, text::in_stages};
 pub struct PlannedLoad {
     pub templates: Vec<PlannedTemplate>,
     pub pools: Vec<PlannedPool>,
-    /// The conversations of a capture that is played instead of templates.
+    /// The conversations of a capture, if one is played instead of templates.
     pub conversations: Option<ConversationsReport>,
 }
 
@@ -21,23 +21,24 @@ pub struct PlannedLoad {
 #[derive(Clone, Debug)]
 pub struct PlannedTemplate {
     pub name: String,
-    /// The built-in application, the capture's conversation, or `programs`.
+    /// The built-in application, the conversation of a capture, or `programs`.
     pub content: String,
     /// `tcp`, `udp` or `tls`.
     pub transport: &'static str,
-    /// Pools by name, and the servers' port.
+    /// Names of the pools, and the port of the servers.
     pub clients: String,
     pub servers: String,
     pub port: u16,
-    /// The arrivals as text.
+    /// The arrivals, as text.
     pub arrival: String,
-    /// Flows per second after all ramps; absent if it depends on other flows.
+    /// New flows per second after all ramps; absent if the number depends on other flows.
     pub asked_cps: Option<f64>,
-    /// Combinations of client, client's port and server: the most flows open at a time.
+    /// Number of combinations of client, client port and server, which limits the number of open
+    /// flows.
     pub tuples: u64,
 }
 
-/// Addresses, and the clients' ports.
+/// Addresses and client ports of a pool.
 #[derive(Clone, Debug)]
 pub struct PlannedPool {
     pub name: String,
@@ -48,7 +49,8 @@ pub struct PlannedPool {
 }
 
 impl Plan {
-    /// Describes the plan's flows with the names of `profile`, its source. Adds hints to the notes.
+    /// Describes the plan's flows with the names in `profile`, from which the plan was made. Adds
+    /// hints to the notes.
     pub fn explain_flows(&mut self, profile: &Profile) -> Option<PlannedLoad> {
         let (spec, flows) = (profile.flows.as_ref()?, self.flows.as_ref()?);
         Some(PlannedLoad::of(spec, flows, &mut self.notes))
@@ -89,7 +91,8 @@ impl PlannedLoad {
         let template = |(i, template): (usize, &squall_flows::Template)| {
             let tuples = share(i).0.saturating_mul(size(template.servers, Tuples::addresses));
             let asked_cps = load.asked(i).map(squall_flows::Cps::value);
-            // The side that closes first keeps the tuple in TIME-WAIT.
+            // The side that closes first keeps the tuple in TIME-WAIT, so it cannot be reused for
+            // that time.
             let kept = template.client_tunables.time_wait.as_secs_f64();
             if let Some(cps) = asked_cps
                 && template.client.transport == squall_apps::Transport::Tcp
@@ -142,12 +145,12 @@ impl PlannedLoad {
         };
         let spec = spec.pools.len();
         let pools = load.clients.iter().zip(&pools).take(spec).filter_map(pool).collect();
-        // Templates of attacks are described with the attacks.
+        // Templates of attacks are described with the attacks, not here.
         Self { templates, pools, conversations: None }
     }
 }
 
-/// A suffix for the exchange.
+/// A suffix for the description of the exchange.
 fn played(ends: Ends) -> &'static str {
     match ends {
         Ends::Both => "",

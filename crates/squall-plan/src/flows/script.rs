@@ -1,4 +1,4 @@
-//! The conversations of a capture as a script, and those that cannot be played.
+//! Converts the conversations in a capture to a script, and reports those that cannot be played.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -20,20 +20,21 @@ use squall_units::Nanos;
 use super::tunables;
 use crate::Assets;
 
-/// The playable part of a capture.
+/// The part of a capture that can be played.
 pub struct Played {
     pub pools: Vec<Pool>,
-    /// Kinds of conversations, by which they are counted.
+    /// The kinds of conversations, which are counted separately.
     pub templates: Vec<Template>,
     pub script: Script,
     /// Facts that are known before the run.
     pub report: ConversationsReport,
-    /// The number of each played conversation in the capture, from 1.
+    /// The number in the capture of each played conversation (1-based).
     pub numbers: Vec<u64>,
 }
 
 impl Played {
-    /// Appends its pools and templates to `pools` and `templates`, and renumbers the script.
+    /// Appends the pools and templates to `pools` and `templates`, and renumbers the script
+    /// accordingly.
     pub fn append_to(
         self,
         pools: &mut Vec<Pool>,
@@ -45,7 +46,7 @@ impl Played {
             conversation.template += templates.len();
         }
         for (kind, counted) in kinds.into_iter().zip(&mut report.kinds) {
-            // Names identify templates.
+            // Names must be unique, because they identify templates.
             while templates.iter().any(|template| template.name == counted.name) {
                 counted.name += " of attacks";
             }
@@ -61,8 +62,8 @@ impl Played {
     }
 }
 
-/// Address and port of a client and its server that both scripts have, so that servers could not
-/// distinguish them.
+/// Addresses and ports of a client and its server that occur in both scripts. Servers could not
+/// distinguish such conversations.
 pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
     let ends = |of: &Conversation| (of.client.transport, of.client_end, of.server_end);
     let known: HashSet<_> = one.conversations.iter().map(ends).collect();
@@ -72,23 +73,24 @@ pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
 
 /// The default time without data after which a conversation fails.
 const WITHIN: Nanos = Nanos(10_000_000_000);
-/// Limit of conversations: each has its own program on each side, as do the kinds' placeholders,
-/// and program numbers have 16 bits.
+/// Maximum number of conversations. Each has its own program on each side, as do the placeholders
+/// for kinds, and program numbers have 16 bits.
 const MOST: usize = 65_000;
-/// Limit of kinds that are counted separately; the rest are counted as one.
+/// Maximum number of kinds that are counted separately. The others are counted as one kind.
 const KINDS: usize = 32;
-/// Limit of skipped conversations named in notes.
+/// Maximum number of skipped conversations that notes name.
 const NAMED: usize = 20;
 
-/// Makes the script from `found`, or else from the capture's conversations. `None`: `mistakes` has
-/// the reason.
+/// Makes the script from the conversations in `found`, or if there are none from those in the
+/// capture. `None`: `mistakes` has the reason.
 pub fn script(
     spec: &Conversations,
     found: Option<Import>,
     assets: &dyn Assets,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Played> {
-    // Conversations from the caller have times of the run rather than of a capture.
+    // Times of conversations in `found` count from the start of the run, not from that of a
+    // capture.
     let mut first = found.is_some().then_some(0);
     let import = match found {
         Some(import) => import,
@@ -210,7 +212,7 @@ fn read(spec: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) 
     }
 }
 
-/// Why a conversation is skipped.
+/// The reason why a conversation is skipped.
 fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     match what {
         Incomplete::Skip if one.client.transport == Transport::Tcp && !one.report.handshake => {
@@ -221,7 +223,7 @@ fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     }
 }
 
-/// The ends as text.
+/// Formats the two ends.
 pub fn ends_text(transport: Transport, client: (IpAddr, u16), server: (IpAddr, u16)) -> String {
     let ends = [client, server].map(|(address, port)| SocketAddr::new(address, port));
     format!("{} {} > {}", transport_name(transport), ends[0], ends[1])
@@ -234,7 +236,8 @@ fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Adds timeouts: a peer may differ from the capture and never send the expected data.
+/// Adds timeouts, because a peer may behave unlike the one in the capture and never send the
+/// expected data.
 fn with_timeouts(mut client: Program, mut server: Program, within: Nanos) -> (Program, Program) {
     if within > Nanos::ZERO && client.transport == Transport::Tcp {
         let (of_client, of_server) = (longest_pause(&client), longest_pause(&server));
@@ -251,7 +254,7 @@ fn with_timeouts(mut client: Program, mut server: Program, within: Nanos) -> (Pr
     (client, server)
 }
 
-/// The longest total delay of a side before it sends.
+/// The longest total delay of a side between two sends.
 fn longest_pause(program: &Program) -> u64 {
     let (mut pause, mut longest) = (0u64, 0);
     for instruction in &program.instructions {
@@ -265,16 +268,17 @@ fn longest_pause(program: &Program) -> u64 {
     longest
 }
 
-/// Replacements of the captured addresses.
+/// Maps captured addresses to their replacements.
 struct Addresses {
-    /// Replacements for IPv4 and IPv6; `None`: clients keep the captured addresses.
+    /// Pools of replacement addresses for IPv4 and IPv6; `None`: clients keep the captured
+    /// addresses.
     clients: Option<[Option<Tuples>; 2]>,
     server: Option<(IpAddr, Option<u16>)>,
-    /// Replacements by captured address, and whether the server is IPv6.
+    /// Replacements so far, by captured address and whether the server has IPv6.
     met: HashMap<(IpAddr, bool), IpAddr>,
-    /// Assigned ends, with the captured ends that have them.
+    /// Assigned ends, each with the captured ends to which it was assigned.
     taken: HashMap<Ends, Ends>,
-    /// The port at which the search for a free one continues, by address.
+    /// For each address, the port at which the search for a free port continues.
     next: HashMap<IpAddr, u16>,
     place: Located,
 }
@@ -344,7 +348,7 @@ impl Addresses {
         })
     }
 
-    /// The ends of client and server.
+    /// The ends to use for client and server of a conversation.
     fn of(&mut self, one: &Imported) -> Result<(End, End), &'static str> {
         let udp = one.client.transport == Transport::Udp;
         let captured = (one.client_end, one.server_end, udp);
@@ -358,7 +362,7 @@ impl Addresses {
             return Err("other_family");
         }
         let mut port = one.client_end.1;
-        // Two captured clients may map to one address; the later one gets another port.
+        // Two captured clients may map to the same address; then the later one gets another port.
         for _ in 0..=u16::MAX {
             match self.taken.entry(((client, port), server, udp)) {
                 std::collections::hash_map::Entry::Occupied(entry) if *entry.get() != captured => {
@@ -384,7 +388,7 @@ impl Addresses {
         )
     }
 
-    /// Pools of clients and servers for IPv4 and IPv6, without empty ones, with their indices.
+    /// Client and server pools for IPv4 and IPv6, without empty ones, with their indices.
     fn pools(
         &self,
         conversations: &[Conversation],
@@ -434,7 +438,7 @@ fn ranges(addresses: &[IpAddr]) -> Vec<AddrRange> {
         .collect()
 }
 
-/// Assigns each conversation its kind: the transport and port of its server.
+/// Assigns a kind to each conversation: the transport protocol and port of its server.
 fn kinds(
     conversations: &mut [Conversation],
     pools: [[usize; 2]; 2],
@@ -489,7 +493,7 @@ fn kinds(
     templates
 }
 
-/// A kind has no arrivals, so its programs are empty.
+/// A template for a kind. It has no arrivals, so its programs are empty.
 fn placeholder(
     kind: &str,
     transport: Transport,
@@ -531,12 +535,12 @@ fn placeholder(
     }
 }
 
-/// Octets that a program of a capture sends.
+/// Number of octets that a program made from a capture sends.
 fn sent_octets(program: &Program) -> u64 {
     let part = |part: &Part| match part {
         Part::Octets(octets) => octets.len() as u64,
         Part::Repeat { len, .. } => u64::from(*len),
-        // Captured programs have no marks.
+        // Programs made from captures have no marks.
         Part::Mark(_) => 0,
     };
     let of = |instruction: &Instruction| match instruction {

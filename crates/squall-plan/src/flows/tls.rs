@@ -1,4 +1,4 @@
-//! Settings of TLS sessions, from a profile and the files that it names.
+//! Settings for TLS sessions, from a profile and the files that it names.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use squall_units::Cannot;
 
 use crate::Assets;
 
-/// TLS if the template has `tls`, or a URL with the scheme `https`. Without local `servers`, its
-/// certificate is the clients'.
+/// The TLS settings, if the template has `tls` or a URL with the scheme `https`. If there are no
+/// local `servers`, the certificate is the clients'.
 pub fn tls(
     template: &Template,
     servers: bool,
@@ -79,7 +79,7 @@ pub fn tls(
                 _ => None,
             };
             let whole = Located { text: String::new(), at: template.at };
-            // An error without a setting means that this build has no TLS.
+            // An error that names no setting means that this build has no TLS.
             let of = if error.setting.is_empty() { "tls" } else { "tls." };
             mistakes.report(place.unwrap_or(&whole), &format!("{of}{}: {error}", error.setting));
             None
@@ -87,7 +87,7 @@ pub fn tls(
     }
 }
 
-/// The URL without its weight.
+/// The URL, with any weight removed.
 fn url_of(text: &str) -> &str {
     match text.split_once(':') {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
@@ -99,7 +99,7 @@ fn is_https(url: &str) -> bool {
     HttpClient::from_url(url).is_some_and(|(client, _)| client.secure)
 }
 
-/// The name of a URL's host, if it has one.
+/// The host name in a URL, if it has one.
 fn host(url: &str) -> Option<String> {
     let (client, _) = HttpClient::from_url(url)?;
     let name = client.host.split(':').next()?;

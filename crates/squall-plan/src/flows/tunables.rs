@@ -1,10 +1,10 @@
-//! TCP settings, from the text of a profile.
+//! Compiles TCP settings from the text of a profile.
 
 use squall_profile::{Located, Mistakes, Tcp};
 use squall_tcp::{Congestion, OptionOrder, Tunables};
 use squall_units::{Nanos, parse_octets};
 
-/// Settings missing in `tcp` are those of `default`.
+/// Settings that `tcp` does not have are those of `default`.
 pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tunables {
     let mut all = default;
     for (name, located) in &tcp.settings {
@@ -27,15 +27,15 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
-/// The settings of one side: the shared ones, overridden by its own.
+/// The settings of one side: the shared ones, overridden by the side's own.
 pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut Mistakes<'_>) -> Tunables {
     let others = both.settings.iter().filter(|(name, _)| !own.has(name));
     let settings = others.chain(&own.settings).cloned().collect();
     tunables(&Tcp { settings }, Tunables::default(), mistakes)
 }
 
-/// Adapts settings that the profile leaves out: a smaller window holds fewer segments out of order,
-/// a larger one needs a larger scale.
+/// Adapts settings that the profile does not have: a smaller window holds fewer segments out of
+/// order, a larger one needs a larger window scale.
 fn follow(all: &mut Tunables, tcp: &Tcp) {
     const MOST: u32 = u16::MAX as u32;
     let located = |name: &str| tcp.has(name);
@@ -51,7 +51,7 @@ fn follow(all: &mut Tunables, tcp: &Tcp) {
     if !located("reassembly") {
         all.reassembly = all.reassembly.min(all.window);
     }
-    // Limits first, then the values between them.
+    // Adapt limits first, then the values between them.
     if !located("rto_max") {
         all.rto_max = all.rto_max.max(all.rto_min);
     }

@@ -33,7 +33,7 @@ pub(super) struct FrameRing {
     slot_octets: usize,
     /// Index of the next slot to read.
     next: usize,
-    /// Number of slots before `next` that the last batch uses, and that have to be returned to the
+    /// Number of slots before `next` that the last batch uses and that must be returned to the
     /// kernel.
     held: usize,
     watch: Watch,
@@ -44,7 +44,7 @@ pub(super) struct FrameRing {
     gro: bool,
     view: View,
     counts: RingCounters,
-    /// Number of frames for which the kernel had room for the first octets only.
+    /// Number of long frames of which the kernel had room only for the first octets.
     incomplete: u64,
 }
 
@@ -53,13 +53,13 @@ pub(super) struct FrameRing {
 const HEADROOM: usize = 128;
 /// Length of `tpacket2_hdr`; the `sockaddr_ll` follows it.
 const HEADER: usize = 32;
-/// The most long frames in a batch; below, the distance from one to the next in `long`, octets.
+/// Most long frames in a batch; and the stride of frames in `long`, octets.
 const LONG_BATCH: usize = 8;
 const LONG_SLOT: usize = MAX_IP_PACKET as usize + 2 * HEADROOM;
 /// Size of the socket's receive buffer for frames longer than a slot, octets: enough for some
 /// hundred frames, because the kernel counts their buffers' allocated size.
 const LONG_OCTETS: c_int = 32 << 20;
-/// The highest frame rate, frames/s: one frame in a quarter of a microsecond.
+/// The highest frame rate, in frames/s: one frame per quarter of a microsecond.
 const MAX_FRAME_RATE: u64 = 4_000_000;
 
 impl FrameRing {
@@ -92,10 +92,11 @@ impl FrameRing {
             tp_frame_size: slot_octets as u32,
             tp_frame_nr: slots as u32,
         };
-        // For a frame that does not fit a slot the kernel then puts a copy into the socket's queue,
-        // if that has room.
+        // With this option the kernel puts a copy of a frame that does not fit a slot into the
+        // socket's queue, if the queue has room.
         socket.set(libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1 as c_int)?;
-        // SO_RCVBUF is clipped to net.core.rmem_max; FORCE is not, but needs CAP_NET_ADMIN.
+        // SO_RCVBUF is clipped to net.core.rmem_max; SO_RCVBUFFORCE is not, but needs
+        // CAP_NET_ADMIN.
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, LONG_OCTETS).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, LONG_OCTETS)?;
         }
@@ -203,7 +204,7 @@ impl RxQueue for FrameRing {
             && let Some(entry) = self.entry()
         {
             let is_long = entry.status & libc::TP_STATUS_COPY != 0;
-            // A batch has one base address, so it holds frames of the ring or long ones, not both.
+            // A batch has one base address, so it holds either frames of the ring or long ones.
             if !self.frames.is_empty() && is_long != (long > 0) || long == LONG_BATCH {
                 break;
             }
@@ -218,8 +219,8 @@ impl RxQueue for FrameRing {
                 // SAFETY: as in `entry`; nothing else refers to the slot until it is returned.
                 let slot = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.slot_octets) };
                 let frame = make_frame(slot, 0, entry, &self.clock, self.gro, self.view);
-                // The kernel may have written it on another CPU: the cache lines of a batch travel
-                // at once.
+                // The kernel may have written it on another CPU: prefetches transfer the cache
+                // lines of a batch in parallel.
                 sys::prefetch(slot, frame.offset, frame.len as usize);
                 self.frames.push(RxFrame { offset: frame.offset + start, ..frame });
             }

@@ -1,5 +1,5 @@
-//! The XDP program that redirects frames to the sockets with a timestamp, and passes the others to
-//! the host.
+//! The XDP program that redirects frames to the sockets with a timestamp, and passes all other
+//! frames to the host.
 
 use std::{
     io,
@@ -21,18 +21,19 @@ use crate::{
     sys::Socket,
 };
 
-/// Which frames the port takes.
+/// The frames that the port takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Take {
-    /// Frames to another station's address, and frames with a signature: the host can use neither.
+    /// Frames to another station's MAC address, and frames with a signature: the host has no use
+    /// for either.
     #[default]
     Test,
     /// Frames with a signature.
     Signed,
     /// IPv4 and IPv6 datagrams to this UDP port, in frames without a VLAN tag.
     Udp(u16),
-    /// Packets to these addresses, after up to two VLAN tags, and the ARP and neighbor discovery
-    /// packets that resolve their MAC addresses and those of their neighbors.
+    /// Packets to these addresses, after up to two VLAN tags; also the ARP and neighbor discovery
+    /// packets that resolve the MAC addresses of these hosts and of their neighbors.
     Hosts(Ranges),
     /// Every frame.
     All,
@@ -43,9 +44,9 @@ pub enum Take {
 pub struct Ranges {
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
-    /// Takes all MPLS packets too.
+    /// Also takes all MPLS packets.
     labels: bool,
-    /// Takes the frames of [`Take::Test`] too.
+    /// Also takes the frames of [`Take::Test`].
     shared: bool,
 }
 
@@ -54,7 +55,7 @@ pub struct Ranges {
 const MAX_RANGES: usize = 256;
 
 impl Ranges {
-    /// Whether all addresses of `others` are among these.
+    /// Whether the ranges include all addresses of `others`.
     pub fn cover(&self, others: &Self) -> bool {
         fn within<T: PartialOrd>(one: &(T, T), all: &[(T, T)]) -> bool {
             all.iter().any(|(first, last)| *first <= one.0 && one.1 <= *last)
@@ -64,7 +65,7 @@ impl Ranges {
     }
 }
 
-/// Converts the addresses of hosts.
+/// Converts the hosts' addresses to ranges.
 ///
 /// # Errors
 /// There are too many ranges.
@@ -142,9 +143,9 @@ const WORDS: usize = 5;
 
 /// Longer than 32 bits, so that no XOR of two checks equals it.
 const ANY_KEY: u64 = 1 << 32;
-/// Mark of a key that two frames have had, so that it is assumed to be the key of a run. Until then
-/// the entry holds the lower half of the only signature seen with that key, with its second bit
-/// set, so that it is neither this mark nor 0.
+/// Marks a key as that of a run, because two different frames had it. Until then the entry holds
+/// the lower half of the only signature seen with that key, with its second bit set, so it is
+/// neither this mark nor 0.
 const SHOWN: i32 = 1;
 const KEYS: u32 = 1 << 16;
 
@@ -160,7 +161,7 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// Loads the program, for up to `queues` queues of the device, without attaching it.
+    /// Loads the program for up to `queues` queues of the device; does not attach it.
     pub fn load(take: &Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
@@ -168,8 +169,8 @@ impl Receiving {
         Ok(Self { program, counters, attached: OnceLock::new(), promiscuous: OnceLock::new() })
     }
 
-    /// Attaches the program in the first of `modes` that works. Returns the reasons why earlier
-    /// ones did not.
+    /// Attaches the program in the first of `modes` that works. Returns the errors of the modes
+    /// before it.
     pub fn attach(
         &self,
         interface: &str,
@@ -212,7 +213,7 @@ impl Receiving {
         self.attached.get().is_some()
     }
 
-    /// Makes frames to any address arrive while `self` exists.
+    /// Makes the interface accept frames to any MAC address while `self` exists.
     pub fn be_promiscuous(&self, socket: Socket, index: u32) -> io::Result<()> {
         be_promiscuous(&socket, index)?;
         let _ = self.promiscuous.set(socket);
@@ -224,7 +225,7 @@ impl Receiving {
         self.program.map(SOCKETS).update(&queue.to_ne_bytes(), &socket.fd().to_ne_bytes())
     }
 
-    /// From now on, lets frames of `queue` pass to the host.
+    /// Lets frames of `queue` pass to the host from now on.
     pub fn remove(&self, queue: u32) {
         let _ = self.program.map(SOCKETS).delete(&queue.to_ne_bytes());
     }
@@ -251,7 +252,8 @@ impl Counters {
         (word(PASSED) + word(UNCLAIMED), word(PASSED_OCTETS))
     }
 
-    /// Frames left to the host because they are for it, not because a queue had no socket.
+    /// Frames left to the host because they are addressed to it, not because their queue had no
+    /// socket.
     pub fn for_host(&self) -> u64 {
         self.0.word(PASSED).load(Ordering::Relaxed)
     }
@@ -433,8 +435,8 @@ fn is_for(a: &mut Asm, ranges: &Ranges, own: Label, others: Label) {
     const TAG: i32 = 4;
     const IPV6_HEADER: i32 = 40;
     let ethertype = |t: u16| i32::from(t.to_be());
-    // R2 points to the frame, plus the length of its VLAN tags, so that offsets from the EtherType
-    // on are the same.
+    // R2 points to the frame plus the length of its VLAN tags: offsets from the EtherType on are
+    // then the same as without tags.
     load_frame(a, ETHERNET_HEADER, others);
     let (v4, v6, arp, compare) = (a.label(), a.label(), a.label(), a.label());
     for _ in 0..2 {
@@ -538,7 +540,7 @@ mod tests {
 
     const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
 
-    /// Whether the program takes `frame`; there are no sockets, so that all frames pass in the end.
+    /// Whether the program takes `frame`; there are no sockets, so all frames pass in the end.
     fn takes(receiving: &Receiving, frame: &[u8]) -> bool {
         let counts = || {
             let word = |at: usize| receiving.counters.0.word(at).load(Ordering::Relaxed);
@@ -596,7 +598,7 @@ mod tests {
                 assert!(takes(&test, &sign(frame(host, len))), "signed");
             }
         }
-        // A repetition of the same frame is not a second frame of a run.
+        // The same frame again is not a second frame of a run.
         let signed = load(Take::Signed).unwrap();
         let mine = sign(frame(HOST.0, 60));
         let next = sign_at(mine.clone(), 0x1234_5678_9abc_def7);
@@ -700,7 +702,8 @@ mod tests {
                 assert!(!takes(&taking, &packet(to, tags)), "{to} {tags:x?}");
             }
         }
-        // A request for 10.0.0.5, and a solicitation of fd00::ffff, to a group of many hosts.
+        // An ARP request for 10.0.0.5, and a neighbor solicitation for fd00::ffff, to a multicast
+        // group of many hosts.
         let mut arp = packet("0.0.0.0", &[]);
         arp[12..14].copy_from_slice(&ARP.to_be_bytes());
         arp[38..42].copy_from_slice(&[10, 0, 0, 5]);

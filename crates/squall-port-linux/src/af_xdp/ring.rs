@@ -1,5 +1,5 @@
-//! A ring shared with the kernel: one side produces entries, the other consumes them, each by an
-//! index that only grows.
+//! A ring shared with the kernel: one side produces entries, the other consumes them, each with its
+//! own index, which only grows.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ pub struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Plain> Ring<T> {
-    /// Maps the ring of `size` entries that was set on `socket` before.
+    /// Maps the ring of `size` entries that was configured on `socket` before.
     pub fn new(socket: &Socket, kind: RingKind, size: u32) -> io::Result<Self> {
         let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
         let none = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };

@@ -1,5 +1,5 @@
-//! Receiving: the kernel puts frames into chunks of the memory and lists them in the receive ring.
-//! The chunks of a batch are returned to the kernel at the next call.
+//! Receives frames: the kernel puts frames into chunks of the memory and lists them in the receive
+//! ring. The chunks of a batch are returned to the kernel at the next call.
 
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::{link::WatchedLink, port_counters::PortCounters, sys, watch::Watch};
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// One or more queues of the device.
+/// Receives from one or more queues of the device.
 pub struct XdpRx {
     // Dropped before `receiving`: each queue removes itself from the program's map.
     queues: Vec<Queue>,
     /// Index of the next queue to read.
     turn: usize,
     frames: Vec<RxFrame>,
-    /// Frames of several pieces, joined together.
+    /// Frames that arrived in several pieces, joined together.
     joined: Vec<u8>,
     busy_poll: bool,
     /// Frames delivered so far.
@@ -33,13 +33,14 @@ pub struct XdpRx {
     receiving: Arc<Receiving>,
     counters: Arc<PortCounters>,
     watch: Watch,
-    /// Time of the last check of the sockets' pending errors.
+    /// Time at which the sockets were last checked for pending errors.
     checked: Nanos,
 }
 
-/// Interval of checks: a busy reader must not spend its time on them.
+/// Interval of these checks: each costs a system call, so a busy reader must not make them for each
+/// batch.
 const CHECK_EVERY: Nanos = Nanos(10_000_000);
-/// After this time the driver's last frames are in the ring.
+/// Time after which the driver's last frames are in the ring.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
 struct Queue {
@@ -140,7 +141,8 @@ impl Queue {
         }
     }
 
-    /// Number of descriptors and length of the frame at `at`, if the ring has all its pieces.
+    /// Number of descriptors and length of the frame at `at`; `None` if the ring lacks some of its
+    /// pieces.
     fn next(&self, at: u32, end: u32) -> Option<(u32, usize)> {
         let (mut n, mut len) = (0, 0);
         while at.wrapping_add(n) != end {
@@ -165,8 +167,8 @@ impl Queue {
         .count() as u64
     }
 
-    /// Reads a batch of frames of one piece, or of several pieces, which are joined in `joined`: a
-    /// batch has one base address.
+    /// Reads a batch of single-piece frames, or of frames in several pieces, which are joined in
+    /// `joined`; not both, because a batch has one base address.
     fn read(&mut self, frames: &mut Vec<RxFrame>, joined: &mut Vec<u8>, stamped: bool) {
         let end = self.side.ring.producer();
         let arrival = if stamped || self.consumed == end { Nanos::ZERO } else { monotonic() };
@@ -193,8 +195,8 @@ impl Queue {
                 }
                 self.held.push(desc.addr & ADDRESS);
             }
-            // The kernel may have written it on another CPU: the cache lines of a batch travel at
-            // once.
+            // The kernel may have written it on another CPU: prefetches transfer the cache lines of
+            // a batch in parallel.
             sys::prefetch(octets(&self.side.umem, at, first.len as usize), 0, first.len as usize);
             self.consumed = self.consumed.wrapping_add(pieces);
             let len = len as u32;
@@ -205,7 +207,7 @@ impl Queue {
                 cut: Cut::WHOLE,
                 time,
                 outgoing: false,
-                // A veth passes on frames of a host's stack with partial checksums, and XDP does
+                // A veth passes on frames from a host's stack with partial checksums, and XDP does
                 // not report which.
                 partial: true,
             });
@@ -238,8 +240,8 @@ fn stamp(umem: &Umem, at: usize) -> u64 {
     stamp.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets))
 }
 
-/// Highest frame rates of a queue, per second: in copy mode about what one core copies; zero-copy
-/// 100 Gb/s of 64-octet frames.
+/// Highest frame rates of a queue, in frames/s: in copy mode about what one core copies; with
+/// zero-copy, 100 Gb/s of 64-octet frames.
 const MAX_COPY_RATE: u64 = 5_000_000;
 const MAX_NIC_RATE: u64 = 148_809_523;
 

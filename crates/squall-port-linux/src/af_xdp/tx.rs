@@ -1,4 +1,4 @@
-//! Sending: frames are written in place, and listed in the transmit ring.
+//! Sends frames: they are written in place, and listed in the transmit ring.
 //!
 //! In copy mode the kernel copies frames within the sendto() call, one after the other, and reports
 //! the number that it consumed: a frame is taken when its descriptor is consumed. A frame that the
@@ -19,9 +19,10 @@ use squall_units::Nanos;
 use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
 use crate::{af_packet::ETHERNET_HEADER, link::WatchedLink, refused::RefusalTracker, sys};
 
-/// Number of consecutive calls that send nothing, after which the carrier is checked.
+/// Number of consecutive calls that sent nothing after which the carrier is checked.
 const CHECK_LINK_AFTER: u32 = 64;
-/// Setsockopt `XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17: frames per system call; before, 32.
+/// Setsockopt `XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17: frames per system call; earlier kernels
+/// send 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// `XDP_TXMD_FLAGS_TIMESTAMP`
 const TIMESTAMP: u64 = 1 << 0;
@@ -37,8 +38,8 @@ pub struct XdpTx {
     max_frame: u32,
     batch: usize,
     need_wakeup: bool,
-    /// Nanoseconds to add to the due time for the time at which the device launches the frame, by
-    /// its clock; `None`: no launch time.
+    /// Nanoseconds to add to the due time to get the launch time on the device's clock; `None`: no
+    /// launch time.
     launch: Option<i64>,
     /// The driver's transmit timestamps, if requested.
     departures: Option<Arc<Departures>>,
@@ -53,23 +54,23 @@ pub struct XdpTx {
     consumed: u32,
     /// The index up to which the ring is written.
     written: u32,
-    /// For each frame of the current batch, the index in the ring after its last descriptor.
+    /// Per frame of the current batch, the index in the ring after its last descriptor.
     ends: Vec<u32>,
     /// Number of consecutive calls that found the queue full.
     blocked: u32,
     refused: RefusalTracker,
 }
 
-/// Transmit slots in groups of a batch. The kernel owns a slot until all descriptors that named it
-/// have completed, which may happen in any order.
+/// Transmit slots, in groups of one batch. The kernel owns a slot until all descriptors for it have
+/// completed, which may happen in any order.
 struct Slots {
     start: usize,
     stride: usize,
     meta: Vec<TxMeta>,
-    /// Number of descriptors per slot that have not completed: many, if frames are dropped and
-    /// offered again faster than descriptors complete.
+    /// Number of descriptors per slot that have not completed: it can be large, if frames are
+    /// dropped and offered again faster than descriptors complete.
     pending: Vec<u32>,
-    /// A bit per slot, set when the slot is free; a group is one word.
+    /// One bit per slot, set if the slot is free; a group is one word.
     free: Vec<u64>,
 }
 
@@ -112,7 +113,7 @@ impl Slots {
     }
 
     /// Records a completed descriptor. Returns its slot. After a link was down, Linux 6.18 may
-    /// complete descriptors that were never sent: these have no slot.
+    /// complete descriptors that were never sent: for these the function returns `None`.
     fn give_back(&mut self, address: u64) -> Option<usize> {
         let slot = (address as usize).checked_sub(self.start)? / self.stride;
         let pending = self.pending.get_mut(slot).filter(|pending| **pending > 0)?;
@@ -129,7 +130,7 @@ impl Slots {
 }
 
 impl XdpTx {
-    /// `port_max`: the interface's longest frame; `max_frame`: the longest to be sent.
+    /// `port_max`: the interface's longest frame; `max_frame`: the longest frame to send.
     pub fn new(
         side: Side,
         interface: &str,
@@ -143,8 +144,8 @@ impl XdpTx {
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
         let count = room.min(layout.tx_ring as usize) / BATCH * BATCH;
         assert!(count > 0, "the memory was made for a batch of the longest frames");
-        // Frames of one call leave together. Older kernels refuse the option, take 32 frames per
-        // call and are called again.
+        // With this budget the frames of one call leave together. Older kernels refuse the option
+        // and take 32 frames per call; they are called again.
         let _ = side.socket().set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, layout.tx_ring);
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
@@ -192,7 +193,7 @@ impl XdpTx {
         completion.consume(to);
     }
 
-    /// Each frame has metadata: the time at which it is to leave, or at which it left.
+    /// Each frame has metadata: the time at which it should leave, or at which it left.
     fn has_metadata(&self) -> bool {
         self.launch.is_some() || self.departures.is_some()
     }
@@ -201,8 +202,8 @@ impl XdpTx {
         !self.side.umem.layout.zero_copy
     }
 
-    /// Writes descriptors of frames `next..next + n` from the kernel's index on, as far as the ring
-    /// has room, and up to the first invalid frame. Returns the number of frames.
+    /// Writes descriptors for frames `next..next + n` from the kernel's index on, as far as the
+    /// ring has room, and up to the first invalid frame. Returns the number of frames.
     fn write(&mut self, n: usize, from: u32) -> usize {
         let layout = self.side.umem.layout;
         let room = self.side.ring.size();
@@ -306,8 +307,8 @@ impl XdpTx {
         Ok(taken)
     }
 
-    /// Lets the kernel consume the frames that end at `ends`. Returns how many left, and why not
-    /// all.
+    /// Lets the kernel consume the frames that end at `ends`. Returns how many left, and why the
+    /// others did not.
     fn kick_copied(&mut self) -> (usize, Outcome) {
         let frames = self.ends.len();
         let mut gone = 0;
@@ -337,7 +338,7 @@ impl XdpTx {
                 {
                     Outcome::Done
                 }
-                // The budget of a call is used up, or there was no memory for the next frame.
+                // The call's budget is used up, or there was no memory for the next frame.
                 None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM)
                     if gone > first =>
                 {
@@ -346,7 +347,7 @@ impl XdpTx {
                 None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) => {
                     Outcome::Full
                 }
-                // The last frame that was consumed was dropped: it is offered again.
+                // The last frame that was consumed was dropped; it is offered again.
                 Some(libc::EBUSY) => {
                     gone = gone.saturating_sub(1);
                     Outcome::Dropped
@@ -425,7 +426,7 @@ impl XdpTx {
         SendError::Frame(if short { "too_short" } else { "too_long" })
     }
 
-    /// Handles a call that took no frame: returns an error if retrying is useless.
+    /// Handles a call that took no frame: returns an error if a retry is useless.
     fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
         self.blocked += 1;
         // Dropped frames complete too, and without room in the completion ring the kernel takes no
@@ -459,7 +460,7 @@ impl XdpTx {
         Ok(())
     }
 
-    /// Takes nothing until the link is up again, or fails if it may not come up again.
+    /// Takes no frames until the link is up again; fails if that is final (`on_link_down`).
     fn no_link(&mut self, refresh: bool) -> Result<(), SendError> {
         self.refused.forget();
         match if refresh { self.link.look() } else { self.link.state() } {
@@ -490,8 +491,8 @@ impl TxQueue for XdpTx {
         }
         let octets = self.lent * self.slots.stride;
         let at = self.side.umem.memory.at(self.slots.address(first), octets);
-        // SAFETY: free slots: the kernel has no descriptor of them, and they are lent once at a
-        // time, as the batch borrows the queue. The receiving side's memory follows all slots.
+        // SAFETY: free slots: the kernel has no descriptor for them, and each is lent only once at
+        // a time, as the batch borrows the queue. The receiving side's memory follows all slots.
         let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
         TxBatch {
             base,

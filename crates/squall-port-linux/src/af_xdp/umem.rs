@@ -1,8 +1,8 @@
 //! The memory shared with a device's queue, and the sockets that use it.
 //!
 //! One region: first the transmit slots, then the chunks that the kernel receives into. In copy
-//! mode chunks may lie anywhere (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): slots have the distance that the
-//! frames need, a jumbo frame is one piece, and strides are odd numbers of cache lines. Zero-copy
+//! mode chunks may start anywhere (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`): the stride of the slots suits
+//! the frames, a jumbo frame is one piece, and strides are odd numbers of cache lines. Zero-copy
 //! drivers use aligned chunks, because only memory within a page is contiguous for the device.
 
 use std::{io, sync::Arc, time::Duration};
@@ -12,17 +12,17 @@ use squall_port::stride;
 use super::ring::{Ring, RingKind};
 use crate::sys::{Map, Socket};
 
-/// Smallest transmit slot with aligned chunks: a power of two, so that slots do not cross chunks.
+/// Smallest transmit slot with aligned chunks: a power of two, so slots do not cross chunks.
 const MIN_ALIGNED_SLOT: usize = 128;
 /// Headroom that the kernel keeps in a chunk before a received frame (`XDP_PACKET_HEADROOM`).
 pub const RX_HEADROOM: usize = 256;
-/// Odd numbers of cache lines: at 2048 and 4096 the same field of all chunks falls into a few sets
-/// of the cache (docs/adr/0007-slots.md).
+/// Odd numbers of cache lines: with strides of 2048 and 4096, the same field of all chunks falls
+/// into a few cache sets (docs/adr/0007-slots.md).
 const SMALL_CHUNK: usize = 2112;
 const LARGE_CHUNK: usize = 4032;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
-/// Octets before each transmit slot, with room for the frame's metadata.
+/// Octets before each transmit slot; they hold the frame's metadata.
 pub const TX_HEADROOM: usize = 64;
 /// Size of `struct xsk_tx_metadata`.
 pub const TX_METADATA: usize = 24;
@@ -31,10 +31,10 @@ pub const TX_METADATA: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub zero_copy: bool,
-    /// Octets of a chunk: it holds a received frame, or a piece of it, after [`RX_HEADROOM`]; or a
-    /// piece of a sent frame.
+    /// Octets per chunk: it holds a received frame or a piece of one, after [`RX_HEADROOM`]; or a
+    /// piece of a frame to send.
     pub chunk: usize,
-    /// Octets for transmit slots, from offset 0.
+    /// Octets of transmit slots, from offset 0.
     pub tx_octets: usize,
     pub rx_chunks: u32,
     /// Entries of the transmit ring.
@@ -64,7 +64,7 @@ impl Layout {
         (self.tx_octets + self.rx_chunks as usize * self.chunk).next_multiple_of(PAGE)
     }
 
-    /// Distance of transmit slots, octets, for frames of up to `max_frame` with [`TX_HEADROOM`]
+    /// Stride of the transmit slots in octets, for frames of up to `max_frame` with [`TX_HEADROOM`]
     /// before each.
     pub fn tx_stride(&self, max_frame: usize) -> usize {
         let octets = max_frame + TX_HEADROOM;
@@ -75,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// How many of `len` octets from `at` fit one descriptor.
+    /// How many of the `len` octets from `at` one descriptor can cover.
     pub fn piece(&self, at: usize, len: usize) -> usize {
         let room = if self.zero_copy { self.chunk - at % self.chunk } else { self.chunk };
         len.min(room)
@@ -87,13 +87,13 @@ impl Layout {
     }
 }
 
-/// The memory of a device's queue: exists as long as any of its sockets exists.
+/// The memory of a device queue: exists as long as any of its sockets does.
 #[derive(Debug)]
 pub struct Umem {
     pub layout: Layout,
     pub memory: Map,
-    /// The socket that registered the memory, with the fill and completion rings: other sockets
-    /// share them.
+    /// The socket that registered the memory and owns the fill and completion rings, which other
+    /// sockets share.
     base: Socket,
     queue: u32,
     /// Whether frames of several pieces can be sent and received (XDP_USE_SG).
@@ -114,7 +114,7 @@ pub struct Binding {
 #[derive(Debug)]
 pub struct Side {
     pub umem: Arc<Umem>,
-    /// `None`: the socket that registered the memory.
+    /// `None`: uses the socket that registered the memory.
     pub socket: Option<Socket>,
     /// The receive or transmit ring.
     pub ring: Ring<libc::xdp_desc>,
@@ -135,8 +135,8 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The socket option for the direction's own ring; the kind of that ring, and of the ring that
-    /// belongs to the memory.
+    /// The socket option for the direction's own ring; the kind of that ring; and the kind of the
+    /// ring that belongs to the memory.
     fn ring(self) -> (libc::c_int, RingKind, RingKind) {
         match self {
             Self::Rx => (libc::XDP_RX_RING, RingKind::Rx, RingKind::Fill),
@@ -146,7 +146,7 @@ impl Direction {
 }
 
 impl Umem {
-    /// Makes the memory and binds it to a queue, with one direction at first.
+    /// Makes the memory and binds it to a queue, initially with one direction.
     ///
     /// # Errors
     /// EBUSY: the queue has another owner. ENOBUFS: more memory than this user may lock.
@@ -169,8 +169,8 @@ impl Umem {
                 [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
             base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register).map(|()| memory)
         };
-        // Huge pages are scarce, so a small region takes none. A container may be denied the free
-        // ones, which shows when the kernel pins them.
+        // Huge pages are scarce, so a small region uses none. A container may be denied the free
+        // ones, which fails only when the kernel pins them.
         let huge = octets >= HUGE_PAGE / 2;
         let huge = huge
             .then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
@@ -199,7 +199,7 @@ impl Umem {
         umem.side(first, None)
     }
 
-    /// Opens the other direction, with a socket of its own that shares the memory.
+    /// Opens the other direction, with its own socket, which shares the memory.
     pub fn second(self: &Arc<Self>, direction: Direction, binding: &Binding) -> io::Result<Side> {
         let socket = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         socket.set(libc::SOL_XDP, direction.ring().0, self.layout.ring_size(direction))?;

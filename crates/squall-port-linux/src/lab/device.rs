@@ -1,12 +1,11 @@
 //! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall; HAProxy;
-//! or a forwarder of Squall's with known faults.
+//! or Squall's own forwarder with known faults.
 //!
-//! The device has a network namespace of its own, held by a child of the lab's process. Programs of
-//! the device are children of that child. Each dies with its parent, so that a killed lab leaves
-//! nothing.
+//! The device has its own network namespace, held by a child of the lab's process. The device's
+//! programs are children of that child. Each dies with its parent, so a killed lab leaves nothing.
 //!
-//! `ip` and `nft` set the kernel up, as users would do: they can read the same commands and inspect
-//! the result.
+//! `ip` and `nft` configure the kernel, as users would do: users can read the same commands and
+//! inspect the result.
 
 use std::{
     env, fmt, fs,
@@ -29,8 +28,8 @@ pub struct Side {
     pub tester_mac: &'static str,
     pub device: &'static str,
     pub device_mac: &'static str,
-    /// A network of RFC 2544 (appendix C.2.2) or RFC 5180 (section 8), the device's address in it,
-    /// and the first of the tester's addresses.
+    /// A network from RFC 2544 (appendix C.2.2) or RFC 5180 (section 8), the device's address in
+    /// it, and the tester's first address.
     pub ipv4: [&'static str; 3],
     pub ipv6: [&'static str; 3],
 }
@@ -79,12 +78,12 @@ impl DeviceKind {
         }
     }
 
-    /// Whether frames are addressed to the device, not to the other side.
+    /// Whether frames carry the device's MAC address, not that of the other side.
     pub fn has_addresses(self) -> bool {
         !matches!(self, Self::Bridge | Self::Reference)
     }
 
-    /// Programs that the device needs, each with its package.
+    /// Programs that the device needs, each with the package that has it.
     fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Router | Self::Bridge | Self::Reference => &[("ip", "iproute2")],
@@ -93,7 +92,7 @@ impl DeviceKind {
         }
     }
 
-    /// Modules without which the kernel refuses the setup.
+    /// Kernel modules without which the kernel refuses the setup.
     fn modules(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -103,7 +102,7 @@ impl DeviceKind {
         }
     }
 
-    /// Rules for the kernel's packet filter, as input of `nft -f -`.
+    /// Rules for the kernel's packet filter, as input for `nft -f -`.
     fn rules(self) -> Option<&'static str> {
         match self {
             Self::Nat => Some(
@@ -120,7 +119,7 @@ impl DeviceKind {
     }
 }
 
-/// A device; one of the kind `reference` has faults.
+/// A device; the kind `reference` can have faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub kind: DeviceKind,
@@ -178,7 +177,7 @@ impl Device {
         LabError::Device { device: self.kind.name().into(), problem: problem.into() }
     }
 
-    /// Forks the process that holds the device, gives it its interfaces, and waits until it is
+    /// Forks the process that holds the device, moves the interfaces into it, and waits until it is
     /// ready. To be called by the process that holds the lab.
     pub(super) fn start(&self) -> Result<u32, LabError> {
         let failed = |what: &str| {
@@ -195,7 +194,7 @@ impl Device {
                 let reported = to_lab.write_all(text.as_bytes());
                 drop(to_lab);
                 if holder.is_ok() && reported.is_ok() {
-                    // The service is killed when this process ends, so `holder` must live.
+                    // The service is killed when this process ends, so this process must live.
                     sys::wait_forever();
                 }
                 sys::exit_now();
@@ -220,7 +219,7 @@ impl Device {
     }
 
     /// Runs in the device's process: sets the device up. Returns the service that keeps running, if
-    /// there is one.
+    /// the device has one.
     fn hold(
         &self,
         from_lab: &mut impl Read,
@@ -252,9 +251,9 @@ impl Device {
         }
     }
 
-    /// Sets addresses, and a route to each side through the tester's first address there, which has
-    /// a permanent neighbor entry: frames for the side's network go to the tester's interface
-    /// without ARP.
+    /// Sets addresses, and a route to each side through the tester's first address there. That
+    /// address has a permanent neighbor entry, so frames for the side's network reach the tester's
+    /// interface without ARP.
     fn route(&self) -> Result<(), LabError> {
         for (file, value) in [
             ("ipv4/ip_forward", "1"),
@@ -287,7 +286,7 @@ impl Device {
         self.run("ip", &["-batch", "-"], &batch)
     }
 
-    /// Switches IPv6 off; where that is not possible, the device sends a few frames of its own.
+    /// Disables IPv6; if that is impossible, the device sends a few frames of its own.
     fn disable_ipv6(&self) {
         for which in ["all", "default", SIDES[0].device, SIDES[1].device] {
             let _ = self.set(&format!("ipv6/conf/{which}/disable_ipv6"), "1");
@@ -317,7 +316,7 @@ impl Device {
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| failed(&e))?;
-        // A program that ends early closes its input; its own message explains more than that
+        // A program that ends early closes its input; its own message explains more than the write
         // error.
         let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
         let output = child.wait_with_output().map_err(|e| failed(&e))?;
@@ -335,7 +334,7 @@ impl Device {
             program: env::current_exe()?,
             arguments: vec!["lab".into(), "forward".into(), a, b],
             input: String::new(),
-            is_ready: || SIDES.iter().all(|side| child::is_listened_to(side.device)),
+            is_ready: || SIDES.iter().all(|side| child::has_receiver(side.device)),
         })
     }
 
@@ -379,7 +378,7 @@ const READY: &str = "ready\n";
 
 const UP: &str = "link set dev-a up\nlink set dev-b up\n";
 
-/// Switches off spanning tree and multicast snooping, which would send frames of their own.
+/// Disables spanning tree and multicast snooping, which would send frames of their own.
 const BRIDGE: &str = "link add br0 type bridge stp_state 0 mcast_snooping 0\nlink set dev-a master \
                       br0\nlink set dev-b master br0\nlink set dev-a up\nlink set dev-b up\nlink set \
                       br0 up\n";
@@ -418,7 +417,7 @@ fn haproxy() -> Service {
     }
 }
 
-/// Searches PATH, and directories of system programs that an ordinary user's PATH lacks.
+/// Searches PATH, then directories of system programs that an ordinary user's PATH lacks.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).collect::<Vec<_>>();

@@ -18,17 +18,17 @@ use squall_bpf::{
 pub const HEAD: usize = 0;
 /// Not 0: the program takes no frame, and copies the value to `SEEN`.
 pub const ATTENTION: usize = 1;
-/// Frames taken out of the ring. User space may advance it while the program rests and no frame is
-/// under way.
+/// Frames taken from the ring. User space may advance it while the program rests and no frame is in
+/// flight.
 pub const TAIL: usize = 16;
 pub const SEEN: usize = 17;
 /// The device map is empty: the interface is gone.
 pub const GONE: usize = 18;
 /// Not 0: an impossible state was found; the value is that of [`TAIL`] at that time, plus 1.
 pub const BROKEN: usize = 19;
-/// Not 0: frames under way have to leave before further ones are taken.
+/// Not 0: frames in flight have to leave before further ones are taken.
 const LEAVING: usize = 20;
-/// Since when the driver has had no room, nanoseconds; 0: it has room.
+/// Time since which the driver has had no room, nanoseconds; 0: it has room.
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
@@ -41,8 +41,8 @@ pub const UNDER_WAY: Words = Words {
     redirect_error: 28,
     last_left: 29,
 };
-/// First word of the ring of the numbers of frames under way. Its size is a power of two, and more
-/// than a batch.
+/// First word of the ring with the numbers of the frames in flight. Its size is a power of two,
+/// greater than a batch.
 const RING: usize = 32;
 const RING_FRAMES: usize = 64;
 /// First word of the results, one per slot: one of the values below, or the time at which the
@@ -51,15 +51,14 @@ pub const RESULTS: usize = RING + RING_FRAMES;
 
 /// No result yet.
 pub const WAITING: u64 = 0;
-/// The driver had no room, for longer than a wait explains.
+/// The driver had no room for longer than a full queue explains.
 pub const DROPPED: u64 = 1;
 /// The interface refused the frame.
 pub const REFUSED: u64 = 2;
 /// The slot has no frame.
 pub const SKIPPED: u64 = 3;
 
-/// User space has given the frame up: the link was down when the frame was due. The program skips
-/// it.
+/// User space has given up the frame: the link was down when it was due. The program skips it.
 pub const LINK_DOWN: u64 = 4;
 
 /// Frames in the ring: half a millisecond's worth at the highest rate; a power of two.
@@ -67,7 +66,7 @@ pub const SLOTS: usize = 1024;
 /// Words of each slot's description: length and due time.
 pub const DESCRIPTION: usize = 2;
 
-/// The kernel refuses frames shorter than an Ethernet header.
+/// The minimum that the kernel accepts: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
 /// Nanoseconds before the due time. A longer wait is cut into parts, so that this CPU can do other
@@ -75,11 +74,10 @@ pub const MIN_FRAME: u32 = 14;
 /// not make the frame late.
 const LAST_PART: i32 = 20_000;
 const PART: i32 = 10_000;
-/// Longest wait while frames are under way: they leave only when the kernel has run the program for
+/// Longest wait while frames are in flight: they leave only when the kernel has run the program for
 /// the whole batch, and the runs without a frame take about as long.
 const MAX_WAIT_UNDER_WAY: i32 = 1_000;
-/// The most readings of the clock in one wait, far more than a part takes: bpf_loop() needs a
-/// bound.
+/// Most readings of the clock in one wait, far more than a part takes: bpf_loop() needs a bound.
 const MAX_CLOCK_READS: i32 = 10_000;
 /// Number of polls for a new frame in one run: enough for some microseconds.
 const MAX_RING_POLLS: i32 = 1000;
@@ -126,7 +124,7 @@ impl Layout {
     }
 }
 
-/// The program, and the names of tracepoints with the witnesses for them.
+/// The program, and tracepoint names with the program for each (the witnesses).
 pub fn objects(layout: &Layout) -> (Object, Vec<(&'static str, Object)>) {
     let named = |name, write: &dyn Fn(&mut Asm, Maps)| {
         let mut a = Asm::new(name);
@@ -194,7 +192,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
         R7,
         have,
     );
-    // Frames under way leave only when the batch of runs is over.
+    // Frames in flight leave only when the batch of runs is over.
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, leave);
     a.store(U64, R10, TARGET, R7);
     a.mov(R1, MAX_RING_POLLS)
@@ -261,11 +259,11 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Jumps to `go` when the time in R3 (also at [`DUE`]) has come, to `idle` if that is still far
-/// ahead, and to `leave` if frames under way have to leave before that.
+/// Jumps to `go` when the time in R3 (also at [`DUE`]) has come, to `idle` if it is still far
+/// ahead, and to `leave` if frames in flight have to leave before that.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
-    // A frame due at the last reading of the clock needs no new one.
+    // A frame that was due at the last reading of the clock needs no new reading.
     a.load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
     a.call(helper::KTIME_GET_NS).store(U64, R8, word(NOW), R0);
     a.load(U64, R3, R10, DUE).jump_if(Cond::Le, R3, R0, go);
@@ -284,8 +282,8 @@ fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     a.jump_if(Cond::Gt, R3, R0, idle);
 }
 
-/// Sets R5 to the address of slot R9's entry in a table at word `at`, with entries of `words`.
-/// Clobbers R2.
+/// Sets R5 to the address of slot R9's entry in the table at word `at`, whose entries have `words`
+/// words. Clobbers R2.
 fn slot(a: &mut Asm, maps: Maps, at: usize, words: usize) {
     a.load_map_value(R5, maps.memory, 8 * at as u32)
         .mov(R2, R9)
@@ -293,7 +291,7 @@ fn slot(a: &mut Asm, maps: Maps, at: usize, words: usize) {
         .add(R5, R2);
 }
 
-/// Sets R4 to the number of the R2-th frame under way. Clobbers R2.
+/// Sets R4 to the number of the R2-th frame in flight. Clobbers R2.
 fn number(a: &mut Asm) {
     a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 3).mov(R1, R8).add(R1, R2).load(
         U64,
@@ -309,7 +307,7 @@ fn result(a: &mut Asm, maps: Maps) {
     a.load_map_value(R5, maps.memory, 8 * RESULTS as u32).add(R5, R3);
 }
 
-/// Records the outcome of the R2-th frame under way: it has left, or it is offered again with all
+/// Records the outcome of the R2-th frame in flight: it has left, or it is offered again with all
 /// later ones. The driver gets at most a batch of runs at once, so none of the later ones have
 /// left.
 fn credit(a: &mut Asm, maps: Maps) {
@@ -366,12 +364,12 @@ mod tests {
             self.set(HEAD, head + 1);
         }
 
-        /// Runs the program over a page, which keeps the content of the last run.
+        /// Runs the program over a page, which keeps its content from the previous run.
         fn run(&mut self, page: &mut Vec<u8>) -> u64 {
             self.program.run_xdp(page).unwrap()
         }
 
-        /// Reports that the driver took `sent` of the frames under way, and dropped `drops`.
+        /// Reports that the driver took `sent` of the frames in flight, and dropped `drops`.
         fn hand_over(&mut self, sent: u64, drops: u64, now: u64) {
             self.driver.maps.clone_from(&self.program.maps);
             self.driver.now = now;
@@ -462,7 +460,7 @@ mod tests {
                 assert_eq!(page, content(number, 60));
             }
             k.hand_over(0, 4, 2_000_100);
-            // Not forever: the first frame is given up, and the others get a new time limit.
+            // Not without limit: the first frame is given up, and the others get a new time limit.
             (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
             k.hand_over(0, 4, 2_000_000 + FULL_TIMEOUT as u64);
             assert_eq!(
@@ -484,7 +482,7 @@ mod tests {
             assert_eq!(k.run(&mut page), REDIRECT);
             k.refuse(-90);
             assert_eq!(k.run(&mut page), REDIRECT);
-            // The driver gets the first and the third, and has no room.
+            // The driver takes the first and the third frame, and then has no room.
             k.hand_over(0, 2, 2_000_000);
             assert_eq!((k.results(3), k.word(TAIL)), (vec![WAITING, REFUSED, WAITING], 0));
             let runs: Vec<u64> = (0..3).map(|_| k.run(&mut page)).collect();

@@ -3,8 +3,8 @@
 //!
 //! Entering and leaving that call takes some 25 ms, and inside it the program polls for frames all
 //! the time. So a queue without frames for [`LINGER`] leaves the call, and enters it again with the
-//! next frame. Frames that are sent [`AHEAD`] of their time are not late because of that. The owner
-//! of the queue must call [`TxQueue::fates`] regularly.
+//! next frame. Frames that are sent [`AHEAD`] of their time are still punctual. The owner of the
+//! queue must call [`TxQueue::outcomes`] regularly.
 
 use std::{
     io,
@@ -16,7 +16,9 @@ use std::{
     time::Duration,
 };
 
-use squall_port::{BATCH, Fate, LinkState, Remote, SendError, TxBatch, TxMeta, TxQueue, monotonic};
+use squall_port::{
+    BATCH, LinkState, Remote, SendError, TxBatch, TxMeta, TxOutcome, TxQueue, monotonic,
+};
 use squall_units::Nanos;
 
 use super::{
@@ -28,12 +30,12 @@ use super::{
 };
 use crate::sys;
 
-/// Frames are taken this time before their departure: several times the time that entering the call
+/// How long before their departure frames are taken: several times as long as entering the call
 /// takes.
 pub const AHEAD: Nanos = Nanos(100_000_000);
 /// The thread leaves the call after this time without frames.
 const LINGER: Nanos = Nanos(50_000_000);
-/// Timeout for the program to see that it has to rest, or to start; both take milliseconds.
+/// Timeout for the program to see that it has to rest, or to start; each takes milliseconds.
 const TIMEOUT: Nanos = Nanos(2_000_000_000);
 
 pub struct LiveTx {
@@ -41,16 +43,16 @@ pub struct LiveTx {
     interface: String,
     layout: Layout,
     meta: Vec<TxMeta>,
-    /// Numbers of frames: the next to be reported, the next to be put into the ring; `lent` slots
-    /// from there on are lent.
+    /// Number of the next frame to report, and of the next frame to put into the ring; `lent` slots
+    /// from the latter on are lent.
     reported: u64,
     head: u64,
     lent: usize,
-    fates: Vec<Fate>,
+    outcomes: Vec<TxOutcome>,
     hold_number: u64,
     /// The link is down, and the program rests.
     resting: bool,
-    /// Count of link changes when an error of the kernel's was last discarded.
+    /// Number of link changes when a kernel error was last discarded.
     discarded_at: usize,
     /// Time since which the ring is empty; not updated in each call.
     idle_since: Option<Nanos>,
@@ -60,7 +62,7 @@ pub struct LiveTx {
 
 /// State that the queue and its thread share, in addition to the memory.
 struct Runner {
-    /// The thread should be in the call; below, it should end.
+    /// Whether the thread should be in the call; and whether it should end.
     wanted: AtomicBool,
     ending: AtomicBool,
     failed: AtomicBool,
@@ -94,7 +96,7 @@ impl LiveTx {
             reported: 0,
             head: 0,
             lent: 0,
-            fates: Vec::with_capacity(BATCH),
+            outcomes: Vec::with_capacity(BATCH),
             hold_number: 0,
             resting: false,
             discarded_at: 0,
@@ -102,7 +104,7 @@ impl LiveTx {
             runner,
             thread: Some(thread),
         };
-        // Otherwise the first frames would wait for the program's first run.
+        // Waits for the program's first run, which the first frames would otherwise wait for.
         let begun = queue.hold();
         queue.set(ATTENTION, 0);
         queue.trouble()?;
@@ -147,9 +149,9 @@ impl LiveTx {
         }
     }
 
-    /// While the link is down the program rests, and frames that become due are given up: otherwise
-    /// the program would offer each of them to the driver for a long time, and the later ones would
-    /// leave in a burst when the link comes up.
+    /// While the link is down the program rests, and frames that become due are given up. Otherwise
+    /// the program would offer each of them to the driver for a long time, and later ones would
+    /// leave in a burst when the link is up.
     fn follow_link(&mut self) {
         let up = self.shared.link.state() == LinkState::Up;
         if up && self.resting {
@@ -161,7 +163,7 @@ impl LiveTx {
             return;
         }
         self.resting = true;
-        // Frames under way may still be put back; until then only the program knows the number of
+        // Frames in flight may still be put back; until then only the program knows the number of
         // the next frame.
         if self.get(UNDER_WAY.pending) != 0 {
             return;
@@ -178,7 +180,8 @@ impl LiveTx {
             }
             tail += 1;
         }
-        // The program continues after them: their results will be cleared, and they would be sent.
+        // The program continues after these frames: otherwise it would send them once their results
+        // are cleared.
         self.set(TAIL, tail);
     }
 
@@ -191,7 +194,7 @@ impl LiveTx {
         }
     }
 
-    /// Makes the thread leave the call when the ring has been empty for long.
+    /// Makes the thread leave the call when the ring has been empty for a while.
     fn rest_if_idle(&mut self) {
         if self.runner.wanted.load(Ordering::Relaxed) {
             let now = monotonic();
@@ -201,11 +204,11 @@ impl LiveTx {
             }
             self.runner.wanted.store(false, Ordering::Release);
         }
-        // Repeated until the thread leaves: a signal just before the call has no effect.
+        // Repeated until the thread leaves, because a signal just before the call has no effect.
         self.shared.interrupt();
     }
 
-    /// Returns the reason why nothing more will leave, if there is one.
+    /// Returns an error if nothing more will leave.
     fn trouble(&mut self) -> io::Result<()> {
         let name = &self.interface;
         if self.get(BROKEN) != 0 {
@@ -228,7 +231,7 @@ impl LiveTx {
                 continue;
             };
             let changes = link.changes();
-            // The error may stem from the time when the link was down; a lasting cause shows again.
+            // The error may date from when the link was down; a lasting cause is reported again.
             if changes == self.discarded_at || link.state() == LinkState::Lost {
                 return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
             }
@@ -245,7 +248,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// The result for the frame in slot `slot`, which is then cleared; `None`: none yet.
+    /// The result for the frame in slot `slot`, which is then cleared; `None` if there is none yet.
     fn take_result(&self, slot: usize) -> Option<u64> {
         let result = self.get(RESULTS + slot);
         if result != WAITING {
@@ -289,7 +292,7 @@ impl TxQueue for LiveTx {
         }
         let refused = bad.filter(|_| taken == 0);
         if refused.is_some() {
-            // The frame's slot stays empty, because frames are in the order of their slots.
+            // The frame's slot stays empty, because frames keep the order of their slots.
             self.set(RESULTS + self.head as usize % SLOTS, SKIPPED);
         }
         let passed = taken + usize::from(refused.is_some());
@@ -305,35 +308,35 @@ impl TxQueue for LiveTx {
         }
     }
 
-    fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.shared.attend();
+    fn outcomes(&mut self) -> io::Result<&[TxOutcome]> {
+        self.shared.keep_alive();
         self.follow_link();
-        self.fates.clear();
+        self.outcomes.clear();
         // The link's state is requested only if frames did not leave.
         let mut up = None;
-        while self.reported < self.head && self.fates.len() < BATCH {
+        while self.reported < self.head && self.outcomes.len() < BATCH {
             let Some(result) = self.take_result(self.reported as usize % SLOTS) else { break };
             self.reported += 1;
             match result {
                 SKIPPED => {}
-                LINK_DOWN => self.fates.push(Fate::Lost("link_down")),
+                LINK_DOWN => self.outcomes.push(TxOutcome::Lost("link_down")),
                 DROPPED | REFUSED
                     if *up.get_or_insert_with(|| self.shared.link.look()) != LinkState::Up =>
                 {
-                    self.fates.push(Fate::Lost("link_down"));
+                    self.outcomes.push(TxOutcome::Lost("link_down"));
                 }
-                DROPPED => self.fates.push(Fate::Lost("driver_full")),
-                REFUSED => self.fates.push(Fate::Lost("interface_refused")),
-                left => self.fates.push(Fate::Left(Nanos(left))),
+                DROPPED => self.outcomes.push(TxOutcome::Lost("driver_full")),
+                REFUSED => self.outcomes.push(TxOutcome::Lost("interface_refused")),
+                left => self.outcomes.push(TxOutcome::Left(Nanos(left))),
             }
         }
         if self.reported == self.head {
             self.rest_if_idle();
         }
-        if self.fates.is_empty() {
+        if self.outcomes.is_empty() {
             self.trouble()?;
         }
-        Ok(&self.fates)
+        Ok(&self.outcomes)
     }
 
     fn take_back(&mut self) -> usize {
@@ -345,11 +348,11 @@ impl TxQueue for LiveTx {
             return 0;
         }
         // The program may offer the last frames that it took again, if the driver had no room:
-        // those stay.
+        // those cannot be taken back.
         let tail = self.get(TAIL).max(self.reported);
         let skipped = (tail..self.head).filter(|&number| {
             let slot = number as usize % SLOTS;
-            // The slot was empty, or its frame was given up already.
+            // The slot was empty, or its frame was already given up.
             self.get(RESULTS + slot) != WAITING
         });
         let skipped = skipped.count();
@@ -369,7 +372,7 @@ impl TxQueue for LiveTx {
             (queue.reported..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING)
         };
         while waiting(self) {
-            self.shared.attend();
+            self.shared.keep_alive();
             self.follow_link();
             self.trouble()?;
             let now = self.get(TAIL);

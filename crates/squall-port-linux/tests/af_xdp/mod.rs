@@ -1,5 +1,5 @@
-//! Tests of af_xdp over a veth pair. Without the right to load programs the other end receives by
-//! packet sockets.
+//! Tests of af_xdp over a veth pair. If this user may not load programs, the other end receives
+//! through packet sockets.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ use crate::{Outcome, Skipped, enter, port, receive, send};
 /// Room for all frames that a test sends before it receives.
 const RING: &str = ",ring=32768";
 
-/// The receiving port: `af_xdp` with `options` if this user may load programs.
+/// The receiving port: `af_xdp` with `options`, if this user may load programs.
 fn receiver(options: &str) -> String {
     let may = port("af_xdp:veth-b").is_ok_and(|port| port.facts().rx_queues > 0);
     if may { format!("af_xdp:veth-b{options}") } else { "af_packet:veth-b".into() }
@@ -85,7 +85,7 @@ pub fn af_xdp_sends_and_receives_on_one_queue() -> Outcome {
             assert!(receive(&mut *a_rx)?.into_iter().eq(0..300));
         }
         a_tx.finish()?;
-        // One direction closes, the other stays open.
+        // Closes one direction; the other stays open.
         drop(a_rx);
         drop(b_tx);
         send(&mut *a_tx, 500)?;
@@ -158,7 +158,7 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
         a.interface_counters().expect("veth counts"),
         b.interface_counters().expect("veth counts"),
     );
-    // A veth whose peer has a native program counts octets without the Ethernet header.
+    // A veth whose peer has a native XDP program does not count the Ethernet header in its octets.
     let octets = [46, 60].map(|len| 300_000 * len);
     assert!(tx.tx_packets == 300_000 && octets.contains(&tx.tx_octets), "{tx:?}");
     assert!(rx.rx_packets == 300_000 && octets.contains(&rx.rx_octets), "{rx:?}");
@@ -175,7 +175,7 @@ pub fn no_frame_that_af_xdp_takes_passes_while_it_opens() -> Outcome {
         let sender = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 send(&mut *tx, 64)?;
-                // Leaves CPU time for the kernel's threads that free the queue closed last.
+                // Leaves CPU time to the kernel threads that free the last closed queue.
                 std::thread::sleep(Duration::from_micros(100));
             }
             Ok::<_, SendError>(())
@@ -305,7 +305,7 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
     if run("command -v ip && command -v unshare").is_err() {
         return Err(Skipped("needs ip and unshare".into()).into());
     }
-    // The other end has a namespace of its own, so that the kernel does not answer itself.
+    // The other end is in another namespace: the kernel must not answer itself.
     let this_test = std::env::current_exe()?;
     let script = "echo up; read go; ip addr add 10.99.0.2/24 dev veth-b; ip link set veth-b arp \
                   on up; exec \"$0\" --hold $1";
@@ -330,7 +330,7 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
             "{mode}"
         );
         drop(holder);
-        // Both interfaces go with the namespace.
+        // Both interfaces disappear with the namespace.
         let deadline = Instant::now() + Duration::from_secs(60);
         while run("ip link show veth-a").is_ok() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -432,7 +432,7 @@ pub fn an_af_xdp_receiver_reports_that_the_interface_is_gone() -> Outcome {
     if run("ip link del veth-a").is_err() {
         return Err(Skipped("needs ip".into()).into());
     }
-    // A new interface of the same name is another one.
+    // A new interface with the same name is a different interface.
     run("ip link add veth-b type veth peer veth-a && ip link set veth-b up")?;
     let deadline = Instant::now() + Duration::from_secs(60);
     let error = loop {
@@ -476,8 +476,8 @@ pub fn frames_that_the_driver_drops_are_offered_again_then_counted() -> Outcome 
         assert_eq!((sent, dropped), (3, 3));
         assert!(receive(&mut *rx)?.into_iter().eq([1, 2, 4].map(|i| 10 * round + i)), "in order");
     }
-    // Frames given up while the driver drops them do not leave later; a frame shorter than those
-    // given up is tried again.
+    // Frames that were given up while the driver drops them do not leave later; a shorter frame is
+    // tried again.
     let mut batch = tx.lend(2);
     batch.frame(0, 1200, Nanos::ZERO).fill(2);
     batch.frame(1, 60, Nanos::ZERO).fill(2);

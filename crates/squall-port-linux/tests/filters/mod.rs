@@ -8,14 +8,14 @@ use std::{
 
 use squall_bpf::classic;
 use squall_port::{BATCH, Filter, RxQueue, Tags, TxQueue};
-use squall_port_linux::filter::{FilterError, compile, says_vlan};
+use squall_port_linux::filter::{FilterError, compile, mentions_vlan};
 use squall_units::Nanos;
 use squall_wire::Packet;
 
 use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_gso_frames};
 
-/// Some expressions for which the kernel sees other octets than a file has, and some for which it
-/// does not.
+/// Expressions for which the kernel sees other octets than a file has, and some for which it does
+/// not.
 const EXPRESSIONS: [&str; 29] = [
     "",
     "udp",
@@ -43,7 +43,7 @@ const EXPRESSIONS: [&str; 29] = [
     "ether[12:2] = 0x8100",
     "ether dst 02:00:00:00:00:09",
     "ip6 and udp",
-    // libpcap's optimizer would make these match no frame, all frames and no frame.
+    // With libpcap's optimizer, these would match no frame, all frames and no frame, respectively.
     "len >= 2147483648 & 2147483648 or len < 0 | 2147483648",
     "len <= 4294967295 & 2147483647 and len > 2147483647 + 0",
     "1/2=1/3&&1>4/5&&1>6/7",
@@ -77,7 +77,7 @@ fn traffic() -> Vec<Vec<u8>> {
                 let network = 14 + 4 * tag.matches('/').count();
                 frames.push(frame.clone());
                 if tag.matches('/').count() == 2 {
-                    // With the outer tag of IEEE 802.1ad.
+                    // The outer tag has the EtherType of IEEE 802.1ad.
                     frame[12..14].copy_from_slice(&[0x88, 0xa8]);
                     frames.push(frame.clone());
                 }
@@ -113,7 +113,7 @@ fn send_frames(tx: &mut dyn TxQueue, frames: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-/// Compiles the filter as a session does.
+/// Compiles the filter in the same way as a session.
 fn filter(
     expression: &str,
     link_type: u16,
@@ -123,14 +123,15 @@ fn filter(
         Err(FilterError::NoLibrary(why)) => return Err(Skipped(why).into()),
         other => other?,
     };
-    let tags = if link_type == 1 && !says_vlan(expression) { Tags::Aside } else { Tags::InPlace };
+    let tags =
+        if link_type == 1 && !mentions_vlan(expression) { Tags::Aside } else { Tags::InPlace };
     Ok(Filter { expression: expression.to_owned(), snaplen, program, tags })
 }
 
 struct Tcpdump(Child);
 
 impl Tcpdump {
-    /// Returns once tcpdump listens.
+    /// Returns when tcpdump is listening.
     fn start(expression: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let mut command = Command::new("tcpdump");
         command.args([
@@ -177,7 +178,8 @@ impl Tcpdump {
     }
 }
 
-/// Number of frames from `rx` that pass the filter, if the port left filtering to the engine.
+/// Number of frames from `rx` that pass the filter; `left`: the filter, if the port left filtering
+/// to the engine.
 fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     let (mut n, mut silent) = (0, 0);
     while silent < 50 {
@@ -214,7 +216,8 @@ pub fn the_kernel_and_tcpdump_filter_alike() -> Outcome {
             let (kernel, user, tcpdump) =
                 (count(&mut *kernel, None)?, count(&mut *user, Some(&filter))?, tcpdump.end()?);
             assert_eq!(kernel, tcpdump, "{expression:?}: ours and tcpdump's");
-            // A filter cannot see the tag, which the kernel has taken off: tested below.
+            // A filter cannot see the tag, which the kernel has stripped; that case is tested
+            // below.
             if expression != "ether[12:2] = 0x8100" {
                 assert_eq!(user, tcpdump, "{expression:?}: in user space and tcpdump's");
             }
@@ -228,7 +231,7 @@ pub fn the_engine_runs_programs_too_long_for_the_kernel() -> Outcome {
     let frames = traffic();
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
     let chain = filter("ip protochain 17 or ip6 protochain 17", 1, 262_144)?;
-    // More instructions than BPF_MAXINSNS; the program takes UDP over IPv4.
+    // A program with more instructions than BPF_MAXINSNS; it takes UDP over IPv4.
     let insn = |code, jt, jf, k| classic::Instruction { code, jt, jf, k };
     let mut long = vec![insn(0x04, 0, 0, 0); 5000];
     long.extend([
@@ -238,7 +241,7 @@ pub fn the_engine_runs_programs_too_long_for_the_kernel() -> Outcome {
         insn(0x06, 0, 0, 0),
     ]);
     let long = Filter { program: classic::Filter::new(long)?, ..chain.clone() };
-    // Tags are set aside. Later fragments have no UDP header, but its protocol number.
+    // Tags are removed first. Later fragments lack the UDP header, but have its protocol number.
     let is_udp = |frame: &&Vec<u8>, versions: &[u8]| {
         let is_tag = |at: usize| matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]);
         let at = if is_tag(12) { 18 } else { 14 };
@@ -277,7 +280,7 @@ pub fn a_filter_shortens_gso_frames_and_tagged_ones_alike() -> Outcome {
                 "cut in the same way, of the same length"
             );
             let kept = whole.0.len().min(snaplen as usize);
-            // A missing checksum is missing in both.
+            // If a frame lacks a checksum, both results lack it.
             assert!(cut.0 == whole.0[..kept], "the first {snaplen} octets, tags counted");
         }
     }
@@ -289,7 +292,7 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
     let mut b = port("af_packet:veth-b,rx_queues=3,blocks=8")?;
     assert!(b.set_filter(&filter("udp and ip[15] & 1 = 1", 1, 262_144)?)?);
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 60)?;
-    // Frames arrive while the queues open one after the other: none may get frames of the others.
+    // Frames arrive while the queues open one after the other: none may get another's frames.
     let mut queues = Vec::new();
     for queue in 0..3 {
         queues.push(b.open_rx(queue)?);
@@ -308,7 +311,7 @@ pub fn filtered_queues_share_the_frames() -> Outcome {
     Ok(())
 }
 
-/// The number of this test's frames received, and of those that this host sent.
+/// How many of this test's frames were received, and how many of these this host had sent.
 fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
     let (mut all, mut out, mut silent) = (0, 0, 0);
     while silent < 50 {
@@ -326,7 +329,7 @@ fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
 pub fn each_direction_has_its_frames() -> Outcome {
     enter()?;
     let _ = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    // On a loopback interface sent frames also arrive, and both shows each frame once.
+    // On a loopback interface sent frames also arrive, and `both` shows each frame once.
     let cases = [
         ("veth-a", "", 20, 0),
         ("veth-a", ",direction=in", 20, 0),

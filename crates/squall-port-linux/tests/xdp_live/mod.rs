@@ -1,11 +1,11 @@
-//! Tests xdp_live's transmit queue over a veth pair whose other end receives by af_xdp: its program
-//! makes the peer use NAPI.
+//! Tests xdp_live's transmit queue over a veth pair whose other end receives with af_xdp, because
+//! that port's program makes the peer use NAPI.
 
 use std::{ops::Range, process::Command, sync::mpsc, thread, time::Duration};
 
 use squall_bpf::{Asm, MapKind, MapSpec, Reg::R0, helper, xdp_action};
 use squall_port::{
-    Fate, Generation, TxQueue,
+    Generation, TxOutcome, TxQueue,
     conformance::{Bench, check},
     monotonic,
 };
@@ -55,8 +55,8 @@ fn left(tx: &mut dyn TxQueue, n: usize) -> Vec<Nanos> {
     let deadline = monotonic() + Nanos(5_000_000_000);
     let mut all = Vec::new();
     while all.len() < n && monotonic() < deadline {
-        for fate in tx.fates().expect("the port is there") {
-            let Fate::Left(at) = *fate else { panic!("{fate:?}") };
+        for fate in tx.outcomes().expect("the port is there") {
+            let TxOutcome::Left(at) = *fate else { panic!("{fate:?}") };
             all.push(at);
         }
     }
@@ -80,7 +80,7 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     // Long enough for the thread to leave the call and enter it again.
     let until = monotonic() + Nanos(200_000_000);
     while monotonic() < until {
-        assert_eq!(tx.fates()?, []);
+        assert_eq!(tx.outcomes()?, []);
         thread::sleep(Duration::from_millis(1));
     }
     put(&mut *tx, 10..20, |_| Nanos::ZERO);
@@ -100,8 +100,8 @@ pub fn a_peer_without_napi_and_a_link_that_goes_down_are_reported() -> Outcome {
         let deadline = monotonic() + Nanos(5_000_000_000);
         loop {
             assert!(monotonic() < deadline, "the fault is reported");
-            // The interface may refuse a frame before it is known to refuse all.
-            if let Err(error) = tx.fates() {
+            // The interface may refuse a single frame before the queue knows that it refuses all.
+            if let Err(error) = tx.outcomes() {
                 return error.to_string();
             }
         }
@@ -137,8 +137,8 @@ pub fn frames_that_are_due_while_the_link_is_down_have_that_reason() -> Outcome 
         let (mut lost, deadline) = (0, monotonic() + Nanos(60_000_000_000));
         while lost < 10 {
             assert!(monotonic() < deadline, "{lost}");
-            for fate in tx.fates()? {
-                assert_eq!(*fate, Fate::Lost("link_down"));
+            for fate in tx.outcomes()? {
+                assert_eq!(*fate, TxOutcome::Lost("link_down"));
                 lost += 1;
             }
         }
@@ -153,7 +153,7 @@ pub fn frames_that_are_due_while_the_link_is_down_have_that_reason() -> Outcome 
     Ok(())
 }
 
-/// As if the call used all CPU time of a group, and no thread could run to end it.
+/// Simulates a call that uses all CPU time of a group, so that no thread could run to end it.
 pub fn an_unattended_call_ends_by_itself() -> Outcome {
     enter()?;
     need_programs()?;

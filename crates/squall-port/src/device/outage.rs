@@ -6,7 +6,7 @@ use squall_units::Nanos;
 
 use super::Counts;
 
-/// Nothing passes for `length`, beginning `at` after the first frame.
+/// No frame passes for `length`, beginning `at` after the first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
     pub at: Nanos,
@@ -32,7 +32,7 @@ pub fn time(text: &str) -> Option<Nanos> {
     }
 }
 
-/// Position of a frame relative to a [`Reset`].
+/// Where a frame is in time, relative to a [`Reset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Before,
@@ -75,8 +75,8 @@ impl Outage {
         }
     }
 
-    /// Whether a frame that arrived at `now` and would leave at `departure` was inside when the
-    /// reset began; it is then lost.
+    /// Whether the reset catches a frame that arrived at `now` and would leave at `departure`: it
+    /// was inside when the reset began, and is lost.
     pub fn catches(&mut self, now: Nanos, departure: Nanos) -> bool {
         let caught = self.window.is_some_and(|(begin, _)| now < begin && departure > begin);
         self.counts.dropped += u64::from(caught);

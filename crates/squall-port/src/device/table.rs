@@ -1,8 +1,8 @@
-//! The table of a device with state: it passes frames of known entries, and of new ones while there
-//! is room.
+//! The table of a stateful device: it passes frames of known entries, and frames of new entries
+//! while there is room.
 //!
-//! Reads only the key of an entry from a frame, with code of its own: this crate does not depend on
-//! header definitions (docs/architecture.md).
+//! Parses only an entry's key from a frame, with its own code: this crate does not depend on header
+//! definitions (docs/architecture.md).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,7 +13,7 @@ use squall_units::{Nanos, get_be16};
 
 use super::Counts;
 
-/// The most entries, and the time without frames after which an entry expires.
+/// Most entries, and the time without frames after which an entry expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSize {
     pub entries: usize,
@@ -21,13 +21,13 @@ pub struct TableSize {
     pub idle: Option<Nanos>,
 }
 
-/// Entries with the time of their last frame. Expiry is exact: an entry is gone `idle` after its
-/// last frame.
+/// Entries, each with the time of its last frame. Expiry is exact: an entry is removed `idle` after
+/// its last frame.
 #[derive(Clone, Debug)]
 pub struct Table<K> {
     size: TableSize,
     last: HashMap<K, Nanos>,
-    /// The same entries by age, so that expiry does not scan all of them; empty if entries never
+    /// The same entries by age, because expiry must not scan all of them; empty if entries never
     /// expire.
     by_age: BTreeSet<(Nanos, K)>,
     now: Nanos,
@@ -40,8 +40,8 @@ impl<K: Copy + Ord + Hash> Table<K> {
         Self { size, last, by_age, now, counts }
     }
 
-    /// Whether a frame of `key` that arrives at `now` passes. A frame that is earlier than the one
-    /// before it (from another queue) counts as simultaneous.
+    /// Whether a frame with `key` that arrives at `now` passes. A frame that is earlier than the
+    /// one before it (from another queue) counts as simultaneous.
     pub fn takes(&mut self, now: Nanos, key: K) -> bool {
         self.now = self.now.max(now);
         self.forget();
@@ -68,7 +68,7 @@ impl<K: Copy + Ord + Hash> Table<K> {
         }
     }
 
-    /// Removes all entries; the counts stay.
+    /// Removes all entries; the counts continue.
     pub fn clear(&mut self) {
         self.last.clear();
         self.by_age.clear();
@@ -87,8 +87,8 @@ impl<K: Copy + Ord + Hash> Table<K> {
     }
 }
 
-/// The 5-tuple of a frame in one direction: the reverse has another. Ports are 0 if the protocol
-/// has none, and in fragments after the first.
+/// The 5-tuple of a frame, in one direction: the reverse direction has another. Ports are 0 if the
+/// protocol has none, and in fragments after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     addresses: [[u8; 16]; 2],
@@ -97,7 +97,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// `None`: the frame has no IP header, or not all of it.
+    /// `None` if the frame has no complete IP header.
     pub fn of(frame: &[u8]) -> Option<Self> {
         let (ether_type, packet) = untagged(frame)?;
         match ether_type {
@@ -115,7 +115,7 @@ impl Flow {
             address
         };
         let protocol = header[9];
-        // The fragment's offset matters, because only the first fragment has the ports (RFC 791).
+        // The fragment offset matters, because only the first fragment has ports (RFC 791).
         let first = get_be16(header, 6)? & 0x1fff == 0;
         let segment = packet.get(usize::from(header[0] & 15) * 4..)?;
         let ports = if first { ports(protocol, segment) } else { [0; 2] };
@@ -131,7 +131,8 @@ impl Flow {
             let len = match protocol {
                 // Hop-by-hop options, routing, destination options (RFC 8200 section 4).
                 0 | 43 | 60 => 8 + 8 * usize::from(*rest.get(1)?),
-                // A fragment; its offset is in the upper 13 bits (RFC 8200 section 4.5).
+                // A fragment header: the fragment offset is in the upper 13 bits (RFC 8200 section
+                // 4.5).
                 44 => {
                     first &= get_be16(rest, 2)? & 0xfff8 == 0;
                     8
@@ -155,14 +156,14 @@ fn untagged(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut at = 12;
     loop {
         match get_be16(frame, at)? {
-            // 802.1Q, 802.1ad, and what devices used for stacked tags before 802.1ad.
+            // 802.1Q, 802.1ad, and the type that devices used for stacked tags before 802.1ad.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             ether_type => return Some((ether_type, &frame[at + 2..])),
         }
     }
 }
 
-/// Ports of TCP, UDP, DCCP, SCTP and UDP-Lite.
+/// Ports of TCP, UDP, DCCP, SCTP or UDP-Lite.
 fn ports(protocol: u8, segment: &[u8]) -> [u16; 2] {
     let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136);
     let port = |at| get_be16(segment, at).filter(|_| has_ports).unwrap_or(0);
@@ -244,7 +245,7 @@ mod tests {
         for other in [ipv4(17, 0, 10), ipv4(6, 0, 9), ipv4(17, 0x2001, 9)] {
             assert_ne!(flow(0, 0x800, &other), Some(udp));
         }
-        // Fragments after the first have no ports, nor has ICMP.
+        // Fragments after the first have no ports, and neither has ICMP.
         assert_eq!(flow(0, 0x800, &ipv4(17, 0x2001, 9)).unwrap().ports, [0, 0]);
         assert_eq!(flow(0, 0x800, &ipv4(1, 0, 9)).unwrap().ports, [0, 0]);
 
@@ -269,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain definition: compares with all entries each time.
+        /// The naive definition, which compares with all entries each time.
         #[test]
         fn a_table_does_as_one_that_looks_at_every_entry(
             size in 1..6usize,

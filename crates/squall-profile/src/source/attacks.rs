@@ -1,4 +1,4 @@
-//! Attacks as text: the table, and the values of [`crate::Attack`] made from it.
+//! Attacks as text: the table, and the values of [`crate::Attack`] that are made from it.
 
 use squall_units::Nanos;
 

@@ -1,4 +1,4 @@
-//! Flows as text: the tables, and the values of [`crate::Flows`] made from them.
+//! Flows as text: the tables, and the values of [`crate::Flows`] that are made from them.
 
 use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate, RateUnit, suggest};
@@ -668,7 +668,7 @@ impl Read for Delays {
     }
 }
 
-/// `None`: the profile has no template, and plays no capture.
+/// Reads the flows. Returns `None` if the profile has no template and plays no capture.
 pub(super) fn flows(
     table: &mut ProfileTable,
     ports: &[Port],
@@ -716,7 +716,7 @@ pub(super) fn flows(
     Some(flows)
 }
 
-/// Reports keys that do not apply when the conversations of a capture are played.
+/// Reports keys that have no effect when the conversations of a capture are played.
 fn only_plays(
     shared: &FlowsTable,
     (pool, templates): (Option<&Place>, &[(usize, TemplateTable)]),
@@ -856,8 +856,8 @@ pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -
     index
 }
 
-/// The clients' port and an optional servers' port, from the keys `port` and `port2` of the table
-/// at `place`; `given` has the keys of that table.
+/// The clients' port and an optional port for the servers, from the keys `port` and `port2` of the
+/// table at `place`. `given` has the keys of that table.
 pub(super) fn two_ports(
     port: &Option<Placed<String>>,
     port2: &Option<Placed<String>>,
@@ -955,7 +955,7 @@ fn a_template(
     })
 }
 
-/// The pool of external clients, of the same family as the pool `servers`.
+/// A pool for external clients, with the address family of the pool `servers`.
 fn external_clients(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize {
     let first = flows.pools[servers].addresses.first();
     let address = if first.is_some_and(|one| one.text.contains(':')) { "::1" } else { "0.0.0.1" };
@@ -1020,7 +1020,7 @@ fn exchange(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<FlowContent> {
     Some(FlowContent::Capture { path: Located { text: cx.resolve(path), at: *at }, number, delays })
 }
 
-/// The stages of a template's load; empty if missing or wrong.
+/// The stages of a template's load. Empty if they are missing or wrong.
 fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stage<f64>> {
     let Some(Placed { value: tables, place }) = &table.stages else { return Vec::new() };
     if table.given.has("weight") {
@@ -1119,7 +1119,7 @@ fn arrival(
             let cps = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
             (cps > 0.0).then_some(Arrival::Cps { cps, spacing })
         }
-        // Servers for external clients have no arrivals.
+        // With external clients, there are only servers, which have no arrivals.
         None if flows.clients.is_none() => Some(Arrival::None),
         None => {
             cx.need(&table.place, &table.given, "cps", "cps = 1000, or weight = 1, or users = 100");
@@ -1128,7 +1128,7 @@ fn arrival(
     }
 }
 
-/// The index of a pool: a named one, or a new one for the given addresses.
+/// The index of a pool: one that is named, or a new one with the given addresses.
 fn pool(
     template: &Place,
     key: &'static str,
@@ -1148,7 +1148,7 @@ fn pool(
     };
     if let [one] = &texts[..] {
         let index = flows.pools.iter().position(|pool| pool.name == one.text);
-        // Text that is not the name of a pool is an address, or a host name that is resolved later.
+        // Text that is no pool's name is an address, or a host name that is resolved later.
         let address = one.text.contains(['.', ':']);
         if index.is_none() && !address {
             let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));

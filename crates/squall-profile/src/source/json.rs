@@ -1,5 +1,5 @@
-//! JSON to [`Node`]. serde_json validates the text but keeps no positions, so a second pass over
-//! the valid JSON records them.
+//! Converts JSON to [`Node`]. serde_json validates the text but keeps no positions, so a second
+//! pass over the valid JSON records them.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     let checked: Result<serde_json::Value, _> = serde_json::from_str(source);
     if let Err(error) = checked {
         let message = error.to_string();
-        // Diagnostics print the position themselves.
+        // Diagnostics print the position themselves, so remove it here.
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
         return Err(vec![SyntaxMistake {
             at: offset(source, error.line(), error.column()),
@@ -22,15 +22,15 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     if walk.duplicates.is_empty() { Ok(node) } else { Err(walk.duplicates) }
 }
 
-/// The octet offset. serde_json counts lines and octets in a line from 1; column 0 is the end of
-/// the previous line.
+/// The offset in octets. serde_json counts lines, and octets within a line, from 1. Column 0 is the
+/// end of the previous line.
 fn offset(source: &str, line: usize, column: usize) -> usize {
     let start: usize =
         source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     start + column.saturating_sub(1)
 }
 
-/// A pass over valid JSON. The validation has bounded its depth.
+/// A pass over valid JSON, whose depth the validation has bounded.
 struct Walk<'a> {
     source: &'a str,
     at: usize,
@@ -83,7 +83,7 @@ impl Walk<'_> {
             self.at += 1;
             self.space();
         }
-        // Valid JSON has no trailing comma: this closes only an empty list or table.
+        // Valid JSON has no trailing comma, so this closes only an empty list or table.
         let closed = self.peek() == end;
         self.at += usize::from(closed);
         !closed

@@ -1,4 +1,4 @@
-//! Values with several notations: numbers of fields, sizes, gaps, modes.
+//! Values that have several notations: numbers in fields, sizes, gaps, modes.
 
 use std::{
     fmt,
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::{Departures, IMIX, Mode, SizeLaw};
 
-/// Frame lengths with FCS: from an Ethernet header and FCS, to lo's MTU of 65536 with both. Below
-/// 64 they are runts.
+/// Allowed frame lengths with FCS: from an Ethernet header with FCS to lo's MTU of 65536 with both.
+/// Frames below 64 octets are runts.
 const FRAME: std::ops::RangeInclusive<u64> = 18..=65_554;
-/// Limit of frames in a repeated list of lengths.
+/// Maximum number of frames in a repeated list of lengths.
 const LIST_MAX: usize = 1 << 20;
 
-/// The value of a field: a number, or an address as text.
+/// The value of a field: a number, or an address in its notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     pub value: u128,
-    /// The notation, for messages.
+    /// The notation in which it was written, for messages.
     form: Form,
 }
 
@@ -70,7 +70,7 @@ impl From<u128> for Number {
     }
 }
 
-/// A number that is too large becomes 0, which is refused, too.
+/// A number that is too large becomes 0, which is refused as well.
 impl From<Number> for u64 {
     fn from(number: Number) -> Self {
         number.value.try_into().unwrap_or(0)
@@ -200,13 +200,13 @@ fn len_hint() -> String {
     format!("frames are {} to {} octets with FCS", FRAME.start(), FRAME.end())
 }
 
-/// `64`, `imix`, `imix:7a4d1g`, `64-1518`, `64-1518/2`; the error is a hint.
+/// Parses `64`, `imix`, `imix:7a4d1g`, `64-1518`, `64-1518/2`. The error is a hint.
 fn size_text(text: &str) -> Result<SizeLaw, String> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "imix" {
         return Ok(SizeLaw::List(IMIX.to_vec()));
     }
-    // Capitals have a meaning in a genome.
+    // In a genome, capitals have a meaning of their own.
     if lower.starts_with("imix:") {
         return genome(&text.trim()[5..], None, &[]).map(SizeLaw::List);
     }
@@ -228,7 +228,7 @@ fn size_text(text: &str) -> Result<SizeLaw, String> {
     }
 }
 
-/// RFC 6985 §4; `custom`: the lengths of A, B, ...
+/// Parses an IMIX genome (RFC 6985 §4). `custom` has the lengths of A, B, ...
 fn genome(text: &str, z: Option<u32>, custom: &[u32]) -> Result<Vec<u32>, String> {
     let mut lens = Vec::new();
     let mut repeat: Option<usize> = None;
@@ -323,7 +323,8 @@ fn size_table(node: &Node, cx: &mut Reader<'_>) -> Option<SizeLaw> {
                 &len_hint(),
             )?;
             let (low, high) = (f64::from(min), f64::from(max));
-            // Both bounds keep the redraws few: a draw repeats until it is within min..=max.
+            // These bounds keep the number of redraws low, because a length is redrawn until it is
+            // within min..=max.
             let right = (low..=high).contains(&mean) && (0.0..=high - low).contains(&sd);
             let law = right.then_some(SizeLaw::Normal { mean, sd, min, max });
             cx.must(
@@ -394,7 +395,7 @@ impl Read for Departures {
             "uniform" => Self::Uniform { spread: within(cx, table.uniform, 0.0, 1.0)? },
             "normal" => Self::Normal { sd: within(cx, table.normal, 0.0, 10.0)? },
             "pareto" => Self::Pareto { shape: within(cx, table.pareto, 1.0, 100.0)? },
-            // Below 0.1 gaps much longer than a run make up the mean.
+            // Below 0.1, the mean is dominated by gaps that are much longer than a run.
             "weibull" => Self::Weibull { shape: within(cx, table.weibull, 0.1, 100.0)? },
             "gamma" => Self::Gamma { shape: within(cx, table.gamma, 0.1, 1000.0)? },
             "on" => {

@@ -1,6 +1,8 @@
-//! Tables to a [`Profile`]: defaults, names to indices, and the checks that need more than one key.
+//! Converts tables to a [`Profile`]: fills in defaults, resolves names to indices, and makes the
+//! checks that need more than one key.
 //!
-//! After an error, a valid placeholder replaces the wrong value, so that the rest is checked, too.
+//! After an error, a valid placeholder replaces the wrong value, so that the rest can be checked,
+//! too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -79,7 +81,8 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         let text = format!("replay {:?} has the same name as {holder}", replay.name);
         cx.mistakes.push(crate::Diagnostic::at(replay.at, text, Vec::new()));
     }
-    // Streams and templates share names, because pause, change and `after` use them.
+    // Streams and templates must not have the same name, because pause, change and `after` use the
+    // names of both.
     for template in templates().filter(|template| names.index.contains_key(&template.name)) {
         let text = format!("template {:?} has the same name as a stream", template.name);
         let hints = vec!["try another name for one of them".into()];
@@ -168,7 +171,7 @@ fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names 
 }
 
 fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
-    // The search for similar names is quadratic, so it ends with the errors that are kept.
+    // The search for similar names is quadratic, so skip it once no further errors are kept.
     let Placed { value: next, place } = table.next.as_ref().filter(|_| !cx.is_full())?;
     if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
         let text = "never starts: the stream is continuous and has no end";
@@ -266,7 +269,7 @@ fn trex_group(latency: bool, group: Option<Placed<Count>>, cx: &mut Reader<'_>) 
     Some(below(TREX_GROUPS, group, cx))
 }
 
-/// A number that must be less than `end`.
+/// A number, which must be less than `end`.
 fn below(end: u16, given: Placed<Count>, cx: &mut Reader<'_>) -> u16 {
     let Placed { value: Count(value), place } = given;
     if value >= end.into() {
@@ -276,7 +279,7 @@ fn below(end: u16, given: Placed<Count>, cx: &mut Reader<'_>) -> u16 {
     (value % u64::from(end)) as u16
 }
 
-/// The stages of a stream's rate; empty if missing or wrong.
+/// The stages of a stream's rate. Empty if they are missing or wrong.
 fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
     let Some(Placed { value: rows, place }) = &table.stages else { return Vec::new() };
     let full = table.rate.as_ref().map(|rate| rate.value);
@@ -299,7 +302,7 @@ fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
         return Vec::new();
     }
     for to in rows.iter().filter_map(|row| row.to.as_ref()) {
-        // 0 needs no unit.
+        // The value 0 needs no unit.
         if to.value.unit != unit && !to.value.is_zero() {
             let text = format!("= {} does not have the unit of the other rates", to.value);
             cx.report(&to.place, &text, &["try the same unit, or 0".into()]);
@@ -317,7 +320,7 @@ fn stages(table: &StreamTable, cx: &mut Reader<'_>) -> Vec<Stage<Rate>> {
     Levels { full, zero, example: "\"10 kpps\"", number }.read(place, rows, cx)
 }
 
-/// The highest rate of `stages`; without them, as fast as possible.
+/// The highest rate in `stages`. If there are none, the stream sends as fast as possible.
 fn highest(stages: &[Stage<Rate>]) -> Rate {
     let above = |a: Rate, b: Rate| {
         u128::from(a.num) * u128::from(b.den) > u128::from(b.num) * u128::from(a.den)
@@ -387,10 +390,10 @@ fn packet(
     }
 }
 
-/// The changing fields of one stream, read so far.
+/// The changing fields of a stream that have been read so far.
 #[derive(Default)]
 struct Varies {
-    /// The names for `after`, with their indices.
+    /// The names to which `after` can refer, each with its index.
     names: Vec<(String, usize)>,
     done: Vec<Vary>,
 }
@@ -404,7 +407,7 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
         let expected =
             if matches!(&table.op, Some(op) if op.value == OpName::Tuple) { 2 } else { 1 };
         vary(table, at, &mut varies, cx);
-        // After an error a placeholder keeps the indices of `after` correct.
+        // After an error, a placeholder keeps the indices for `after` correct.
         while varies.done.len() < first + expected {
             varies.done.push(Vary { at, ..Vary::default() });
         }
@@ -443,7 +446,7 @@ fn vary(mut table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) 
     Some(())
 }
 
-/// Reports keys of other operations.
+/// Reports keys that belong to other operations.
 fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
     let of_op: &[&str] = match op {
         OpName::Increment | OpName::Decrement => &["min", "max", "init", "step"],
@@ -513,7 +516,7 @@ fn field(table: &mut VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
     }
 }
 
-/// The index of the variable that `after` names. Both must wrap.
+/// The index of the field program that `after` names. Both must be able to wrap.
 fn predecessor(
     after: &Placed<String>,
     op: OpName,
@@ -636,7 +639,7 @@ fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
     }
 }
 
-/// A key's number or the default; `None` if the number is invalid.
+/// The number given for a key, or the default. `None` if the number is invalid.
 fn number(
     placed: &Option<Placed<Number>>,
     key: &str,
@@ -712,8 +715,8 @@ fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> 
     )
 }
 
-/// All pairs of addresses and ports: the address changes with each frame, the port after the last
-/// address.
+/// All pairs of addresses and ports: the address changes with each frame, and the port after the
+/// last address.
 fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
     cx.need(&table.place, &table.given, "ip_min", r#"ip_min = "16.0.0.1""#)?;
     cx.need(&table.place, &table.given, "ip_max", r#"ip_max = "16.0.0.254""#)?;

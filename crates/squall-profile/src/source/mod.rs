@@ -1,5 +1,5 @@
-//! The text forms of a profile: TOML, YAML or JSON to a common tree, to typed tables, to a checked
-//! [`Profile`].
+//! The text forms of a profile. TOML, YAML or JSON is converted to a common tree, then to typed
+//! tables, then to a checked [`Profile`].
 
 mod attacks;
 mod flows;
@@ -44,7 +44,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the file's extension.
+    /// The format that the file's extension implies.
     pub fn from_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "toml" => Some(Self::Toml),
@@ -56,7 +56,7 @@ impl Format {
 }
 
 impl Profile {
-    /// Reads the profile in a file, in the format of its extension.
+    /// Reads the profile in a file. The extension determines the format.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
         let origin = path.to_string_lossy();
@@ -72,8 +72,8 @@ impl Profile {
         Self::parse(&text, &origin, format)
     }
 
-    /// Reads a profile. `origin` is its name in messages; files that it names are read from the
-    /// disk, relative to the directory of `origin`.
+    /// Reads a profile. `origin` is its name in messages. Files named in the profile are read from
+    /// the disk, relative to the directory of `origin`.
     ///
     /// ```
     /// use squall_profile::{Format, Profile};
@@ -100,14 +100,14 @@ impl Profile {
         Self::parse_with(text, origin, format, &|path| crate::read_text(path))
     }
 
-    /// Like [`Profile::parse`], with `files` instead of the disk.
+    /// Like [`Profile::parse`], but reads `files` instead of the disk.
     pub fn parse_with(
         text: &str,
         origin: &str,
         format: Format,
         files: &Files<'_>,
     ) -> Result<Self, Diagnostics> {
-        // Editors on Windows write a byte order mark.
+        // Editors on Windows may write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let tree = match format {
             Format::Toml => toml::parse(text),
@@ -117,13 +117,13 @@ impl Profile {
         read(tree, Reader::new(origin, text, files))
     }
 
-    /// Reads a profile without source text, as from Python. Errors name the key.
+    /// Reads a profile that has no source text, such as one from Python. Errors name the key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
         read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))
     }
 }
 
-/// The value of any text in a profile's format.
+/// The value of any text in one of the formats of profiles.
 ///
 /// # Errors
 /// The first syntax error, with its line.
@@ -171,7 +171,7 @@ fn read(
     }
 }
 
-/// The JSON Schema of a profile, for editors and the reference.
+/// The JSON Schema of a profile, used by editors and the reference.
 pub fn schema() -> serde_json::Value {
     let mut schema = raw::ProfileTable::schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");

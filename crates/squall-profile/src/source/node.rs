@@ -1,6 +1,7 @@
 //! The common form of TOML, YAML and JSON: a tree with the position of each key and value.
 
-/// A value and its position in octets of the source; start and end are 0 without source text.
+/// A value and its position in the source, in octets. If there is no source text, start and end are
+/// 0.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub start: usize,
@@ -16,7 +17,7 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the source; keys are unique.
+    /// Entries in the order of the source. Keys are unique.
     Table(Vec<Entry>),
 }
 
@@ -43,19 +44,19 @@ impl Node {
         }
     }
 
-    /// A number in its usual form or the text itself, for values that accept both.
+    /// A number in its usual form, or the text itself, for values that may be either.
     pub fn scalar(&self) -> Option<String> {
         match &self.value {
             Value::Integer(n) => Some(n.to_string()),
-            // Rust prints the shortest decimal that reads back, without exponent: 0.1 stays exactly
-            // 1/10.
+            // Rust prints the shortest decimal that reads back the same, without an exponent, so
+            // 0.1 stays exactly 1/10.
             Value::Float(x) => Some(x.to_string()),
             Value::Text(text) => Some(text.clone()),
             _ => None,
         }
     }
 
-    /// Shortened to about 60 characters for messages.
+    /// The value, shortened to about 60 characters for messages.
     pub fn shown(&self) -> String {
         match &self.value {
             Value::Null => "null".into(),

@@ -1,4 +1,5 @@
-//! Reads the tree into typed tables. Reading continues after an error, so that all are reported.
+//! Reads the tree into typed tables. Reading continues after an error, so that all errors are
+//! reported.
 
 use std::{io, path::Path};
 
@@ -12,20 +13,20 @@ use super::{
 };
 use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
 
-/// Octets of the source per entry of `Reader::characters`.
+/// Number of octets of the source per entry of `Reader::characters`.
 const BLOCK: usize = 1 << 10;
 
-/// Whether an octet begins a character of UTF-8.
+/// Whether an octet is the first one of a UTF-8 character.
 fn begins(octet: u8) -> bool {
     octet & 0xc0 != 0x80
 }
 
-/// Reads a file that a profile names: from the disk, or a test's replacement.
+/// Reads a file named in a profile: from the disk, or from a test's replacement.
 pub type Files<'a> = dyn Fn(&Path) -> io::Result<String> + 'a;
 
 /// A type that can be read from a node, and its JSON schema.
 pub(super) trait Read: Sized {
-    /// `None`: the error has been reported.
+    /// Reads a value. If this returns `None`, the error has been reported.
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self>;
     fn schema() -> Json;
 }
@@ -53,12 +54,13 @@ impl Given {
     }
 }
 
-/// Defines a table in one place: its fields, their documentation, reading and schema. Each field is
-/// `Some` if it was given and valid.
+/// Defines a table in a single location: its fields, with their documentation, reading and schema.
+/// A field is `Some` if it is given and valid.
 ///
-/// A table that `makes` a value defines that type, too: first the fields that are computed, then
-/// each key with `=>`, which is only stored, as that type; its default is that of the type, or the
-/// expression after `=`. One line defines how such a key is read, stored and written.
+/// A table that `makes` a value also defines the type of that value. The fields that are computed
+/// come first. Each key with `=>` is only stored, as the given type; its default is that of the
+/// type, or the expression after `=`. One line thus defines how such a key is read, stored and
+/// written.
 macro_rules! table {
     ($(#[doc = $doc:literal])* $name:ident makes $(#[doc = $model_doc:literal])* $model:ident {
         $($(#[doc = $own_doc:literal])* $own:ident: $own_type:ty = $own_default:expr,)*
@@ -86,7 +88,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// The value with the stored keys; all other fields have their defaults.
+            /// The value with all stored keys. Its other fields have their defaults.
             pub(super) fn made(&mut self) -> $model {
                 let mut made = $model::default();
                 $($(if let Some(given) = self.$field.take() {
@@ -97,7 +99,8 @@ macro_rules! table {
         }
 
         impl $model {
-            /// The written form, key by key; `own` returns the computed ones. Defaults are omitted.
+            /// The written form, key by key. `own` returns the values of computed keys. Defaults
+            /// are omitted.
             pub(crate) fn written(
                 &self,
                 #[allow(unused_variables)] own: impl Fn(&str) -> Option<serde_json::Value>,
@@ -171,8 +174,8 @@ macro_rules! written_of {
 }
 pub(super) use written_of;
 
-/// Defines an enum whose variants are keys of a table. The first key of a variant selects it; it
-/// may be a flag that is `true` (`Kind = key`). The other keys follow with their defaults.
+/// Defines an enum whose variants are keys of a table. The first key of a variant selects it. It
+/// may be a flag that is `true` (`Kind = key`). Further keys follow with their defaults.
 macro_rules! kinds {
     ($(#[$meta:meta])* $name:ident from $table:ident {
         $($(#[$kind_meta:meta])* $kind:ident
@@ -196,7 +199,7 @@ macro_rules! kinds {
                 $(stringify!($first),)? $(stringify!($only),)? $(stringify!($flag),)?
             )*];
 
-            /// Takes the keys of the first variant that `table` has.
+            /// Takes the keys of the first variant whose first key is in `table`.
             pub(super) fn taken(table: &mut $table) -> Option<Self> {
                 $(
                     $(if let Some(first) = table.$first.take() {
@@ -218,7 +221,8 @@ macro_rules! kinds {
                 None
             }
 
-            /// The written form of a key; none for a default, or a key of another variant.
+            /// The written form of a key. `None` for a default value, and for a key of another
+            /// variant.
             pub(crate) fn key(&self, key: &str) -> Option<serde_json::Value> {
                 match self {
                     $(Self::$kind $({ $first, $($key),* })? $(($only))? => {
@@ -248,8 +252,8 @@ macro_rules! kinds {
 }
 pub(super) use kinds;
 
-/// Defines how the values of an enum are read and written: a word for each, and their name in
-/// messages.
+/// Defines how an enum is read and written: the word for each value, and the name for these values
+/// in messages.
 macro_rules! words {
     ($name:ty, $what:literal $(, $doc:literal)?: $($word:literal => $value:ident),* $(,)?) => {
         impl $name {
@@ -288,7 +292,7 @@ macro_rules! words {
 }
 pub(super) use words;
 
-/// The file and the number, from 1, in `file.pcap#3`; no number if it is invalid.
+/// The file and the frame number (1-based) in `file.pcap#3`. The number is `None` if it is invalid.
 pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
     match text.rsplit_once('#') {
         Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
@@ -296,7 +300,7 @@ pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// One of a few words.
+/// Reads one of several words.
 pub(super) fn word<T: Copy>(
     node: &Node,
     cx: &mut Reader<'_>,
@@ -316,13 +320,14 @@ pub(super) fn word<T: Copy>(
 pub(super) struct Reader<'a> {
     origin: &'a str,
     source: &'a str,
-    /// The offset of each line.
+    /// The offset at which each line starts.
     lines: Vec<usize>,
     /// The number of characters before each block of the source.
     characters: Vec<usize>,
     /// Names of streams in messages: `stream "web"`, `stream 3`.
     streams: Vec<String>,
-    /// Short forms: the arguments at the positions 1, 2, ..., for messages.
+    /// For short forms, the arguments. The position of a value is the number of its argument, from
+    /// 1.
     arguments: &'a [Argument],
     /// The path of the current value: `stream[3].vary[0].op`.
     path: String,
@@ -331,7 +336,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `source` is empty for values without source text.
+    /// `source` is empty if the values have no source text.
     pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
         let lines =
             std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
@@ -354,7 +359,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// For a short form, whose positions are numbers of `arguments`, from 1.
+    /// A reader for a short form. The position of a value is the number of its argument, from 1.
     pub fn of_arguments(command: &'a str, arguments: &'a [Argument]) -> Self {
         Self { arguments, ..Self::new(command, "", &|path| crate::read_text(path)) }
     }
@@ -363,7 +368,7 @@ impl<'a> Reader<'a> {
         self.origin
     }
 
-    /// Stores the streams' names for messages about their keys.
+    /// Stores the names of the streams, for messages about keys in them.
     pub fn name_streams(&mut self, root: &Node) {
         let Some(Value::List(streams)) = root.get("stream").map(|node| &node.value) else { return };
         let name = |(i, node): (usize, &Node)| match node.get("name").map(|name| &name.value) {
@@ -382,13 +387,13 @@ impl<'a> Reader<'a> {
             .find(|i| self.source.is_char_boundary(*i))
             .unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset);
-        // Generated JSON may be one line of megabytes, so no column is counted from the start of
-        // the line.
+        // Generated JSON may be a single line of megabytes, so do not count the column from the
+        // start of the line.
         let column = self.characters(offset) - self.characters(self.lines[line - 1]) + 1;
         At { line: line as u32, column: column as u32 }
     }
 
-    /// Characters of the source before `offset`.
+    /// Number of characters in the source before `offset`.
     fn characters(&self, offset: usize) -> usize {
         let block = (offset / BLOCK).min(self.characters.len().saturating_sub(1));
         let rest = &self.source.as_bytes()[block * BLOCK..offset];
@@ -396,7 +401,7 @@ impl<'a> Reader<'a> {
         before + rest.iter().filter(|octet| begins(**octet)).count()
     }
 
-    /// Whether the maximum number of errors is collected, so that reading may stop.
+    /// Whether the maximum number of errors has been collected, so that reading may stop.
     pub fn is_full(&self) -> bool {
         self.mistakes.len() >= MOST_MISTAKES
     }
@@ -406,7 +411,8 @@ impl<'a> Reader<'a> {
         self.push(offset, String::new(), message, Vec::new());
     }
 
-    /// Reports an error about the key at `place`: `text` follows the key's name.
+    /// Reports an error about the key at `place`. In the message, `text` follows the name of the
+    /// key.
     pub fn report(&mut self, place: &Place, text: &str, details: &[String]) {
         let message = match self.subject(&place.path) {
             (None, "") => text.to_owned(),
@@ -417,7 +423,7 @@ impl<'a> Reader<'a> {
         self.push(place.start, place.path.clone(), message, details.to_vec());
     }
 
-    /// Reports that the value of `node` is wrong: `text` follows `key = value`.
+    /// Reports that the value of `node` is wrong. In the message, `text` follows `key = value`.
     pub fn wrong(&mut self, node: &Node, text: &str, details: &[String]) {
         let text = format!("= {} {text}", node.shown());
         self.report(&self.place(node), &text, details);
@@ -442,8 +448,8 @@ impl<'a> Reader<'a> {
         self.mistakes.push(Diagnostic { origin, line, column, path, message, details });
     }
 
-    /// The stream that contains a path, and the rest of the path. A short form has only one of each
-    /// kind.
+    /// The stream that contains a path, and the rest of the path. Messages about a short form do
+    /// not name the stream, because there is only one.
     fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
         if !self.arguments.is_empty() {
             return (None, in_one(path));
@@ -466,7 +472,7 @@ impl<'a> Reader<'a> {
         key: &'static str,
         given: &mut Given,
     ) -> Option<Placed<T>> {
-        // YAML's and Python's notation for a missing value.
+        // YAML and Python write a missing value like this.
         if matches!(entry.node.value, Value::Null) {
             return None;
         }
@@ -477,7 +483,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a value under `key` of the current path.
+    /// Reads a value at `key` below the current path.
     pub fn below<T>(&mut self, key: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let len = self.path.len();
         if len > 0 && !key.starts_with('[') {
@@ -497,14 +503,14 @@ impl<'a> Reader<'a> {
     }
 
     pub fn unknown_key(&mut self, entry: &Entry, known: &[&str]) {
-        // Editors find the schema by this key.
+        // By this key, editors find the schema.
         if entry.key == "$schema" && self.path.is_empty() {
             return;
         }
         let place =
             self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
         let hint = match entry.key.as_str() {
-            // Everywhere else in a profile, a port is one of [ports].
+            // In other tables, `port` is a name from [ports].
             "port" if known.contains(&"listen") => {
                 "try listen: the TCP or UDP port of servers".into()
             }
@@ -513,7 +519,7 @@ impl<'a> Reader<'a> {
         self.report(&place, "is not a known key", &[hint]);
     }
 
-    /// A number or text that `parse` accepts.
+    /// Reads a number or text with `parse`.
     pub fn unit<T>(
         &mut self,
         node: &Node,
@@ -534,7 +540,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The key of `choice` that is given; reports none or several.
+    /// Returns the key of `choice` that is given. Reports an error if none or several are.
     pub fn one_of<'c>(
         &mut self,
         place: &Place,
@@ -550,7 +556,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Reports keys that have no effect with the choice `with`: those not `allowed`.
+    /// Reports keys that have no effect together with `with`, that is, all keys except `allowed`.
     pub fn only(&mut self, place: &Place, given: &Given, with: &str, allowed: &[&str]) {
         for (key, start) in given.0.iter().filter(|(key, _)| !allowed.contains(key)) {
             let place = Place { start: *start, path: format!("{}.{key}", place.path) };
@@ -562,7 +568,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value; reports a missing one.
+    /// Returns the value. Reports an error if it is missing.
     pub fn must<T>(
         &mut self,
         place: &Place,
@@ -576,7 +582,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Makes a path relative to the profile relative to the working directory.
+    /// Converts a path that is relative to the profile into one relative to the working directory.
     pub fn resolve(&self, path: &str) -> String {
         match Path::new(self.origin).parent() {
             Some(folder) => folder.join(path).to_string_lossy().into_owned(),
@@ -589,8 +595,8 @@ impl<'a> Reader<'a> {
         self.source.get(node.start..node.end).filter(|raw| !raw.is_empty())
     }
 
-    /// The position of octet `at` of the text that `node` was decoded from: compares the source
-    /// with the text to skip quotes and escapes.
+    /// The position in the source of octet `at` of the text that was decoded from `node`. Compares
+    /// the source with the text, in order to skip quotes and escapes.
     pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
         let raw = self.source.as_bytes().get(node.start..node.end).unwrap_or_default();
         let mut found = 0;
@@ -600,12 +606,13 @@ impl<'a> Reader<'a> {
                 None => break,
             }
         }
-        // The end of the text is the position after its last octet.
+        // The end of the text is one position after its last octet.
         node.start + if at < text.len() { found.saturating_sub(1) } else { found }
     }
 }
 
-/// The rest of a path, after a table that a short form has only once or whose keys are arguments.
+/// The rest of a path, after tables of which a short form has only one, or whose keys are
+/// arguments.
 fn in_one(path: &str) -> &str {
     let mut rest = path;
     while let Some((table, inside)) = rest.split_once(']') {
@@ -619,13 +626,13 @@ fn in_one(path: &str) -> &str {
     rest
 }
 
-/// The schema of a table. Tables and enums have titles, which become the names of the generated
-/// Python classes and TypeScript types.
+/// The schema of a table. Tables and enums have titles, from which the generated Python classes and
+/// TypeScript types get their names.
 pub(super) fn table_schema(name: &str, doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
     let properties: serde_json::Map<String, Json> = fields
         .into_iter()
         .map(|(name, doc, mut schema)| {
-            // The field's own text first, then that of its type.
+            // The field's own text comes first, followed by that of its type.
             let text = [prose(doc), schema["description"].as_str().unwrap_or_default().into()];
             schema["description"] = text.join(" ").trim().into();
             (name.to_owned(), schema)
@@ -639,15 +646,15 @@ fn prose(doc: &[&str]) -> String {
     doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// A whole number, also as `"10k"`.
+/// An integer, also as `"10k"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub u64);
 
-/// A whole number from `MIN` to `MAX`.
+/// An integer from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounded<const MIN: u64, const MAX: u64>(u64);
 
-/// Implements the traits for each type that holds the range.
+/// Implements the traits for each type that can hold the range.
 macro_rules! bounded {
     ($($of:ty)*) => {
         $(
@@ -704,7 +711,7 @@ impl From<Count> for Option<u64> {
     }
 }
 
-/// A number that may be negative.
+/// An integer that may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub i64);
 
@@ -714,7 +721,7 @@ impl From<Whole> for i64 {
     }
 }
 
-/// Octets, also as `"10 MB"`.
+/// A number of octets, also as `"10 MB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Octets(pub u64);
 

@@ -1,4 +1,4 @@
-//! Captures that are sent again, as text: the table, and the values of [`crate::Replay`] made from
+//! Captures to replay, as text: the table, and the values of [`crate::Replay`] that are made from
 //! it.
 
 use squall_units::Nanos;

@@ -1,4 +1,4 @@
-//! Reads the stages of a load or a rate.
+//! Reads the stages of a load or of a rate.
 
 use std::fmt::Display;
 
@@ -14,9 +14,9 @@ pub(super) struct Row<'a, T> {
     pub to: Option<(T, &'a Place)>,
 }
 
-/// Properties of a kind of levels.
+/// Properties of a kind of level.
 pub(super) struct Levels<T> {
-    /// The key with the highest level, and its value.
+    /// The key that sets the highest level, and its value.
     pub full: Option<(&'static str, T)>,
     pub zero: T,
     /// An example of a level, for messages.
@@ -25,7 +25,7 @@ pub(super) struct Levels<T> {
 }
 
 impl<T: Copy + Display> Levels<T> {
-    /// Reads the stages in these rows of the list at `place`, and reports errors.
+    /// Reads the stages in `rows`, which are entries of the list at `place`, and reports errors.
     pub fn read<'a>(
         &self,
         place: &Place,

@@ -1,4 +1,4 @@
-//! TOML to [`Node`].
+//! Converts TOML to [`Node`].
 
 use toml::{
     Spanned,
@@ -16,8 +16,8 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
 }
 
-/// The first error per line, for the first few lines with errors: further errors in a line mostly
-/// follow from the first.
+/// The first error in each of the first few lines with errors. Further errors in a line are mostly
+/// consequences of the first.
 fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     let mistake = |e: &toml::de::Error| SyntaxMistake {
         at: e.span().map_or(0, |span| span.start),
@@ -25,9 +25,9 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     };
     let mut mistakes: Vec<SyntaxMistake> = errors.iter().map(mistake).collect();
     mistakes.sort_by_key(|m| m.at);
-    // A text that is not TOML has an error in every line.
+    // Keep only the first few, because a text that is not TOML has an error in every line.
     let mut first: Vec<SyntaxMistake> = Vec::new();
-    // The end of the last error's line.
+    // End of the line of the last error.
     let mut end = 0;
     for mistake in mistakes {
         if !first.is_empty() && mistake.at <= end {
@@ -43,7 +43,7 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
     first
 }
 
-/// Limit of syntax errors shown.
+/// Maximum number of syntax errors to show.
 const SHOWN: usize = 5;
 
 fn table(table: &DeTable<'_>) -> Value {
@@ -55,7 +55,7 @@ fn table(table: &DeTable<'_>) -> Value {
             node: node(value),
         })
         .collect();
-    // The library sorts by name.
+    // The library sorts keys by name, so restore their order.
     entries.sort_by_key(|entry| entry.start);
     Value::Table(entries)
 }
@@ -63,7 +63,7 @@ fn table(table: &DeTable<'_>) -> Value {
 fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
     let value = match spanned.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
-        // An integer beyond 128 bits stays text, and its reader refuses it.
+        // An integer of more than 128 bits stays text, which its reader refuses.
         DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix())
             .map_or_else(|_| Value::Text(n.to_string()), Value::Integer),
         DeValue::Float(x) => {

@@ -1,4 +1,4 @@
-//! YAML 1.2 to [`Node`], with anchors, aliases and `<<` merges.
+//! Converts YAML 1.2 to [`Node`], including anchors, aliases and `<<` merges.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::node::{Entry, Node, SyntaxMistake, Value};
 
-/// Limit of nodes that aliases may expand to: a few lines of nested aliases could otherwise expand
-/// to 2^60.
+/// Maximum number of nodes to which aliases may expand, because a few lines of nested aliases could
+/// expand to 2^60.
 const UNFOLDED_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 100;
 
@@ -86,7 +86,7 @@ struct Open {
     anchor: usize,
     start: usize,
     value: Value,
-    /// In a table: the key whose value comes next.
+    /// For a table, the key whose value comes next.
     key: Option<(String, usize)>,
 }
 
@@ -135,7 +135,7 @@ impl Builder {
     }
 }
 
-/// `<<: *base` and `<<: [*a, *b]`: keys that the table lacks are taken from these.
+/// `<<: *base` and `<<: [*a, *b]`: adds keys that the table lacks from these.
 fn merge(entries: Vec<Entry>) -> Result<Value, SyntaxMistake> {
     let (merges, mut entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.key == "<<");
     let mut bases = Vec::new();
@@ -169,7 +169,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// Resolves a plain scalar by the core schema (YAML 1.2.2 §10.3.2).
+/// Resolves a plain scalar with the core schema (YAML 1.2.2 §10.3.2).
 fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -185,7 +185,7 @@ fn resolve(text: &str) -> Value {
     if let Ok(integer) = integer {
         return Value::Integer(integer);
     }
-    // Rust also parses "inf", "nan" and "infinity", which are plain text in YAML.
+    // Rust also parses "inf", "nan" and "infinity", but in YAML these are plain text.
     let numeric = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     match text.parse() {
         Ok(float) if numeric => Value::Float(float),

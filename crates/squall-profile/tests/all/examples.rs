@@ -1,4 +1,4 @@
-//! The example profiles of the repository.
+//! Tests the example profiles in the repository.
 
 use std::path::PathBuf;
 

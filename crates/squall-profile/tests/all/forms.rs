@@ -1,4 +1,4 @@
-//! The meaning of each notation, and that a written profile reads back the same.
+//! Tests what each notation means, and that a written profile reads back the same.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -71,7 +71,7 @@ fn read(text: &str, format: Format) -> Profile {
         .unwrap_or_else(|e| panic!("{e}\nin\n{text}"))
 }
 
-/// One stream with the keys `more`.
+/// A stream with the additional keys `more`.
 fn stream(more: &str) -> Stream {
     let head = "ports = { A = \"loop:0\" }\n[[stream]]\nhex = \"020000000001020000000002 88b5\"\n";
     let rate = if more.contains("rate") { "" } else { "rate = 1\n" };
@@ -258,7 +258,7 @@ stream:
     assert!(profile.streams[1].latency);
 }
 
-/// The profile without positions, which differ between formats.
+/// The profile without source positions, which differ between formats.
 fn values(mut profile: Profile) -> Profile {
     profile.origin.clear();
     profile.ports.iter_mut().for_each(|port| port.at = At::default());
@@ -402,7 +402,7 @@ fn turning_op() -> impl Strategy<Value = Op> {
                 v.sort();
                 step(v[0], v[2], v[1], if up { by } else { -by })
             }),
-        // Distinct values, because with a repeated value the start is ambiguous.
+        // Distinct values, because the initial value is ambiguous if it occurs twice.
         (prop::collection::btree_set(values_of_fields(), 1..9), any::<prop::sample::Index>())
             .prop_map(|(values, at)| {
                 Op::List { init: at.index(values.len()), values: values.into_iter().collect() }
@@ -681,7 +681,7 @@ fn flows() -> impl Strategy<Value = Flows> {
     )
 }
 
-/// A capture whose conversations are played.
+/// A capture, of which the conversations are played.
 fn played() -> impl Strategy<Value = Flows> {
     let begin = prop_oneof![
         (1u32..1000).prop_map(|factor| Begin::Captured(f64::from(factor) / 8.0)),
@@ -801,7 +801,7 @@ fn attack() -> impl Strategy<Value = Attack> {
     )
 }
 
-/// Captures, on one port or two.
+/// Captures, on one port or on two.
 fn replay() -> impl Strategy<Value = Replay> {
     use squall_profile::{SpeedOf, SplitOf, TooLong};
     let speed = prop_oneof![
@@ -909,7 +909,7 @@ proptest! {
         let value = profile.to_value();
         prop_assert_eq!(&values(Profile::from_value(&value, "").expect("value")), &profile);
         let json = value.to_string();
-        // JSON permits a raw DEL, YAML does not.
+        // JSON permits a raw DEL character, but YAML does not.
         let yaml = json.replace('\u{7f}', "\\u007f");
         for (text, format) in [(toml, Format::Toml), (json, Format::Json), (yaml, Format::Yaml)] {
             match Profile::parse_with(&text, "", format, &refuse) {

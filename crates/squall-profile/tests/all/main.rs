@@ -1,4 +1,4 @@
-//! One binary for all tests, because each further one is linked with all dependencies again.
+//! A single binary for all tests, because each binary is linked with all dependencies again.
 
 mod examples;
 mod forms;

@@ -1,4 +1,4 @@
-//! Messages of errors. Each case is a profile and its message.
+//! Tests the messages of errors. Each case is a profile and its message.
 
 use squall_profile::{Format, Profile};
 
@@ -17,8 +17,8 @@ fn mistakes(text: &str, format: Format) -> String {
     }
 }
 
-/// All errors of a profile that has one valid stream with the keys `more`; the stream begins in
-/// line 4.
+/// All errors of a profile with one valid stream that has the additional keys `more`. The stream
+/// begins in line 4.
 fn in_stream(more: &str) -> String {
     mistakes(&format!("{HEAD}{STREAM}{more}"), Format::Toml)
 }
@@ -372,7 +372,7 @@ fn a_mistake_in_packet_text_points_into_the_text() {
     assert_contains(&with("\"eth/ipv4(\""), "load.toml:7:");
 }
 
-/// All errors of a profile that has one template, which begins in line 4, followed by `more`.
+/// All errors of a profile with one template, which begins in line 4 and is followed by `more`.
 fn in_template(template: &str, more: &str) -> String {
     mistakes(&format!("{HEAD}[[template]]\nname = \"web\"\n{template}{more}"), Format::Toml)
 }

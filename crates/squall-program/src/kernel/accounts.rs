@@ -1,4 +1,4 @@
-//! Accounting of frames: the counters that [`squall_bpf::tracepoints`] keeps for each stream.
+//! Accounting for frames: the counters that [`squall_bpf::tracepoints`] keeps per stream.
 
 use squall_bpf::{
     Alu, Asm, Cond, Object,
@@ -28,7 +28,7 @@ pub(super) fn all(
 }
 
 /// For frame R2 of the ring: sets R5 to the address of its stream's account (minus the words before
-/// it), R4 to its length, R3 to its stream, R2 to its due instant.
+/// it), R4 to its length, R3 to its stream, R2 to its due time.
 fn account(a: &mut Asm, layout: &Layout, out: squall_bpf::Label) {
     a.and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 4).mov(R1, R8).add(R1, R2);
     a.load(U64, R4, R1, word(RING))
@@ -50,7 +50,7 @@ fn count(a: &mut Asm, index: usize, n: impl Into<squall_bpf::Source>) {
     );
 }
 
-/// Counts frame R2, the R6-th frame handed over.
+/// Counts frame R2, the R6-th frame given to the driver.
 fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (out, dropped, not_first, no_least) = (a.label(), a.label(), a.label(), a.label());
     let (no_most, early) = (a.label(), a.label());
@@ -66,7 +66,7 @@ fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
         word(ACCOUNTS + A_LAST),
         R0,
     );
-    // No due instant: it left as soon as it could.
+    // No due time: the frame left as soon as it could.
     a.jump_if(Cond::Eq, R2, -1, out);
     // R0: the lateness in nanoseconds.
     a.load(U64, R1, R8, word(START)).alu(Alu::Sub, R0, R1).mul(R0, 1000);

@@ -1,4 +1,4 @@
-//! One frame of one stream, equal to that of [`Program::fill`](crate::Program::fill).
+//! Makes one frame of one stream, equal to that of [`Program::fill`](crate::Program::fill).
 //!
 //! Registers: R6 the context, R7 the frame, R8 the stream's words, R9 is preserved. Checksums are
 //! 64-bit sums on the stack.
@@ -12,7 +12,7 @@ use squall_bpf::{
 use squall_units::SIGNATURE_HASH;
 
 use super::{
-    HEAD, Maps, Stream, Tables, Unfit,
+    HEAD, Maps, Stream, Tables, UnsupportedStream,
     layout::*,
     pace::{Ends, LEN, NOW_NS, SCRATCH, SUMS},
 };
@@ -23,32 +23,32 @@ use crate::{
     sizes::Kind,
 };
 
-pub(super) fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
+pub(super) fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
     let sums = s.program.sums.len();
     if sums > most_sums() {
-        return Err(Unfit::new(s.name, format!("{sums} checksums in a frame")));
+        return Err(UnsupportedStream::new(s.name, format!("{sums} checksums in a frame")));
     }
     if !s.program.crcs.is_empty() {
-        return Err(Unfit::new(s.name, "a CRC that differs from frame to frame"));
+        return Err(UnsupportedStream::new(s.name, "a CRC that differs from frame to frame"));
     }
     for var in &s.program.vars {
         if matches!(var.law, Law::RandomWide { .. }) {
-            return Err(Unfit::new(s.name, "random values of more than 64 bits"));
+            return Err(UnsupportedStream::new(s.name, "random values of more than 64 bits"));
         }
         if var.every == 0 {
-            return Err(Unfit::new(s.name, "a field program that never advances"));
+            return Err(UnsupportedStream::new(s.name, "a field program that never advances"));
         }
     }
     Ok(())
 }
 
-/// The number of checksums that fit into the rest of the 512 octets of stack, the limit of the
-/// kernel's verifier.
+/// The number of checksums that fit in the rest of the stack of 512 octets, a limit of the kernel's
+/// verifier.
 const fn most_sums() -> usize {
     (512 + SUMS as isize) as usize / 8
 }
 
-/// `page`: initial octets of each frame; `shared`: whether other streams use the same frames.
+/// `page`: initial octets of each frame; `shared`: other streams use the same frames.
 pub(super) fn write(
     a: &mut Asm,
     maps: Maps,
@@ -61,7 +61,7 @@ pub(super) fn write(
     let (shortest, longest) = program.sizes().range();
     let only = program.sizes().only();
     find(a, ends, longest);
-    // Signatures at several offsets overwrite payload that a longer frame needs again.
+    // If signatures have several offsets, they overwrite payload that a longer frame needs again.
     let whole = shared || (program.signature.is_some() && only.is_none());
     restore(a, maps, ends, &program.template, whole, tables);
     if only != Some(page) {
@@ -159,8 +159,8 @@ fn length(a: &mut Asm, maps: Maps, ends: Ends, s: &Stream<'_>, tables: &mut Tabl
     }
 }
 
-/// Replaces index R1 by the address of that entry in a table of `count` entries of `octets`. Uses
-/// R2, R3.
+/// Replaces index R1 by the address of that entry in a table with `count` entries of `octets`
+/// octets. Uses R2, R3.
 fn look_up(a: &mut Asm, maps: Maps, ends: Ends, table: u32, count: u64, octets: i32) {
     a.mov64(R2, count).jump_if(Cond::Ge, R1, R2, ends.broken);
     a.mul(R1, octets).load_map_value(R2, maps.tables, table).add(R1, R2);
@@ -193,7 +193,7 @@ fn sum_at(i: usize) -> i16 {
     SUMS - 8 * i as i16
 }
 
-/// Sets R1 to the variable's value; for wide ones R1 to the upper half and R2 to the lower.
+/// Sets R1 to the variable's value; for a wide one, R1 to the upper and R2 to the lower half.
 fn value(a: &mut Asm, maps: Maps, ends: Ends, var: &Var, at: i16, tables: &mut Tables) {
     let wide = matches!(var.place, Place::Wide { .. });
     a.load(U64, R1, R8, at);
@@ -256,8 +256,8 @@ fn add_wide(a: &mut Asm, number: u128) {
     a.jump_if(Cond::Ge, R2, R3, no_carry).add(R1, 1).bind(no_carry);
 }
 
-/// Advances the law's position at `at`, and next to it the counter of a variable that advances once
-/// in several frames.
+/// Advances the law's position at `at`, and the counter next to it if the variable advances once in
+/// several frames.
 fn step(a: &mut Asm, var: &Var, at: i16, by: u64) {
     let period = match &var.law {
         Law::Step { count: 0, .. } | Law::Weighted { .. } => 0,
@@ -352,7 +352,7 @@ fn low_half(a: &mut Asm, dst: Reg, src: Reg) {
     a.alu32(Alu::Mov, dst, src);
 }
 
-/// Replaces random R1 by one of `values`, chosen as by [`crate::rng::Alias::draw`].
+/// Replaces random R1 by one of `values`, chosen as in [`crate::rng::Alias::draw`].
 fn draw_cell(
     a: &mut Asm,
     maps: Maps,
@@ -483,7 +483,7 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
     let key = i32::from(s.program.key);
     a.shift_right(R3, 32).xor(R3, key).shift_left(R3, 32).alu(Alu::Or, R1, R3);
     halves(a);
-    // Sums that cover only a part come last, because they need another R3.
+    // Sums that cover only a part come last, because they need a different R3.
     let covering = |all: bool| {
         s.program
             .sums

@@ -1,5 +1,5 @@
-//! The memory that a program in the kernel shares with its driver: 64-bit words, each written by
-//! one side only while the program runs, so that no locks are needed.
+//! The memory that a program in the kernel shares with its driver: 64-bit words. While the program
+//! runs, each word is written by only one side, so no locks are needed.
 
 use squall_bpf::tracepoints;
 use squall_units::{Nanos, Picos};
@@ -7,7 +7,7 @@ use squall_units::{Nanos, Picos};
 use super::{MOST_STREAMS, Stream};
 use crate::{Gap, GapLaw, Pattern, Standing, Timeline};
 
-/// The words, as seen by either side.
+/// Access to the words, from either side.
 pub trait Memory {
     fn get(&self, word: usize) -> u64;
     fn set(&self, word: usize, value: u64);
@@ -18,30 +18,30 @@ pub trait Memory {
 pub(super) const ATTENTION: usize = 0;
 /// The start of the run, in nanoseconds on the clock.
 pub(super) const START: usize = 1;
-/// Picoseconds: frames due at or after `END` are not made; from `LAST` on, no frame is made.
+/// Picoseconds. Frames due at or after `END` are not made; from `LAST` on, no frame is made.
 pub(super) const END: usize = 2;
 pub(super) const LAST: usize = 3;
 /// Budgets; `u64::MAX`: no limit.
 pub(super) const PACKETS: usize = 4;
 pub(super) const OCTETS: usize = 5;
 /// The CPU on which the program has frames in flight that no witness has seen. They stay there
-/// until interrupts are enabled again, so that anything that passes a device map on this CPU
-/// meanwhile belongs to the program.
+/// until interrupts are enabled again, so any frame that passes a device map on this CPU meanwhile
+/// belongs to the program.
 pub(super) const CPU: usize = 6;
 pub(super) const PENDING: usize = 7;
-/// Frames pushed to the ring of frames in flight, and taken from it.
+/// Number of frames pushed to the ring of frames in flight, and number taken from it.
 pub(super) const GENERATED: usize = 8;
 pub(super) const TAKEN: usize = 9;
-/// The schedule at the last reading of the clock, in picoseconds since the start.
+/// Schedule time at the last reading of the clock, in picoseconds since the start.
 pub(super) const NOW: usize = 10;
-/// The error of the last failed hand-over, and of the last failed redirect.
+/// The error of the last failed driver call, and of the last failed redirect.
 pub(super) const DRIVER_ERROR: usize = 11;
 pub(super) const REDIRECT_ERROR: usize = 12;
 /// When the last frame left, in nanoseconds on the clock.
 pub(super) const LAST_LEFT: usize = 13;
-/// A table or frame has an impossible state: a defect.
+/// Whether a table or frame has an impossible state: a defect.
 pub(super) const BROKEN: usize = 14;
-/// The device map is empty, because the interface is gone.
+/// Whether the device map is empty, because the interface is gone.
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
 /// The traffic clock ([`crate::clock`]), in picoseconds: the allowed burst (`u64::MAX`: no limit),
@@ -61,12 +61,13 @@ pub(super) const UNDER_WAY: tracepoints::Words = tracepoints::Words {
     last_left: LAST_LEFT,
 };
 
-/// Frames in flight: stream and length, due instant. A power of two above the kernel's batch.
+/// Frames in flight: stream and length, due time. The size is a power of two above the kernel's
+/// batch.
 pub(super) const RING: usize = GLOBALS;
 pub(super) const RING_FRAMES: usize = 256;
-/// For each stream: when its next frame is due; `u64::MAX`: never.
+/// Per stream: when its next frame is due; `u64::MAX`: never.
 pub(super) const KEYS: usize = RING + 2 * RING_FRAMES;
-/// For each stream: the counters of the witnesses.
+/// Per stream: the counters of the witnesses.
 pub(super) const ACCOUNTS: usize = KEYS + MOST_STREAMS;
 pub(super) const ACCOUNT: usize = 16;
 pub(super) const A_TAKEN: usize = 0;
@@ -77,7 +78,7 @@ pub(super) const A_FIRST: usize = 4;
 pub(super) const A_LAST: usize = 5;
 pub(super) const A_LATE_SUM: usize = 6;
 pub(super) const A_LATE_MAX: usize = 7;
-/// Smallest lateness as `u64::MAX` minus it, so that 0 means none yet.
+/// Smallest lateness, stored as `u64::MAX` minus the value, so 0 means that there is none yet.
 pub(super) const A_LATE_MIN: usize = 8;
 
 // Words of a stream.
@@ -85,8 +86,8 @@ pub(super) const S_DUE: usize = 0;
 pub(super) const S_FRACTION: usize = 1;
 pub(super) const S_LEFT: usize = 2;
 pub(super) const S_BURSTS: usize = 3;
-/// The gap: whole picoseconds, and a rest over `S_DEN`; with several frame lengths, a fixed part
-/// and the part per octet, both over `S_DEN`.
+/// The gap: whole picoseconds, and a remainder over `S_DEN`. With several frame lengths: a fixed
+/// part and the part per octet, both over `S_DEN`.
 pub(super) const S_WHOLE: usize = 4;
 pub(super) const S_REST: usize = 5;
 pub(super) const S_DEN: usize = 6;
@@ -95,14 +96,14 @@ pub(super) const S_UNPACED: usize = 7;
 pub(super) const S_NEXT: usize = 8;
 /// Index in a list of lengths.
 pub(super) const S_SIZE: usize = 9;
-/// The instant of a pause plus 1; 0: not paused.
+/// Time of the pause, plus 1; 0: not paused.
 pub(super) const S_PAUSED: usize = 10;
 /// How often the stream has started its successor.
 pub(super) const S_ARROWS: usize = 11;
 /// Whether the stream was removed: the `next` of another stream does not start it again.
 pub(super) const S_REMOVED: usize = 12;
 pub(super) const S_VARS: usize = 13;
-/// Per variable: its law's position, and the frames since it advanced.
+/// Per variable: its law's position, and the number of frames since it advanced.
 pub(super) const VAR: usize = 2;
 
 /// Bins of lateness, as in `squall_stats::Histogram`: 128 per octave, up to 2^32 ns.
@@ -114,23 +115,23 @@ pub struct Layout {
     /// First word of each stream.
     streams: Vec<usize>,
     shares: Vec<(u64, u64)>,
-    /// For each stream: the length of its frames, if all have the same.
+    /// Per stream: the length of its frames, if all have the same.
     only: Vec<Option<u32>>,
     histograms: usize,
     words: usize,
 }
 
-/// Counters of a stream's frames. Octets with FCS.
+/// Counters of a stream's frames. Octets include the FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     pub generated: u64,
     /// Frames that the driver sent.
     pub taken: u64,
     pub octets: u64,
-    /// Frames that the driver dropped after the hand-over.
+    /// Frames that the driver dropped after accepting them.
     pub dropped: u64,
-    /// Frames not handed over, because the interface takes no frames of this kind, or no frames at
-    /// all.
+    /// Frames not passed to the driver, because the interface takes no frames of this kind, or no
+    /// frames at all.
     pub refused: u64,
     /// The first departure on the clock; `None`: none.
     pub first: Option<Nanos>,
@@ -141,17 +142,17 @@ pub struct Accounts {
     pub late_max: u64,
 }
 
-/// The run, on `CLOCK_MONOTONIC`, which the kernel's program reads too.
+/// The run's time, on `CLOCK_MONOTONIC`, which the kernel's program reads too.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub start: Nanos,
     pub end: Picos,
-    /// From here on even overdue frames do not leave.
+    /// From this time on, even overdue frames do not leave.
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
-    /// The allowed burst after a stall ([`crate::clock::Allowance`]), the rest being regained
-    /// slowly; `None`: no limit.
+    /// The allowed burst after a stall ([`crate::clock::Allowance`]); the rest is recovered slowly.
+    /// `None`: no limit.
     pub allowance: Option<Nanos>,
 }
 
@@ -238,7 +239,7 @@ impl Layout {
         (Picos(m.get(LAG)).as_nanos(), Picos(m.get(MOVED)).as_nanos())
     }
 
-    /// Asks the program to stop making frames; `ticket` is new each time, and not 0.
+    /// Asks the program to stop making frames; `ticket` is a new value each time, and not 0.
     pub fn hold(&self, m: &dyn Memory, ticket: u64) {
         m.set(ATTENTION, ticket);
     }
@@ -282,7 +283,7 @@ impl Layout {
         m.get(self.streams[i] + S_UNPACED) != 0
     }
 
-    /// Pauses stream `i`. Call this and the functions below only while the program is held, because
+    /// Pauses stream `i`. Call this method and those below only while the program is held, because
     /// they change several words.
     pub fn pause(&self, m: &dyn Memory, i: usize, now: Picos) {
         if !self.is_paused(m, i) {
@@ -347,7 +348,7 @@ impl Layout {
         m.set(at + S_UNPACED, u64::from(gap == Gap::Zero));
     }
 
-    /// The remaining departures of stream `i`, by its current gap.
+    /// The remaining departures of stream `i` at its current gap.
     pub fn timeline(&self, m: &dyn Memory, i: usize, gap: Gap, pattern: Pattern) -> Timeline {
         let by = self.shares[i].1;
         let gap = self.only[i].map_or(gap, |len| gap.fixed(len)).times(by);
@@ -356,7 +357,7 @@ impl Layout {
         timeline
     }
 
-    /// The state of the departures of stream `i`.
+    /// The departure state of stream `i`.
     pub fn standing(&self, m: &dyn Memory, i: usize) -> Standing {
         let at = self.streams[i];
         Standing {
@@ -387,7 +388,7 @@ impl Layout {
         m.get(self.streams[i] + S_NEXT)
     }
 
-    /// The counters of stream `i`. While the program runs, they may be a frame apart.
+    /// The counters of stream `i`. While the program runs, they may differ by one frame.
     pub fn accounts(&self, m: &dyn Memory, i: usize) -> Accounts {
         let at = ACCOUNTS + ACCOUNT * i;
         let ((first, by), next) = (self.shares[i], self.next_frame(m, i));
@@ -406,8 +407,8 @@ impl Layout {
         }
     }
 
-    /// The lateness histogram of stream `i`: (bin, count) of bins that are not empty. Bin 128·k + j
-    /// is bin j of octave k in `squall_stats::Histogram`.
+    /// The lateness histogram of stream `i`: (bin, count) for each nonempty bin. Bin 128·k + j is
+    /// bin j of octave k in `squall_stats::Histogram`.
     pub fn lateness<'m>(
         &self,
         m: &'m dyn Memory,
@@ -422,13 +423,13 @@ impl Layout {
         Nanos(m.get(LAST_LEFT))
     }
 
-    /// The kernel's error numbers of the last failed hand-over and redirect; 0: none.
+    /// The kernel's error numbers for the last failed driver call and redirect; 0: none.
     pub fn errors(&self, m: &dyn Memory) -> (i32, i32) {
         ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
     }
 
-    /// Clears the errors after their cause has ended. An error that occurs meanwhile may be cleared
-    /// too, unless it repeats.
+    /// Clears the errors once their cause has ended. An error that occurs meanwhile may be lost,
+    /// unless it repeats.
     pub fn forget_errors(&self, m: &dyn Memory) {
         m.set(DRIVER_ERROR, 0);
         m.set(REDIRECT_ERROR, 0);

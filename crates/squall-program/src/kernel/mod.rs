@@ -1,15 +1,15 @@
 //! The second executor of a [`Program`], besides `fill.rs`: compiles streams into one eBPF program
-//! that makes their frames inside the kernel, one frame per run, at the instants of their
+//! that makes their frames inside the kernel, one frame per run, at the times of their
 //! [`Timeline`]s.
 //!
 //! Input: [`Stream`]s. Output: an [`Image`]: instructions, tables, and the [`Layout`] of the memory
 //! that the program shares with its driver. The octets of frame k equal those of [`Program::fill`],
 //! the departures those of the timeline, in the same integers. Streams that need more are
-//! [`Unfit`], which names a port that can send them.
+//! [`UnsupportedStream`], which names a port that can send them.
 //!
 //! The program runs over live frames ([`frame`](Image::frame) is their initial content) and
 //! redirects the frame that it made to entry 0 of the device map. The [witnesses](Image::witnesses)
-//! report whether a frame really left, because the redirect itself cannot.
+//! report whether a frame really left, which the redirect itself does not show.
 
 mod accounts;
 mod frame;
@@ -27,13 +27,13 @@ pub use layout::{Accounts, Clock, Layout, Memory};
 
 /// Most streams in one program, because each departure compares all of them.
 pub const MOST_STREAMS: usize = 64;
-/// Longest frame in octets without FCS: a page less its headroom, the kernel's metadata of a live
+/// Longest frame in octets without FCS: a page minus its headroom, the kernel's metadata for a live
 /// frame, and its tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets rewritten in each frame of a stream that owns its frames: the receiver that had the page
-/// before may have changed its headers.
+/// Octets rewritten in each frame of a stream that owns its frames: the previous receiver of the
+/// page may have changed its headers.
 const HEAD: usize = 128;
-/// Most instructions: the range of an eBPF jump, a signed 16-bit offset.
+/// Most instructions: the range of an eBPF jump, which is a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
 
 /// A stream, or a worker's share of it.
@@ -46,12 +46,12 @@ pub struct Stream<'a> {
     pub pattern: Pattern,
     /// Delay from the start of the run.
     pub start: Picos,
-    /// The first frame, and the distance to the next.
+    /// The first frame, and the distance from one frame to the next.
     pub share: (u64, u64),
     /// Whether the stream starts by itself; otherwise another's `next` starts it.
     pub self_start: bool,
-    /// The stream (by index in the program) that starts when this one has ended, and how often;
-    /// `None`: without limit.
+    /// The stream (by index in the program) that starts when this one has ended, and how often
+    /// (`None`: without limit).
     pub next: Option<(usize, Option<u64>)>,
 }
 
@@ -59,10 +59,10 @@ pub struct Stream<'a> {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub object: Object,
-    /// Raw tracepoints with their programs, which count what the driver took. They share the maps
-    /// of `object`.
+    /// Raw tracepoints with their programs, which count the frames that the driver took. They share
+    /// the maps of `object`.
     pub witnesses: Vec<(&'static str, Object)>,
-    /// The map (its number in `object`) that is the shared memory, and its initial words.
+    /// The number in `object` of the map that is the shared memory, and the map's initial words.
     pub memory: usize,
     pub words: Vec<u64>,
     /// The device map; entry 0 is the interface.
@@ -76,19 +76,19 @@ pub struct Image {
 
 /// A feature that the kernel's executor lacks, and the ports that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
-    /// `None`: the streams as a whole.
+pub struct UnsupportedStream {
+    /// `None`: the feature concerns the streams as a whole.
     pub stream: Option<String>,
     pub why: String,
 }
 
-impl Unfit {
+impl UnsupportedStream {
     pub fn new(stream: &str, why: impl Into<String>) -> Self {
         Self { stream: Some(stream.to_owned()), why: why.into() }
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnsupportedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stream) = &self.stream {
             write!(f, "stream {stream:?}: ")?;
@@ -101,7 +101,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for UnsupportedStream {}
 
 /// Numbers of the maps in an [`Object`].
 const MEMORY: usize = 0;
@@ -118,18 +118,17 @@ struct Maps {
 /// Compiles `streams`, at least one, into one program.
 ///
 /// # Errors
-/// [`Unfit`], for the first stream that is.
-pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
+/// [`UnsupportedStream`], for the first stream that cannot be compiled.
+pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     if streams.len() > MOST_STREAMS {
         let why = format!("{} streams on one worker, more than {MOST_STREAMS},", streams.len());
-        return Err(Unfit { stream: None, why });
+        return Err(UnsupportedStream { stream: None, why });
     }
     let timelines = streams.iter().map(timeline).collect::<Result<Vec<_>, _>>()?;
     streams.iter().try_for_each(fits)?;
     let layout = Layout::new(streams);
     let mut tables = Tables::default();
-    // In two passes, because the size of the tables is known only after the instructions are
-    // generated.
+    // In two passes: the size of the tables is known only after the instructions were generated.
     let (object, ..) = assemble(streams, &layout, &mut tables)?;
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
@@ -152,13 +151,16 @@ fn assemble(
     streams: &[Stream<'_>],
     layout: &Layout,
     tables: &mut Tables,
-) -> Result<(Object, usize), Unfit> {
+) -> Result<(Object, usize), UnsupportedStream> {
     let mut a = Asm::new("squall_live");
     let maps = maps(&mut a, layout, 8);
     pace::write(&mut a, maps, streams, layout, tables);
     let len = a.len();
     if len > MOST_INSTRUCTIONS {
-        return Err(Unfit { stream: None, why: format!("a program of {len} instructions") });
+        return Err(UnsupportedStream {
+            stream: None,
+            why: format!("a program of {len} instructions"),
+        });
     }
     Ok((a.finish(), len))
 }
@@ -187,13 +189,13 @@ fn maps(a: &mut Asm, layout: &Layout, tables: u32) -> Maps {
 }
 
 /// The departures of a share.
-fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
+fn timeline(s: &Stream<'_>) -> Result<Timeline, UnsupportedStream> {
     if *s.law != GapLaw::Constant {
-        return Err(Unfit::new(s.name, "gaps that are not constant"));
+        return Err(UnsupportedStream::new(s.name, "gaps that are not constant"));
     }
     let (first, by) = s.share;
     if by > 1 && (s.next.is_some() || !s.self_start) {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             s.name,
             "one stream shared by several workers, which starts other streams,",
         ));
@@ -204,14 +206,14 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
         return Ok(whole);
     }
     match gap {
-        // All frames are due at once, so that shares differ only in their number.
+        // All frames are due at once, so shares differ only in their number of frames.
         Gap::Zero if s.pattern.bursts == 1 => {
             let mut share = whole;
             share.set_left(s.pattern.packets.saturating_sub(first).div_ceil(by));
             Ok(share)
         }
         _ => whole.share(first, by).ok_or_else(|| {
-            Unfit::new(
+            UnsupportedStream::new(
                 s.name,
                 "one stream shared by several workers, with bursts or with gaps that depend on \
                  lengths,",
@@ -220,19 +222,19 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
     }
 }
 
-fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
+fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
     let longest = s.program.max_len();
     if longest > MOST_OCTETS {
-        return Err(Unfit::new(
+        return Err(UnsupportedStream::new(
             s.name,
             format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a memory page,"),
         ));
     }
     if !s.program.cut().is_whole() {
-        return Err(Unfit::new(s.name, "GSO frames"));
+        return Err(UnsupportedStream::new(s.name, "GSO frames"));
     }
     if s.program.trex().is_some() {
-        return Err(Unfit::new(s.name, "TRex's header (trex_hw_id)"));
+        return Err(UnsupportedStream::new(s.name, "TRex's header (trex_hw_id)"));
     }
     frame::fits(s)
 }
@@ -242,7 +244,7 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
 struct Tables(Vec<u8>);
 
 impl Tables {
-    /// Appends `octets` at a multiple of 8 and returns their offset.
+    /// Appends `octets` at a multiple of 8, and returns their offset.
     fn add(&mut self, octets: &[u8]) -> u32 {
         let at = self.0.len();
         self.0.extend(octets);

@@ -1,8 +1,8 @@
-//! The frame of the program: selects the next stream, waits until it is due, and accounts for the
-//! frame.
+//! The outer part of the program: selects the next stream, waits until it is due, and accounts for
+//! the frame.
 //!
 //! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due
-//! instant.
+//! time.
 
 use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, tracepoints::word, xdp_action};
 use squall_units::FCS_LEN;
@@ -10,43 +10,43 @@ use squall_units::FCS_LEN;
 use super::{Maps, Stream, Tables, frame, layout::*};
 use crate::clock::REGAIN;
 
-/// Stack of the program. The callback uses the first two words: the current time, and the time that
-/// it waits for.
+/// The program's stack. The first two words are for the callback: the current time, and the time
+/// that it waits for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
-/// The current time: nanoseconds of the kernel's clock, and picoseconds from the start.
+/// The current time: nanoseconds on the kernel's clock, and picoseconds since the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
 /// Length of the current frame, and a scratch word.
 pub(super) const LEN: i16 = -40;
 pub(super) const SCRATCH: i16 = -48;
-/// The checksums are below.
+/// The checksums are at lower addresses.
 pub(super) const SUMS: i16 = -56;
 
-/// Nanoseconds. Longer waits are split, so that signals and other work of the CPU get their turn.
-/// The last part begins this long before the frame is due, so that the return to the kernel and
-/// back does not make it late.
+/// Nanoseconds. Longer waits are split, so that signals and other work on the CPU get their turn.
+/// The last part begins this long before the frame is due, because leaving and entering the program
+/// again must not make the frame late.
 const NEAR: i32 = 60_000;
 const PART: i32 = 30_000;
-/// Nanoseconds. The longest wait while frames are in flight, because they leave only when the
-/// kernel has run the program once for each frame of its batch.
+/// Nanoseconds. Longest wait while frames are in flight: they leave only when the kernel has run
+/// the program once for each frame of its batch.
 const HELD: i32 = 5_000;
-/// Most clock readings per wait: far more than a part takes. The kernel's `bpf_loop` takes a bound.
+/// Most clock readings per wait, far more than a part takes: the kernel's `bpf_loop` needs a bound.
 const LOOKS: i32 = 20_000;
-/// Frames without gaps between two readings of the clock, less one, because most frames need not
-/// pay for a reading. A mask of [`GENERATED`].
+/// Number of frames without gaps between two readings of the clock, minus one: most frames need not
+/// pay for a reading. A mask for [`GENERATED`].
 const STALE: i32 = 15;
 
-/// Most turns, of a picosecond each, that streams without gaps can take until the next reading of
-/// the clock.
+/// Most turns, of one picosecond each, that streams without gaps can take before the next reading
+/// of the clock.
 const TURNS: i32 = 1000;
 
-/// Exits of the program when it makes no frame.
+/// Exits of the program for runs that make no frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     /// Nothing is due.
     idle: Label,
-    /// An impossible state.
+    /// A state is impossible.
     pub broken: Label,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn write(
     a.bind(ends.broken).load_map_value(R1, maps.memory, 0).store(U64, R1, word(BROKEN), 1);
     a.bind(ends.idle).mov(R0, xdp_action::DROP).exit();
 
-    // Loops until the instant is reached: 1 ends the loop.
+    // Loops until the time is reached; returning 1 ends the loop.
     let again = a.label();
     a.function("until", callback).mov(R6, R2).call(helper::KTIME_GET_NS);
     a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
@@ -100,8 +100,8 @@ fn load(a: &mut Asm, to: squall_bpf::Reg, index: usize) -> &mut Asm {
     a.load(U64, to, R8, word(index))
 }
 
-/// Sets R9 to the earliest due instant and R7 to its stream: the first of equal ones, like the
-/// wheel.
+/// Sets R9 to the earliest due time and R7 to its stream; if several are equal, the first, as in
+/// the wheel.
 fn choose(a: &mut Asm, streams: usize) {
     a.mov(R7, 0);
     load(a, R9, KEYS);
@@ -112,7 +112,7 @@ fn choose(a: &mut Asm, streams: usize) {
     }
 }
 
-/// Continues when R9 is reached, with the time in R2 and [`NOW_NS`].
+/// Continues when R9 is reached, with the time in R2 and in [`NOW_NS`].
 fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     let (read, ahead, alone, near, ready) = (a.label(), a.label(), a.label(), a.label(), a.label());
     if !signed {
@@ -138,9 +138,9 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     a.jump_if(Cond::Gt, R9, R2, ends.idle).bind(ready);
 }
 
-/// Converts the clock in R0 to the schedule's instant, in picoseconds in R2 and in memory; jumps to
-/// `early` before the start. As in [`crate::clock::PortClock`], the schedule lags when the frame
-/// due at R9 is later than allowed.
+/// Converts the clock reading in R0 to schedule time, in picoseconds in R2 and in memory; jumps to
+/// `early` before the start. As in [`crate::clock::PortClock`], the schedule lags if the frame due
+/// at R9 is later than allowed.
 fn since_start(a: &mut Asm, early: Label) {
     let (regained, on_time, kept) = (a.label(), a.label(), a.label());
     a.store(U64, R10, NOW_NS, R0);
@@ -188,9 +188,9 @@ fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &L
         R1,
     );
 
-    // R2: the next due instant; R9 keeps that of this frame, or none.
+    // R2: the next due time; R9 keeps the due time of this frame, or none.
     a.mov(R2, R9).load(U64, R1, R8, at(S_UNPACED)).jump_if(Cond::Eq, R1, 0, paced);
-    // Streams without gaps take turns: each frame is due a picosecond after the last one of its
+    // Streams without gaps take turns: each frame is due a picosecond after the previous one of its
     // stream, counted from a nanosecond ago.
     let (turn, late) = (a.label(), a.label());
     a.load(U64, R1, R10, NOW_PS)
@@ -238,8 +238,8 @@ fn key(a: &mut Asm, maps: Maps, i: usize) -> &mut Asm {
     a.load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32)
 }
 
-/// The stream ended at R2 (or now, without gaps): starts its successor, unless that is active or
-/// removed.
+/// The stream ended at R2 (or now, if it has no gaps): starts its successor, unless that is active
+/// or removed.
 fn start_next(
     a: &mut Asm,
     maps: Maps,

@@ -1,4 +1,4 @@
-//! Frames as filled in batches equal frames made one by one, the slow way.
+//! Frames filled in batches equal frames made one by one, in the slow way.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ fn random(count: u64) -> Law {
     Law::Random { min: 1, count, limit: None, seed: 99 }
 }
 
-/// The reference frame, built naively: values into their bits, lengths by subtraction, checksums
+/// The reference frame, built naively: values written bit by bit, lengths by subtraction, checksums
 /// over all octets.
 fn slow(spec: &Spec, trex: Option<TrexMark>, k: u64, now: Nanos) -> Vec<u8> {
     let len = spec.sizes.at(k) as usize;
@@ -80,7 +80,7 @@ fn value_of(c: &ChecksumField, octets: &[u8], trailer: usize) -> u16 {
     }
 }
 
-/// Fills batches of all sizes from one worker and from three, into slots with old content.
+/// Fills batches of all sizes, by one worker and by three, into slots with old content.
 fn fast_equals_slow(spec: &Spec) {
     let program = Program::build(spec.clone()).unwrap();
     equals_slow(spec, &program);
@@ -107,7 +107,7 @@ fn equals_slow(spec: &Spec, program: &Program) {
             let mut k = worker;
             for batch in 0..12u64 {
                 let count = 1 + mix(batch, worker) as usize % BATCH;
-                // Scattered slots every other time.
+                // Scattered slots in every other batch.
                 let places: Vec<u8> = (0..BATCH as u8)
                     .filter(|&i| (usize::from(i) * count) % BATCH < count)
                     .collect();
@@ -148,9 +148,9 @@ fn equals_slow(spec: &Spec, program: &Program) {
     kernel_equals_slow(spec, program);
 }
 
-/// The other executor: frames made by an interpreter of the kernel's program. Pages come back as
-/// the last frame left them, except for changes by the receiver: to the headers, or to all octets
-/// if there are several streams.
+/// The other executor: an interpreter runs the kernel's program. Pages return as the last frame
+/// left them, except for changes by the receiver: to the headers, or to all octets if there are
+/// several streams.
 fn kernel_equals_slow(spec: &Spec, program: &Program) {
     if !spec.frame.crcs.is_empty() {
         return;
@@ -175,10 +175,10 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
         let image = kernel::compile(&vec![stream; streams]).unwrap();
         let mut machine = Machine::new(&image.object);
         let mut words = image.words.clone();
-        // No attention requested; the run began at 0 and has no end or budget.
+        // No attention requested; the run began at 0, without end or budget.
         (words[0], words[2], words[3], words[4], words[5]) =
             (0, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX);
-        // Overdue frames may leave at once.
+        // Overdue frames may leave immediately.
         words[17] = u64::MAX;
         machine.maps[image.memory] = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
         machine.maps[image.tables.0].copy_from_slice(&image.tables.1);
@@ -197,7 +197,7 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
                 spec.frame.summary()
             );
             page[..frame.len()].copy_from_slice(&frame);
-            // Two frames that are due at once leave one after the other.
+            // Two frames that are due at the same time leave one after the other.
             k += if n % streams == streams - 1 { by } else { 0 };
         }
     }

@@ -1,4 +1,5 @@
-//! The kernel's executor in an interpreter: departures and counters. `fill.rs` compares the octets.
+//! The kernel's executor, run by an interpreter: departures and counters. `fill.rs` compares the
+//! octets.
 
 use std::cell::RefCell;
 
@@ -73,7 +74,7 @@ fn stream<'a>(program: &'a Program, gap: Gap, pattern: Pattern) -> Stream<'a> {
     }
 }
 
-/// Runs until a frame is made. Returns its length and the clock at that time.
+/// Runs until a frame is made. Returns its length and its time on the clock.
 fn next_frame(machine: &mut Machine<'_>, image: &Image) -> Option<(usize, u64)> {
     for _ in 0..100_000 {
         let mut frame = image.frame.clone();
@@ -85,7 +86,7 @@ fn next_frame(machine: &mut Machine<'_>, image: &Image) -> Option<(usize, u64)> 
     None
 }
 
-/// Runs a witness, which reports the fate of `sent + drops` frames.
+/// Runs a witness, which reports that `sent` frames left and `drops` frames were dropped.
 fn witness(machine: &mut Machine<'_>, image: &Image, which: usize, arguments: &[u64]) {
     let mut other = Machine::new(&image.witnesses[which].1);
     std::mem::swap(&mut other.maps, &mut machine.maps);
@@ -168,7 +169,7 @@ fn streams_start_each_other_as_often_as_they_may() {
     let made: Vec<(usize, u64)> = std::iter::from_fn(|| next_frame(&mut machine, &image))
         .map(|(len, at)| (len, at / 1000))
         .collect();
-    // 20 us of the first stream, 5 us of silence, two frames of the second at once.
+    // 20 us for the first stream, 5 us of silence, two frames of the second at once.
     let round = |at| [(60, at), (60, at + 10), (64, at + 25), (64, at + 25)];
     assert_eq!(made, [round(0), round(25), round(50)].concat());
 }
@@ -180,7 +181,7 @@ fn budgets_and_the_end_are_kept_to_the_frame() {
     for (clock, frames) in [
         (Clock { packets: 5, ..ENDLESS }, 5),
         (Clock { octets: 64 * 3 + 1, ..ENDLESS }, 4),
-        // Due at 0, 1, 2 and 3 us, and not at 4.
+        // Frames are due at 0, 1, 2 and 3 us, and not at 4 us.
         (Clock { end: Picos(4_000_000), ..ENDLESS }, 4),
         (Clock { end: Picos(4_000_001), ..ENDLESS }, 5),
     ] {
@@ -202,13 +203,13 @@ fn frames_refused_by_the_driver_are_counted_by_stream() {
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick, machine.cpu) = (START + 1_000_000, 1, 3);
-    // In turn: 0, 1, 0, 1, ...
+    // The streams take turns: 0, 1, 0, 1, ...
     for _ in 0..16 {
         next_frame(&mut machine, &image).unwrap();
     }
     let lost = -28i64 as u64;
     witness(&mut machine, &image, 0, &[0, 0, 13, 3, lost]);
-    // Frames of other senders: none of the program's is in flight, or the CPU differs.
+    // Frames of other senders: no frame of the program's is in flight, or the CPU differs.
     witness(&mut machine, &image, 0, &[0, 0, 5, 0, 0]);
     next_frame(&mut machine, &image).unwrap();
     machine.cpu = 1;
@@ -288,7 +289,7 @@ fn no_frame_waits_for_the_next_burst_to_be_handed_over() {
     let mut machine = machine(&image);
     begin(&mut machine, &image, ENDLESS);
     (machine.now, machine.tick) = (START, 10);
-    // The kernel's batch, of which three runs make frames: the others must not take time.
+    // The kernel's batch; three of its runs make frames, and the others must not take time.
     let made = (0..64).filter(|_| {
         machine.run_xdp(&mut image.frame.clone()).unwrap() == xdp_action::REDIRECT as u64
     });

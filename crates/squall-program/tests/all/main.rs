@@ -1,4 +1,4 @@
-//! One binary for all of these tests, because each further one links all dependencies again.
+//! One binary for all of these tests, because every binary is linked with all dependencies.
 
 mod fill;
 mod kernel;

@@ -5,7 +5,7 @@ use squall_units::Picos;
 
 use crate::{Chunk, Input, Reader, Replay, Survey};
 
-/// A capture with frames of 60 octets at these times, nanoseconds.
+/// A capture with frames of 60 octets at these times, in nanoseconds.
 fn capture(times: &[u64]) -> Input {
     let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default()).unwrap();
     times.iter().for_each(|time| writer.write(*time, 60, &[0; 60]).unwrap());
@@ -39,7 +39,7 @@ fn a_survey_reports_a_loop_and_frames_that_are_due_too_late() {
     assert_eq!(survey(&Replay { limit: Some(2), ..of.clone() }, 3999).beyond, None);
     let once = Replay { inputs: vec![Input { once: true, ..capture(&[1]) }], ..of };
     assert_eq!(Reader::survey(&once, PORTS.to_vec(), Picos(0)).unwrap(), None);
-    // Large ones are not read to their end.
+    // A survey does not read large captures to their end.
     let many: Vec<u64> = (0..300_000).collect();
     let part = survey(&replay(&many), 0);
     assert!(!part.whole && part.ports[0].0 < 300_000 && part.beyond.is_some(), "{part:?}");

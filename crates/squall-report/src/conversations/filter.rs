@@ -1,11 +1,11 @@
-//! Selection of flows: `host 10.0.0.1 and not port 53`, in tcpdump's words, or parts of a row's
+//! Selection of flows: `host 10.0.0.1 and not port 53` in tcpdump's syntax, or parts of a row's
 //! text.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::{Flow, HostAddress};
 
-/// A filter of flows. All flows match the empty one.
+/// A filter for flows. The empty filter matches all flows.
 ///
 /// ```text
 /// filter    = and ("or" and)*                 || for or, && for and, ! for not
@@ -14,20 +14,20 @@ use super::{Flow, HostAddress};
 /// term      = ["src" | "dst"] ("host" ADDRESS | "net" NETWORK | "port" N | "port" N-M)
 ///           | "proto" NAME | "on" PORT | TEXT
 /// ```
-/// TEXT is a port if it is a number, an address or a network if it is a complete one; otherwise it
-/// is searched in addresses and in the protocol: `10.0.`, `udp`.
+/// TEXT is a port if it is a number, and an address or a network if it is a complete one. Any other
+/// TEXT is searched for in the addresses and the protocol: `10.0.`, `udp`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter(Option<Expr>);
 
-/// Problem and position of a filter error.
+/// An error in a filter, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// Counted from 1, in characters.
+    /// Counts characters, from 1.
     pub column: usize,
     pub message: String,
 }
 
-/// Limits on a filter's length in octets and on nested parentheses, beyond any real use.
+/// Limits on the length of a filter in octets and on nested parentheses, far beyond real use.
 const LONGEST: usize = 1000;
 const DEEPEST: usize = 50;
 
@@ -39,11 +39,11 @@ enum Expr {
     Host(Side, HostAddress),
     Net(Side, IpAddr, u8),
     Ports(Side, u16, u16),
-    /// Lower case.
+    /// In lower case.
     Protocol(String),
     /// The name of a port of the run.
     On(String),
-    /// Lower case.
+    /// In lower case.
     Text(String),
 }
 
@@ -91,7 +91,7 @@ impl Expr {
     }
 }
 
-/// A network contains no addresses of the other version.
+/// A network contains no addresses of the other IP version.
 fn within(address: &HostAddress, net: &IpAddr, len: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 4),
@@ -133,7 +133,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// A word, in lower case where case does not matter, and its column.
+/// A word and its column. In lower case if case does not matter.
 struct Word<'a> {
     text: &'a str,
     column: usize,
@@ -149,7 +149,7 @@ impl Word<'_> {
     }
 }
 
-/// Splits at spaces, and at signs that are words themselves.
+/// Splits at spaces, and at characters that are words themselves.
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = text;
@@ -158,7 +158,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         let len = match first {
             c if c.is_whitespace() => c.len_utf8(),
             '(' | ')' => 1,
-            // `!=` is not `!` and `=`: it is rejected as a separate word.
+            // `!=` is not `!` and `=`. It becomes a word of its own, which the parser rejects.
             '!' if !rest.starts_with("!=") => 1,
             '&' | '|' if rest[1..].starts_with(first) => 2,
             _ => {
@@ -178,7 +178,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
 
 struct Parser<'a> {
     words: &'a [Word<'a>],
-    /// Column after the last character.
+    /// Column after the last character of the filter.
     end: usize,
     depth: usize,
 }

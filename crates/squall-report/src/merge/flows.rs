@@ -1,4 +1,4 @@
-//! Merges flows of the parts of a run.
+//! Merges the flows of a run's parts.
 
 use super::{Merge, by_key, common, merge, sums};
 use crate::report::flows::{
@@ -25,20 +25,20 @@ impl Merge for FlowsReport {
     }
 }
 
-/// The peak of open flows is the sum of the parts' peaks, which may have been at different times:
-/// an upper bound.
+/// The peak of open flows is the sum of the parts' peaks. It is an upper bound, because these may
+/// have occurred at different times.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
             counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
             goodput_bps, http, tcp, tls);
-        // The parts' reports do not say which second it was.
+        // The reports of the parts do not have the time of the busiest second.
         self.busiest_second = None;
     }
 }
 
-/// All parts were at full load for at most the shortest of their times.
+/// All parts together were at full load for at most the shortest of their times.
 impl Merge for SteadyReport {
     fn merge(&mut self, other: &Self) {
         self.duration_s = self.duration_s.min(other.duration_s);
@@ -46,7 +46,7 @@ impl Merge for SteadyReport {
     }
 }
 
-/// All parts read the same capture, and each plays different conversations.
+/// All parts read the same capture, and each plays other conversations.
 impl Merge for ConversationsReport {
     fn merge(&mut self, other: &Self) {
         common(&mut self.loops, other.loops.as_ref());

@@ -1,4 +1,4 @@
-//! Reports of nodes that have different ports of one run. A port that one node has open is
+//! Reports of nodes that have different ports of one run. If one node has opened a port, it is
 //! `elsewhere:NAME` in the reports of the others. Before merging, each report keeps only its own
 //! ports.
 
@@ -6,25 +6,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx};
 
-/// Facts about all nodes that the merged report needs.
+/// Facts about all nodes for the merged report.
 #[derive(Default)]
 pub(super) struct Nodes {
-    /// Ports that no report has open, with their addresses.
+    /// Ports that are open in no report, with their addresses.
     pub missing: BTreeMap<String, String>,
     /// The ports that send each stream.
     senders: BTreeMap<String, String>,
-    /// Uncertainty of the sender's clock for each stream.
+    /// For each stream, the uncertainty of the sender's clock.
     bounds: BTreeMap<String, u64>,
 }
 
 impl Nodes {
-    /// Removes the other nodes' ports from each report.
+    /// Removes the ports of other nodes from each report.
     pub fn part(parts: &mut [(String, Report)]) -> Self {
         let mut missing = BTreeMap::new();
         let open: BTreeSet<String> = parts
             .iter()
             .flat_map(|(_, report)| &report.ports)
-            .filter(|port| !port.is_elsewhere())
+            .filter(|port| !port.is_remote())
             .map(|port| port.name.clone())
             .collect();
         let (mut senders, mut attacks) = (BTreeMap::new(), BTreeSet::new());
@@ -39,7 +39,7 @@ impl Nodes {
             let away: BTreeMap<String, String> = report
                 .ports
                 .iter()
-                .filter(|port| port.is_elsewhere())
+                .filter(|port| port.is_remote())
                 .map(|port| (port.name.clone(), port.address.clone()))
                 .collect();
             if away.is_empty() {
@@ -48,7 +48,7 @@ impl Nodes {
             let mut unknown = away.clone();
             unknown.retain(|name, _| !open.contains(name));
             missing.extend(unknown);
-            report.ports.retain(|port| !port.is_elsewhere());
+            report.ports.retain(|port| !port.is_remote());
             let samples = report.series.iter_mut();
             samples.for_each(|sample| sample.ports.retain(|port| !away.contains_key(&port.name)));
             for stream in report.streams.iter_mut().filter(|s| away.contains_key(&s.port)) {
@@ -57,7 +57,8 @@ impl Nodes {
             }
             let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
             received.for_each(alone);
-            // The nodes of a part solved the same attacks, whose frames leave from several nodes.
+            // The nodes of a part solved the same attacks, although the frames of these leave from
+            // several nodes.
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
         }
@@ -65,7 +66,7 @@ impl Nodes {
     }
 
     /// Adds facts that only the merged report can show: senders without a report, and delays
-    /// between two clocks, each with its own uncertainty.
+    /// between two clocks, each with an uncertainty of its own.
     pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {
@@ -99,7 +100,8 @@ impl Nodes {
     }
 }
 
-/// The only receiver of a stream on one node may be one of several in the merged report.
+/// Turns the only receiver of a stream on a node into an entry of `receivers`, because it may be
+/// one of several in the merged report.
 fn alone(rx: &mut StreamRx) {
     if let ([port], []) = (&rx.ports[..], &rx.receivers[..]) {
         rx.receivers.push(ReceiverRx {
@@ -112,11 +114,11 @@ fn alone(rx: &mut StreamRx) {
     }
 }
 
-/// Reports of nodes that have the same ports form a group: parts of one whole.
+/// The key of a group. Reports of nodes that have the same ports are parts of one whole.
 pub(super) fn group(report: &Report) -> Vec<&str> {
     let ports = || report.ports.iter();
-    match ports().any(|port| port.is_elsewhere()) {
-        true => ports().filter(|p| !p.is_elsewhere()).map(|port| port.name.as_str()).collect(),
+    match ports().any(|port| port.is_remote()) {
+        true => ports().filter(|p| !p.is_remote()).map(|port| port.name.as_str()).collect(),
         false => Vec::new(),
     }
 }

@@ -1,14 +1,14 @@
-//! Merges samples of the parts of a run, by the time since its start.
+//! Merges the samples of a run's parts, by the time since its start.
 
 use std::collections::BTreeMap;
 
 use super::{Merge, by_key, merge, sums};
 use crate::report::{CaptureSample, Sample, StreamSample, TemplateSample};
 
-/// Relative difference up to which intervals count as equal.
+/// Maximum relative difference between intervals that count as equal.
 const SAME: f64 = 0.1;
 
-/// Merges samples of about the same time; `None` if their intervals differ.
+/// Merges samples taken at about the same time; `None` if the intervals of the parts differ.
 pub(super) fn whole(parts: impl Iterator<Item = Vec<Sample>>) -> Option<Vec<Sample>> {
     let mut all: BTreeMap<u64, Sample> = BTreeMap::new();
     let mut step: Option<f64> = None;
@@ -31,7 +31,8 @@ pub(super) fn whole(parts: impl Iterator<Item = Vec<Sample>>) -> Option<Vec<Samp
     Some(all.into_values().collect())
 }
 
-/// Median of the seconds between samples, because the last sample of a run may be early.
+/// Median time between samples in seconds. The median, because the last sample of a run may be
+/// early.
 fn interval(series: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = series.windows(2).map(|two| two[1].t_s - two[0].t_s).collect();
     steps.sort_by(f64::total_cmp);
@@ -52,7 +53,7 @@ impl Merge for Sample {
     }
 }
 
-/// Keeps a percentile only if one part has it, because percentiles cannot be merged.
+/// Keeps a percentile only if a single part has it, because percentiles cannot be merged.
 fn alone(value: &mut Option<u64>, other: Option<u64>) {
     *value = match (*value, other) {
         (Some(_), Some(_)) => None,

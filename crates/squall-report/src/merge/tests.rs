@@ -37,7 +37,7 @@ fn two(a: Report, b: Report) -> Report {
 
 #[test]
 fn percentiles_are_those_of_all_values_together() {
-    // Values from very different ranges, so that a mean of percentiles would be far off.
+    // Values in very different ranges, so that a mean of percentiles would be far off.
     let near: Vec<u64> = (0..9_000).map(|i| 1_000 + i).collect();
     let far: Vec<u64> = (0..1_000).map(|i| 5_000_000 + 1_000 * i).collect();
     let pooled = spread(&[near.clone(), far.clone()].concat()).unwrap();

@@ -1,15 +1,15 @@
-//! Attacks of a run as text.
+//! The attacks of a run as text.
 
 use std::fmt::Write;
 
 use crate::report::{Report, attack::AttackReport};
 
-/// Lines for the end of a run's summary; empty for runs without attacks.
+/// Lines for the end of a run's summary. Empty for runs without attacks.
 pub fn attack(report: &Report) -> String {
     report.attacks.iter().map(one_attack).collect()
 }
 
-/// Lines of one `[[attack]]`.
+/// Lines about one `[[attack]]`.
 pub fn one_attack(report: &AttackReport) -> String {
     let mut text = format!("\nAttack {:?}:", report.name);
     let mut add = |args: std::fmt::Arguments<'_>| {
@@ -17,13 +17,14 @@ pub fn one_attack(report: &AttackReport) -> String {
         let _ = text.write_fmt(args);
     };
     if report.chosen > 0 {
-        // Rules that never alert cannot be attacked, so they are not failures.
+        // Rules that never raise alerts cannot be attacked, so they are not failures.
         let silent = report.unsolved.get("silent").copied().unwrap_or(0);
         let alerting = report.chosen.saturating_sub(silent);
         let share = report.solved as f64 * 100.0 / alerting.max(1) as f64;
         add(format_args!(" {} of {alerting} rules solved ({share:.1} %)", report.solved));
         if silent > 0 {
-            add(format_args!(", {silent} more never alert"));
+            let rules = if silent == 1 { "rule never alerts" } else { "rules never alert" };
+            add(format_args!(", {silent} {rules}"));
         }
         let problems: u64 = report.problems.values().sum();
         if problems > 0 {

@@ -1,4 +1,4 @@
-//! Aligned columns for commands that print once.
+//! Aligned columns, for commands that print once.
 
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Side {
     Right,
 }
 
-/// Lines with a heading; control characters in cells are replaced.
+/// Lines with a heading. Replaces control characters in cells.
 pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(&head)
@@ -31,11 +31,11 @@ pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A limit wider than any screen: a name of 70,000 characters must not widen every row to as many
-/// columns.
+/// Maximum width of a column, wider than any screen. Without it, a name of 70,000 characters would
+/// widen every row to as many columns.
 const MOST_COLUMNS: usize = 256;
 
-/// The text of a cell; if it is too long, only its start and end.
+/// The text of a cell. If it is too long, only its start and its end.
 pub(super) fn cell_text(text: &str) -> String {
     let chars = text.chars().count();
     if chars <= MOST_COLUMNS {
@@ -46,7 +46,7 @@ pub(super) fn cell_text(text: &str) -> String {
     printable(&begin.chain(['…']).chain(end).collect::<String>())
 }
 
-/// Pads `cell` to `width`, because the width of a format is limited to 65,535.
+/// Pads `cell` to `width`. A format string cannot, because its width is limited to 65,535.
 pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
     match side {
@@ -55,7 +55,7 @@ pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     }
 }
 
-/// For names from files.
+/// For names that come from files.
 pub use super::table::printable;
 
 #[cfg(test)]

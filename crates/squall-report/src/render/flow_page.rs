@@ -1,4 +1,5 @@
-//! The flows of a report, for its page: `assets/flows.js` makes the table and plots from this data.
+//! The flows of a report, for its page. `assets/flows.js` makes the table and the plots from this
+//! data.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::report::{Distribution, ReceivedFlowReport, ReceivedFlowsReport, SequenceReport};
 
-/// Number of flows with histograms in the page.
+/// Maximum number of flows with histograms in the page.
 const PLOTTED: usize = 100;
 /// Maximum number of rows in the page.
 const ROWS: usize = 10_000;
@@ -117,7 +118,7 @@ fn plots(flow: &ReceivedFlowReport) -> Vec<Plot> {
         let mut points = Vec::new();
         let mut end = None;
         for &(low, high, n) in &d.bins {
-            // The density is 0 between bins that are not adjacent.
+            // Between bins that are not adjacent, the density is 0.
             if let Some(gap) = end.filter(|end| *end < low) {
                 points.push((gap as f64, 0.0));
             }

@@ -1,7 +1,8 @@
-//! The report of a run as a page.
+//! The report of a run as an HTML page.
 //!
-//! Identification and verdict of the run are markup, made here; `assets/report.js` makes the stream
-//! table and the plots from data, since 10,000 rows are too many to lay out.
+//! The identification and the verdict of the run are markup, made here. `assets/report.js` makes
+//! the stream table and the plots from data, because markup for 10,000 rows would be slow to lay
+//! out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -23,7 +24,7 @@ use crate::report::{
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
 
-/// The report as a self-contained page.
+/// Renders the report as a self-contained page.
 pub fn html(report: &Report) -> String {
     let title = format!("Squall report {} {}", report.host.name, report.started);
     let mut page = Page::new(title);
@@ -182,7 +183,7 @@ fn figures(report: &Report, page: &mut String) {
         tiles_of.push(("Dropped", dropped > 0, (human::short_count(dropped), text.into())));
     }
     if let Some(flows) = &report.received_flows {
-        // The stream table has the figures of Squall's own streams.
+        // Squall's own streams are in the stream table already.
         let foreign =
             flows.flows.iter().filter_map(|f| f.sequence.as_ref()).filter(|s| s.kind != "squall");
         let (unique, missing) =
@@ -201,7 +202,7 @@ fn figures(report: &Report, page: &mut String) {
     tiles(&tiles_of, page);
 }
 
-/// Packets of a capture, and its files.
+/// Packets and files of a capture.
 fn captured(capture: &CaptureReport, page: &mut String) {
     let why = |reasons: &BTreeMap<String, u64>| {
         vec![human::count(reasons.values().sum()), text::reasons(reasons)]
@@ -297,7 +298,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
     }
 }
 
-/// Maximum number of rows; the JSON has all unsolved rules.
+/// Maximum number of rows. The JSON has all unsolved rules.
 const MOST_UNSOLVED: usize = 1000;
 
 fn replayed(replay: &ReplayReport, page: &mut String) {
@@ -439,7 +440,7 @@ fn ports(report: &Report, page: &mut String) {
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
         let surplus = port.interface_surplus();
-        // With a filter, the interface also counts frames that do not match.
+        // If there is a filter, the interface also counts frames that do not match.
         let counted =
             |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
                 (Some(packets), Some(0)) => {
@@ -550,14 +551,14 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
 // --- data
 // --------------------------------------------------------------------------------------------------------
 
-/// Maximum number of points in a plot, which has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has too few pixels to show more.
 const MAX_POINTS: usize = 1000;
-/// Enough bins to show the shape; the script spreads them over equal steps of the logarithm anyway.
+/// Enough bins to show the shape. The script spreads them evenly over the logarithm anyway.
 const MAX_BINS: usize = 160;
-/// Maximum count of numbers in the details of single streams, about 4 MB of the page.
+/// Maximum number of numbers in the details of single streams: about 4 MB of the page.
 const MAX_NUMBERS: usize = 800_000;
 
-/// Data for `assets/report.js`. Rows are arrays in the order of its `COLUMNS`.
+/// Data for `assets/report.js`. Rows are arrays in the order of the script's `COLUMNS`.
 fn data(report: &Report) -> Value {
     let groups = groups(&report.series);
     let kept = details_to_keep(report, groups.len());
@@ -591,13 +592,13 @@ fn data(report: &Report) -> Value {
     })
 }
 
-/// The samples in groups of equal length, at most [`MAX_POINTS`] of them.
+/// Divides the samples into at most [`MAX_POINTS`] groups of equal length.
 fn groups(series: &[Sample]) -> Vec<&[Sample]> {
     series.chunks(series.len().div_ceil(MAX_POINTS).max(1)).collect()
 }
 
-/// Indices of the streams with plots: all if they fit, else those with the most loss, then the most
-/// unsent frames, then the slowest.
+/// Indices of the streams that get plots: all if they fit, otherwise first those with the most
+/// loss, then those with the most unsent frames, then the slowest.
 fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     let bins = |d: &Option<Distribution>| d.as_ref().map_or(0, |d| 2 * d.bins.len().min(MAX_BINS));
     let numbers = |s: &StreamReport| {
@@ -627,7 +628,7 @@ fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     kept
 }
 
-/// Packets that a capture wrote and lost, over time; null without a capture.
+/// Packets that a capture wrote and lost over time; null if there is no capture.
 fn captured_over_time(groups: &[&[Sample]]) -> Value {
     let of = |s: &Sample| s.capture.clone();
     if !groups.iter().flat_map(|g| g.iter()).any(|s| s.capture.is_some()) {
@@ -640,9 +641,10 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
     })
 }
 
-/// Flows of all templates by side, over time: begun, completed, open, goodput; null without flows.
+/// Flows of all templates over time, by side: begun, completed, open, goodput; null if there are no
+/// flows.
 fn flows_over_time(groups: &[&[Sample]]) -> Value {
-    // With several templates, their sum is last.
+    // If there are several templates, the last row is their sum.
     let last =
         |sample: &Sample, side: &str| sample.flows.iter().rfind(|row| row.side == side).cloned();
     let of = |side: &'static str| {
@@ -725,7 +727,7 @@ fn stream_row(s: &StreamReport, place: Value) -> Value {
     ])
 }
 
-/// Columns over time of one stream or of all.
+/// Values over time for one stream, or for all.
 struct Series {
     tx_pps: Vec<Value>,
     rx_pps: Vec<Value>,
@@ -754,8 +756,8 @@ impl Series {
     }
 }
 
-/// The series of the streams `kept`, in their order. Within a group rates are means, p50 the
-/// median, p99 the maximum.
+/// The series of the streams in `kept`, in their order. A group of samples has the mean of the
+/// rates, the median of p50, and the maximum of p99.
 fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<Series> {
     let slots: HashMap<&str, usize> =
         kept.iter().enumerate().map(|(k, i)| (report.streams[*i].name.as_str(), k)).collect();
@@ -780,7 +782,7 @@ fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<S
     series
 }
 
-/// Sums over the streams; for delays the median stream's p50 and the highest p99.
+/// Sums over all streams. For delays, the p50 of the median stream and the highest p99.
 fn all_streams(groups: &[&[Sample]]) -> Series {
     let mut all = Series::empty(groups.len());
     for (g, group) in groups.iter().enumerate() {
@@ -810,8 +812,8 @@ fn histograms(streams: &[StreamReport]) -> Value {
     })
 }
 
-/// The sum of distributions:
-/// `{stats: [p50, p99, p999, max], count, bins: [edge, width, count, edge, ...]}`.
+/// The sum of the distributions: `{stats: [p50, p99, p999, max], count, bins: [edge, width, count,
+/// edge, ...]}`.
 fn histogram(distributions: &[&Distribution]) -> Value {
     let mut sum: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for (low, high, count) in distributions.iter().flat_map(|d| &d.bins) {
@@ -821,8 +823,7 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         return Value::Null;
     }
     let total: u64 = sum.values().sum();
-    // Several distributions have only their bins in common: a quantile is the upper edge of its
-    // bin.
+    // Several distributions have only bins in common, so a quantile is the upper edge of its bin.
     let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
         [one] => exact(one),
         _ => {
@@ -862,7 +863,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Value {
     if n > 0.0 { number(sum / n) } else { Value::Null }
 }
 
-/// Whole above 1000, else with three decimals: more digits are not visible in a plot.
+/// Rounds to an integer above 1000, otherwise to three decimals, because a plot does not show more
+/// digits.
 fn number(value: f64) -> Value {
     let rounded =
         if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
@@ -946,7 +948,7 @@ mod tests {
         let columns = JS.lines().filter(|l| l.trim_start().starts_with("{ key: ")).count();
         let page = html(&report(2));
         let data = data_of(&page);
-        // `group` and the reasons have no column, and the index of the details ends the row.
+        // Besides the columns, a row has `group`, the reasons, and the index of the details.
         assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
         assert_eq!(
             data["t"].as_array().unwrap().len(),

@@ -1,7 +1,7 @@
-//! Quantities for people: three significant digits and the unit that fits. The JSON has exact
+//! Quantities in readable form: three significant digits, with a suitable unit. The JSON has exact
 //! values.
 
-/// `si(1.23e6, "pps")` is `1.23 Mpps`; from 0 up to 10^18, `n/a` for NaN and infinity.
+/// `si(1.23e6, "pps")` is `1.23 Mpps`. For values from 0 up to 10^18; `n/a` for NaN and infinity.
 pub fn si(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return "n/a".into();
@@ -9,7 +9,7 @@ pub fn si(value: f64, unit: &str) -> String {
     let mut scaled = value;
     let mut prefixes = ["k", "M", "G", "T", "P", "E"].iter();
     let mut prefix = "";
-    // 999.5, not 1000: it would print as four digits.
+    // 999.5 and not 1000, because it would be printed with four digits.
     while scaled.abs() >= 999.5
         && let Some(next) = prefixes.next()
     {
@@ -19,7 +19,7 @@ pub fn si(value: f64, unit: &str) -> String {
     format!("{} {prefix}{unit}", three_digits(scaled)).trim_end().into()
 }
 
-/// A count in full: `12,345,678`.
+/// A count with all digits: `12,345,678`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -32,12 +32,12 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// A count in little space: in full below 100,000, else `12.3 M`.
+/// A short count: with all digits below 100,000, otherwise `12.3 M`.
 pub fn short_count(n: u64) -> String {
     if n < 100_000 { count(n) } else { si(n as f64, "") }
 }
 
-/// Nanoseconds as `850 ns`, `1.23 µs`, `4.56 ms`, `7.89 s`.
+/// Formats nanoseconds as `850 ns`, `1.23 µs`, `4.56 ms`, `7.89 s`.
 pub fn ns(ns: f64) -> String {
     if !ns.is_finite() {
         return "n/a".into();
@@ -67,7 +67,7 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
-/// A share of one as `0.123 %`; only exactly 1 prints as `100 %`, only exactly 0 as `0 %`.
+/// Formats a ratio as `0.123 %`. Only exactly 1 gives `100 %`, and only exactly 0 gives `0 %`.
 pub fn ratio(share: f64) -> String {
     let percent = share * 100.0;
     if !percent.is_finite() {
@@ -87,7 +87,7 @@ pub fn ratio(share: f64) -> String {
     }
 }
 
-/// A difference as a share, with its sign: `+0.012 %`; `0 %` when below a millionth.
+/// Formats a relative difference with its sign: `+0.012 %`. Gives `0 %` below a millionth.
 pub fn deviation(share: f64) -> String {
     let percent = share * 100.0;
     if !percent.is_finite() {

@@ -1,4 +1,4 @@
-//! Statistics of captures ([`Info`]) as text and as a page.
+//! Renders statistics of captures ([`Info`]) as text and as a page.
 
 use super::{
     columns::{Side, cell_text, padded},
@@ -42,7 +42,7 @@ pub fn info_text(info: &Info) -> String {
     text
 }
 
-/// A line for each file.
+/// A table with one line per file.
 pub fn info_table(info: &Info) -> String {
     let head = [
         "FILE",
@@ -355,7 +355,7 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     filled(&t.lengths).iter().map(row).collect()
 }
 
-/// The bins, without empty ones at either end.
+/// The bins without the empty ones at both ends.
 fn filled(lengths: &Lengths) -> &[LengthBin] {
     let first = lengths.bins.iter().position(|b| b.packets > 0);
     let last = lengths.bins.iter().rposition(|b| b.packets > 0);
@@ -565,11 +565,11 @@ fn files_table(info: &Info, markup: &mut String) {
     table("Files", &head, &info.files.iter().map(row).collect::<Vec<_>>(), markup);
 }
 
-/// Maximum number of points in a plot, which has fewer pixels than more points would need.
+/// Maximum number of points in a plot, which has too few pixels to show more.
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
-    // All files have the same bins, but each only as many as it needs.
+    // All files have bins of the same widths, but each has only as many as it needs.
     let longest = named.iter().map(|(_, t)| t.lengths.bins.len()).max().unwrap_or(0);
     let widest = named.iter().find(|(_, t)| t.lengths.bins.len() == longest);
     let categories =
@@ -658,7 +658,7 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
         sum += n;
         ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
     });
-    // Start the line at 0, because a single bin would not make a line.
+    // Start the line at 0, because a single bin would give no line.
     let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
     let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)

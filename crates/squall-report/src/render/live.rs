@@ -1,9 +1,9 @@
-//! The live view of a run, on stderr, so that stdout stays clean for `--json -`.
+//! The live view of a run. It is printed on stderr, so stdout can be used for `--json -`.
 //!
-//! On a terminal a table is redrawn in place; on other outputs a line is printed each second. The
+//! On a terminal, a table is redrawn in place; on other outputs, a line is printed each second. The
 //! terminal's state never changes: each frame is one write that switches line wrap off and on
-//! again, the cursor stays visible below the table, and there is no raw mode. So a panic or a kill
-//! needs no cleanup, and Ctrl-C remains the signal that stops the run.
+//! again, the cursor stays visible below the table, and there is no raw mode. A panic or a kill
+//! therefore needs no cleanup, and Ctrl-C remains the signal that stops the run.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::report::{CaptureSample, Report, Sample};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveMode {
-    /// A table that is redrawn.
+    /// A table that is redrawn in place.
     Terminal,
     /// A line per second.
     Lines,
@@ -27,8 +27,8 @@ pub enum LiveMode {
 }
 
 impl LiveMode {
-    /// The mode for stderr: [`Self::Terminal`] if it is a terminal that can move its cursor, else
-    /// [`Self::Lines`].
+    /// The mode for stderr: [`Self::Terminal`] if it is a terminal that can move its cursor,
+    /// otherwise [`Self::Lines`].
     pub fn detect(quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() && !dumb {
@@ -39,27 +39,27 @@ impl LiveMode {
     }
 }
 
-/// Shows samples as they come. Call [`update`](Self::update) with each new sample, and
+/// Shows samples as they arrive. Call [`update`](Self::update) with each new sample, and
 /// [`finish`](Self::finish) before the summary is printed.
 pub struct Live {
     mode: LiveMode,
     title: String,
     total: Option<Duration>,
     screen: Screen,
-    /// The sample time from which the next frame or line is due.
+    /// Sample time from which the next frame or line is due.
     due_s: f64,
     /// Seconds between two lines.
     line_s: f64,
 }
 
-/// Minimum time between two frames; a higher rate is not readable.
+/// Minimum time between two frames, because a higher rate is not readable.
 const FRAME_S: f64 = 0.1;
 const LINE_S: f64 = 1.0;
-/// Maximum number of ports listed in a line; with more ports, the line has their sum.
+/// Maximum number of ports in a line. If there are more, the line has their sum.
 const PORTS_IN_A_LINE: usize = 4;
 
 impl Live {
-    /// `total`: the duration of the run, if it is known.
+    /// `total` is the duration of the run, if it is known.
     pub fn new(mode: LiveMode, title: impl Into<String>, total: Option<Duration>) -> Self {
         Self::to(Screen::stderr(), mode, title.into(), total)
     }
@@ -68,14 +68,14 @@ impl Live {
         Self { mode, title: printable(&title), total, screen, due_s: 0.0, line_s: LINE_S }
     }
 
-    /// Prints a line every `seconds`, the first one after that time.
+    /// Sets the interval between lines. The first line is printed after one interval.
     pub fn line_each(&mut self, seconds: f64) {
         (self.line_s, self.due_s) = (seconds, seconds);
     }
 
     /// Shows `sample`, and totals from `so_far`. Skips samples that exceed the frame rate.
     pub fn update(&mut self, sample: &Sample, so_far: &Report) {
-        // A tolerance of half a millisecond, since samples are never taken exactly on the second.
+        // Allow half a millisecond, because samples are never taken exactly on the second.
         if sample.t_s + 0.0005 < self.due_s {
             return;
         }
@@ -103,7 +103,7 @@ impl Live {
         self.screen.note(text);
     }
 
-    /// Removes the table; later output takes its place.
+    /// Removes the table, so that later output takes its place.
     pub fn finish(&mut self) {
         self.screen.erase();
     }
@@ -114,7 +114,7 @@ impl Live {
         if let Some(bar) = self.bar(sample, width) {
             lines.push(bar);
         }
-        // Leaves a line for the cursor below the frame.
+        // Leave a line below the frame for the cursor.
         let mut free = rows.max(8) - 1 - lines.len();
         let alone = sample.streams.is_empty()
             && sample.flows.is_empty()
@@ -295,7 +295,7 @@ mod tests {
         }
         live.finish();
         let text = screen.text();
-        // The first sample, then each whole second of thirty.
+        // The first sample, and one for each of thirty whole seconds.
         assert_eq!(text.lines().count(), 31, "{text}");
         assert!(!text.contains('\x1b'));
         let line = text.lines().nth(3).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         let report = report(4);
         let mut sample = report.series[5].clone();
         sample.streams.remove(0);
-        // "customer 00002" measures nothing, at any position.
+        // "customer 00002" measures nothing, wherever it is in the table.
         let lines = stream_table(&StreamRow::of(&sample, &report), 20, None).lines(100, false);
         let row = lines.iter().find(|l| l.starts_with("customer 00002")).unwrap();
         assert!(row.split_whitespace().filter(|w| *w == "-").count() >= 4, "{row}");

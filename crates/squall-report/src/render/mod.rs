@@ -1,7 +1,7 @@
 //! Views of a [`Report`](crate::report::Report): an HTML file, text tables, and a live view during
 //! the run.
 //!
-//! Shows the report's values and computes only sums and agreements that the JSON lacks.
+//! Shows the values in the report. Computes only sums and agreements that the JSON lacks.
 
 mod attack;
 pub mod columns;

@@ -1,4 +1,4 @@
-//! The runs of a daemon, and one of them in detail: a frame of `squall top`.
+//! The runs of a daemon, one of them in detail. This is a frame of `squall top`.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -11,14 +11,14 @@ use super::table::{Cell, Style, Table, printable, truncate};
 pub struct Overview {
     pub title: String,
     pub runs: Vec<RunLine>,
-    /// The run to which ports and streams belong.
+    /// Index of the run to which the ports and streams belong.
     pub shown: Option<usize>,
     pub ports: Vec<PortRow>,
     pub streams: Vec<StreamRow>,
     pub selected: Option<Selected>,
     /// Messages to show instead of ports and streams.
     pub instead: Vec<String>,
-    /// The last lines.
+    /// The lines at the bottom.
     pub foot: Vec<(Tone, String)>,
 }
 
@@ -30,11 +30,11 @@ pub struct RunLine {
     pub state: String,
     pub elapsed_s: f64,
     pub duration_s: Option<f64>,
-    /// Whether the run is late on its schedule, or ended with an error.
+    /// Whether the run is late, or ended with an error.
     pub failed: bool,
 }
 
-/// The selected row of the run that is shown.
+/// The selected row in the run that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
     Port(usize),
@@ -49,7 +49,7 @@ pub enum Tone {
 }
 
 impl Overview {
-    /// Lines that fit a terminal of `columns` and `rows`, with the cursor below.
+    /// Lines that fit a terminal of `columns` by `rows`, and leave a line for the cursor.
     pub fn lines(&self, columns: usize, rows: usize, color: bool) -> Vec<String> {
         let (width, most) = (columns.max(20), rows.max(10) - 1);
         let mut lines = vec![Style::Bold.paint(&truncate(&printable(&self.title), width), color)];
@@ -93,7 +93,7 @@ impl Overview {
         lines
     }
 
-    /// Always includes the run that is shown.
+    /// The table of runs. Always includes the run that is shown.
     fn run_table(&self, rows: usize) -> Table {
         let columns = [("  RUN", 0), ("STATE", 0), ("TIME", 0), ("OWNER", 2), ("NUMBER", 1)];
         let mut table = Table::new(&columns).at_least(&[0, 8, 8, 0, 0]);

@@ -1,8 +1,8 @@
-//! A self-contained HTML file with style, uPlot, scripts and data. Frame of every page that Squall
-//! writes, and plots that are plain data ([`Plot`]).
+//! A self-contained HTML file with style, uPlot, scripts and data. This is the frame of every page
+//! that Squall writes, with plots that are plain data ([`Plot`]).
 //!
-//! Names come from users: markup escapes them ([`escape`]), the data escapes `<`, and the scripts
-//! write text nodes only. A content security policy forbids every request.
+//! Names come from users, so markup escapes them ([`escape`]), the data escapes `<`, and the
+//! scripts write only text nodes. A content security policy forbids all requests.
 //!
 //! ```
 //! use squall_report::render::page::{Axis, Line, Page, Plot, Unit};
@@ -25,7 +25,7 @@ const UPLOT_CSS: &str = include_str!("assets/uPlot.min.css");
 const UPLOT_JS: &str = include_str!("assets/uPlot.iife.min.js");
 const UPLOT_LICENSE: &str = include_str!("assets/uPlot.LICENSE");
 
-/// A page under construction: markup and plots in their order.
+/// A page under construction: markup and plots in order.
 #[derive(Debug)]
 pub struct Page {
     title: String,
@@ -56,7 +56,7 @@ impl Page {
         &mut self.body
     }
 
-    /// A section of plots under a heading.
+    /// Adds a section of plots under a heading.
     pub fn plots(&mut self, heading: &str, plots: &[Plot]) {
         self.body += &format!(
             "<section><h2>{}</h2><div class=\"plots\" data-plots=\"{}\"></div></section>\n",
@@ -73,13 +73,13 @@ impl Page {
         self.colors = labels.into_iter().map(str::to_owned).collect();
     }
 
-    /// Adds the page's own script, which finds `data` under that name and may use everything in
+    /// Adds the page's own script. It finds `data` under that name, and may use everything in
     /// `assets/page.js`.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
     }
 
-    /// Small print at the end.
+    /// Adds small print at the end of the page.
     pub fn footer(&mut self, parts: &[&str]) {
         self.footer = parts.iter().map(|part| escape(part)).collect::<Vec<_>>().join(" · ");
     }
@@ -112,7 +112,7 @@ impl Page {
     }
 }
 
-/// The end of a page's header: the command line, and facts by name. Empty ones are left out.
+/// Appends the end of a page's header: the command line, and facts by name. Leaves out empty ones.
 pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
     *page += &format!("<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(command));
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
@@ -121,7 +121,7 @@ pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
     *page += "</dl>\n</header>\n";
 }
 
-/// Figures that users look for first: (name, whether it is bad, (figure, small print)).
+/// Appends the figures that users look for first: (name, whether it is bad, (figure, small print)).
 pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "<div class=\"tiles\">";
     for (name, bad, (value, detail)) in tiles {
@@ -136,7 +136,7 @@ pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "</div>\n";
 }
 
-/// A list of notes, if there are any.
+/// Appends a list of notes, if there are any.
 pub fn notes(notes: &[String], page: &mut String) {
     if !notes.is_empty() {
         *page += "<section class=\"notes\"><h2>Notes</h2><ul>";
@@ -145,7 +145,7 @@ pub fn notes(notes: &[String], page: &mut String) {
     }
 }
 
-/// A table: the first column of each row is its name. Escapes the cells.
+/// Appends a table. The first cell of each row is its name. Escapes all cells.
 pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut String) {
     *page +=
         &format!("<section><h2>{}</h2><div class=\"scroll\"><table><thead><tr>", escape(heading));
@@ -164,7 +164,7 @@ pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut S
     *page += "</tbody></table></div></section>\n";
 }
 
-/// Meaning of a plot's numbers: determines how axes and values are written.
+/// Meaning of a plot's numbers. Determines how axes and values are formatted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -179,13 +179,13 @@ pub enum Unit {
     Bps,
     /// `1.5 MB`
     Octets,
-    /// `1514 B`, whole.
+    /// `1514 B`, as an integer.
     Length,
-    /// Nanoseconds, written as `15.2 us`, `3 s`.
+    /// Nanoseconds, formatted as `15.2 us`, `3 s`.
     Ns,
     /// Seconds.
     S,
-    /// 0 to 1, written as `12.3 %`.
+    /// 0 to 1, formatted as `12.3 %`.
     Ratio,
     /// 0 to 100.
     Percent,
@@ -196,7 +196,8 @@ pub enum Unit {
 pub struct Axis {
     pub name: String,
     pub unit: Unit,
-    /// Logarithmic: values up to 0 are left out (x) or drawn at the minimum (y).
+    /// Whether the axis is logarithmic. Values up to 0 are then left out (x) or drawn at the
+    /// minimum (y).
     pub log: bool,
 }
 
@@ -217,10 +218,10 @@ pub enum Style {
     #[default]
     Solid,
     Dashed,
-    /// Each value holds until the next x: a CDF.
+    /// Each value holds until the next x, as in a CDF.
     Steps,
-    /// Steps, filled down to the axis: a histogram by its lower edges, with the last upper edge at
-    /// the end.
+    /// Steps that are filled down to the axis, for a histogram by its lower edges. The last point
+    /// has the last upper edge.
     Filled,
     Points,
 }
@@ -232,7 +233,7 @@ pub struct Line {
     pub style: Style,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
-    /// Ends of each point's error bar.
+    /// Both ends of the error bar for each point.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     range: Vec<[f64; 2]>,
 }
@@ -277,7 +278,7 @@ pub enum Plot {
         y: Axis,
         series: Vec<Group<f64>>,
     },
-    /// A box for each category and series: the whiskers end at the extremes.
+    /// A box for each category and series. The whiskers end at the extremes.
     Boxes {
         title: String,
         sub: String,
@@ -291,7 +292,7 @@ pub enum Plot {
 /// Minimum, lower quartile, median, upper quartile, maximum.
 pub type FiveNumbers = [f64; 5];
 
-/// One value per category of a plot; `None` where a category has no value.
+/// One value per category of a plot; `None` if a category has no value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group<T> {
     pub label: String,
@@ -303,7 +304,7 @@ impl Plot {
         Self::Lines { title: title.into(), sub: String::new(), x, y, series }
     }
 
-    /// `x` names the categories.
+    /// `x` has the names of the categories.
     pub fn bars(
         title: impl Into<String>,
         x: impl Into<String>,
@@ -326,7 +327,7 @@ impl Plot {
         Self::Boxes { title: title.into(), sub: String::new(), categories, x, y, series }
     }
 
-    /// Small print under the title.
+    /// Sets the small print under the title.
     pub fn subtitle(mut self, text: impl Into<String>) -> Self {
         let (Self::Lines { sub, .. } | Self::Bars { sub, .. } | Self::Boxes { sub, .. }) =
             &mut self;
@@ -335,7 +336,7 @@ impl Plot {
     }
 }
 
-/// The five numbers of a sample (quartiles by linear interpolation); `None` if it is empty.
+/// The five numbers of a sample, with quartiles by linear interpolation; `None` if it is empty.
 pub fn five_numbers(sample: &[f64]) -> Option<FiveNumbers> {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -348,7 +349,7 @@ pub fn five_numbers(sample: &[f64]) -> Option<FiveNumbers> {
     Some([at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)])
 }
 
-/// Escapes for text and for attributes in double quotes.
+/// Escapes for use in text and in attributes within double quotes.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -364,8 +365,8 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// JSON that cannot end or comment out the `<script>` around it: in JSON `<` occurs in strings
-/// only.
+/// Escapes `<`, so that the JSON can neither end nor comment out the `<script>` around it. In JSON,
+/// `<` occurs only in strings.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

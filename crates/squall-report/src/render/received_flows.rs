@@ -1,4 +1,4 @@
-//! Flows and sources as text tables.
+//! Received flows and sources as text tables.
 
 use super::human;
 use super::table::{Cell, Style, Table, wrap};
@@ -8,7 +8,7 @@ use crate::report::{
 };
 
 /// The `top` flows and sources with the most octets, in lines of at most `width` columns (at least
-/// 60); empty if flows were not measured.
+/// 60). Empty if flows were not measured.
 pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     let Some(all) = &report.received_flows else { return String::new() };
     let width = width.max(60);
@@ -40,14 +40,14 @@ pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) ->
     out.join("\n")
 }
 
-/// Explains why rates of ports and of flows differ: they are means over different times.
+/// Explains why the rates of ports and flows differ: they are means over different times.
 pub(super) const RATES: &str =
     "Rates of flows and sources: first to last frame. Of ports: the whole run.";
-/// Fits two IPv4 addresses with their ports, so that flows of one pair of hosts can be
+/// Fits two IPv4 addresses with their ports, so that flows between one pair of hosts can be
 /// distinguished.
 const LEAST_FLOW: usize = 34;
 
-/// A port's figures that have no column in the table of ports.
+/// Figures of a port for which the table of ports has no column.
 fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     let rx = &port.rx;
     let mut parts = Vec::new();
@@ -79,7 +79,7 @@ fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     format!("{}: {}", port.name, parts.join("; "))
 }
 
-/// `ports`: whether the run has several ports.
+/// `ports` is true if the run has several ports.
 fn flow_table(all: &ReceivedFlowsReport, ports: bool, top: usize) -> Table {
     let shown = &all.flows[..all.flows.len().min(top)];
     let any = |f: fn(&SequenceReport) -> u64| {
@@ -120,7 +120,7 @@ fn flow_row(flow: &ReceivedFlowReport) -> Vec<Cell> {
     let none = || Cell::styled("-", Style::Dim);
     let gap = flow.arrival_gap_ns.as_ref();
     let time = |ns: Option<f64>| ns.map_or_else(none, |ns| human::ns(ns).into());
-    // The stream table has the figures of Squall's own flows.
+    // Sequence figures of Squall's own flows are in the stream table.
     let sequence = flow.sequence.as_ref();
     let own = sequence.filter(|s| s.kind != "squall");
     let fault = |f: fn(&SequenceReport) -> u64| {
@@ -195,7 +195,7 @@ fn more(rest: impl ExactSizeIterator<Item = (u64, u64)>) -> Option<String> {
     })
 }
 
-/// Flows so far, during the run.
+/// Flows so far, for the view during a run.
 pub(super) fn watched(all: &ReceivedFlowsReport, rows: usize) -> Table {
     let mut table = Table::new(&[("FLOW", 0), ("PACKETS", 0), ("OCTETS", 1), ("LOST", 0)])
         .at_least(&[0, 9, 9, 6]);

@@ -16,9 +16,9 @@ pub struct PortRow {
     pub rx_pps: f64,
     pub rx_bps_l1: f64,
     pub received: Option<u64>,
-    /// Frames that were due and did not leave, or arrived and were lost.
+    /// Frames that were due and did not leave, plus frames that arrived and were lost.
     pub drops: u64,
-    /// Speed of the link, if it is known.
+    /// Speed of the link, if known.
     pub speed_bps: Option<u64>,
 }
 
@@ -32,9 +32,9 @@ pub struct StreamRow {
     pub lost: Option<u64>,
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
-    /// Maximum since the start.
+    /// Maximum delay since the start.
     pub max_ns: Option<u64>,
-    /// Departure error.
+    /// 99th percentile of the departure error.
     pub late_p99_ns: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl PortRow {
         sample.ports.iter().enumerate().map(row).collect()
     }
 
-    /// Utilization of the link, percent, in the busier direction.
+    /// Utilization of the link in percent, in the busier direction.
     fn share(&self) -> Option<f64> {
         let speed = self.speed_bps.filter(|bps| *bps > 0)?;
         Some(100.0 * self.tx_bps_l1.max(self.rx_bps_l1) / speed as f64)
@@ -84,11 +84,11 @@ impl StreamRow {
     }
 }
 
-/// At most `rows` lines. Includes and marks the `selected` one; names are indented by the mark's
-/// width, unless nothing can be selected.
+/// At most `rows` lines. Includes and marks the `selected` row. Names are indented by the width of
+/// the mark, unless nothing can be selected.
 pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option<usize>>) -> Table {
     let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
-    // Without any speed the column would have only dashes.
+    // If no speed is known, the column would have only dashes, so leave it out.
     let link: &[_] =
         if ports.iter().any(|port| port.speed_bps.is_some()) { &[("LINK", 1)] } else { &[] };
     let columns = [&[("PORT", 0)], &tx[..], &rx, link, &[("DROPS", 3)]].concat();
@@ -176,7 +176,7 @@ pub(super) fn stream_table(
             human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
             human::si(rest.iter().filter_map(|s| s.rx_pps).sum(), "pps").into(),
             Cell::fault(lost, human::short_count(lost)),
-            // The median stream's p50, as a typical value, next to the highest p99.
+            // The p50 of the median stream, as a typical value, together with the highest p99.
             time(median_high(rest.iter().filter_map(|s| s.p50_ns))),
             time(rest.iter().filter_map(|s| s.p99_ns).max()),
             time(rest.iter().filter_map(|s| s.max_ns).max()),
@@ -202,15 +202,16 @@ fn more(n: usize, selected: Option<Option<usize>>) -> Cell {
     Cell::styled(format!("{mark}{} more", human::count(n as u64)), Style::Dim)
 }
 
-/// The range of `n` rows that fits below a heading. It includes the selected row, and leaves a row
-/// for the sum of omitted rows, if there are any.
+/// The range of rows that fits below a heading, out of `n`. It includes the selected row, and
+/// leaves a row for the sum of the omitted rows, if there are any.
 fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usize> {
     let fit = if n < rows { n } else { rows.saturating_sub(2).min(n) };
     let first = selected.map_or(0, |this| (this + 1).saturating_sub(fit.max(1)).min(n - fit));
     first..first + fit
 }
 
-/// The item of that name. Its index is the same, unless streams were added or removed.
+/// The item with that name. It is looked up at the same index first, where it is unless streams
+/// were added or removed.
 fn named<'a, T>(
     items: &'a [T],
     place: usize,

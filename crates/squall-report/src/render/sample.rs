@@ -1,4 +1,4 @@
-//! A made-up report of a busy minute on a veth pair, for tests of its views.
+//! An invented report of a busy minute on a veth pair, for tests of the views.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::report::{
     source::{Excess, SourceRecord},
 };
 
-/// As [`report`], for a run that only received: port B has frames of another sender's streams, 40
+/// As [`report`], for a run that only received: port B has frames from another sender's streams, 40
 /// fewer than the interface counted.
 #[cfg(test)]
 pub fn received(streams: usize) -> Report {
@@ -30,7 +30,7 @@ pub fn received(streams: usize) -> Report {
     report
 }
 
-/// As [`report`] without streams, with flows of `templates` templates.
+/// As [`report`], but with flows of `templates` templates instead of streams.
 #[cfg(test)]
 pub fn loaded(templates: usize) -> Report {
     use crate::report::{
@@ -92,8 +92,8 @@ pub fn loaded(templates: usize) -> Report {
 const SECONDS: u32 = 30;
 const PER_SECOND: u32 = 4;
 
-/// Two ports, `streams` streams from A to B (the last measures nothing), a dip at two thirds of the
-/// run.
+/// Two ports, `streams` streams from A to B (of which the last measures nothing), and a dip in the
+/// rate at two thirds of the run.
 pub fn report(streams: usize) -> Report {
     let mut chance = Chance(0x5eed);
     let pps = 1.2e6 / streams.max(1) as f64;
@@ -291,7 +291,7 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
 
 fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
     let t_s = f64::from(k) / f64::from(PER_SECOND);
-    // Another program had the CPU for a while.
+    // Another program had the CPU during this time.
     let dip = if (20.0..21.5).contains(&t_s) { 0.8 } else { 1.0 };
     let mut total = (0.0, 0.0);
     let streams = streams
@@ -333,7 +333,7 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
     }
 }
 
-/// Log-normal around `median`, in bins of a sixteenth of an octave.
+/// A log-normal distribution around `median`, in bins of a sixteenth of an octave.
 fn distribution(samples: usize, median: f64, sigma: f64, chance: &mut Chance) -> Distribution {
     let mut values: Vec<u64> =
         (0..samples).map(|_| (median * (sigma * chance.normal()).exp()) as u64).collect();
@@ -374,7 +374,7 @@ fn distribution(samples: usize, median: f64, sigma: f64, chance: &mut Chance) ->
     }
 }
 
-/// Pseudo-random numbers, the same each time.
+/// Pseudorandom numbers, the same in each run.
 struct Chance(u64);
 
 impl Chance {

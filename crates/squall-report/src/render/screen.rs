@@ -1,16 +1,16 @@
-//! A few lines of a terminal that are redrawn in place.
+//! Lines of a terminal that are redrawn in place.
 
 use std::io::{self, Write};
 
 use super::table::{printable, terminal};
 
-/// Lines on the standard error. The terminal's state never changes: each frame is one write that
-/// switches line wrap off and on again, and the cursor stays visible below the lines.
+/// Lines on stderr. The terminal's state never changes: each frame is one write that switches line
+/// wrap off and on again, and the cursor stays visible below the lines.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     size: fn() -> (usize, usize),
     color: bool,
-    /// Number of lines of the current frame, and the terminal's width at that time.
+    /// Number of lines of the current frame, and the width of the terminal when it was drawn.
     drawn: usize,
     columns: usize,
 }
@@ -41,13 +41,13 @@ impl Screen {
     /// Replaces the current lines.
     pub fn draw(&mut self, lines: &[String]) {
         let columns = self.size().0;
-        // Synchronized update (2026) against flicker; terminals without it ignore it. No wrap (7),
-        // because a line that became two would make the table climb up the screen.
+        // Synchronized update (2026) avoids flicker; terminals without it ignore it. Switch line
+        // wrap (7) off, because a line that became two would make the table move up the screen.
         let mut text = String::from("\x1b[?2026h\x1b[?7l");
         if self.drawn > 0 {
             text += &format!("\x1b[{}F", self.drawn);
         }
-        // A terminal that became narrower has wrapped the lines, so that their number is unknown.
+        // A terminal that became narrower has wrapped the lines, so their number is unknown.
         if self.drawn > 0 && columns < self.columns {
             text += "\x1b[H\x1b[J";
         }
@@ -65,7 +65,7 @@ impl Screen {
         self.write(&format!("{}\n", printable(text)));
     }
 
-    /// Removes the lines; later output takes their place.
+    /// Removes the lines, so that later output takes their place.
     pub fn erase(&mut self) {
         match std::mem::take(&mut self.drawn) {
             0 => {}
@@ -74,7 +74,7 @@ impl Screen {
     }
 
     pub(super) fn write(&mut self, text: &str) {
-        // An error of a view must not end the run that it shows.
+        // An error of a view must not end the run that it shows, so ignore it.
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
@@ -85,7 +85,7 @@ pub(super) mod played {
 
     use super::*;
 
-    /// A terminal of 80 columns and 24 rows that records what was written.
+    /// A terminal of 80 columns and 24 rows that records the output.
     #[derive(Clone, Default)]
     pub struct Played(Arc<Mutex<Vec<u8>>>);
 
@@ -108,7 +108,7 @@ pub(super) mod played {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
 
-        /// The visible text, computed from the few escape sequences that Squall writes.
+        /// The visible text, interpreted from the few escape sequences that Squall writes.
         pub fn shown(&self) -> Vec<String> {
             let text = self.text();
             let mut lines: Vec<Vec<char>> = vec![Vec::new()];

@@ -1,4 +1,4 @@
-//! Aligned columns in a given width, with the widths that terminals use.
+//! Columns aligned to a given width, measured in terminal columns.
 
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Style of a cell; without color all look the same.
+/// Style of a cell. Without color, all styles look the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
     #[default]
@@ -20,7 +20,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// Marks `text` with this style; only [`terminal`] makes colors of it.
+    /// Marks `text` with this style. Only [`terminal`] turns the marks into colors.
     pub fn paint(self, text: &str, color: bool) -> String {
         let code = match self {
             _ if !color || text.is_empty() => return text.into(),
@@ -34,15 +34,15 @@ impl Style {
     }
 }
 
-/// Mark that precedes a color until the text is printed: a number that differs per process. Text
-/// from a profile, a capture or a peer cannot contain it, so it cannot set colors, regardless of
-/// where it was inserted.
+/// Mark that precedes a color until the text is printed: a number that differs in each process.
+/// Text from a profile, a capture or a peer cannot contain it, so it cannot set colors, regardless
+/// of where it was inserted.
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();
     MARK.get_or_init(|| format!("\x1b[{};", RandomState::new().hash_one("colours")))
 }
 
-/// Marks the colors of a library's text, so that [`terminal`] passes them.
+/// Marks the colors in a library's text, so that [`terminal`] lets them pass.
 pub fn own_colors(text: &str) -> String {
     let mut pieces = text.split("\x1b[");
     let mut out = pieces.next().unwrap_or_default().to_owned();
@@ -53,7 +53,7 @@ pub fn own_colors(text: &str) -> String {
     out
 }
 
-/// A text, and its style.
+/// A text and its style.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     text: String,
@@ -61,7 +61,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// `n` in red if it is not 0: losses, errors.
+    /// Shows `n` in red if it is not 0, for losses and errors.
     pub fn fault(n: u64, text: String) -> Self {
         Self { text, style: if n == 0 { Style::Dim } else { Style::Bad } }
     }
@@ -83,23 +83,23 @@ impl Cell {
     }
 }
 
-/// The first column is a name: it is left-aligned and shortened first. The others are
+/// A table. The first column is a name, which is left-aligned and shortened first. The others are
 /// right-aligned.
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
-    /// Shortest width of the name while other columns can still be left out.
+    /// Minimum width of the name while other columns can still be left out.
     least_name: usize,
 }
 
 struct Column {
     head: String,
-    /// Columns with the highest number are left out first when space is short; 0 stays.
+    /// If space is short, columns with the highest number are left out first. Columns with 0 stay.
     expendable: u8,
     least: usize,
 }
 
-/// Shorter names cannot be distinguished.
+/// Minimum width of a name, because shorter names cannot be distinguished.
 const MIN_NAME: usize = 12;
 const GAP: usize = 2;
 
@@ -116,25 +116,26 @@ impl Table {
         Self { columns, rows: Vec::new(), least_name: MIN_NAME }
     }
 
-    /// Leaves out columns before the name becomes narrower than this.
+    /// Columns are left out before the name becomes narrower than this.
     pub fn least_name(self, width: usize) -> Self {
         Self { least_name: width, ..self }
     }
 
-    /// Sets the minimum widths of columns, in their order, so that a redrawn table does not move
-    /// with its figures.
+    /// Sets the minimum widths of the columns, in order, so that a redrawn table does not move when
+    /// its figures change.
     pub fn at_least(mut self, widths: &[usize]) -> Self {
         self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
         self
     }
 
-    /// Adds a row with one cell per column; control characters are replaced.
+    /// Adds a row with one cell per column. Replaces control characters.
     pub fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
         self.rows.push(cells.into_iter().map(|c| Cell { text: printable(&c.text), ..c }).collect());
     }
 
-    /// Lines without line ends, none wider than `width` as long as the columns that must stay fit.
+    /// Lines without line ends. None is wider than `width`, provided that the columns that must
+    /// stay fit.
     pub fn lines(&self, width: usize, color: bool) -> Vec<String> {
         let natural = |i: usize| {
             let cells = self.rows.iter().map(|r| r[i].text.width());
@@ -184,8 +185,8 @@ impl Table {
     }
 }
 
-/// `text` in one line, with control characters as their pictures: names come from files and must
-/// not control the terminal.
+/// Replaces control characters by their visible symbols, because names come from files and must not
+/// control the terminal. The result is a single line.
 pub fn printable(text: &str) -> String {
     text.chars().map(picture).collect()
 }
@@ -194,7 +195,7 @@ fn picture(c: char) -> char {
     match c {
         '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
         '\x7f' => '␡',
-        // Direction marks could make a text look like another.
+        // Direction marks could make one text look like another.
         c if c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
         {
@@ -204,9 +205,9 @@ fn picture(c: char) -> char {
     }
 }
 
-/// Lines for a terminal: `text` with the colors of [`Style::paint`] and without anything that would
-/// control the terminal. All output passes here, so that it does not matter where a name, a rule's
-/// message or an octet of a capture was inserted.
+/// Text for a terminal, with the colors of [`Style::paint`], but without anything else that could
+/// control the terminal. All output passes through here, so it does not matter where a name, a
+/// rule's message or an octet of a capture was inserted.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c) != c && c != '\n') {
         return text.into();
@@ -224,16 +225,16 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The color at the start of `text`, as in `31m`.
+/// The color code at the start of `text`, such as `31m`.
 fn color_of(text: &str) -> Option<&'static str> {
     let begins = |code: &&&str| text.strip_prefix(**code).is_some_and(|end| end.starts_with('m'));
     COLORS.iter().find(begins).copied()
 }
 
-/// Colors of [`Style`], and of command line errors. None hides text.
+/// Codes used by [`Style`] and in command line errors. None of them hides text.
 const COLORS: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
 
-/// At most `width` columns; an ellipsis replaces the end.
+/// Shortens to at most `width` columns. An ellipsis replaces the end.
 pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         text.into()
@@ -242,8 +243,8 @@ pub fn truncate(text: &str, width: usize) -> String {
     }
 }
 
-/// At most `width` columns; an ellipsis replaces the middle, because names of many streams differ
-/// at their end.
+/// Shortens to at most `width` columns. An ellipsis replaces the middle, because the names of many
+/// streams differ at their ends.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.into();
@@ -254,7 +255,7 @@ fn shorten(text: &str, width: usize) -> String {
     prefix(text, free - free / 2).to_owned() + "…" + &tail
 }
 
-/// The longest start that fits `width` columns.
+/// The longest prefix that fits into `width` columns.
 fn prefix(text: &str, width: usize) -> &str {
     let mut used = 0;
     let fits = |c: char| {
@@ -264,8 +265,8 @@ fn prefix(text: &str, width: usize) -> &str {
     text.find(fits).map_or(text, |end| &text[..end])
 }
 
-/// `text` in lines of at most `width`, the later ones indented by `indent`; broken at spaces if
-/// there are any.
+/// Breaks `text` into lines of at most `width` columns, at spaces if possible. All lines but the
+/// first are indented by `indent`.
 pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -281,7 +282,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
                 break;
             }
             if line.is_empty() {
-                // A word wider than a line is cut.
+                // Cut a word that is wider than a line.
                 let cut = prefix(word, free).len();
                 line += &word[..cut];
                 word = &word[cut..];
@@ -334,7 +335,7 @@ mod tests {
         let painted =
             Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
         assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
-        // Only text painted here has colors, including text within it.
+        // Only text painted here has colors. Colors in the text itself are removed.
         let foreign = Style::Bold.paint("\x1b[31mred\x1b[7;31mm", true);
         assert_eq!(terminal(&foreign), "\x1b[1m␛[31mred␛[7;31mm\x1b[0m");
         let library = own_colors("\x1b[1;31merror:\x1b[0m \x1b[5mblinks");

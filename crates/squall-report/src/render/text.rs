@@ -9,11 +9,11 @@ use crate::report::{
     StreamReport, VerdictStatus,
 };
 
-/// Rows that fit a screen or two; the JSON has all.
+/// Maximum number of rows, a screen or two. The JSON has all.
 const MAX_STREAMS: usize = 40;
 
-/// The report as text tables, lines at most `width` columns (at least 60), with ANSI colors if
-/// `color`.
+/// Renders the report as text tables with lines of at most `width` columns (at least 60), with ANSI
+/// colors if `color`.
 pub fn summary(report: &Report, width: usize, color: bool) -> String {
     let width = width.max(60);
     let mut out = Vec::new();
@@ -63,7 +63,7 @@ fn head(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     out.push(Style::Dim.paint(&facts, color));
 }
 
-/// The runs that were merged.
+/// Lists the runs that were merged.
 fn parts(parts: &[PartReport], width: usize, color: bool, out: &mut Vec<String>) {
     let columns = [
         ("RUN", 0),
@@ -150,7 +150,7 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
 }
 
-/// Reasons for a port's figures.
+/// Explains a port's figures.
 fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     let mut add = |what: &str, reasons: &BTreeMap<String, u64>| {
         let reasons = self::reasons(reasons);
@@ -191,7 +191,7 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     }
 }
 
-/// Frames of other runs.
+/// Describes frames of other runs.
 pub(crate) fn foreign(port: &PortReport) -> String {
     let rx = &port.rx;
     let one = |run: &ForeignRun| {
@@ -210,7 +210,7 @@ pub(crate) fn foreign(port: &PortReport) -> String {
     )
 }
 
-/// Maximum number of listed changes; further ones are only counted.
+/// Maximum number of changes to list. Further ones are only counted.
 const MAX_LINK_EVENTS: usize = 10;
 
 /// Times when the link went down and came up.
@@ -235,7 +235,7 @@ pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
     format!("MTU {}, then {}", first.before, text.join(", "))
 }
 
-/// A note on the counters of a valid run: an interface that sent more was also used by other
+/// A note on the counters of a valid run. An interface that sent more was also used by other
 /// programs.
 pub(crate) fn counters_agree(report: &Report) -> String {
     let more = report.ports.iter().filter_map(|port| {
@@ -252,7 +252,7 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     }
 }
 
-/// `filtered`: the interface's surplus may be frames that do not match the filter.
+/// If `filtered`, the interface's surplus may consist of frames that do not match the filter.
 fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
     match surplus {
         None => Cell::styled("-", Style::Dim),
@@ -266,12 +266,12 @@ fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
 }
 
 fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<String>) {
-    // Columns for errors appear only if a stream has some, but are then left out last.
+    // Columns for errors appear only if a stream has some, but are then the last to be left out.
     let any = |f: fn(&StreamReport) -> u64| streams.iter().any(|s| f(s) > 0);
     let unsent = any(|s| sum(&s.not_sent));
     let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));
     let reordered = any(|s| s.rx.as_ref().map_or(0, |rx| rx.reordered));
-    // For streams of other senders only the arrival is known.
+    // If all streams are from other senders, only the arrivals are known.
     let sent = !streams.iter().all(|s| s.port.is_empty());
     let columns = [
         ("STREAM", 0, true),
@@ -367,7 +367,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
     for port in &report.ports {
-        // Omitted if the run is far from its limits.
+        // Omit this if the run is far from its limits.
         let near = port.tx.pacing.as_ref().is_some_and(|p| p.surplus() * 2 > p.allowed);
         let lines = schedule_of(port).filter(|_| near || !report.verdict.valid);
         let lines = lines.map(|text| wrap(&text, width - 2, 2));
@@ -396,7 +396,7 @@ pub fn cut_short(report: &Report) -> String {
     }
 }
 
-/// How well a port kept its schedule; `None`: it has none.
+/// How well a port kept to its schedule; `None` if it has none.
 pub fn schedule_of(port: &PortReport) -> Option<String> {
     let pacing = port.tx.pacing.as_ref()?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
@@ -419,7 +419,7 @@ fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
     reasons.values().sum()
 }
 
-/// `late 10, ring_full 2`: counts by reason, without those that are 0; empty if all are.
+/// Formats counts by reason, without those that are 0: `late 10, ring_full 2`. Empty if all are 0.
 pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
     let parts = reasons
         .iter()

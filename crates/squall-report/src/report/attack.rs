@@ -1,4 +1,4 @@
-//! Attacks of a run, and their outcomes.
+//! Attacks of a run and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttackReport {
     pub name: String,
-    /// Rules in the files.
+    /// Number of rules in the files.
     pub rules: u64,
     /// Lines that are not a valid rule, by reason.
     pub problems: BTreeMap<String, u64>,
@@ -19,34 +19,35 @@ pub struct AttackReport {
     pub chosen: u64,
     /// Selected rules for which an attack was found and verified by the evaluator.
     pub solved: u64,
-    /// Rules for which no attack was found, by reason; `silent` rules never alert.
+    /// Rules for which no attack was found, by reason; `silent` rules never raise alerts.
     pub unsolved: BTreeMap<String, u64>,
     /// Each unsolved rule.
     pub unsolved_rules: Vec<UnsolvedRule>,
-    /// Attacks of the run, and near misses.
+    /// Attacks in the run, and near misses.
     pub attacks: u64,
     pub near_misses: u64,
-    /// Attacks among these whose rule does not match the frames in the form that is sent (evasions,
-    /// tunnels, addresses), by the evaluator: no alert is expected for them.
+    /// Attacks whose rule does not match the frames in the form in which they are sent (evasions,
+    /// tunnels, addresses), according to the evaluator. No alert is expected for them.
     #[serde(default)]
     pub unseen: u64,
-    /// Rules without a near miss, of those for which one was requested.
+    /// Rules for which a near miss was requested and not found.
     pub without_twin: u64,
-    /// Rules whose attacks were reworded by evasions of messages, and still match.
+    /// Rules whose attacks were changed by message evasions and still match.
     pub varied: u64,
     /// Attacks that are not part of the run, by reason: `no_address` (the given addresses do not
     /// suffice), `not_written` (headers cannot hold the requested values), `near_miss_seen` (a near
-    /// miss that matches as it is sent, by the evaluator), `defect` (an error in Squall).
+    /// miss that matches in the form in which it is sent, according to the evaluator), `defect` (a
+    /// bug in Squall).
     pub left_out: BTreeMap<String, u64>,
     /// Reason for the first attack that was not written.
     #[serde(skip)]
     pub left_out_first: Option<String>,
-    /// All frames of attacks, and their octets without FCS.
+    /// Frames of all attacks, and their octets without FCS.
     pub frames: u64,
     pub octets: u64,
-    /// From the start of the run to the last frame of an attack, as planned.
+    /// Planned time from the start of the run to the last frame of an attack.
     pub duration_s: f64,
-    /// Attacks that reached the other port; only of a run with two ports that receive.
+    /// Attacks that reached the other port; only for runs with two ports that receive.
     #[serde(default)]
     pub passage: Option<PassageReport>,
 }
@@ -61,28 +62,28 @@ pub struct UnsolvedRule {
     pub text: String,
 }
 
-/// Attacks between two of Squall's ports through a device: whether it let them pass, by the octets
-/// that arrived.
+/// Attacks sent through a device between two of Squall's ports. The octets that arrived show
+/// whether the device let them pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassageReport {
-    /// Conversations between both ends, and attacks that were sent as prepared frames.
+    /// Conversations between both ends, plus attacks sent as prepared frames.
     pub conversations: u64,
-    /// Attacks that were sent as prepared frames.
+    /// Attacks sent as prepared frames.
     #[serde(default)]
     pub as_frames: u64,
-    /// Conversations that completed at both ends, and attacks in prepared frames whose whole
+    /// Conversations that completed at both ends, plus attacks in prepared frames whose whole
     /// payload arrived at the other port.
     pub passed: u64,
-    /// Attacks that passed as frames with changed octets, but the same number of them.
+    /// Attacks that passed as frames with changed octets, but with the same length.
     #[serde(default)]
     pub altered: u64,
-    /// All others: conversations by the failure at the client, or else at the server;
-    /// `not_received`, `partly_received`: none or some of the octets arrived.
+    /// All others: conversations by the failure at the client, otherwise at the server;
+    /// `not_received` and `partly_received` if none or some of the octets arrived.
     pub blocked: BTreeMap<String, u64>,
     /// Near misses among the conversations, and those that passed.
     pub near_misses: u64,
     pub near_misses_passed: u64,
-    /// Figures by rule.
+    /// Figures per rule.
     pub rules: Vec<RulePassage>,
 }
 

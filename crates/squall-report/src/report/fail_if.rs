@@ -8,25 +8,25 @@
 //! name       = letters, digits and "_" | '"' anything '"' | "'" anything "'"
 //! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
 //! ```
-//! A yes-or-no term (`valid`) needs no comparison, or is compared with `true` and `false`; all
-//! others need a comparison. A value is a number and the unit of its term: counts `0`, `10k`;
-//! shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
-//! Classes of responses (`http.5xx`) are a count, or a share of all responses: `1 %`, `50 ppm`.
+//! A boolean term (`valid`) needs no comparison, or is compared with `true` or `false`; all other
+//! terms need a comparison. A value is a number and the unit of its term: counts `0`, `10k`; shares
+//! `0.1 %`, `50 ppm`, `1e-3`; times `50us`, `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`. A
+//! response class (`http.5xx`) is a count, or a share of all responses: `1 %`, `50 ppm`.
 //!
-//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each
-//! stream, and on each measured flow, and fails if it holds on any; terms of the run have the same
-//! value on every one. `total.` before a count makes it a sum over the run. A value that a stream
-//! does not measure is unknown, and unknown is no failure, but a criterion that is unknown
-//! everywhere fails: a check without data must not pass. So does a criterion on a stream that
-//! measures and received nothing. Terms of a template are evaluated on each template at each end
-//! that Squall played, and `total.` before them is all templates together, at the clients' end if
-//! there were clients. If `or` joins terms of streams and of templates, each part of it is a
-//! criterion of its own, because neither has the other's figures.
+//! **Where it is evaluated.** An expression with a stream term is evaluated on each stream and on
+//! each measured flow, and fails if it holds on any of them; run terms have the same value
+//! everywhere. `total.` before a count makes it a sum over the run. A value that a stream does not
+//! measure is unknown. Unknown is no failure, but a criterion that is unknown everywhere fails,
+//! because a check without data must not pass. So does a criterion on a stream that measures and
+//! received nothing. Template terms are evaluated on each template at each end that Squall played.
+//! `total.` before them means all templates together, at the clients' end if there were clients. If
+//! `or` joins stream and template terms, each part of it is a separate criterion, because neither
+//! has the other's figures.
 //!
 //! A name before a term (`web.failed`, `"my web".http.5xx`) selects one stream, template or flow. A
-//! part whose terms all have the same name is evaluated only there, at each end that Squall played;
-//! otherwise a named term has the same value on every stream and template, that of the clients' end
-//! if there were clients.
+//! part in which all terms have the same name is evaluated only there, at each end that Squall
+//! played. In other parts, a named term has the same value for every stream and template: that at
+//! the clients' end if there were clients.
 
 use std::fmt;
 
@@ -53,14 +53,14 @@ use super::{
 pub struct FailIf {
     text: String,
     root: Expr,
-    /// Words before the criterion in messages.
+    /// Words that precede the criterion in messages.
     verb: &'static str,
 }
 
 /// The result of one evaluation.
 struct Finding {
     text: String,
-    /// The criterion holds; otherwise its value is unknown.
+    /// True: the criterion holds. False: its value is unknown.
     holds: bool,
 }
 
@@ -78,7 +78,7 @@ impl FailIf {
     /// Parses a criterion.
     ///
     /// # Errors
-    /// The column, the text found there, the expected text and similar names.
+    /// Has the column, the text found there, the expected text and similar names.
     pub fn parse(text: &str) -> Result<Self, FailIfError> {
         let mut parser = Parser { text, at: 0 };
         let root = parser.expression(0)?;
@@ -100,7 +100,7 @@ impl FailIf {
     /// ```
     ///
     /// # Errors
-    /// As [`FailIf::parse`], and with a term whose value is not known before the run has ended.
+    /// As [`FailIf::parse`], or if a term has no value before the run has ended.
     pub fn parse_abort(text: &str) -> Result<Self, FailIfError> {
         let criterion = Self { verb: "abort if", ..Self::parse(text)? };
         let mut refused = None;
@@ -123,19 +123,19 @@ impl FailIf {
         ))
     }
 
-    /// The first violation in the report of a run in progress. An unknown value is not a violation
-    /// yet.
+    /// Returns the first violation in the report of a run in progress. An unknown value is not yet
+    /// a violation.
     pub fn holds_so_far(&self, report: &Report) -> Option<String> {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
 
-    /// Whether it uses percentiles and other statistics that only whole histograms have.
+    /// Whether it uses percentiles or other statistics that only complete histograms have.
     pub fn needs_histograms(&self) -> bool {
         self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))
     }
 
-    /// A sentence for each violation, at most ten and a count of the others; none if the report
-    /// passes.
+    /// Returns a sentence for each violation: at most ten, and the number of the others. Empty if
+    /// the report passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let findings = self.find(report);
         let more = findings.len().saturating_sub(10);
@@ -154,7 +154,7 @@ impl FailIf {
 
     fn find(&self, report: &Report) -> Vec<Finding> {
         let run = RunTotals::new(report);
-        // A capture has no streams, so terms of streams are evaluated on the capture.
+        // A capture has no streams, so stream terms are evaluated on the capture.
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
@@ -168,7 +168,7 @@ impl FailIf {
         parts.iter().flat_map(|part| self.each(part, &run)).collect()
     }
 
-    /// Evaluates terms of the run, or of a capture.
+    /// Evaluates a part with run terms only, or on a capture.
     fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         match part.holds(run, None) {
             Some(true) => {
@@ -183,7 +183,7 @@ impl FailIf {
         }
     }
 
-    /// Evaluates on each stream and flow, or on each template, depending on the terms.
+    /// Evaluates a part on each stream and flow, or on each template, depending on its terms.
     fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         let report = run.report;
         let names = names_of(report);
@@ -262,14 +262,14 @@ impl fmt::Display for FailIf {
 enum Subject<'a> {
     Stream(&'a StreamReport),
     Flow(&'a ReceivedFlowReport),
-    /// Name of the template, its end, and its flows at that end.
+    /// Name of the template, the end, and its flows at that end.
     Template(&'a str, &'static str, &'a RoleReport),
-    /// A template without any flow.
+    /// A template that has no flows.
     Silent(&'a str),
 }
 
-/// Each template at each end. With clients, templates without any flow are included; without
-/// clients, a server may have had nothing to do.
+/// Each template at each end. Templates without flows are included only if there were clients,
+/// because a server may have had nothing to do.
 fn subjects(load: &FlowsReport) -> impl Iterator<Item = Subject<'_>> {
     let begun = load.total.client.is_some();
     load.templates.iter().flat_map(move |template| {
@@ -320,11 +320,11 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// Why a text is not a criterion.
+/// The reason why a text is not a criterion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailIfError {
     text: String,
-    /// Counted from 1, in characters.
+    /// Counts characters, from 1.
     pub column: usize,
     pub found: String,
     pub expected: String,
@@ -359,7 +359,7 @@ enum Term {
     Total(&'static str),
 }
 
-/// Name, kind, meaning: the reference for users.
+/// Name, kind and meaning of each term. This is the reference for users.
 const RUN_TERMS: &[(&str, Kind, &str)] = &[
     ("elapsed", Kind::Time, "time since the start of the run"),
     ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
@@ -436,7 +436,7 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
 
-/// Terms without a value before the run has ended, with the reason and an alternative.
+/// Terms that have no value before the run has ended, with the reason and an alternative.
 const AT_THE_END: &[(&[&str], &str, &str)] = &[
     (
         &["loss", "loss_ratio", "total.loss", "total.loss_ratio"],
@@ -451,7 +451,7 @@ const AT_THE_END: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
-/// All terms with their meanings, a line each, for `--help` and the reference.
+/// All terms with their meanings, one per line, for `--help` and the reference.
 pub fn reference() -> String {
     let mut text = String::new();
     let mut line = |name: &str, what: &str| text += &format!("{name:<22} {what}\n");
@@ -502,7 +502,7 @@ impl Term {
         Some(Self::Spread(spread, statistic))
     }
 
-    /// The term's name without the statistic and without the `total.` of templates.
+    /// The term's name without the statistic, and without `total.` for templates.
     fn name(self) -> &'static str {
         match self {
             Self::Run(name) | Self::Stream(name) | Self::Template(name) | Self::Total(name) => name,
@@ -538,7 +538,7 @@ impl Term {
         matches!(self, Self::Template(_) | Self::TemplateSpread(..))
     }
 
-    /// `None`: not measured. Yes is 1, times are nanoseconds.
+    /// The value: 1 for yes, nanoseconds for times. `None` if it was not measured.
     fn value(self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
         match (self, subject) {
             (Self::Run(name), _) => run.value(name),
@@ -584,7 +584,7 @@ struct Asked {
     /// Restricts the term to the stream, template or flow of that name.
     name: Option<String>,
     term: Term,
-    /// The count as a share of its whole.
+    /// Whether the count is a share of all responses.
     share: bool,
 }
 
@@ -625,9 +625,9 @@ impl Asked {
 /// Sums over up to 10,000 streams, computed once instead of for each stream.
 struct RunTotals<'a> {
     report: &'a Report,
-    /// Sent, lost, duplicates, reordered; `None` if no stream measures.
+    /// Sent, lost, duplicates, reordered. `None` if no stream measures.
     measured: Option<[u64; 4]>,
-    /// Whether some of the streams have sequence numbers, which show duplicates and reordering.
+    /// Whether any stream has sequence numbers, which reveal duplicates and reordering.
     numbered: bool,
 }
 
@@ -657,7 +657,8 @@ impl<'a> RunTotals<'a> {
         total.client.as_ref().or(total.server.as_ref())
     }
 
-    /// The object of that name; for a template, the clients' end if there were clients.
+    /// The stream, flow or template with that name. For a template, the clients' end if there were
+    /// clients.
     fn named(&self, name: &str, template: bool) -> Option<Subject<'a>> {
         let report = self.report;
         if template {
@@ -709,7 +710,7 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
     }
 }
 
-/// The value of a stream's term for a capture.
+/// The value of a stream term for a capture.
 fn capture_value(name: &str, capture: &CaptureReport) -> Option<f64> {
     match name {
         "loss" => Some(capture.lost as f64),
@@ -730,7 +731,7 @@ fn stream_spread<'a>(spread: &str, stream: &'a StreamReport) -> Option<&'a Distr
     }
 }
 
-/// Sequence figures of a flow; for Squall's own flows the stream has them.
+/// Sequence figures of a flow. `None` for Squall's own flows, because the stream has them.
 fn numbered(flow: &ReceivedFlowReport) -> Option<&SequenceReport> {
     flow.sequence.as_ref().filter(|s| s.kind != "squall")
 }
@@ -745,7 +746,7 @@ fn flow_value(name: &str, flow: &ReceivedFlowReport) -> Option<f64> {
         "duplicates" => numbered.map(|s| s.duplicates as f64),
         "reordered" => numbered.map(|s| s.reordered as f64),
         "jitter" => numbered.and_then(|s| s.jitter_ns),
-        // Terms that only the sender measures.
+        // All other terms are measured only by the sender.
         _ => None,
     }
 }
@@ -787,7 +788,7 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         }
         "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
         "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
-        // Without any response, the shares of classes are unknown.
+        // If there were no responses, the shares of response classes are unknown.
         _ if name.starts_with("http.") => {
             (!role.http.is_empty()).then(|| role.http.get(&name[5..]).copied().unwrap_or(0) as f64)
         }
@@ -834,7 +835,7 @@ enum Kind {
     Bool,
     Count,
     Share,
-    /// A count, or with `%` or `ppm` its share of the whole.
+    /// A count, or with `%` or `ppm` a share of the whole.
     CountOrShare,
     Time,
     Rate,
@@ -843,7 +844,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Suffixes and their factors; times need a unit, since 50 could be any of four.
+    /// Suffixes and their factors. Times need a unit, because 50 could be in any of four.
     fn units(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Bool => &[],
@@ -933,9 +934,9 @@ enum Expr {
 }
 
 impl Expr {
-    /// Kleene's three values: `None` is unknown.
+    /// Evaluates in Kleene's three-valued logic, where `None` is unknown.
     fn holds(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> Option<bool> {
-        // A single part equal to `winner` decides; otherwise one unknown part makes the whole
+        // One part equal to `winner` decides the result. Otherwise, one unknown part makes it
         // unknown.
         let fold = |parts: &[Self], winner: bool| {
             let mut result = Some(!winner);
@@ -977,7 +978,7 @@ impl Expr {
         names
     }
 
-    /// The name that all terms of streams and templates have in common.
+    /// The name, if all stream and template terms have the same one.
     fn only_name(&self) -> Option<&str> {
         let mut names = self.names();
         names.dedup();
@@ -999,7 +1000,7 @@ impl Expr {
             }
         });
         let shown = seen.iter().map(|(asked, value)| match &asked.name {
-            // The sentence begins with this name already.
+            // If all have this name, the sentence begins with it already.
             Some(name) if only.is_none() => format!("{name:?}.{} = {value}", asked.term),
             _ => format!("{} = {value}", asked.term),
         });
@@ -1010,12 +1011,12 @@ impl Expr {
 // --- parser
 // ------------------------------------------------------------------------------------------------------
 
-/// Limits the recursion: deeper nesting can only be an attack on the stack.
+/// Limit on the recursion. Deeper nesting can only be an attempt to exhaust the stack.
 const MAX_DEPTH: usize = 32;
 
 struct Parser<'a> {
     text: &'a str,
-    /// Octet offset.
+    /// Offset in octets.
     at: usize,
 }
 
@@ -1068,7 +1069,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Compare(asked(share), *op, bound))
     }
 
-    /// A term, and the name before it.
+    /// A term, and the name before it if there is one.
     fn term(&mut self) -> Result<(Option<&'a str>, Term), FailIfError> {
         self.space();
         let quoted = self.quoted()?;
@@ -1079,7 +1080,7 @@ impl<'a> Parser<'a> {
         let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
         let (name, term) = match (quoted, word.split_once('.')) {
             (Some(_), _) => (quoted, word),
-            // A word that is itself a term is not a name: a stream named "total" must be quoted.
+            // A word that is itself a term is not a name, so a stream named "total" must be quoted.
             (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
             (None, _) => (None, word),
         };
@@ -1101,7 +1102,7 @@ impl<'a> Parser<'a> {
         Err(self.error(word, &expected, &(hint.join(", ") + &known())))
     }
 
-    /// A name in quotation marks and the dot after it.
+    /// A quoted name, and the dot after it.
     fn quoted(&mut self) -> Result<Option<&'a str>, FailIfError> {
         let Some(mark) = self.rest().chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             return Ok(None);
@@ -1255,8 +1256,8 @@ fn known() -> String {
     )
 }
 
-/// The three terms with the fewest edits to `word`, which may begin with the `name` of a stream or
-/// template.
+/// The three terms with the fewest edits from `word`. `name` is the stream or template whose name
+/// may precede them.
 fn nearest(word: &str, name: Option<&str>) -> Vec<String> {
     let named = name.into_iter().flat_map(|name| {
         Term::all_names().filter(|n| !n.starts_with("total.")).map(move |n| format!("{name}.{n}"))
@@ -1363,10 +1364,10 @@ mod tests {
         );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot evaluate"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
-        // One stream that measures is enough; the other was not asked to.
+        // One stream that measures is enough, because the other was not asked to.
         none.streams[1] = stream("dns", 10, 0, 5);
         assert_eq!(check("loss > 0", &none).len(), 0);
-        // But a stream that measures and lost everything has no latency to pass with.
+        // But a stream that measures and lost everything has no latency, so it cannot pass.
         none.streams[0] = stream("gone", 10, 10, 5);
         assert_eq!(
             check("latency.p99 > 1s", &none),
@@ -1577,7 +1578,8 @@ mod tests {
         assert_eq!(check("web.loss > 9"), ["stream \"web\": loss = 10 (fail if web.loss > 9)"]);
         assert_eq!(check("web.latency.p99 > 1ms"), [""; 0]);
         assert_eq!(check("\"and more\".loss > 0"), [""; 0]);
-        // With two names each is looked up, and unnamed terms are evaluated on each.
+        // If there are two names, each is looked up, and unnamed terms are evaluated on each
+        // stream.
         assert_eq!(
             check("web.failed > 9 and \"my dns\".failed == 0"),
             ["\"web\".failed = 10, \"my dns\".failed = 0 (fail if web.failed > 9 and \
@@ -1635,7 +1637,7 @@ mod tests {
             "stream \"web\": rx = 990, elapsed = 2.50 s (abort if rx < 1000 and elapsed > 2 s)"
         );
         assert_eq!(abort("rx < 1000 and elapsed > 3 s").holds_so_far(&report), None);
-        // An unknown value does not end a run, but fails at its end.
+        // An unknown value does not end a run, but fails when the run has ended.
         let nothing = Report::default();
         assert_eq!(abort("failed > 0").holds_so_far(&nothing), None);
         assert_eq!(abort("failed > 0").check(&nothing).len(), 1);

@@ -1,4 +1,4 @@
-//! The section of a report for flows that a run began and served.
+//! The section of a report for flows that a run opened and served.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Distribution;
 
-/// Flows of all templates, by role: clients open flows, servers accept them.
+/// Flows of all templates by role: clients open flows, and servers accept them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowsReport {
-    /// From the start of the load until the last flow ended.
+    /// Time from the start of the load to the end of the last flow.
     pub duration_s: f64,
-    /// The part of it until one gap after the last flow was due; the rest is the drain. All of
-    /// it if the run has no clients.
+    /// The part of this until one gap after the last flow was due. The rest is the drain. All of it
+    /// if the run has no clients.
     #[serde(default)]
     pub arrivals_s: f64,
     /// Templates in the order of the profile.
     pub templates: Vec<TemplateReport>,
     /// Sum of all templates.
     pub total: RolesReport,
-    /// Frames of each port that belonged to no flow, or were lost before they reached one.
+    /// Frames of each port that belonged to no flow, or were lost before they reached a flow.
     pub links: Vec<LinkReport>,
-    /// Pools of clients with an address whose ports were all in use at some time.
+    /// Client pools with an address that had all its ports in use at some time.
     pub exhausted: Vec<ExhaustedReport>,
     /// Replayed conversations of a capture; `templates` are their kinds.
     pub conversations: Option<ConversationsReport>,
@@ -32,20 +32,20 @@ pub struct FlowsReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationsReport {
     pub capture: String,
-    /// Packets of the capture that the filter accepted.
+    /// Packets in the capture that the filter accepted.
     pub packets: u64,
-    /// Packets among these that are in no conversation, by reason: `other_protocols`, `damaged`,
+    /// Packets among these that belong to no conversation, by reason: `other_protocols`, `damaged`,
     /// `fragments`, `multicast`, `silent`, `port_zero`.
     pub packets_left_out: BTreeMap<String, u64>,
-    /// Conversations in the capture, and those that are replayed.
+    /// Number of conversations in the capture, and of those that are replayed.
     pub found: u64,
     pub playable: u64,
-    /// Conversations of which the capture has one direction only: the data of the other side is
-    /// unknown and not replayed. Conversations over UDP count only if no conversation of the
-    /// capture has both directions, because one side may be silent.
+    /// Conversations with only one direction in the capture. The data of the other side is unknown
+    /// and not replayed. Conversations over UDP count only if no conversation of the capture has
+    /// both directions, because one side may be silent.
     #[serde(default)]
     pub one_sided: u64,
-    /// Number of times that each was replayed; `null`: until the run ended.
+    /// Number of times that each was replayed; `null` until the run has ended.
     pub loops: Option<u64>,
     /// Conversations that are not replayed, by reason: `mid_stream` (the capture lacks their
     /// start), `holes` (it lacks octets), `no_free_port`, `no_client_address`, `other_family`
@@ -55,14 +55,15 @@ pub struct ConversationsReport {
     pub not_played_first: Vec<ConversationNote>,
     /// Replayed conversations by kind, in the order of `templates`.
     pub kinds: Vec<KindReport>,
-    /// The first conversations that failed, with the failure at the client, or else at the server.
+    /// The first conversations that failed, each with the failure at the client, otherwise at the
+    /// server.
     pub failed_first: Vec<ConversationNote>,
-    /// Each side that Squall played received as many octets as in the capture; `null`: not all
-    /// conversations were replayed to their end.
+    /// Whether each side that Squall played received as many octets as in the capture; `null`: not
+    /// all conversations were replayed to their end.
     pub octets_as_captured: Option<bool>,
 }
 
-/// Conversations of one kind, as they were captured.
+/// Conversations of one kind, as captured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KindReport {
     pub name: String,
@@ -72,10 +73,10 @@ pub struct KindReport {
     pub octets_to_client: u64,
 }
 
-/// A conversation of a capture, with a remark.
+/// A conversation in a capture, with a remark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationNote {
-    /// Number in the capture, from 1, in the order of first packets.
+    /// Number in the capture, from 1, in the order of the first packets.
     pub number: u64,
     /// Transport, client and server.
     pub flow: String,
@@ -83,7 +84,7 @@ pub struct ConversationNote {
     pub reason: String,
 }
 
-/// Flows of one template, at the ends that Squall played.
+/// Flows of one template at the ends that Squall played.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateReport {
     pub name: String,
@@ -91,18 +92,18 @@ pub struct TemplateReport {
     pub roles: RolesReport,
 }
 
-/// Ends of flows that Squall played.
+/// The ends of flows that Squall played.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RolesReport {
     pub client: Option<RoleReport>,
     pub server: Option<RoleReport>,
 }
 
-/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is that
-/// plus `not_begun` and, during the run, flows that are due and wait.
+/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`. `asked` is
+/// `attempted` plus `not_begun` plus, during the run, flows that are due and waiting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleReport {
-    /// Flows due so far, by the schedule; only of clients.
+    /// Flows due so far according to the schedule; only for clients.
     #[serde(default)]
     pub asked: Option<u64>,
     /// Flows that started: a SYN or first datagram was sent (client), or received and accepted
@@ -117,15 +118,15 @@ pub struct RoleReport {
     /// `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-    /// `bad_http`, `closed_early` (the server closed the connection before the last request);
-    /// with TLS also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
-    /// `tls_closed`, `tls_timeout`.
+    /// `bad_http`, `closed_early` (the server closed the connection before the last request); with
+    /// TLS also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
+    /// `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
-    /// Requests of the flows that started; only of clients, and `null` if chance or the server
+    /// Requests of the flows that started; only for clients, and `null` if randomness or the server
     /// determines how many requests a flow makes.
     #[serde(default)]
     pub requests: Option<RequestsReport>,
-    /// Counters of the flow program's own (`count` in a program), with those that are 0.
+    /// Counters that the flow program defines itself (`count`), including those that are 0.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
     /// Flows that were due and not started, by reason: `late` (the generator was the limit),
@@ -136,49 +137,48 @@ pub struct RoleReport {
     pub peak_active: u64,
     /// Flows started per second, over [`FlowsReport::arrivals_s`].
     pub cps: f64,
-    /// Requested flows per second, last value; `null` if the load does not set it, as in a closed
-    /// loop.
+    /// Requested flows per second, last value; `null` if the load does not determine it, as in a
+    /// closed loop.
     #[serde(default)]
     pub asked_cps: Option<f64>,
-    /// Figures of the time at full load; only of clients.
+    /// Figures for the time at full load; only for clients.
     #[serde(default)]
     pub steady: Option<SteadyReport>,
-    /// The second in which the most flows of all templates together started, and the one in which
-    /// the most completed.
+    /// The seconds in which the most flows of all templates together started and completed.
     #[serde(default)]
     pub busiest_second: Option<BusiestSecond>,
-    /// From the SYN to the end of the handshake.
+    /// Time from the SYN to the end of the handshake.
     pub setup_ns: Option<Distribution>,
-    /// From a request to the first octet of its answer, and to the last.
+    /// Time from a request to the first octet of its answer, and to the last one.
     pub first_byte_ns: Option<Distribution>,
     pub transaction_ns: Option<Distribution>,
-    /// From the start of a flow to its end, of completed flows.
+    /// Time from the start to the end of a flow, for completed flows.
     pub duration_ns: Option<Distribution>,
-    /// The same from the time when the flow was due, so that the time it waited to start is
-    /// included (coordinated omission).
+    /// The same, but from the time at which the flow was due, which includes the time it waited to
+    /// start (coordinated omission).
     pub duration_from_due_ns: Option<Distribution>,
     /// Octets of application data.
     pub received_octets: u64,
     pub sent_octets: u64,
-    /// Application data received, bits per second.
+    /// Received application data in bits per second.
     pub goodput_bps: f64,
-    /// HTTP responses by class of status: `1xx` to `5xx`.
+    /// HTTP responses by status class: `1xx` to `5xx`.
     pub http: BTreeMap<String, u64>,
-    /// Counters of the TCP stack; the guide has TRex's names.
+    /// Counters of the TCP stack. The guide lists TRex's names for them.
     pub tcp: BTreeMap<String, u64>,
-    /// TLS sessions; only of templates with TLS.
+    /// TLS sessions; present only for templates that use TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
 }
 
-/// Requests over flows, by HTTP or by any program that sends and then waits.
+/// Requests over flows, made by HTTP or by any program that sends and then waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestsReport {
-    /// Requests that the flow programs of all started flows make, and redirections followed.
+    /// Requests that the flow programs of all started flows make, plus redirections followed.
     pub asked: u64,
-    /// Requests sent. The others are missing because their flow ended before, or is still open.
+    /// Requests sent. The others are missing because their flows ended earlier, or are still open.
     pub sent: u64,
-    /// Requests whose answer arrived as a whole.
+    /// Requests with a complete answer.
     pub answered: u64,
 }
 
@@ -190,7 +190,7 @@ pub struct TlsReport {
     /// Handshakes that resumed an earlier session.
     pub resumed: u64,
     pub handshakes_per_second: f64,
-    /// From the end of the TCP handshake to the end of the TLS handshake.
+    /// Time from the end of the TCP handshake to the end of the TLS handshake.
     pub handshake_ns: Option<Distribution>,
     /// Sessions that failed, in the handshake or later, by reason.
     pub failed: BTreeMap<String, u64>,
@@ -200,20 +200,20 @@ pub struct TlsReport {
     pub ciphers: BTreeMap<String, u64>,
 }
 
-/// The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
-/// It shows the load that a device sustains. There is none if that part took less than 0.1 s.
+/// The part of a run at full load: after the ramp up, and before the ramp down, the drain and the
+/// end. It shows the load that a device sustains. Absent if it took less than 0.1 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyReport {
     pub duration_s: f64,
-    /// Flows per second that started, and that completed.
+    /// Flows started and flows completed per second.
     pub attempted_cps: f64,
     pub completed_cps: f64,
-    /// Application data received, bits per second.
+    /// Received application data in bits per second.
     pub goodput_bps: f64,
 }
 
-/// Highest numbers of flows that started, and that completed, in one second of the run. Seconds
-/// count from the start of the load; the one in which the run ended is excluded.
+/// Highest numbers of flows started and completed within one second of the run. Seconds count from
+/// the start of the load. The second in which the run ended is excluded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BusiestSecond {
     pub attempted: u64,
@@ -226,18 +226,18 @@ pub struct LinkReport {
     pub port: String,
     /// `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified`
     /// (frames accepted without a check, because the sending host left the checksum to its NIC),
-    /// `accept_full` (flows of peers that found the table of flows full), `arp_requests_answered`,
-    /// `unresolved` ...
+    /// `accept_full` (flows of peers for which the flow table had no room),
+    /// `arp_requests_answered`, `unresolved` ...
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A pool of clients with an address whose ports were all in use at some time.
+/// A client pool with an address that had all its ports in use at some time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExhaustedReport {
     pub pool: String,
-    /// Addresses whose ports were all in use at some time.
+    /// Number of addresses that had all their ports in use at some time.
     pub addresses: u64,
-    /// Flows that were not started because of that.
+    /// Number of flows that were not started because of this.
     pub flows: u64,
 }
 
@@ -262,8 +262,8 @@ impl FlowsReport {
 }
 
 impl RolesReport {
-    /// How the ends of the flows differ, if Squall played both; `None`: they agree, or the failures
-    /// of one end explain it.
+    /// How the two ends of the flows differ, if Squall played both; `None` if they agree, or if the
+    /// failures at one end explain the difference.
     pub fn difference(&self) -> Option<String> {
         let (client, server) = (self.client.as_ref()?, self.server.as_ref()?);
         if server.attempted > client.attempted {
@@ -297,7 +297,7 @@ impl RolesReport {
 pub const ALL: &str = "all templates";
 
 impl FlowsReport {
-    /// Template, side and figures; with several templates their sum comes last, [`ALL`].
+    /// Template, side and figures. If there are several templates, their sum comes last ([`ALL`]).
     pub fn rows(&self) -> impl Iterator<Item = (&str, &'static str, &RoleReport)> {
         let total = (self.templates.len() > 1).then_some((ALL, &self.total));
         let templates =
@@ -310,7 +310,7 @@ impl FlowsReport {
 }
 
 impl RoleReport {
-    /// Counts by reason, with the name of each group.
+    /// Counts by reason in several groups, each with its name.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
         [
             ("failed", &self.failed),
@@ -321,12 +321,12 @@ impl RoleReport {
         ]
     }
 
-    /// Whether a request is missing or has no answer.
+    /// Whether a request was not sent or has no answer.
     pub fn lacks_requests(&self) -> bool {
         self.requests.as_ref().is_some_and(|of| of.sent < of.asked || of.answered < of.asked)
     }
 
-    /// TLS problems, each with its count.
+    /// TLS problems, each with a count.
     pub fn tls(&self) -> Vec<(String, u64)> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let ciphers = tls.ciphers.iter().map(|(cipher, n)| (format!("handshakes by {cipher}"), *n));
@@ -337,12 +337,12 @@ impl RoleReport {
         ciphers.chain(others).chain(failed).collect()
     }
 
-    /// Flows begun per second at full load; without such a part, over the whole run.
+    /// Flows started per second at full load. If there was no full load, over the whole run.
     pub fn achieved_cps(&self) -> f64 {
         self.steady.as_ref().map_or(self.cps, |steady| steady.attempted_cps)
     }
 
-    /// Retransmitted segments.
+    /// Number of retransmitted segments.
     pub fn retransmits(&self) -> u64 {
         let kinds = ["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
         kinds.iter().filter_map(|kind| self.tcp.get(*kind)).sum()
@@ -352,7 +352,7 @@ impl RoleReport {
         self.failed.values().sum()
     }
 
-    /// Flows that were due and not begun.
+    /// Number of flows that were due and not started.
     pub fn missed(&self) -> u64 {
         self.not_begun.values().sum()
     }

@@ -1,18 +1,18 @@
-//! Requested and achieved traffic of each source: the section of a report that the verdict reads.
+//! Requested and achieved traffic of each source. The verdict reads this section of a report.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One source: the streams of a port, the captures that a port replays, the flows of a template.
+/// A source: the streams on a port, the captures that a port replays, or the flows of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRecord {
-    /// Name of the port or of the template. If a port has several sources: `streams by PORT`, and
-    /// for a replay `NAME by PORT`.
+    /// Name of the port or the template. If a port has several sources, `streams by PORT`, or `NAME
+    /// by PORT` for a replay.
     pub name: String,
     pub kind: SourceKind,
-    /// Ports that it sends on.
+    /// Ports on which it sends.
     pub ports: Vec<String>,
     /// Unit of the counts: `packets` or `flows`.
     pub unit: String,
@@ -22,12 +22,12 @@ pub struct SourceRecord {
     pub sent: u64,
     /// Number due and not sent, by reason.
     pub not_sent: BTreeMap<String, u64>,
-    /// Share of the number due, 0 to 1.
+    /// `not_sent` as a share of the number due, 0 to 1.
     pub not_sent_ratio: f64,
-    /// Requested mean rate, per second; `null` if the port, a capture or a closed loop determines
-    /// it.
+    /// Requested mean rate per second; `null` if it is determined by the port, a capture or a
+    /// closed loop.
     pub asked_rate: Option<f64>,
-    /// It sends as fast as the port allows.
+    /// Whether it sends as fast as the port allows.
     pub unpaced: bool,
     /// Number sent per second, over the run.
     pub rate: f64,
@@ -42,30 +42,31 @@ pub struct SourceRecord {
     pub late_max_ns: Option<u64>,
     /// Window with the largest excess over the profile; `null` without a schedule.
     pub excess: Option<Excess>,
-    /// Time by which the source was late at the end, and total delay by stalls, made
-    /// up for or not.
+    /// Time by which the source was late at the end, and total delay due to stalls, including delay
+    /// that was made up for.
     pub lag_s: f64,
     pub moved_s: f64,
-    /// Time in which the sending thread was ready to run and had no CPU; the longest of several
-    /// threads.
+    /// Time in which the sending thread was ready to run, but had no CPU; with several threads, the
+    /// longest.
     pub starved_s: f64,
     pub longest_stall_s: f64,
     /// Time in which the port accepted no frames although some were due, and time that the port
-    /// spent accepting frames; the rest of the run is the sender's.
+    /// spent accepting frames. The sender used the rest of the run.
     pub blocked_s: f64,
     pub sending_s: f64,
-    /// Time before the end in which nothing could be sent because captures were not read in time.
+    /// Time before the end in which nothing could be sent, because captures were not read fast
+    /// enough.
     #[serde(default)]
     pub unread_s: f64,
     /// Reason why a capture could not be read to its end.
     #[serde(default)]
     pub fault: Option<String>,
-    /// Conversations of a replayed capture that has one direction of them only.
+    /// Conversations of which a replayed capture has only one direction.
     #[serde(default)]
     pub one_sided: u64,
     /// As in the verdict, or `port-lost`.
     pub ended_by: String,
-    /// Number of a replay in the plan.
+    /// Number of the replay in the plan.
     #[serde(skip)]
     pub replay: Option<u32>,
 }
@@ -81,7 +82,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// The kind in a sentence.
+    /// The kind as a word in sentences.
     pub fn word(self) -> &'static str {
         match self {
             Self::Streams => "streams",
@@ -96,16 +97,17 @@ impl SourceKind {
 /// that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excess {
-    /// Shortest window: 10 ms, or 10 gaps of a slower source.
+    /// Minimum length of the window: 10 ms, or 10 gaps for a slower source.
     pub window_s: f64,
     /// Start of the window, since the start of the run, and its length.
     pub at_s: f64,
     pub over_s: f64,
-    /// Number that left in the window, and how many of these exceed the number due in such a time.
+    /// Number that left in the window, and how many of these exceed the number due in a time of
+    /// that length.
     pub packets: u64,
     pub surplus_packets: u64,
-    /// Time on the schedule of the frames that left in the window, minus its length; and the
-    /// allowed value of that: 1 ms or two gaps, plus 1 % of the length.
+    /// Time on the schedule of the frames that left in the window, minus the length of the window;
+    /// and the limit for this: 1 ms or two gaps, plus 1 % of the length.
     pub beyond_s: f64,
     pub allowed_s: f64,
     /// The largest burst: number that left within a millisecond beyond the number due in it.

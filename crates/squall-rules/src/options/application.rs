@@ -1,4 +1,4 @@
-//! Options that test the application layer other than by its buffers.
+//! Options that test the application layer, other than through its buffers.
 
 use super::content::whole_number;
 use super::parts;
@@ -9,7 +9,7 @@ use crate::{ApplicationTest as A, Buffer, Content, End, EngineVersion, Numbers, 
 
 pub(crate) const TRUTH: Names = &[("no", 0), ("false", 0), ("yes", 1), ("true", 1)];
 
-/// IANA, "DNS RCODEs", in Suricata's spelling.
+/// Source: IANA, "DNS RCODEs", in Suricata's spelling.
 pub(crate) const DNS_RCODES: Names = &[
     ("noerror", 0),
     ("formerr", 1),
@@ -31,7 +31,7 @@ pub(crate) const DNS_RCODES: Names = &[
     ("badtrunc", 22),
 ];
 
-/// IANA, "Resource Record (RR) TYPEs".
+/// Source: IANA, "Resource Record (RR) TYPEs".
 pub(crate) const DNS_TYPES: Names = &[
     ("a", 1),
     ("ns", 2),
@@ -109,7 +109,7 @@ pub(crate) const DNS_TYPES: Names = &[
     ("caa", 257),
 ];
 
-/// RFC 9113 §11.2.
+/// Source: RFC 9113 §11.2.
 pub(crate) const HTTP2_FRAMES: Names = &[
     ("data", 0),
     ("headers", 1),
@@ -126,7 +126,7 @@ pub(crate) const HTTP2_FRAMES: Names = &[
     ("continuation", 9),
 ];
 
-/// RFC 9113 §7.
+/// Source: RFC 9113 §7.
 pub(crate) const HTTP2_ERRORS: Names = &[
     ("no_error", 0),
     ("protocol_error", 1),
@@ -158,7 +158,7 @@ pub(crate) const SNMP_PDUS: Names = &[
 
 pub(crate) const RFB_RESULTS: Names = &[("ok", 0), ("fail", 1), ("toomany", 2), ("unknown", 3)];
 
-/// OASIS MQTT 5.0 §2.1.2.
+/// Source: OASIS MQTT 5.0 §2.1.2.
 pub(crate) const MQTT_TYPES: Names = &[
     ("unassigned", 0),
     ("connect", 1),
@@ -205,7 +205,7 @@ pub(crate) const MODBUS_FUNCTIONS: Names = &[
     ("encapsulated_interface_transport", 43),
 ];
 
-/// IEEE 1815, table 4-2.
+/// Source: IEEE 1815, table 4-2.
 pub(crate) const DNP3_FUNCTIONS: Names = &[
     ("confirm", 0),
     ("read", 1),
@@ -259,7 +259,7 @@ pub(crate) const ENIP_COMMANDS: Names = &[
     ("cancel", 115),
 ];
 
-/// RFC 6455 §5.2.
+/// Source: RFC 6455 §5.2.
 pub(crate) const WEBSOCKET_OPCODES: Names = &[
     ("continuation", 0),
     ("text", 1),
@@ -269,7 +269,7 @@ pub(crate) const WEBSOCKET_OPCODES: Names = &[
     ("pong", 10),
 ];
 
-/// RFC 4511, tags of `protocolOp`.
+/// Source: RFC 4511, tags of `protocolOp`.
 pub(crate) const LDAP_OPERATIONS: Names = &[
     ("bind_request", 0),
     ("bind_response", 1),
@@ -295,7 +295,7 @@ pub(crate) const LDAP_OPERATIONS: Names = &[
 ];
 
 pub(crate) fn event(builder: &mut RuleBuilder, prefix: &str, value: &str) -> Parsed {
-    // A count may follow the name.
+    // The name may be followed by a count.
     let name = parts(value).next().unwrap_or("");
     if name.is_empty() || name.contains(char::is_whitespace) {
         return bad("expected the name of an event");
@@ -306,7 +306,7 @@ pub(crate) fn event(builder: &mut RuleBuilder, prefix: &str, value: &str) -> Par
     Ok(())
 }
 
-/// `!http`, `unknown`, `tls,to_server`
+/// Parses `!http`, `unknown` or `tls,to_server`.
 pub(crate) fn protocol(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
@@ -337,9 +337,9 @@ pub(crate) fn protocol(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `1.2`, `!1.3`, `"1.0"`
+/// Parses `1.2`, `!1.3` or `"1.0"`.
 pub(crate) fn tls_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    // Without a value, the keyword is the sticky buffer with the version as text.
+    // If there is no value, the keyword is the sticky buffer with the version as text.
     if value.trim().is_empty() {
         return builder.stick(Buffer::TlsVersionText, "");
     }
@@ -360,7 +360,7 @@ pub(crate) fn tls_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `tls1.0,tls1.2`, `!sslv2`
+/// Parses `tls1.0,tls1.2` or `!sslv2`.
 pub(crate) fn ssl_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut any_of = vec![];
     let mut negations = 0;
@@ -389,7 +389,7 @@ pub(crate) fn ssl_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `client_hello,server_hello`; Suricata separates with `|`.
+/// Parses `client_hello,server_hello`. In Suricata, the separator is `|`.
 pub(crate) fn ssl_state(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut any_of = vec![];
     let mut negations = 0;
@@ -428,7 +428,7 @@ pub(crate) fn ssh_version(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `ftpdata_command:retr`, in Suricata's spelling.
+/// Parses `ftpdata_command:retr`, in Suricata's spelling.
 pub(crate) fn ftpdata_command(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let command = plain(value).to_ascii_uppercase();
     if !matches!(command.as_str(), "RETR" | "STOR") {
@@ -465,7 +465,7 @@ pub(crate) fn filemagic(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `4b324fc8-..., >1, any_frag`; Snort 3 also accepts `uuid 4b324fc8-..., version >1`.
+/// Parses `4b324fc8-..., >1, any_frag`, or in Snort 3 `uuid 4b324fc8-..., version >1`.
 pub(crate) fn dce_iface(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let text = parts.next().unwrap_or("");
@@ -490,7 +490,7 @@ pub(crate) fn dce_iface(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `15,18-20`, where ranges include both ends.
+/// Parses `15,18-20`, in which ranges include both ends.
 pub(crate) fn dce_opnum(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut all = Numbers::none();
     for part in parts(plain(value).as_str()) {
@@ -500,7 +500,7 @@ pub(crate) fn dce_opnum(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Snort: `200, 4`, where a single digit means a class of a hundred codes.
+/// Parses Snort's `200, 4`, in which a single digit is a class of a hundred codes.
 pub(crate) fn sip_stat_code(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.trim().is_empty() {
         return builder.stick(Buffer::SipStatusCode, "");
@@ -520,7 +520,7 @@ pub(crate) fn sip_stat_code(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// RFC 4120 §7.5.9. Negative codes do not occur in practice.
+/// Parses an error code (RFC 4120 §7.5.9). Negative codes do not occur in practice.
 pub(crate) fn krb5_error(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let code = whole_number(value, 0, i32::MAX.into())?;
     builder.application(A::Other { keyword: "krb5_err_code", numbers: Numbers::one(code as u64) });
@@ -561,7 +561,7 @@ pub(crate) fn websocket_flags(builder: &mut RuleBuilder, value: &str) -> Parsed 
     mqtt_flags(builder, "websocket.flags", &[("fin", 128), ("comp", 64)], value)
 }
 
-/// `function 8`, `unit 10, function 3`. Accesses to coils and registers are not supported.
+/// Parses `function 8` or `unit 10, function 3`. Accesses to coils and registers are not supported.
 pub(crate) fn modbus(builder: &mut RuleBuilder, value: &str) -> Parsed {
     for part in parts(value) {
         match super::two_words(part) {
@@ -592,7 +592,7 @@ pub(crate) fn modbus(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `service`, or `service,class,attribute`
+/// Parses `service` or `service,class,attribute`.
 pub(crate) fn cip_service(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut all = vec![];
     for (index, part) in parts(value).enumerate() {
@@ -611,7 +611,7 @@ pub(crate) fn inclusive(builder: &mut RuleBuilder, value: &str, make: fn(Numbers
     Ok(())
 }
 
-/// Snort 3: `>5,request`
+/// Parses Snort 3's `>5,request`.
 pub(crate) fn http_num_headers(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (count, of) = value.split_once(',').unwrap_or((value, ""));
     let of = match (of.trim(), builder.rule.flow.to) {

@@ -1,4 +1,4 @@
-//! Options that read numbers from octets.
+//! Options that convert octets to numbers.
 
 use super::content::whole_number;
 use super::{parts, two_words};
@@ -10,19 +10,19 @@ use crate::{
     JumpFrom, Number, Operation, Reading,
 };
 
-/// Largest offset: the length of the longest packet.
+/// Maximum offset: the length of the longest packet.
 const MAX_DISTANCE: i64 = 65535;
-/// Longest number in digits. A binary number has at most 8 octets.
+/// Maximum number of digits. A binary number has at most 8 octets.
 const MAX_OCTETS: i64 = 23;
 
-/// `count, operator, value, offset, relative, little, string, dec ...`
+/// Parses `count, operator, value, offset, relative, little, string, dec ...`.
 pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let mut next = |what: &str| match parts.next() {
         Some(part) if !part.is_empty() => Ok(part),
         _ => bad(format!("{what} is missing: expected count, operator, value, offset")),
     };
-    // Engines accept 0: no octets, or all available digits.
+    // Engines accept 0, which means no octets, or all available digits.
     let count = builder.number(next("the count of octets")?, 0, MAX_OCTETS)?;
     let operator = next("the operator")?;
     let (operator, negated) = match operator.strip_prefix('!') {
@@ -125,7 +125,8 @@ pub(crate) fn byte_extract(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `bytes 2, offset 0, oper +, rvalue 4, result length, relative, endian little, string dec ...`
+/// Parses `bytes 2, offset 0, oper +, rvalue 4, result length, relative, endian little, string dec
+/// ...`.
 pub(crate) fn byte_math(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut count, mut offset, mut operator, mut right, mut result) =
         (None, None, None, None, None);
@@ -176,7 +177,7 @@ pub(crate) fn byte_math(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Parameters that all these options share: how octets form a number.
+/// Parameters that all these options have: how to convert octets to a number.
 #[derive(Default)]
 struct Reader {
     reading: Reading,
@@ -184,7 +185,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Returns false if `part` is not such a parameter.
+    /// Reads `part`. Returns false if it is not such a parameter.
     fn part(&mut self, part: &str) -> Parsed<bool> {
         let reading = &mut self.reading;
         match two_words(part) {
@@ -237,7 +238,7 @@ fn base(name: &str) -> Parsed<u8> {
     }
 }
 
-/// `base64_decode:bytes 12, offset 1, relative`, `base64_decode;`
+/// Parses `base64_decode:bytes 12, offset 1, relative` or `base64_decode;`.
 pub(crate) fn base64_decode(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut decode = Base64Decode::default();
     for part in parts(value).filter(|part| !part.is_empty()) {
@@ -258,7 +259,7 @@ pub(crate) fn base64_decode(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `asn1:bitstring_overflow, double_overflow, oversize_length 500, relative_offset 2`
+/// Parses `asn1:bitstring_overflow, double_overflow, oversize_length 500, relative_offset 2`.
 pub(crate) fn asn1(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut asn1 = Asn1::default();
     let mut words = value.split([',', ' ', '\t']).map(str::trim).filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! Contents, expressions and buffer sizes.
+//! Contents, regular expressions and buffer sizes.
 
 use super::parts;
 use crate::rule::{Parsed, RuleBuilder, bad, contradiction, not_loaded, unsupported};
@@ -9,7 +9,7 @@ use crate::{
     Transform,
 };
 
-/// Suricata's limit on distance and within. Used for offset and depth as well.
+/// Suricata's limit on `distance` and `within`, also used for `offset` and `depth`.
 const MAX_DISTANCE: i64 = 1 << 20;
 
 pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
@@ -35,7 +35,7 @@ pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
                 fast_pattern(builder, "")?
             }
-            // Hints for Snort's search, without effect on matches.
+            // Hints for Snort's search, which do not affect matches.
             "width" | "endian" | "" => {}
             _ => return bad(format!("unknown parameter {} of a content", quoted(name))),
         }
@@ -43,7 +43,7 @@ pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Adds a content and returns the text after its closing quote.
+/// Adds a content. Returns the text after its closing quote.
 fn add<'t>(builder: &mut RuleBuilder, value: &'t str) -> Parsed<&'t str> {
     let (pattern, negated, rest) = pattern(value)?;
     let here = builder.current_inspection();
@@ -56,7 +56,7 @@ pub(crate) fn uricontent(builder: &mut RuleBuilder, value: &str) -> Parsed {
     builder.modify_buffer(Buffer::HttpUri)
 }
 
-/// Parses legacy keywords that test whether a buffer has a content. `whole`: the content is the
+/// Parses legacy keywords that test for a content in a buffer. `whole`: the content must be the
 /// whole buffer.
 pub(crate) fn quoted_content(
     builder: &mut RuleBuilder,
@@ -83,8 +83,8 @@ pub(crate) fn nocase(builder: &mut RuleBuilder, _: &str) -> Parsed {
 }
 
 pub(crate) fn rawbytes(builder: &mut RuleBuilder, _: &str) -> Parsed {
-    // Has no effect in Suricata. Snort skips decoding (Telnet, for example), which attacks do not
-    // use.
+    // Has no effect in Suricata. In Snort, it skips decoding (such as Telnet's), which attacks do
+    // not use.
     builder.content().map(drop)
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn endswith(builder: &mut RuleBuilder, _: &str) -> Parsed {
     Ok(())
 }
 
-/// `!"/expression/flags, flow:name"`, `"m?expression?flags"`
+/// Parses `!"/expression/flags, flow:name"` or `"m?expression?flags"`.
 pub(crate) fn pcre(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) =
@@ -199,7 +199,7 @@ pub(crate) fn pcre(builder: &mut RuleBuilder, value: &str) -> Parsed {
                 pcre.relative = true;
                 None
             }
-            // `O` overrides match limits, `B` asks for raw octets.
+            // `O` overrides the match limits, `B` asks for raw octets.
             'O' | 'B' => None,
             'U' => Some(Buffer::HttpUri),
             'I' => Some(Buffer::HttpRawUri),
@@ -284,7 +284,8 @@ pub(crate) fn isdataat(builder: &mut RuleBuilder, value: &str) -> Parsed {
             }
         }
     }
-    // Suricata turns this into a flag of the content, which then matches only at the end.
+    // Suricata turns this into a flag of the content, which then only matches at the end of the
+    // buffer.
     if relative && negated && at == Number::Is(1) && builder.follows_content() {
         builder.content()?.endswith = true;
         return Ok(());
@@ -304,7 +305,7 @@ pub(crate) fn bsize(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Snort 3. With `relative`, counts the octets from the cursor to the end.
+/// Parses Snort 3's `bufferlen`. With `relative`, it counts the octets from the cursor to the end.
 pub(crate) fn bufferlen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (size, rest) = value.split_once(',').unwrap_or((value, ""));
     let size = numbers(size, u64::from(u16::MAX), &[])?;
@@ -333,13 +334,13 @@ pub(crate) fn bufferlen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// The length of the normalized URI, or of the raw one with `raw`.
+/// Tests the length of the normalized URI, or with `raw` that of the raw URI.
 pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
     let most = u64::from(u16::MAX);
     let size = match size.split_once("<>").map(|(first, last)| (unsigned(first), unsigned(last))) {
-        // `7<>8` excludes both ends and would be empty. Suricata 8.0 reads it as 7; Snort includes
-        // both ends.
+        // By the rule that both ends are excluded, `7<>8` would be empty. Suricata 8.0 reads it as
+        // 7; Snort includes both ends.
         Some((Some(first), Some(last))) if last == first.saturating_add(1) && first <= most => {
             Numbers::one(first)
         }
@@ -351,7 +352,7 @@ pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
         other => return bad(format!("{} is not understood: expected norm or raw", quoted(other))),
     };
     let here = builder.inspection(buffer);
-    // Not a match, so later options are not relative to it.
+    // The test is not a match, so later options are not relative to it.
     builder.plain_step(here, Operation::Size(size));
     Ok(())
 }
@@ -373,7 +374,7 @@ pub(crate) fn absent(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `entropy: value >= 4, bytes 0, offset 0`
+/// Parses `entropy: value >= 4, bytes 0, offset 0`.
 pub(crate) fn entropy(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut least, mut most, mut offset, mut octets) = (0.0, 8.0, 0, None);
     let mut has_value = false;
@@ -407,7 +408,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
         Ok(number) if (0.0..=8.0).contains(&number) => Ok(number),
         _ => bad(format!("{} is not an entropy: expected 0.0 to 8.0 bits per octet", quoted(text))),
     };
-    // Smallest difference between two bounds: `<` and `>` exclude the bound itself.
+    // Smallest difference between two bounds, because `<` and `>` exclude the bound itself.
     const NEAR: f64 = 1e-9;
     if let Some(rest) = text.strip_prefix(">=") {
         Ok((number(rest)?, 8.0))
@@ -434,13 +435,14 @@ fn small(text: &str) -> Parsed<u32> {
     }
 }
 
-/// Datasets in files are not available here. `set` does not restrict the traffic.
+/// Datasets in files are not available here. `set` and `unset` do not restrict the traffic.
 pub(crate) fn dataset(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let verb = parts(value).next().unwrap_or("");
     match verb {
         "set" | "unset" => Ok(()),
         "isset" | "isnotset" => {
-            // `isset,name,type ip` without a file holds values that another rule has added.
+            // Even without a file, `isset,name,type ip` depends on values that another rule has
+            // added.
             let _ = builder;
             unsupported("a set of values outside the rule")
         }
@@ -463,7 +465,7 @@ pub(crate) fn xor(builder: &mut RuleBuilder, value: &str) -> Parsed {
     }
 }
 
-/// `from_base64: bytes 12, offset 0, mode rfc4648`
+/// Parses `from_base64: bytes 12, offset 0, mode rfc4648`.
 pub(crate) fn from_base64(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (mut octets, mut offset, mut mode) = (None, 0, Base64Mode::Rfc4648);
     for part in parts(value).filter(|part| !part.is_empty()) {
@@ -498,7 +500,7 @@ pub(crate) fn luaxform(builder: &mut RuleBuilder, value: &str) -> Parsed {
     builder.transform(Transform::Lua(value.trim().to_owned()))
 }
 
-/// The client's body, unless the rule inspects the server's data.
+/// Selects the client's body, unless the rule inspects the server's data.
 pub(crate) fn http_raw_body(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let buffer = match builder.rule.flow.to {
         Some(End::Client) => Buffer::HttpResponseBody,
@@ -507,7 +509,7 @@ pub(crate) fn http_raw_body(builder: &mut RuleBuilder, value: &str) -> Parsed {
     builder.stick(buffer, value)
 }
 
-/// Snort 3: `http_param:"name",nocase`
+/// Parses Snort 3's `http_param:"name",nocase`.
 pub(crate) fn http_param(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (name, rest) = match value.trim().strip_prefix('"').and_then(|rest| rest.split_once('"')) {
         Some(split) => split,
@@ -522,8 +524,8 @@ pub(crate) fn http_param(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Snort lists the allowed methods (`sip_method:invite,options`). Without a value, the keyword is
-/// the sticky buffer.
+/// Parses Snort's list of allowed methods (`sip_method:invite,options`). If there is no value, the
+/// keyword selects the sticky buffer.
 pub(crate) fn sip_method(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.is_empty() {
         return builder.stick(Buffer::SipMethod, "");
@@ -545,7 +547,7 @@ pub(crate) fn sip_method(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Parses a single number, not a set.
+/// Parses a single number rather than a set.
 pub(crate) fn whole_number(text: &str, least: i64, most: i64) -> Parsed<i64> {
     match signed(text) {
         Some(number) if (least..=most).contains(&number) => Ok(number),

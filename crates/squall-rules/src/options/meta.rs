@@ -83,8 +83,8 @@ pub(crate) fn noalert(builder: &mut RuleBuilder, _: &str) -> Parsed {
     Ok(())
 }
 
-/// Parses requirements on the engine. Without a given engine, Suricata 8 in its usual build is
-/// assumed.
+/// Parses requirements on the engine. If no engine was chosen, they are checked against Suricata 8
+/// in its usual build.
 pub(crate) fn requires(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let engine = builder.engine.unwrap_or_default();
     for part in parts(value) {
@@ -94,7 +94,7 @@ pub(crate) fn requires(builder: &mut RuleBuilder, value: &str) -> Parsed {
                 let mut words = either.split_whitespace().peekable();
                 let mut all = true;
                 while let Some(word) = words.next() {
-                    // `>= 7`, `>=7`
+                    // Both `>= 7` and `>=7` are valid.
                     let operator = word.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
                     let version = if word.len() > operator.len() {
                         &word[operator.len()..]

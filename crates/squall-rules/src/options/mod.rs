@@ -1,4 +1,4 @@
-//! Parsers of options, by subject.
+//! Parsers for options, grouped by subject.
 
 pub(crate) mod application;
 pub(crate) mod bytes;

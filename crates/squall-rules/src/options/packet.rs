@@ -8,7 +8,7 @@ use crate::{PacketTest, Which};
 
 pub(crate) const VALIDITY: Names = &[("invalid", 0), ("valid", 1)];
 
-/// `S,12`, `+SA`, `*FPU`, `!R`, `0`
+/// Parses `S,12`, `+SA`, `*FPU`, `!R` or `0`.
 pub(crate) fn flags(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (flags, ignored) = value.split_once(',').unwrap_or((value, ""));
     let (bits, which) = bits(flags, tcp_flag)?;
@@ -32,7 +32,7 @@ fn tcp_flag(letter: char) -> Option<u8> {
     })
 }
 
-/// `MD+`, `!R`
+/// Parses `MD+` or `!R`.
 pub(crate) fn fragbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (bits, which) = bits(value, |letter| {
         Some(match letter {
@@ -96,7 +96,7 @@ pub(crate) fn ipopts(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Names from /etc/protocols that rules use.
+/// Names in /etc/protocols that rules use.
 const IP_PROTOCOLS: Names = &[
     ("ip", 0),
     ("hopopt", 0),
@@ -163,7 +163,7 @@ pub(crate) fn l3_proto(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `100083, *, 15`
+/// Parses `100083, *, 15`.
 pub(crate) fn rpc(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut numbers = parts(value).map(|part| match part {
         "*" | "" => Ok(None),

@@ -1,4 +1,4 @@
-//! Flow state, bits that rules set for each other, and counts.
+//! Flow state, bits that one rule sets for others, and counts.
 
 use super::{parts, two_words};
 use crate::rule::{Parsed, RuleBuilder, bad, contradiction, unsupported};
@@ -50,7 +50,7 @@ pub(crate) fn flowbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
             builder.rule.silent = true;
             return Ok(());
         }
-        // Snort: reset all bits of a group.
+        // In Snort, resets all bits in a group.
         "reset" => {
             add(builder, Bits::Flow { verb: BitVerb::Unset, names: vec![], all: true });
             return Ok(());
@@ -96,7 +96,7 @@ fn verb(text: &str) -> Parsed<BitVerb> {
     })
 }
 
-/// `isset,name,track ip_src,expire 60`
+/// Parses `isset,name,track ip_src,expire 60`.
 pub(crate) fn xbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let first = parts.next().unwrap_or("");
@@ -131,7 +131,7 @@ pub(crate) fn xbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `set,name,src`
+/// Parses `set,name,src`.
 pub(crate) fn hostbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let first = parts.next().unwrap_or("");
@@ -155,7 +155,7 @@ pub(crate) fn hostbits(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `name, +, 1`
+/// Parses `name, +, 1`.
 pub(crate) fn flowint(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
     let name = parts.next().unwrap_or("").to_owned();
@@ -218,7 +218,7 @@ fn track(text: &str) -> Parsed<Track> {
     })
 }
 
-/// `type limit, track by_src, count 1, seconds 60`
+/// Parses `type limit, track by_src, count 1, seconds 60`.
 pub(crate) fn threshold(builder: &mut RuleBuilder, value: &str) -> Parsed {
     count(builder, value, None)
 }
@@ -241,7 +241,7 @@ fn count(builder: &mut RuleBuilder, value: &str, kind: Option<CountKind>) -> Par
             ("count", of) => count = Some(number(of)?),
             ("seconds", of) => seconds = Some(number(of)?),
             ("multiplier", of) => multiplier = Some(number(of)?),
-            // Suricata 8: count distinct values only.
+            // Suricata 8: counts only distinct values.
             ("unique_on", _) => return unsupported("counts of distinct ports"),
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
@@ -267,7 +267,7 @@ fn count(builder: &mut RuleBuilder, value: &str, kind: Option<CountKind>) -> Par
     Ok(())
 }
 
-/// `server,>,1024`, or in Snort 3 `>1024,to_server`
+/// Parses `server,>,1024`, or in Snort 3 `>1024,to_server`.
 pub(crate) fn stream_size(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let all: Vec<&str> = parts(value).collect();
     let (of, size) = match all[..] {
@@ -292,7 +292,7 @@ pub(crate) fn stream_size(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// `toserver,>10`
+/// Parses `toserver,>10`.
 fn of_end(value: &str) -> Parsed<(Option<End>, crate::Numbers)> {
     let Some((of, count)) = value.split_once(',') else {
         return bad("expected toserver, toclient or either, and a number");

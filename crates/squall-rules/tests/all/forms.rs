@@ -1,4 +1,4 @@
-//! Rules that engines read in particular ways.
+//! Tests rules that engines read in a particular way.
 
 use squall_rules::*;
 
@@ -237,7 +237,7 @@ fn no_option_has_room_for_more_negations_than_a_stack_has() {
     assert!(set.problems[0].text.contains("deep"), "{}", set.problems[0].text);
 }
 
-/// The problems that `engine` reports for a rule with these options. Empty if it loads the rule.
+/// The problems reported when `engine` reads a rule with these options; empty if it loads the rule.
 fn refused(engine: EngineVersion, header: &str, options: &str) -> Vec<(Reason, String)> {
     let reader = Reader { engine: Some(engine), ..Reader::default() };
     let set =
@@ -282,7 +282,7 @@ fn a_named_engine_refuses_what_that_version_does_not_load() {
                 assert!(reason == Reason::NotLoaded && names_it, "{options}: {reason:?} {text}");
             }
         }
-        // Without a given engine, the rule is read in the dialect of its author.
+        // If no engine is chosen, the rule is read in the dialect in which it was written.
         if !loaded_by.is_empty() {
             let line = format!("alert {header} (msg:\"m\"; {options} sid:1;)");
             let set = RuleSet::parse(&line, &Variables::none());

@@ -1,4 +1,4 @@
-//! Properties of arbitrary lines, numbers and addresses.
+//! Properties that hold for any lines, numbers and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -73,7 +73,7 @@ proptest! {
         places.sort();
         places.dedup();
         prop_assert_eq!(places.len(), count);
-        // Without continuation lines, each line gives a rule or a problem.
+        // If no line is continued, each line gives a rule or a problem.
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let joined = |line: &&str| line.ends_with('\\') || line.contains('(') && !line.ends_with(')');
         if !disabled && !lines.iter().any(joined) {

@@ -1,4 +1,4 @@
-//! One binary for all tests, since each binary links all dependencies again.
+//! A single binary for all tests, because each binary is linked with all dependencies.
 
 mod forms;
 mod lines;

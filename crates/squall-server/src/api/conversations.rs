@@ -1,4 +1,4 @@
-//! Flows that a run received, by conversation and by host: Wireshark's *Conversations* and
+//! Flows that a run received, by conversation and by host, as in Wireshark's *Conversations* and
 //! *Endpoints*.
 
 use std::sync::{Arc, PoisonError};
@@ -7,7 +7,7 @@ use axum::{Json, extract::State, http::StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use squall_report::conversations::{
-    By, Conversation, ConversationColumn, Endpoint, EndpointColumn, Flows, MOST_ROWS, Page,
+    By, Conversation, ConversationColumn, Endpoint, EndpointColumn, Flows, MAX_ROWS, Page,
     Question, ROWS,
 };
 
@@ -124,11 +124,11 @@ fn question<C>(
         sort,
         descending: order == Order::Descending,
         offset,
-        limit: limit.unwrap_or(ROWS).clamp(1, MOST_ROWS),
+        limit: limit.unwrap_or(ROWS).clamp(1, MAX_ROWS),
     })
 }
 
-/// The flows of a live run so far, or those of a finished run's report.
+/// The flows so far of a live run, or those in a finished run's report.
 fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
     let none = || {
         Refusal::new(
@@ -144,7 +144,8 @@ fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
         service.renew_own_lease(&live);
         return live.received_flows()?.ok_or_else(none);
     }
-    // Ask the history even for a cached run, because a deleted run must not show conversations.
+    // Query the history even for a cached run, because a deleted run must not show its
+    // conversations.
     if !known(id, service.history.run(id)?)?.kind.has_report() {
         return Err(none());
     }

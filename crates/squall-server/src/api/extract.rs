@@ -1,4 +1,4 @@
-//! Extractors of requests. They replace axum's own, so that errors have this API's form and
+//! Request extractors. They replace axum's own, because errors must have this API's form and
 //! wording.
 
 use std::{fmt, marker::PhantomData};
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON object. Serde would also accept an array of the values for a struct, so arrays are
+/// A JSON object. For a struct, serde would also accept an array of its values, so arrays are
 /// refused here.
 struct Object<T>(T);
 
@@ -69,7 +69,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A JSON body; an empty one is the default.
+/// An optional JSON body; an empty body gives the default.
 pub struct Optional<T>(pub T);
 
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<T> {
@@ -83,7 +83,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<
     }
 }
 
-/// Parameters of the path.
+/// Path parameters.
 pub struct Named<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
@@ -97,7 +97,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     }
 }
 
-/// Parameters of the query.
+/// Query parameters.
 pub struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {

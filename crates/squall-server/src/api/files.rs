@@ -1,4 +1,4 @@
-//! Files of the data folder: captures, rules, profiles, labels.
+//! Files of the data directory: captures, rules, profiles, labels.
 
 use std::sync::Arc;
 
@@ -71,13 +71,13 @@ async fn download(
     let file =
         File::open(&path).await.map_err(|error| Refusal::not_found(format!("{name}: {error}")))?;
     let length = file.metadata().await.map_err(failed)?.len();
-    // Send only the current length, because a file that is being written grows after the header is
-    // sent.
+    // Send only the length as of now, because a file that is being written grows after the header
+    // is sent.
     let pieces = Pieces { file: file.take(length), buffer: vec![0; 64 << 10] };
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
-        // So that browsers save the file instead of displaying it.
+        // Makes browsers save the file instead of displaying it.
         (header::CONTENT_DISPOSITION, "attachment".to_owned()),
         // Prevents browsers from treating an uploaded file as a page, whose scripts would have the
         // user's session.
@@ -86,7 +86,7 @@ async fn download(
     Ok((headers, Body::new(pieces)).into_response())
 }
 
-/// A file as a body, in chunks, so that its size does not matter for memory.
+/// A file as a body in chunks, so its size does not matter for memory.
 struct Pieces {
     file: tokio::io::Take<File>,
     buffer: Vec<u8>,
@@ -120,9 +120,9 @@ async fn upload(
     Named(name): Named<String>,
     body: Body,
 ) -> Result<(StatusCode, Json<FileRow>), Refusal> {
-    // The name as the list shows it: `a//b` is `a/b`.
+    // Use the name as the list shows it: `a//b` becomes `a/b`.
     let name = service.files.plain(&name)?;
-    // Check before reading the body, so that a refusal does not wait for an upload.
+    // Check the path before reading the body, so that a refusal does not wait for the upload.
     service.files.path(&name)?;
     let part = service.files.unfinished();
     let kept = keep(body, &part).await;

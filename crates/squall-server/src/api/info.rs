@@ -27,7 +27,7 @@ pub fn routes() -> Routes {
             doc("Read the clock by which runs send and measure").gives::<Clock>(),
         )
         .get("/squall/v1/info", info, doc("Describe the daemon; needs no token").gives::<Info>())
-        // A small limit, because these clients have not shown the token yet.
+        // A small limit, because the client has not sent the token yet.
         .post(
             "/squall/v1/login",
             login.layer(DefaultBodyLimit::max(LOGIN)),
@@ -60,7 +60,8 @@ struct Info {
     peers: Vec<String>,
 }
 
-/// Both are read as late as possible before the reply, so that the client sees little delay.
+/// The daemon's clocks, read as late as possible before the reply, so that the client sees little
+/// delay.
 #[derive(Serialize, JsonSchema)]
 struct Clock {
     /// CLOCK_MONOTONIC.

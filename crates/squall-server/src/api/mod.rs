@@ -21,7 +21,7 @@ use axum::Router;
 
 use crate::{audit, design, metrics, service::Service, watch};
 
-/// All operations. Routes and documentation come from the same table.
+/// All operations. Routes and documentation come from this one table.
 pub fn routes() -> Routes {
     Routes::new()
         .and(info::routes())
@@ -41,7 +41,7 @@ pub fn router() -> Router<Arc<Service>> {
     routes().router
 }
 
-/// A Python script that runs the profile (TOML).
+/// A Python script that runs the given profile (TOML).
 pub fn python(toml: &str) -> String {
     let quoted = toml.replace('\\', "\\\\").replace("\"\"\"", "\\\"\\\"\\\"");
     format!(

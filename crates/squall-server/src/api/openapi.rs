@@ -1,4 +1,4 @@
-//! openapi.json, generated from the table of routes and from the types of bodies.
+//! openapi.json, generated from the table of routes and from the types of the bodies.
 
 use std::sync::Arc;
 

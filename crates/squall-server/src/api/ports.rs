@@ -110,7 +110,7 @@ struct Release {
 ///
 /// # Errors
 ///
-/// A number that is not a time, or one that is out of range.
+/// If the number is not a time or is out of range.
 pub fn ttl(service: &Service, requested: Option<f64>) -> Result<Duration, Refusal> {
     match requested {
         None => Ok(service.settings.lease),
@@ -128,7 +128,7 @@ pub fn ttl(service: &Service, requested: Option<f64>) -> Result<Duration, Refusa
 ///
 /// # Errors
 ///
-/// An invalid name.
+/// If the name is invalid.
 pub fn owner(requested: Option<String>) -> Result<String, Refusal> {
     let owner = requested.unwrap_or_else(|| "somebody".into());
     if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
@@ -271,14 +271,14 @@ async fn give_back(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Waits for the ports to become free, a few seconds at most.
+/// Waits until the ports are free, a few seconds at most.
 async fn release(
     State(service): State<Arc<Service>>,
     Body(of): Body<Release>,
 ) -> Result<Json<LeaseList>, Refusal> {
     let by = of.owner.map(|name| owner(Some(name))).transpose()?;
     let identity = identity();
-    // The client may give any name, so the message includes its address too.
+    // Clients may give any name, so the message includes the address, too.
     let by =
         by.map_or_else(|| identity.to_string(), |name| format!("{name} at {}", identity.source));
     let because = StopReason::interrupted(format!("its ports were taken away by {by}"));

@@ -47,7 +47,7 @@ pub enum Content {
 }
 
 impl Operation {
-    /// An operation that replies 200 without content. The methods below change that.
+    /// An operation that replies with 200 and no content. The methods below change that.
     pub fn new(tag: &'static str, summary: &'static str) -> Self {
         Self {
             method: Method::GET,
@@ -70,7 +70,7 @@ impl Operation {
         Self { body: Some(Content::Json(|generator| generator.subschema_for::<T>())), ..self }
     }
 
-    /// As [`Operation::takes`], with an optional body.
+    /// As [`Operation::takes`], but the body is optional.
     pub fn may_take<T: JsonSchema>(self) -> Self {
         Self { may_be_empty: true, ..self.takes::<T>() }
     }
@@ -119,7 +119,7 @@ impl Routes {
     ///
     /// # Panics
     ///
-    /// If the path and method already exist.
+    /// If the combination of path and method exists already.
     pub fn on<H: Handler<T, Arc<Service>>, T: 'static>(
         mut self,
         method: Method,

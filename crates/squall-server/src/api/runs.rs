@@ -247,7 +247,7 @@ struct NewRun {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Go {
-    /// Instant of the cluster's clock at which the first frame is due.
+    /// Time on the cluster's clock at which the first frame is due.
     at_ns: u64,
 }
 
@@ -272,10 +272,11 @@ struct NewCapture {
     ttl_s: Option<f64>,
     #[serde(default)]
     detached: bool,
-    /// Overwrite `file` if it exists, and fill its disk to more than 95 %.
+    /// Overwrite `file` if it exists, and allow its disk to become more than 95 % full.
     #[serde(default)]
     force: bool,
-    /// Count each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
+    /// Count received traffic by flow, too, for `/runs/{id}/conversations` and
+    /// `/runs/{id}/endpoints`.
     #[serde(default)]
     received_flows: bool,
     /// `false`: packets are counted and not written to a file.
@@ -349,8 +350,8 @@ struct Step {
     frames: u64,
 }
 
-/// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of
-/// all templates.
+/// Either `mult`, or `stream` and `rate`, or `by` with or without `stream`, or one amount for
+/// `template` or for all templates.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
@@ -395,7 +396,7 @@ impl NumberOrText {
 }
 
 impl NumberOrText {
-    /// For a live run: a percentage refers to the profile's rates, not to the capacity of the
+    /// For a live run, a percentage is relative to the profile's rates, not to the capacity of the
     /// ports.
     fn of_profile(&self, what: &str) -> Result<Multiplier, Refusal> {
         let text = self.text();
@@ -412,7 +413,7 @@ impl NumberOrText {
 }
 
 fn seconds(what: &str, value: f64) -> Result<Nanos, Refusal> {
-    // The range of nanoseconds in a `u64`, without zero.
+    // The range of a nanosecond count in a `u64`, without zero.
     if (1e-9..1e9).contains(&value) {
         return Ok(Nanos((value * 1e9).round() as u64));
     }
@@ -456,7 +457,7 @@ async fn start(
             check_clock(clock)?;
         }
         let over = nodes_of(service, &new, &options)?;
-        // Options of nodes are checked by their own daemons, which know their CPUs.
+        // The options of nodes are checked by their own daemons, which know their CPUs.
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;
@@ -500,7 +501,7 @@ fn started(live: &Live) -> (StatusCode, Json<Started>) {
     (StatusCode::CREATED, Json(Started { run: live.row() }))
 }
 
-/// The nodes of a new run; `None`: it uses ports of this machine.
+/// The nodes of a new run; `None` if it uses ports of this machine.
 fn nodes_of(
     service: &Service,
     new: &NewRun,
@@ -559,10 +560,10 @@ async fn clock(
     .await
 }
 
-/// Refuses more workers than CPUs, because they would take time from other runs.
+/// Refuses more workers than CPUs, because extra workers would take CPU time from other runs.
 ///
 /// # Errors
-/// Options that ask for more.
+/// Options that request more workers than there are CPUs.
 pub fn check_cores(options: &RunOptions) -> Result<(), Refusal> {
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     if options.cores.is_some_and(|cores| cores > most) {
@@ -574,7 +575,7 @@ pub fn check_cores(options: &RunOptions) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The reason why a run cannot have this name; `None`: it can.
+/// The reason why a run cannot have this name; `None` if the name is valid.
 pub fn wrong_name(name: &str) -> Option<&'static str> {
     (name.chars().count() > 200).then_some("expected at most 200 characters")
 }
@@ -693,8 +694,8 @@ async fn list(
         let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
         let only_live = query.state.as_deref() == Some("live");
         let over = |state: &str| matches!(state, "done" | "failed" | "interrupted");
-        // The history has the rows of live runs as of their start or last checkpoint, so states of
-        // live runs are filtered below.
+        // For live runs, the history has rows from their start or last checkpoint, so they are
+        // filtered by state below.
         let wants = Wants {
             state: query.state.clone().filter(|state| over(state)),
             kind: query.kind,
@@ -722,7 +723,7 @@ pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
     row.ok_or_else(|| Refusal::not_found(format!("there is no run {id:?}")))
 }
 
-/// A live run. Renews the run's own lease.
+/// Finds a live run and renews its own lease.
 fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
     match service.runs.get(id) {
         Some(live) => {
@@ -837,7 +838,7 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
         .map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
 }
 
-/// The report of a finished run, or that of a live run so far.
+/// The report of a finished run, or the report so far of a live run.
 pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.renew_own_lease(&live);
@@ -862,8 +863,8 @@ async fn html(
     Named(id): Named<String>,
 ) -> Result<Response, Refusal> {
     let page = blocking(move || super::trials::page(&report_of(&service, &id)?)).await?;
-    // The page has inline scripts and styles, so the policy allows them to draw and denies them
-    // everything else: the report's names come from users.
+    // The page has inline scripts and styles. The policy allows these and denies everything else,
+    // because the report contains names chosen by users.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                   img-src data:; sandbox allow-scripts allow-downloads";
     let headers = [
@@ -906,7 +907,7 @@ async fn stop(
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
-        // Stopping a stopped run succeeds, so that clients may repeat the request.
+        // Stopping a stopped run succeeds, so that clients can safely repeat the request.
         if let Some(live) = service.runs.get(&id) {
             service.renew_own_lease(&live);
             live.stop(None);

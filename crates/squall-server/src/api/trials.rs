@@ -81,12 +81,12 @@ struct NewTest {
     /// Settings of the method that are not its defaults.
     #[serde(default)]
     settings: Map<String, Value>,
-    /// Profile with the ports and streams: its text, or an object of its schema. Without one,
-    /// traffic as `between` says is sent between `ports`.
+    /// Profile with the ports and streams: its text, or an object of its schema. Without a profile,
+    /// `between` describes the traffic that is sent between `ports`.
     profile: Option<Written>,
     #[serde(default)]
     format: Language,
-    /// Addresses by names, in place of those in the profile.
+    /// Addresses by port name, in place of those in the profile.
     #[serde(default)]
     ports: Map<String, Value>,
     /// Traffic between the ports, without a profile.
@@ -98,15 +98,16 @@ struct NewTest {
     /// Use short trials and few repetitions.
     #[serde(default)]
     quick: bool,
-    /// Repeat a trial up to this often if the generator did not keep to it; absent: 2.
+    /// Maximum number of repetitions of a trial in which the generator did not keep its schedule;
+    /// absent: 2.
     repeats: Option<u32>,
     /// Seconds between trials; absent: 5, with `quick` 0.2.
     rest_s: Option<f64>,
     /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
     #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
-    /// File of the daemon where trials are written as they end; absent: the id of the run, with
-    /// `.journal`. If it has trials of the same test, the test goes on after them.
+    /// File of the daemon to which trials are written as they end; absent: the id of the run, with
+    /// `.journal`. If it has trials of the same test, the test continues after them.
     journal: Option<PathBuf>,
     name: Option<String>,
     owner: Option<String>,
@@ -125,7 +126,7 @@ async fn methods() -> Json<Methods> {
     Json(Methods { methods: Method::all().into_iter().map(without_commands).collect(), between })
 }
 
-/// Removes settings that run commands from a form, because the daemon refuses them.
+/// Removes the settings that run commands from a form, because the daemon refuses them.
 fn without_commands(mut about: About) -> About {
     let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
     for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
@@ -195,6 +196,7 @@ impl NewTest {
 
     fn test(&self, service: &Service, body: &Map<String, Value>) -> Result<Test, Refusal> {
         let method = method(&self.method, &self.settings)?;
+        let given: Vec<&str> = self.settings.keys().map(String::as_str).collect();
         let most = self.max_rate.as_ref().map(|text| {
             text.parse().map_err(|error| wrong("max_rate", &format!("{text:?}: {error}")))
         });
@@ -206,7 +208,7 @@ impl NewTest {
         service.files.check(&profile)?;
         let run = std::mem::take(&mut profile.run);
         Ok(Test {
-            method: if self.quick { method.quick() } else { method },
+            method: if self.quick { method.quick(&given) } else { method },
             options: of_trials(self.options.clone().over(&run))?,
             profile,
             most: most.transpose()?,
@@ -239,8 +241,8 @@ impl NewTest {
     }
 }
 
-/// The options that apply to trials. The others do not, because the method defines the end and the
-/// measurements of a trial, and files are the daemon's.
+/// The options that apply to trials. The others are refused, because the method defines the end and
+/// the measurements of a trial, and the daemon chooses its files.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
     check_cores(&all)?;
     let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
@@ -250,7 +252,7 @@ fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
 /// A shell command that starts the same test again.
 fn command(service: &Service, body: &Map<String, Value>) -> String {
     let mut body = body.clone();
-    // These belong to this run only.
+    // These values belong to this run only.
     for name in ["lease", "ttl_s", "journal"] {
         body.remove(name);
     }
@@ -260,7 +262,8 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
         Token::None => "",
         _ => " -H \"Authorization: Bearer $SQUALL_TOKEN\"",
     };
-    // Ends and restarts the quotes around each one, because a shell has no escape within them.
+    // Close and reopen the quotes around each apostrophe, because a shell has no escape within
+    // single quotes.
     let body = Value::Object(body).to_string().replace('\'', "'\\''");
     format!(
         "curl -k{token} -H 'content-type: application/json' {scheme}://{at}/squall/v1/tests -d \
@@ -268,13 +271,13 @@ fn command(service: &Service, body: &Map<String, Value>) -> String {
     )
 }
 
-/// A method by name, with `settings` over its defaults.
+/// A method by name, with `settings` in place of its defaults.
 fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> {
     let read = |settings: Value| serde_json::from_value::<Method>(json!({ name: settings }));
     read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
     for (key, value) in settings {
         let path = format!("settings.{key}");
-        // Permission to send traffic does not include running commands on this machine.
+        // Permission to send traffic does not include permission to run commands on this machine.
         if runs_command(key) && !value.is_null() {
             return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
         }
@@ -298,7 +301,7 @@ fn outcome(text: &str) -> Option<Outcome> {
 /// Renders a report or an outcome as an HTML page.
 ///
 /// # Errors
-/// Text that is neither.
+/// If the text is neither.
 pub fn page(text: &str) -> Result<String, Refusal> {
     match outcome(text) {
         Some(outcome) => Ok(render::html(&outcome, &[])),
@@ -415,7 +418,7 @@ mod tests {
         for (estimate, trial_s) in [(&short, 1.0), (&long, 10.0)] {
             let trials = estimate["trials"].as_f64().expect("a number");
             let each = estimate["seconds"].as_f64().expect("s") / trials;
-            // Plus the time to open ports and wait for the last frame.
+            // The estimate includes the time to open ports and to wait for the last frame.
             assert!(trials > 2.0 && each >= trial_s && each < trial_s + 1.0, "{estimate}");
         }
     }

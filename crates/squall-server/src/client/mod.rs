@@ -28,24 +28,24 @@ use trust::Trust;
 const PORT: u16 = 8443;
 /// Time limit for connecting, and for each reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// First and longest interval between attempts to reconnect. Short at first, so that a restarted
-/// daemon is found soon, then longer, so that an absent one costs little.
+/// First and longest interval between attempts to reconnect. The first is short, so that a
+/// restarted daemon is found soon; the longest bounds the cost of an absent daemon.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Maximum octets of a reply, because the server may not be a daemon.
+/// Maximum octets of a reply, because the server may be something other than a daemon.
 const MAX_REPLY: usize = 64 << 20;
 
 /// How to check a daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Verify it against the certificate in the directory of a daemon on this machine, then by the
-    /// system's authorities, otherwise trust on first use: the certificate is remembered and must
-    /// stay the same (`~/.config/squall/known_daemons`).
+    /// Verify it against the certificate in the directory of a daemon on this machine, then with
+    /// the system's authorities. If both fail, trust it on first use: the certificate is remembered
+    /// (`~/.config/squall/known_daemons`) and must stay the same.
     Known,
-    /// Verify it by its SHA-256.
+    /// Verify it by its SHA-256 fingerprint.
     Fingerprint([u8; 32]),
     /// Verify it against the certificates in this PEM file.
     File(PathBuf),
-    /// Verify it by the system's authorities only.
+    /// Verify it with the system's authorities only.
     Authorities,
     Nothing,
 }
@@ -121,8 +121,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
     /// Creates a client without connecting. `url` is `https://HOST[:PORT]` or `http://...`
-    /// (default: https, port 8443), or `unix:PATH`, the socket of a daemon on this machine. Without
-    /// `token`, uses that of a daemon on this machine if its file can be read.
+    /// (default: https, port 8443), or `unix:PATH`, the socket of a daemon on this machine. If
+    /// `token` is `None`, the client uses the token of a daemon on this machine, if its file can be
+    /// read.
     ///
     /// # Errors
     /// An invalid URL; a file of certificates that cannot be read.
@@ -203,7 +204,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The daemon is unreachable, is another kind of server, or refuses the request.
+    /// If the daemon is unreachable, is another kind of server, or refuses the request.
     pub fn get(&self, path: &str) -> Result<Value, Error> {
         self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::into_error)
     }
@@ -225,7 +226,7 @@ impl Client {
         });
     }
 
-    /// As [`Client::post`], with GET.
+    /// As [`Client::post`], but sends a GET.
     pub fn get_then(
         &self,
         path: String,
@@ -312,7 +313,7 @@ impl Target {
             Err(_) => return Err(away(&no_answer())),
         };
         _ = stream.set_nodelay(true);
-        // Detects a machine that has vanished within 30 s.
+        // Detects within 30 s that the machine has vanished.
         let keepalive = TcpKeepalive::new()
             .with_time(Duration::from_secs(10))
             .with_interval(Duration::from_secs(5))
@@ -334,7 +335,7 @@ impl Target {
         }
     }
 
-    /// The given token, else the one next to the certificate that the daemon presented.
+    /// The given token, or else the one stored next to the certificate that the daemon presented.
     fn bearer(&self) -> Option<HeaderValue> {
         let found = || self.tls.as_ref().and_then(|tls| tls.trust.token());
         let token = self.token.clone().or_else(found)?;
@@ -345,7 +346,8 @@ impl Target {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        // Twice the time limit, because the request includes connecting, which has its own limit.
+        // Twice the time limit, because a request includes connecting, which has a limit of its
+        // own.
         match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),
@@ -459,8 +461,8 @@ impl Target {
         }
         let reply: Option<Value> = serde_json::from_slice(octets).ok();
         match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
-            // A daemon that is ending may come back soon; otherwise the next attempt fails to
-            // connect.
+            // A daemon that is ending may be restarted soon. If it is not, the next attempt fails
+            // to connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }

@@ -32,7 +32,7 @@ pub struct Trust {
     /// `host:port`, the key in the file of known daemons.
     place: String,
     verify: How,
-    /// Data directories of daemons on this machine, if the daemon runs here.
+    /// Data directories of daemons on this machine. Empty if the daemon runs on another host.
     folders: Vec<PathBuf>,
     /// File of known daemons and their fingerprints.
     known: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Trust {
 enum How {
     Known,
     Fingerprint([u8; 32]),
-    /// These certificates, and certificates signed by them.
+    /// Accept these certificates, and certificates signed by them.
     These(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
     Authorities,
     Nothing,
@@ -107,7 +107,8 @@ impl Trust {
         };
         let home = variable("HOME");
         let own = variable("XDG_STATE_HOME").or_else(|| Some(home.as_ref()?.join(".local/state")));
-        // Loopback only, so that the token of this machine's daemon is never sent to another host.
+        // Only for loopback, so that the token of a daemon on this machine is never sent to another
+        // host.
         let folders = match is_loopback(host) {
             true => [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))]
                 .into_iter()
@@ -174,7 +175,7 @@ impl Trust {
                 for folder in &self.folders {
                     let own = CertificateDer::from_pem_file(folder.join("cert.pem"));
                     if own.is_ok_and(|own| own == *certificate) {
-                        // Others may be able to read the certificate but not the token.
+                        // The certificate may be readable although the token is not.
                         let token = fs::read_to_string(folder.join("token")).unwrap_or_default();
                         return Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()));
                     }
@@ -184,7 +185,7 @@ impl Trust {
                 }
                 match &self.known {
                     Some(known) => remember(known, &self.place, &found).map(|()| None),
-                    // Without a file of known daemons, every use is the first.
+                    // Without a file of known daemons, every use is a first use.
                     None => Ok(None),
                 }
             }

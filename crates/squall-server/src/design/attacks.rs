@@ -61,13 +61,13 @@ pub struct Solving {
     next: AtomicUsize,
 }
 
-/// Maximum jobs that run at once, because each uses all CPUs.
+/// Maximum number of jobs that run at once, because each uses all CPUs.
 const RUNNING: usize = 2;
-/// Number of jobs to keep, so that results of forgotten jobs do not fill the memory.
+/// Number of jobs to keep, so that results that no client fetches do not fill the memory.
 const KEPT: usize = 8;
 /// Maximum octets of rules in a request.
 const MOST_RULES: usize = 32 << 20;
-/// Options of `[[attack]]` that a request may set. The others name files, or concern the run.
+/// Options of `[[attack]]` that a request may set. The others name files or concern the whole run.
 const OPTIONS: [&str; 12] = [
     "sid",
     "classtype",
@@ -88,13 +88,13 @@ struct Job {
     done: AtomicUsize,
     total: AtomicUsize,
     stop: AtomicBool,
-    /// `None`: the job is running.
+    /// `None` while the job runs.
     ended: Mutex<Option<Result<Solved, Refusal>>>,
 }
 
 struct Solved {
     rules: Vec<RuleOutcome>,
-    /// Number of lines that are not a valid rule, by reason, and the first such lines.
+    /// Number of lines that are not valid rules, by reason, and the first of these lines.
     problems: BTreeMap<String, u64>,
     problems_first: Vec<String>,
 }
@@ -104,7 +104,7 @@ impl Solving {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job, unless too many are running.
+    /// Adds a job. Fails if too many are running.
     fn begin(&self) -> Result<(u64, Arc<Job>), Refusal> {
         let mut jobs = self.jobs();
         if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
@@ -149,7 +149,7 @@ struct Solve {
     rules: Option<String>,
     /// Name of a file on the daemon.
     file: Option<String>,
-    /// Options as of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
+    /// Options as in `[[attack]]` of a profile: `sid`, `classtype`, `msg`, `variables`, `samples`,
     /// `near_miss` ...
     #[serde(default)]
     options: Map<String, Value>,
@@ -168,7 +168,7 @@ async fn solve(
     Ok((StatusCode::ACCEPTED, Json(Begun { job: format!("j-{id}") })))
 }
 
-/// Rules from a request are stored in this temporary file, because the reader takes only files.
+/// Temporary file for rules from a request, because the reader takes only files.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -228,8 +228,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 job.total.store(total, Ordering::Relaxed);
                 !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
             };
-            // A panic becomes the job's result, otherwise the job would stay one of the [`RUNNING`]
-            // forever.
+            // A panic becomes the job's result, otherwise the job would count as one of the
+            // [`RUNNING`] forever.
             let work = std::panic::AssertUnwindSafe(|| {
                 squall_attacking::prepare(&profile, squall_units::Division::WHOLE, &progress)
             });
@@ -263,8 +263,8 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
     Ok(id)
 }
 
-/// Returns `text` without the daemon's directory and without the temporary file's name, which the
-/// client never chose.
+/// Returns `text` without the daemon's directory and without the name of the temporary file, which
+/// means nothing to the client.
 fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
     let text = service.files.without_root(text);
     match &unfinished.0 {
@@ -275,7 +275,7 @@ fn user_text(service: &Service, text: &str, unfinished: &Unfinished) -> String {
 
 #[derive(Deserialize, JsonSchema)]
 struct Page {
-    /// The first rule, from 0; absent: 0.
+    /// Index of the first rule, from 0; absent: 0.
     #[serde(default)]
     from: usize,
     /// At most 5000; absent: 500.
@@ -286,7 +286,7 @@ struct Page {
 struct JobView {
     /// `running`, `done` or `failed`.
     state: &'static str,
-    /// Rules that are solved, or found to be unsolvable, of `total`.
+    /// Number of rules, out of `total`, that are solved or found to be unsolvable.
     done: usize,
     total: usize,
     /// Outcomes of rules; empty until all are done.
@@ -374,7 +374,7 @@ async fn score(
 ) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let labels = service.files.there(&asked.labels)?;
-        // Text with several lines or with a brace cannot be a file name, so it is the alerts
+        // A file name has neither several lines nor a brace, so such text contains the alerts
         // themselves.
         let is_text = asked.alerts.contains(['\n', '{']);
         let (alerts, unfinished) = if is_text {

@@ -1,4 +1,4 @@
-//! Captures for display, and imports of other formats as profiles.
+//! Captures for display, and other formats imported as profiles.
 
 use std::sync::Arc;
 

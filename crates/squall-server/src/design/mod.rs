@@ -23,7 +23,7 @@ pub fn routes() -> Routes {
         .and(attacks::routes())
 }
 
-/// A refusal with the problems of a user's text.
+/// The refusal that lists the problems in a user's text.
 fn refused(code: &'static str, problems: &[Problem]) -> Refusal {
     let line = |problem: &Problem| {
         let at = match (problem.line, problem.path.is_empty()) {
@@ -43,7 +43,7 @@ fn refused(code: &'static str, problems: &[Problem]) -> Refusal {
     Refusal::bad_request(code, message).with(problems.iter().map(detail).collect())
 }
 
-/// The refusal for a request that needs exactly one of some keys.
+/// The refusal of a request that must have exactly one of several keys.
 fn one_of(keys: &str) -> Refusal {
     Refusal::bad_request("bad_request", format!("expected exactly one of {keys}"))
 }
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// With `SQUALL_EXAMPLES=FOLDER`, stores the reply, so that it can be inspected.
+    /// If `SQUALL_EXAMPLES=DIR` is set, stores the reply there for inspection.
     fn keep(name: &str, value: &Value) {
         if let Some(folder) = std::env::var_os("SQUALL_EXAMPLES") {
             let path = PathBuf::from(folder).join(format!("{name}.json"));

@@ -1,4 +1,4 @@
-//! Replaces `attacks` in a build without that feature.
+//! Replaces `attacks` in builds without that feature.
 
 use crate::api::Routes;
 

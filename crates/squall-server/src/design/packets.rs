@@ -1,4 +1,4 @@
-//! Headers, packets and their varying fields.
+//! Headers, packets and their variable fields.
 
 use std::{io, sync::Arc};
 
@@ -77,10 +77,10 @@ async fn parse(
     .await
 }
 
-/// Reads a file that the text of a packet names.
+/// Reads a file named in the text of a packet.
 fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     let path = service.files.there(path).map_err(|refusal| io::Error::other(refusal.message))?;
-    // No payload is longer than 64 KiB. One more octet is read, so that a longer file is refused as
+    // No payload is longer than 64 KiB. Read one more octet, so that a longer file is refused as
     // too long.
     let mut octets = Vec::new();
     io::Read::read_to_end(

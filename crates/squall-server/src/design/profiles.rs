@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{Format, Profile};
-use squall_editor::{self as design, Around, Checked, Problem, To, Written};
+use squall_editor::{self as design, Checked, FileAccess, Problem, To, Written};
 
 use super::{one_of, refused};
 use crate::{
@@ -51,9 +51,9 @@ pub fn routes() -> Routes {
     routes
 }
 
-/// Runs `work` when its turn comes: only [`crate::budget::PLANNING`] run at once, because each may
-/// take the memory of a large profile. `work` is dropped while it waits, or stops soon after it
-/// starts, if its client leaves.
+/// Waits for a permit and runs `work`. Only [`crate::budget::PLANNING`] run at once, because each
+/// may take the memory of a large profile. If its client leaves, `work` is dropped before it
+/// starts, or stops soon after.
 async fn in_turn<T: Send + 'static>(
     service: &Service,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
@@ -85,7 +85,7 @@ struct ApplicationInfo {
 }
 
 async fn applications() -> Json<Applications> {
-    let applications = squall_plan::flows::catalogue()
+    let applications = squall_plan::flows::catalog()
         .into_iter()
         .map(|app| ApplicationInfo { name: app.name, about: app.about, options: app.options })
         .collect();
@@ -131,10 +131,10 @@ impl Asked {
     }
 }
 
-/// A check that allows an action, or gives the reason why it is not allowed.
+/// A check that allows an action, or returns the reason why it is not allowed.
 type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
 
-/// The daemon's files, for profiles that name some.
+/// The daemon's files, for profiles that refer to files.
 pub struct ProfileFiles {
     folder: std::path::PathBuf,
     may_read: Leave<Path, String>,
@@ -165,12 +165,12 @@ pub fn files(service: &Arc<Service>) -> ProfileFiles {
 }
 
 impl ProfileFiles {
-    pub fn around(&self) -> Around<'_> {
-        Around {
+    pub fn around(&self) -> FileAccess<'_> {
+        FileAccess {
             folder: &self.folder,
             may_read: &*self.may_read,
             may_use: &*self.may_use,
-            abandoned: &is_abandoned,
+            is_cancelled: &is_abandoned,
         }
     }
 }

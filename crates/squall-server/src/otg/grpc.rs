@@ -1,8 +1,8 @@
 //! gRPC: the service `otg.Openapi`, with or without TLS, depending on its listener.
 //!
 //! Every message of the service wraps one other message in its first field. The wrapped message is
-//! passed on as octets, so that no type has to be generated. Calls with the prefix `stream` carry
-//! it in chunks.
+//! passed on as octets, so no types have to be generated. Calls with the prefix `stream` carry it
+//! in chunks.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn unimplemented(why: &str) -> Response {
 /// A request or a reply: a message in the first field of another.
 #[derive(Clone, PartialEq, Message)]
 struct Wrapped {
-    /// Optional, otherwise an empty message would be omitted.
+    /// Optional, because protobuf would otherwise omit an empty message.
     #[prost(bytes = "bytes", optional, tag = "1")]
     inner: Option<Bytes>,
 }
@@ -103,7 +103,7 @@ async fn answer(
     reply.into_response()
 }
 
-/// Whether the schema has a streaming form of the call; only calls with large messages have one.
+/// Whether the schema has a streaming form of the call. Only calls with large messages have one.
 fn streams(operation: &Operation) -> bool {
     !matches!(operation.name, "GetVersion" | "UpdateConfig" | "AppendConfig" | "DeleteConfig")
 }

@@ -1,4 +1,4 @@
-//! HTTP: the paths of the schema at the root, and under `/otg/NAME` for a session of that name.
+//! HTTP: the schema's paths at the root, and below `/otg/NAME` for a named session.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Open Traffic Generator over HTTP and gRPC.
 //!
-//! HTTP and gRPC share one path: [`http`] and [`grpc`] only carry octets. [`schema`] converts them
-//! to values, an [`Operation`] calls the session's [`Controller`], and the schema encodes its
+//! HTTP and gRPC share one path: [`http`] and [`grpc`] only carry octets. [`schema`] converts these
+//! to values, an [`Operation`] calls the session's [`Controller`], and the schema encodes the
 //! reply.
 
 mod grpc;
@@ -34,20 +34,20 @@ const MAX_REQUEST: usize = 64 << 20;
 /// Maximum number of sessions, because each keeps its config until the daemon ends.
 const MAX_SESSIONS: usize = 256;
 
-/// Minimum octets of a reply to compress. The metrics of 4,096 flows take 2 MB, compressed a tenth
-/// of that.
+/// Minimum octets of a reply to compress. The metrics of 4,096 flows take 2 MB, and a tenth of that
+/// when compressed.
 const MIN_COMPRESSED: usize = 64 << 10;
 
 /// Services of the daemon that sessions need.
 pub trait Host: Send + Sync {
-    /// How the runs of `session` start. The session without a name is "".
+    /// Starts runs of `session`. The name of the default session is "".
     fn start(&self, session: &str) -> Box<dyn Start>;
 
-    /// Called for each request for `session`; `by` are the extensions that its connection added.
+    /// Called for each request for `session`. `by` has the extensions that its connection added.
     fn used(&self, session: &str, by: &Extensions);
 }
 
-/// HTTP, with the native API.
+/// Routes for HTTP, served together with the native API.
 pub fn router() -> Router<Arc<Service>> {
     http::routes()
 }
@@ -62,7 +62,7 @@ pub fn grpc_calls() -> Router<Arc<Service>> {
     grpc::calls()
 }
 
-/// The sessions of this API, by name. Each has its own config, traffic and captures.
+/// The sessions of this API by name. Each has its own config, traffic and captures.
 pub struct Sessions {
     acting: Acting,
     host: OnceLock<Box<dyn Host>>,
@@ -71,7 +71,7 @@ pub struct Sessions {
 
 struct Session {
     controller: Mutex<Controller>,
-    /// The last reply that several clients may ask for, in each form.
+    /// Latest reply that several clients may request, in each form.
     printed: Mutex<Vec<Printed>>,
 }
 
@@ -112,9 +112,9 @@ pub(crate) struct Operation {
     /// Method and path in HTTP.
     method: &'static str,
     path: &'static str,
-    /// Message type of the request; "": none.
+    /// Message type of the request; "" if there is none.
     request: &'static str,
-    /// Message type of the reply; "": octets.
+    /// Message type of the reply; "" for raw octets.
     reply: &'static str,
     dispatch: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
 }
@@ -215,7 +215,7 @@ fn value(value: Value) -> Reply {
 }
 
 impl Operation {
-    /// Whether it only reads: it neither starts nor changes traffic.
+    /// Whether it only reads, and neither starts nor changes traffic.
     fn is_read_only(&self) -> bool {
         self.name.starts_with("Get")
     }
@@ -226,18 +226,19 @@ impl Sessions {
         Self { acting, host: OnceLock::new(), open: Mutex::default() }
     }
 
-    /// Sets the host. Call before the first request; without a host, runs start as in process.
+    /// Sets the host. Call this before the first request. Without a host, runs start in this
+    /// process.
     pub fn hosted_by(&self, host: Box<dyn Host>) {
         // A second host would not know the runs that the first has started.
         assert!(self.host.set(host).is_ok(), "sessions have one host");
     }
 
-    /// Ends the traffic and captures of a session that has lost its ports; keeps its config.
+    /// Ends the traffic and captures of a session that has lost its ports, and keeps its config.
     /// Blocks.
     pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
         if let Some(session) = session {
-            lock(&session.controller).lose_ports(why);
+            lock(&session.controller).report_ports_lost(why);
         }
     }
 
@@ -255,7 +256,7 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Decoding ten megabytes and opening ports both block, so neither may run on a serving
+        // Decoding tens of megabytes and opening ports both block, so neither may run on a serving
         // thread.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.is_read_only() {
@@ -270,8 +271,7 @@ impl Sessions {
     }
 
     fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
-        // Names are parts of lease owners and paths, so restrict them in order to keep both
-        // unambiguous.
+        // Names become parts of lease owners and paths, so restrict them to keep both unambiguous.
         let sound = name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
@@ -338,8 +338,8 @@ impl Session {
                 Answer { octets: octets.map_err(Refusal::internal)?.into(), gzip: false }
             }
         };
-        // The controller keeps a reference to a value that it may return again; only such values
-        // are worth caching.
+        // The controller keeps a reference to values that it may return again. Only these are worth
+        // caching.
         if Arc::strong_count(&value) > 1 {
             printed.push(Printed { value: Arc::downgrade(&value), form, answer: answer.clone() });
         }
@@ -347,7 +347,7 @@ impl Session {
     }
 }
 
-/// An error of the client.
+/// A refusal for an error of the client.
 fn refusal(what: String) -> Refusal {
     Refusal { code: 400, kind: "validation".into(), errors: vec![what] }
 }

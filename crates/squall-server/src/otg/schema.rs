@@ -2,8 +2,8 @@
 //!
 //! Values have the form of protobuf's JSON mapping with the schema's own names (`tx_rx`),
 //! enumerations as words and each number as a number. The mapping allows variants (`txRx`, `"12"`,
-//! `null`); they are normalized here, so that readers handle one form. Does not know the meaning of
-//! fields.
+//! `null`), which are normalized here, so readers handle one form only. This module does not
+//! interpret the fields.
 
 #[path = "schema/budget.rs"]
 mod budget;
@@ -23,13 +23,13 @@ const MAX_ERRORS: usize = 20;
 /// more flows, and no other list needs more.
 const MAX_LIST: usize = 65_536;
 
-/// Maximum values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]: 65,536 flows
-/// have a dozen or two objects each. Otherwise a request with two octets per object would take
-/// gigabytes once it is read.
+/// Maximum values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]. 65,536 flows
+/// have a dozen or two objects each. Without the limit, a request with two octets per object would
+/// take gigabytes once parsed.
 const MAX_VALUES: usize = 8_000_000;
 const OBJECT_WEIGHT: usize = 4;
 
-/// Descriptor set of PyPI's snappi 1.62.0: see otg.md.
+/// Descriptor set from the PyPI package snappi 1.62.0 (see otg.md).
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     // The global pool has the imports of OTG (descriptor.proto, empty.proto).
     let mut pool = DescriptorPool::global();
@@ -63,8 +63,8 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
     }
 }
 
-/// Reads protobuf as a message of type `of`. Unknown fields are ignored, because in protobuf they
-/// come from a newer schema.
+/// Reads protobuf as a message of type `of`. Ignores unknown fields, because in protobuf they come
+/// from a newer schema.
 ///
 /// # Errors
 /// As [`from_json`].
@@ -176,7 +176,7 @@ impl Checker {
         *object = kept;
     }
 
-    /// Returns false if the field has the same meaning when absent.
+    /// Returns false if the value means the same as an absent field.
     fn field(&mut self, field: &FieldDescriptor, value: &mut Value) -> bool {
         if !field.is_list() {
             return self.single(&field.kind(), value);
@@ -259,7 +259,7 @@ impl Checker {
     fn whole(&mut self, value: &mut Value, least: i128, most: i128) {
         let number = match &*value {
             Value::Number(number) => number.as_i128().or_else(|| {
-                // 1e3 and 5.0 are integers; a float too large for its precision is refused below.
+                // 1e3 and 5.0 are integers. A float too large to be exact is refused below.
                 number.as_f64().filter(|number| number.fract() == 0.0).map(|number| number as i128)
             }),
             Value::String(text) => text.parse().ok(),
@@ -330,7 +330,7 @@ fn near(known: &str, name: &str) -> bool {
     if name.len() > 40 {
         return false;
     }
-    // Levenshtein's distance, row by row.
+    // Levenshtein distance, computed row by row.
     let (known, name): (Vec<char>, Vec<char>) = (known.chars().collect(), name.chars().collect());
     let mut row: Vec<usize> = (0..=name.len()).collect();
     for (i, k) in known.iter().enumerate() {

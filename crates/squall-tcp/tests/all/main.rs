@@ -1,5 +1,5 @@
-//! One binary, since each further one would be linked with all dependencies. The packet scripts
-//! have their own, because their runner replaces libtest.
+//! All tests are in one binary, because every binary is linked with all dependencies. The packet
+//! scripts have their own, because their runner replaces libtest.
 
 mod common;
 mod pair;

@@ -128,7 +128,7 @@ fn many_flows_end_and_leave_nothing() {
     }
 }
 
-/// RFC 9293 §3.5, figure 8.
+/// Simultaneous open: RFC 9293 §3.5, figure 8.
 #[test]
 fn both_may_begin_at_once() {
     let mut pair = Pair::new(Plan { flows: 0, ..Plan::default() });
@@ -182,7 +182,7 @@ fn refused_and_unanswered_connections_end_with_their_reason() {
     pair.run();
     assert_eq!(pair.client.app().ended[0].0, Reason::ConnectTimeout);
     assert_eq!(pair.client.counters(pair.class).retransmit_syn, 5);
-    // 1 + 2 + 4 + 8 + 16 + 32 s.
+    // Time-outs of 1 + 2 + 4 + 8 + 16 + 32 s.
     assert!((63.0..63.1).contains(&(pair.now - Nanos(5_000 * MS)).as_secs_f64()), "{}", pair.now);
 }
 
@@ -205,7 +205,7 @@ fn datagrams_go_both_ways_and_silence_ends_the_flow() {
             );
             assert_eq!(stack.active(), 0);
         }
-        // Without a listener, ICMP port unreachable ends the flow.
+        // Without a listener, an ICMP port unreachable message ends the flow.
         pair.server.app_mut().class = None;
         pair.client.connect(pair.now, pair.class, udp, talk).unwrap();
         pair.run();
@@ -222,7 +222,7 @@ fn probes_keep_a_silent_flow_or_end_it() {
         keepcnt: 3,
         ..Tunables::default()
     };
-    // Both sides are silent, so that the server probes, too.
+    // Both sides are silent: the server probes too.
     let mut pair =
         Pair::new(Plan { request: 1, response: 0, tunables, keeps: true, ..Plan::default() });
     let end = pair.now + Nanos(100_000 * MS);
@@ -311,7 +311,7 @@ fn an_acknowledgment_is_overdue_after_64_kib_of_one_flow() {
         let mut pair = Pair::new(Plan { flows, response, ..Plan::default() });
         pair.run();
         pair.check();
-        assert!(!pair.client.is_pressed());
+        assert!(!pair.client.is_ack_overdue());
         pair.pressed
     };
     // Packets of one flight arrive at once, but each of many flows receives little.

@@ -32,7 +32,7 @@ prop_compose! {
             retries: 14,
             syn_retries: 14,
             rto_max: ms(4000),
-            // A GSO packet's checksum is not verified: a damaged one may reset one end only, and
+            // A GSO packet's checksum is not verified, so a damaged one may reset only one end, and
             // the other then has nothing to send.
             keepidle: ms(30_000),
             ..Tunables::default()
@@ -72,7 +72,7 @@ proptest! {
             let ended: u64 = Reason::ALL.iter().map(|r| counters.ended(*r)).sum();
             prop_assert_eq!(ended, counters.attempts + counters.accepts);
         }
-        // A damaged packet may pass, because the checksum has 16 bits.
+        // A damaged packet may pass undetected, because the checksum has only 16 bits.
         if corrupt == 0.0 {
             prop_assert_eq!(pair.client.app().bad_octets + pair.server.app().bad_octets, 0);
             for (reason, talk) in &pair.client.app().ended {

@@ -1,4 +1,4 @@
-//! docs/rfc/tcp.md: the list of all scripts, and of Linux's differences.
+//! docs/rfc/tcp.md: the list of all scripts and of Linux's differences.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rfc/tcp.md")
 }
 
-/// Checks that the file lists `scripts`; with `BLESS=1` it is rewritten.
+/// Checks that the file lists `scripts`; with `BLESS=1`, rewrites it.
 pub fn check(scripts: &[Script]) -> Result<(), String> {
     let (file, text) = (file(), write(scripts));
     if std::env::var_os("BLESS").is_some() {

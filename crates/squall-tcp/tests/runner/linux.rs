@@ -1,6 +1,7 @@
 //! Linux's TCP as the subject: in a network namespace, over a veth pair, in real time.
 //!
-//! The process must have one thread when it enters the namespace, and stays in it until it ends.
+//! The process must have only one thread when it enters the namespace, and stays in it until it
+//! ends.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +24,7 @@ use super::{
 };
 
 pub struct Linux {
-    /// Frames from and to its interface.
+    /// Frames from and to the interface.
     rx: Box<dyn RxQueue>,
     tx: Box<dyn TxQueue>,
     _port: Box<dyn Port>,
@@ -36,7 +37,7 @@ pub struct Linux {
     connecting: bool,
     reading: bool,
     paused: bool,
-    /// Sent by the application, and not yet accepted by the socket.
+    /// Octets that the application has sent and the socket has not accepted yet.
     unsent: VecDeque<u8>,
     sent: u32,
     close_when_sent: bool,
@@ -51,18 +52,18 @@ struct Options {
     quick_ack: bool,
     window: Option<usize>,
     keepalive: Option<TcpKeepalive>,
-    /// Linux's name for the congestion control, if it is not CUBIC.
+    /// Linux's name for the congestion control, if that is not CUBIC.
     congestion: Option<&'static str>,
 }
 
-/// Turns off what Linux does beyond the RFCs under test, or at random.
+/// Disables features of Linux that go beyond the RFCs under test, or depend on chance.
 const PLAIN: &[(&str, &str)] = &[
-    // Tail loss probes and F-RTO replace the retransmissions of RFC 6298.
+    // Tail loss probes and F-RTO would replace the retransmissions of RFC 6298.
     ("tcp_early_retrans", "0"),
     ("tcp_frto", "0"),
     ("tcp_syn_linear_timeouts", "0"),
     ("tcp_autocorking", "0"),
-    // Duplicate SACKs (RFC 2883), and SACKs that are delayed to compress them.
+    // Duplicate SACKs (RFC 2883), and SACKs that Linux delays to compress them.
     ("tcp_dsack", "0"),
     ("tcp_comp_sack_nr", "0"),
     ("tcp_invalid_ratelimit", "0"),
@@ -80,11 +81,11 @@ const LISTENS: &str = "0A";
 impl Linux {
     /// Enters a new namespace and configures it for `script`.
     pub fn enter(script: &Script, family: Family) -> Result<Self, lab::LabError> {
-        // The MSS is 1460 with the longer header, too, so that scripts need not distinguish.
+        // The MSS is 1460 for both families, so scripts need not distinguish them.
         let mtu = if family == Family::V4 { 1500 } else { 1520 };
         lab::enter_private(&LabOptions { mtu, queues: 1 })?;
         let other = |source: io::Error| lab::LabError::Io {
-            what: format!("network of {}", script.file),
+            what: format!("cannot set up the network of {}", script.file),
             source,
         };
         Self::make(script, family).map_err(other)
@@ -93,7 +94,7 @@ impl Linux {
     fn make(script: &Script, family: Family) -> io::Result<Self> {
         let ends = Ends::of(family);
         for (name, value) in PLAIN {
-            // An older kernel lacks the switch along with the feature.
+            // An older kernel that lacks the switch also lacks the feature.
             match sysctl(name, value) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 set => set?,
@@ -186,18 +187,18 @@ impl Linux {
         if let Some(octets) = self.options.window {
             socket.set_recv_buffer_size(octets)?;
         }
-        // Not by sysctl: a namespace may only choose what tcp_allowed_congestion_control lists.
+        // Not with a sysctl: a namespace may only choose from tcp_allowed_congestion_control.
         socket.set_tcp_congestion(self.options.congestion.unwrap_or("cubic").as_bytes())?;
         socket.bind(&self.ends.local.into())?;
         Ok(socket)
     }
 
-    /// Sets the options that a listener does not pass on to its connections.
+    /// Sets the options that connections do not inherit from a listener.
     fn prepare(&self, stream: &Socket) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         stream.set_tcp_nodelay(self.options.no_delay)?;
         stream.set_send_buffer_size(4 << 20)?;
-        // As RFC 6093 advises; otherwise an octet would be missing in the stream.
+        // As RFC 6093 advises; otherwise the stream would lack an octet.
         stream.set_out_of_band_inline(true)?;
         if let Some(keepalive) = &self.options.keepalive {
             stream.set_tcp_keepalive(keepalive)?;
@@ -274,7 +275,7 @@ impl Linux {
             }
         }
         if std::mem::take(&mut self.close_when_sent) {
-            // Fails if the flow has ended by now, which is no error of the script.
+            // Fails if the flow has already ended, which is not an error of the script.
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
         Ok(())
@@ -284,7 +285,7 @@ impl Linux {
         let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else {
             return Ok(());
         };
-        // Only when the flow is not read, since read(2) reports its end: SO_ERROR also has ICMP
+        // Only if the flow is not read, because read(2) reports its end: SO_ERROR also reports ICMP
         // errors that do not end a flow.
         if !self.reading
             && let Some(error) = stream.take_error()?
@@ -437,7 +438,7 @@ fn set(tunable: &Setting, options: &mut Options, route: &mut Vec<String>) -> io:
         "initwnd" => route.extend(["initcwnd".to_owned(), value.to_owned()]),
         "window" => options.window = Some(number(tunable)? as usize),
         "wscale" if value == "off" => sysctl("tcp_window_scaling", "0")?,
-        // Follows from the buffer sizes.
+        // Results from the buffer sizes.
         "wscale" => {}
         "sack" => sysctl("tcp_sack", if flag(tunable)? { "1" } else { "0" })?,
         "timestamps" => sysctl("tcp_timestamps", if flag(tunable)? { "1" } else { "0" })?,

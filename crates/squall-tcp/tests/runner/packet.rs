@@ -1,5 +1,4 @@
-//! IP packets between the two ends of a script: writes those of its peer, reads those of the
-//! subject.
+//! IP packets between the two ends of a script: writes the peer's, parses the subject's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +6,7 @@ use squall_wire::checksum;
 
 use super::script::{Family, IcmpKind, SYN, TcpOption};
 
-/// The subject, and the peer that the script plays.
+/// Addresses of the subject, and of the peer that the script plays.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     pub local: SocketAddr,
@@ -51,10 +50,10 @@ pub struct Harm {
 
 const TCP: u8 = 6;
 
-/// The octet at `offset` of the stream that the subject's application sends (`salt` 0) or the peer
-/// (1).
+/// The octet at `offset` of the stream that the subject's application sends (`salt` 0) or that the
+/// peer sends (1).
 pub fn octet(salt: u32, offset: u32) -> u8 {
-    // Not periodic in any length that segments have, so that shifted or repeated data is noticed.
+    // Not periodic in any segment length, so shifted or repeated data is noticed.
     (offset.wrapping_add(salt.wrapping_mul(77)).wrapping_mul(2_654_435_761) >> 24) as u8
 }
 
@@ -116,7 +115,7 @@ fn write_option(option: &TcpOption, out: &mut Vec<u8>) {
     }
 }
 
-/// An ICMP error from the peer's side about `quoted`, a packet of the subject.
+/// An ICMP error from the peer's side about `quoted`, a packet sent by the subject.
 pub fn write_icmp(ends: &Ends, kind: IcmpKind, quoted: &[u8]) -> Vec<u8> {
     let v4 = ends.local.is_ipv4();
     // RFC 792 and 1191; RFC 4443 has no source quench.
@@ -188,13 +187,14 @@ fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> u64 {
     addresses + u64::from(protocol) + len as u64
 }
 
-/// The checksum for a segment whose field is 0; for one with a checksum, 0 if it is right.
+/// The checksum of a segment whose checksum field is 0; for a segment with a checksum, 0 if it is
+/// correct.
 fn tcp_checksum(from: IpAddr, to: IpAddr, tcp: &[u8]) -> u16 {
     !checksum::fold(pseudo_header(from, to, TCP, tcp.len()) + checksum::sum(tcp))
 }
 
-/// Parses a packet of the subject. `Ok(None)`: it belongs to another flow. An error says how it is
-/// malformed.
+/// Parses a packet from the subject. `Ok(None)`: it belongs to another flow. The error describes
+/// how it is malformed.
 pub fn read(ends: &Ends, packet: &[u8]) -> Result<Option<RawSegment>, String> {
     let (ecn, protocol, from, to, tcp): (u8, u8, IpAddr, IpAddr, &[u8]) = match packet
         .first()

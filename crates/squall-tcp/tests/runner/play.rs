@@ -1,5 +1,5 @@
-//! Plays a script against a [`Subject`]: injected packets are sent; expected ones must come in
-//! order and in time, and no others.
+//! Plays a script against a [`Subject`]: injected packets are sent; expected ones must arrive in
+//! order and in time, and no others may arrive.
 
 use std::{collections::VecDeque, fmt::Write};
 
@@ -13,7 +13,7 @@ use super::{
     },
 };
 
-/// The subject of a test: a TCP and an application.
+/// The subject of a test: a TCP implementation and an application.
 pub trait Subject {
     /// Time on its own clock.
     fn now(&mut self) -> Nanos;
@@ -39,17 +39,17 @@ pub enum Observation {
     Gone(Gone),
 }
 
-/// Which steps are played, and with what tolerance.
+/// Which steps are played, and the tolerance.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     pub target: Target,
     pub family: Family,
     pub tolerance: Nanos,
-    /// Added tolerance, as a share of the time since the previous step: timers of a busy machine
-    /// follow from its measurements.
+    /// Additional tolerance, as a fraction of the time since the previous step: timers follow from
+    /// measured round-trip times, which are longer on a busy machine.
     pub stretch: f64,
-    /// How long to wait for events that have their own time stamp and are only reported late; the
-    /// next step counts from when the player was ready. Zero in virtual time.
+    /// How long to wait for events that have their own time stamp and are reported late; the next
+    /// step counts from the time when the player was ready. Zero in virtual time.
     pub grace: Nanos,
 }
 
@@ -101,7 +101,7 @@ struct Player<'a> {
     local_isn: Option<u32>,
     peer_isn: u32,
     first_isn: u32,
-    /// The script's first timestamp, and the corresponding real one.
+    /// The script's first timestamp, and the actual one.
     first_timestamp: Option<(u32, u32)>,
     last_timestamp: u32,
     /// Octets that the application has sent.
@@ -155,7 +155,7 @@ impl Player<'_> {
             }
             Action::Expect(_) | Action::Await(_) | Action::Quiet => {}
         }
-        // In real time, a late step was played now, and answers to it come later by as much.
+        // In real time the step may have been late; answers to it are then late by the same amount.
         Ok(if self.mode.grace == Nanos::ZERO { to } else { done.max(to) })
     }
 
@@ -202,7 +202,7 @@ impl Player<'_> {
         }
     }
 
-    /// Waits until `time`; no unexpected packet may be sent in between.
+    /// Waits until `time`; the subject must not send a packet meanwhile.
     fn pass(&mut self, time: Nanos) -> Result<(), String> {
         loop {
             if let Some((at, packet)) = self.packets.pop_front() {
@@ -219,7 +219,7 @@ impl Player<'_> {
         }
     }
 
-    /// Packets left over at the end were not expected.
+    /// Packets that remain at the end were not expected.
     fn end(&mut self, last: Nanos) -> Result<(), String> {
         self.pass(last + self.mode.tolerance)?;
         match self.events.front() {
@@ -264,7 +264,7 @@ impl Player<'_> {
         self.subject.act(verb)
     }
 
-    /// Waits for an event in `from..=to`. Returns when it came.
+    /// Waits for an event in `from..=to`. Returns its time.
     fn awaits(&mut self, awaited: &Awaited, from: Nanos, to: Nanos) -> Result<Nanos, String> {
         let wanted = match awaited {
             Awaited::Established => Event::Established,
@@ -301,7 +301,7 @@ impl Player<'_> {
                     self.when(deadline)
                 ));
             }
-            // In small steps, for subjects that are polled.
+            // In short waits, for subjects that are polled.
             let next = if wanted == Event::Gone(Gone::Closed) {
                 self.subject.now() + Nanos(2_000_000)
             } else {
@@ -362,19 +362,19 @@ impl Player<'_> {
         Ok(came)
     }
 
-    /// Compares `seen` with the expected segment. The error is the difference.
+    /// Compares `seen` with the expected segment. The error describes the difference.
     fn compare(
         &mut self,
         step: &Step,
         expected: &Segment,
         seen: &RawSegment,
     ) -> Result<(), String> {
-        // Numbers are relative from the first SYN on; before it there is no base.
+        // Numbers are relative to the first SYN; before it they have no base.
         if seen.flags & SYN != 0 && self.local_isn.is_none() {
             self.local_isn = Some(seen.seq.wrapping_sub(expected.start));
         }
         let exact = self.mode.target == Target::Squall || step.target == Target::Linux;
-        // Where a sender pushes before the end of its data is its choice (RFC 9293 3.9.1.2).
+        // A sender may push anywhere before the end of its data (RFC 9293 3.9.1.2).
         let is_end = expected.end == expected.start || expected.end.wrapping_sub(1) == self.sent;
         let looked_at = if is_end { 0xff } else { !PSH };
         if seen.flags & looked_at != expected.flags & looked_at {
@@ -470,7 +470,7 @@ impl Player<'_> {
         }
     }
 
-    /// An option of the subject, in the script's numbers.
+    /// Converts an option sent by the subject to the script's numbers.
     fn relative(&self, option: &TcpOption) -> TcpOption {
         match option {
             TcpOption::Sack(blocks) => {
@@ -493,7 +493,7 @@ impl Player<'_> {
         }
     }
 
-    /// A segment of the peer, in the wire's numbers.
+    /// Converts a segment of the peer to wire numbers.
     fn absolute(&self, part: &Segment) -> RawSegment {
         let local = self.local_isn.unwrap_or(0);
         let options = part.options.iter().flatten().map(|option| match option {

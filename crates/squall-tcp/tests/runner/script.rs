@@ -1,5 +1,5 @@
-//! The language of packet scripts: parses text into a [`Script`], or reports where it is wrong and
-//! the expected form.
+//! The language of packet scripts: parses text into a [`Script`], or reports the position of an
+//! error and the expected form.
 //!
 //! README.md next to the scripts describes it. It is close to packetdrill's; the application acts
 //! in verbs instead of system calls, because this stack has no sockets.
@@ -16,7 +16,7 @@ pub struct Script {
     pub rule: String,
     pub linux: Linux,
     pub differences: Vec<Difference>,
-    /// Both, unless a line of the script names one.
+    /// Both families, unless a line of the script names one.
     pub families: Vec<Family>,
     pub tunables: Vec<Setting>,
     pub sysctls: Vec<Setting>,
@@ -30,11 +30,11 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linux {
     Yes,
-    /// The reason that Linux cannot run it.
+    /// No, for this reason.
     No(String),
 }
 
-/// How Linux differs from the script, and which of the two follows the RFC.
+/// How Linux differs from the script, and which of them follows the RFC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub what: String,
@@ -64,14 +64,14 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: u32,
-    /// As written.
+    /// The step as written.
     pub text: String,
     pub target: Target,
     pub time: Time,
     pub action: Action,
 }
 
-/// Which subjects play a step.
+/// The subjects that play a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Both,
@@ -91,10 +91,10 @@ pub enum Action {
     Inject(Segment),
     InjectIcmp(Icmp),
     Expect(Segment),
-    /// Nothing was sent until now.
+    /// Nothing was sent since the previous step.
     Quiet,
-    /// The following steps belong to another connection: relative sequence numbers start again, the
-    /// peer's at its first initial sequence number plus this number.
+    /// The following steps belong to another connection: relative sequence numbers start again; the
+    /// peer's initial sequence number is its first one plus this number.
     NextFlow(u32),
     Do(Verb),
     Await(Awaited),
@@ -109,10 +109,10 @@ pub enum Verb {
     /// Closes the sending direction; still receives.
     Close,
     Abort,
-    /// Stops reading, so that the window fills.
+    /// Stops reading: the window fills.
     Pause,
     Resume,
-    /// The application's data starts again, on the next flow.
+    /// Continues with the next flow, in which the application's data starts again.
     NextFlow,
 }
 
@@ -141,7 +141,7 @@ pub enum Gone {
 /// are not compared when expected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// This many segments of equal length, except for the last.
+    /// Number of segments, of equal length except for the last.
     pub count: Option<u32>,
     pub flags: u8,
     pub start: u32,
@@ -149,7 +149,7 @@ pub struct Segment {
     pub ack: Option<u32>,
     pub window: Option<u16>,
     pub urgent: Option<u16>,
-    /// `None`: none when injected, any when expected.
+    /// `None`: injected segments have none, expected ones any.
     pub options: Option<Vec<TcpOption>>,
     pub ip: IpPart,
 }
@@ -180,7 +180,7 @@ const FLAGS: [(char, u8); 8] = [
     ('W', CWR),
 ];
 
-/// `None` in a number: any when expected; the last one seen when injected.
+/// In numbers, `None` means any value when expected, and the last value seen when injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TcpOption {
     Mss(Option<u16>),
@@ -222,7 +222,7 @@ pub enum IcmpKind {
 pub struct ScriptError {
     pub file: String,
     pub line: u32,
-    /// From 1, in characters.
+    /// In characters, 1-based.
     pub column: u32,
     pub found: String,
     pub expected: String,
@@ -292,7 +292,7 @@ impl Script {
             }
             cursor.end()?;
         }
-        // Declared differences are played, too, so that one that no longer exists is noticed.
+        // Declared differences are played too: one that no longer exists is an error.
         let linux_step = script.steps.iter().find(|step| step.target == Target::Linux);
         if let (None, Some(difference)) = (linux_step, script.differences.first()) {
             let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
@@ -355,7 +355,7 @@ impl<'a> Cursor<'a> {
         if self.is_at_end() { Ok(()) } else { Err(self.error("the end of the line")) }
     }
 
-    /// The next word, as a person would delimit it.
+    /// The next word, as a human reader would delimit it.
     fn peek(&self) -> &'a str {
         let rest = self.rest();
         let end =
@@ -372,7 +372,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// Consumes `literal` if it comes next; skips blanks before it.
+    /// Consumes `literal` if it comes next, after optional blanks.
     fn take(&mut self, literal: &str) -> bool {
         let start = self.at;
         self.skip_blanks();
@@ -401,7 +401,7 @@ impl<'a> Cursor<'a> {
         Err(self.error(format!("`{literal}`")))
     }
 
-    /// Parses an integer up to `most`.
+    /// Parses an integer of at most `most`.
     fn number(&mut self, what: &str, most: u32) -> Result<u32, ScriptError> {
         self.skip_blanks();
         let rest = self.rest();
@@ -490,7 +490,7 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// An error at the last word.
+    /// An error at the position of the last word.
     fn error_before(&self, expected: &str) -> ScriptError {
         Cursor { at: self.word_at, ..*self }.error(expected)
     }

@@ -25,7 +25,7 @@ pub struct Squall {
 
 type Seen = Rc<RefCell<Vec<(Nanos, Observation)>>>;
 
-/// Plays the application's verbs and records its events.
+/// Performs the application's verbs and records its events.
 struct Talker {
     seen: Seen,
     class: ClassId,
@@ -100,7 +100,7 @@ impl Output for Wire {
 }
 
 impl Squall {
-    /// A stack configured for `script`.
+    /// Creates a stack configured for `script`.
     pub fn new(script: &Script, family: Family) -> Result<Self, String> {
         let tunables = tunables(script, family)?;
         let seen = Seen::default();
@@ -108,7 +108,7 @@ impl Squall {
         let mut stack = Stack::new(Settings { flows: 16, ..Settings::default() }, talker);
         let class = stack.add_class(tunables).map_err(|error| error.to_string())?;
         stack.app_mut().class = class;
-        // Not from 0, which would hide fields that were never set.
+        // Time does not start at 0, which would hide fields that were never set.
         Ok(Self {
             stack,
             class,
@@ -159,7 +159,7 @@ impl Subject for Squall {
             self.now = self.stack.next_due().map_or(until, |due| due.max(self.now)).min(until);
             self.stack.advance(self.now);
             self.transmit();
-            // A wheel may name an earlier instant than the one at which it acts; the clock must
+            // A wheel may name an earlier time than the one at which it acts; the clock must
             // advance anyway.
             if self.seen.borrow().is_empty()
                 && self.stack.next_due().is_some_and(|due| due <= self.now)
@@ -203,7 +203,7 @@ impl Subject for Squall {
 }
 
 fn tunables(script: &Script, family: Family) -> Result<Tunables, String> {
-    // Without timestamps, which would make segments long to write. Other options keep their
+    // Without timestamps, which would make segments longer to write. Other options keep their
     // defaults.
     let mut tunables = Tunables { timestamps: false, ..Tunables::default() };
     for setting in &script.tunables {
@@ -216,7 +216,7 @@ fn tunables(script: &Script, family: Family) -> Result<Tunables, String> {
         })?;
     }
     if family == Family::V6 {
-        // The MSS setting counts 20 octets less over IPv6; scripts give the MSS on the wire.
+        // The MSS setting is 20 octets lower over IPv6; scripts give the MSS on the wire.
         tunables.mss += 20;
     }
     Ok(tunables)

@@ -1,11 +1,11 @@
-//! The emulated host of a port with addresses, which answers its neighbors.
+//! The emulated host on a port with addresses, which answers its neighbors.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::{Value, json};
 use squall::Error;
 use squall_host::{Host, link_local};
-use squall_machine::speaking::{self, Speaking};
+use squall_machine::speaking::{self, HostThread};
 use squall_units::Nanos;
 
 use super::{Answer, Port, Server};
@@ -31,8 +31,7 @@ impl Ipv6 {
 }
 
 impl Server {
-    /// # Errors
-    /// An invalid address; an interface that cannot be opened.
+    /// # Errors The address is invalid, or the interface cannot be opened.
     pub(super) fn conf_ipv6(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let source = match params.get("src_ipv6").and_then(Value::as_str) {
             None | Some("") => None,
@@ -54,7 +53,7 @@ impl Server {
         let silent = host.ipv4.is_empty() && host.ipv6.is_empty();
         let interface = squall_machine::ports::interface_of(&port.info.address);
         if let Some(interface) = interface.filter(|_| self.holds && !silent) {
-            port.speaking = Some(Speaking::start(&interface, OfPort(host)).map_err(Error::from)?);
+            port.speaking = Some(HostThread::start(&interface, OfPort(host)).map_err(Error::from)?);
         }
         Ok(())
     }
@@ -87,8 +86,8 @@ fn host_of(port: &Port) -> Host {
 struct OfPort(Host);
 
 impl speaking::Hosts for OfPort {
-    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        out.extend(self.0.hear(frame).reply);
+    fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        out.extend(self.0.handle(frame).reply);
     }
 
     fn turn(&mut self, _: Nanos, _: &mut Vec<Vec<u8>>) {}

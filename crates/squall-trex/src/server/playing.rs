@@ -1,4 +1,4 @@
-//! Playback of flow profiles: one run for all of them, which they join and leave.
+//! Plays flow profiles, all in one run, which they join and leave.
 
 use std::{
     net::IpAddr,
@@ -21,18 +21,18 @@ use crate::{FlowSetting, rpc::Params, traffic::flow_profile};
 
 /// Default time limit for open flows to end after the last one has begun.
 const DRAIN: Nanos = Nanos(5_000_000_000);
-/// Maximum time from the request of a run to its start.
+/// Maximum time from the request for a run to its start.
 const BEGINS: Duration = Duration::from_millis(100);
 /// Maximum time until the counters include aborted flows.
 const SETTLES: Duration = Duration::from_secs(2);
-/// Hold time of a load that rises to its full level and stays there: longer than any run.
+/// Hold time of a load that stays at its full level: longer than any run.
 const STAYS: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 /// The flows of a profile, from its start until the last of them has ended.
 pub struct Playing {
-    /// Templates have the names that they have in the run.
+    /// The flows, with templates renamed as in the run.
     pub flows: Flows,
-    /// The multiplier of the templates' flow rates.
+    /// Multiplier for the templates' flow rates.
     mult: f64,
     lasts: Option<Nanos>,
     drain: Nanos,
@@ -54,7 +54,7 @@ impl Playing {
         Some(self.ends? + Duration::from_nanos(self.drain.0))
     }
 
-    /// Whether the report shows that all of its flows have begun and ended.
+    /// Whether the report shows that all flows of this profile have begun and ended.
     fn is_done(&self, report: &Report) -> bool {
         let over = self.ends.is_some();
         let templates = report.flows.iter().flat_map(|flows| &flows.templates);
@@ -75,7 +75,7 @@ impl Playing {
         seen.all(|done| done.unwrap_or(over))
     }
 
-    /// Whether one of its servers has this address and port.
+    /// Whether a server of this profile has this address and port.
     pub fn serves(&self, address: IpAddr, port: u16) -> bool {
         self.flows.templates.iter().filter(|template| template.listen == Some(port)).any(
             |template| {
@@ -85,7 +85,7 @@ impl Playing {
         )
     }
 
-    /// The port of servers that overlap with those of `others`.
+    /// A server port of this profile that servers in `others` also use, at overlapping addresses.
     fn shared_server_port(&self, others: &Flows) -> Option<u16> {
         let meet = |one: &Template, other: &Template| {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
@@ -192,7 +192,7 @@ impl Server {
         }
         let mark = match alone && id == super::DEFAULT {
             true => String::new(),
-            // Needs a new prefix: the profile may have been in this run before.
+            // A new prefix is needed, because the profile may have been in this run before.
             false => format!("{id} {epoch}: "),
         };
         if let Some(profile) = server.profiles.get_mut(id) {
@@ -242,7 +242,7 @@ impl Server {
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams);
         self.traffic.play(self.start.as_mut(), profile)?;
-        // Takes effect before the first flow begins, because workers synchronize their start.
+        // This takes effect before the first flow begins, because workers synchronize their start.
         self.ignore_in_run()
     }
 
@@ -307,8 +307,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the run if it has a single profile left that begins no further flows. The run ends as
-    /// soon as these flows have.
+    /// Stops the run if a single profile is left in it that begins no further flows. The run ends
+    /// as soon as these flows have ended.
     fn end_run_if_last(&mut self) -> bool {
         let left: Vec<&Playing> = self.in_run().collect();
         let ends = matches!(left[..], [last] if last.ends.is_some());
@@ -371,7 +371,7 @@ impl Server {
         let now = Instant::now();
         let end = active.lasts.map(|lasts| began + Duration::from_nanos(lasts.0) + BEGINS);
         let alone = self.in_run().count() == 1;
-        // Evaluate lazily, because it copies a report.
+        // Evaluated only if needed, because it copies a report.
         let done = || self.traffic.latest_report().is_some_and(|report| active.is_done(&report));
         match (active.gone, active.ends) {
             (Some(gone), _) => {
@@ -413,7 +413,7 @@ impl Server {
         }
         self.remove_playing(id);
         self.set_state(id, State::Loaded, error);
-        // A profile that ended earlier may have waited for this one alone.
+        // A profile that ended earlier may have waited only for this one.
         self.end_run_if_last();
     }
 
@@ -464,7 +464,7 @@ impl Server {
     }
 }
 
-/// First and last address of each range of a template's servers.
+/// First and last address of each range of server addresses in a template.
 fn servers<'a>(
     flows: &'a Flows,
     template: &Template,
@@ -479,7 +479,7 @@ fn positive(mult: f64) -> Result<(), Refusal> {
     }
 }
 
-/// Adapts a profile to a run with several profiles: each template gets its own duration and ramp.
+/// Adapts a profile for a run with several profiles: each template gets its own duration and ramp.
 fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     let Ramp { up, .. } = std::mem::take(&mut flows.ramp);
     for pool in &mut flows.pools {

@@ -1,5 +1,5 @@
-//! Octets of each header. tshark reads all of these without a complaint, with checksums verified.
-//! Plain UDP and TCP, IP in IP and the fragment header were also compared with those of scapy.
+//! The octets of each header. tshark reads all of these without a complaint, and verifies
+//! checksums. Plain UDP and TCP, IP in IP and the fragment header were also compared with scapy's.
 
 use squall_wire::{Frame, Packet};
 

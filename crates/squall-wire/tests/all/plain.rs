@@ -1,6 +1,6 @@
-//! Headers that their rows describe completely: built frames are dissected into the same layers,
-//! and the text of those builds the same octets. tests/interop/headers.py compares the same
-//! examples with other programs.
+//! Headers that their table rows describe completely: built frames are dissected into the same
+//! layers, and the text of these layers builds the same octets. tests/interop/headers.py compares
+//! the same examples with other programs.
 
 use squall_wire::{Frame, Packet, headers};
 
@@ -22,7 +22,7 @@ fn each_header_round_trips_through_octets_and_text() {
     for text in examples() {
         let frame = built(text);
         let found = Frame::dissect(frame.bytes.clone());
-        // No number identifies the layer after raw octets, or RTP.
+        // No number identifies the layer after raw octets or RTP.
         if !frame.names().contains("hex") && !frame.names().contains("rtp") {
             assert_eq!(found.names(), frame.names(), "{text}");
             assert_eq!(found.checksums, frame.checksums, "{text}");
@@ -94,8 +94,8 @@ fn a_value_too_long_for_its_length_field_is_refused() {
     }
 }
 
-/// tests/interop/headers.py checks the octets that scapy makes from the text; this test, that the
-/// text parses to the same octets.
+/// tests/interop/headers.py checks the octets that scapy makes from the text; this test checks that
+/// the text parses to the same octets.
 #[test]
 fn packets_in_scapy_notation_have_the_same_octets() {
     let mut read = 0;

@@ -1,4 +1,4 @@
-//! Properties of any packet and any octets.
+//! Properties that hold for any packet and any octets.
 
 use proptest::prelude::*;
 use squall_wire::{Frame, Packet, checksum};
@@ -7,7 +7,7 @@ fn no_files(path: &str) -> std::io::Result<Vec<u8>> {
     panic!("{path} is not to be read")
 }
 
-/// The contract of `ChecksumField`, as documented.
+/// Checks the contract of `ChecksumField`, as documented.
 fn assert_contract(frame: &Frame) {
     let bytes = &frame.bytes;
     let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -130,12 +130,12 @@ proptest! {
         for frame in [packet.build(Some(natural.payload + len), &no_files, 1).unwrap(), natural] {
             let found = Frame::dissect(frame.bytes.clone());
             assert_contract(&found);
-            // Payload may look like a further header.
+            // Payload may happen to look like a further header.
             let n = frame.layers.len();
             prop_assert!(found.layers.len() >= n, "{} in {}", found.names(), text);
             for (a, b) in frame.layers.iter().zip(&found.layers) {
                 prop_assert_eq!((a.header.name, a.offset), (b.header.name, b.offset));
-                // Octets after neighbor discovery may look like its options.
+                // Octets after neighbor discovery may happen to look like its options.
                 let as_long = if a.header.name == "icmpv6" { b.len >= a.len } else { b.len == a.len };
                 prop_assert!(as_long, "{} octets of {} in {}", b.len, b.header.name, text);
             }
@@ -219,7 +219,7 @@ proptest! {
     }
 }
 
-/// Ethernet up to the start of each protocol that summaries describe.
+/// Ethernet frames up to the start of each protocol that summaries describe.
 fn fronts() -> Vec<Vec<u8>> {
     let eth = |ethertype: u16| [&[0; 12][..], &ethertype.to_be_bytes()].concat();
     let ip = |protocol: u8| {

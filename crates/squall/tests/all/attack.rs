@@ -1,4 +1,4 @@
-//! Attacks of a profile: the content of the capture and of the labels.
+//! Attacks in a profile: the contents of the capture and of the labels.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -61,7 +61,7 @@ fn run(folder: &Folder, out: &str, more: &str) -> Result<(Report, Vec<Row>), Err
     Ok((report, rows(&labels)))
 }
 
-/// A line of the labels, by column.
+/// A row of the labels, by column name.
 type Row = std::collections::HashMap<String, String>;
 
 fn rows(path: &Path) -> Vec<Row> {
@@ -71,7 +71,7 @@ fn rows(path: &Path) -> Vec<Row> {
     lines.map(|line| header.iter().cloned().zip(line).collect()).collect()
 }
 
-/// Time in nanoseconds, source and destination of each IPv4 frame.
+/// Time in nanoseconds, source and destination address of each IPv4 frame.
 fn frames(path: &Path) -> Vec<(u64, IpAddr, IpAddr)> {
     let mut reader = squall_pcap::CaptureReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -112,7 +112,7 @@ fn each_rule_has_an_attack_of_its_own_hosts_and_a_label_that_says_when() {
             .collect();
         assert_eq!(of.len().to_string(), row["frames"], "{row:?}");
         assert_eq!((nanos(&row["begin"]), nanos(&row["end"])), (of[0].0, of[of.len() - 1].0));
-        // One per tenth of a second.
+        // One attack every tenth of a second.
         assert_eq!(of[0].0, 1_700_000_000_000_000_000 + 100_000_000 * number as u64);
     }
 }
@@ -192,7 +192,8 @@ fn a_background_goes_on_until_the_attacks_end_and_its_flows_are_benign() {
     let sent = frames(&folder.file("mixed.pcap"));
     assert!(sent.windows(2).all(|pair| pair[0].0 <= pair[1].0), "in the order of time");
     let clean = sent.iter().filter(|(_, from, _)| from.to_string() == "10.5.0.1").count() as u64;
-    // Four rules ten times at ten per second: four seconds, the last of which is partial.
+    // Four rules ten times at ten attacks per second take four seconds, the last of which is
+    // incomplete.
     assert!((3_800..=4_100).contains(&clean), "{clean}");
     assert_eq!(report.ports[0].tx.packets, one.frames + clean);
     let benign: Vec<_> = rows.iter().filter(|row| row["kind"] == "benign").collect();
@@ -229,7 +230,7 @@ fn a_run_that_ends_early_owes_no_alerts_of_what_it_cut_short() {
     assert_eq!(owed, [("1", "1"), ("2", "0")]);
 }
 
-/// Attacks from one port to the other, with the options `device` on the second.
+/// Runs attacks from one port to the other, with the options `device` on the second port.
 fn through(
     folder: &Folder,
     name: &str,
@@ -279,7 +280,7 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
         open.blocked.is_empty()
             && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3))
     );
-    // Nothing reaches the servers, but their frames arrive.
+    // No frame reaches the servers, but the servers' frames arrive.
     let closed = passage("closed", ",drop=1", "live = false\nrepeat = 3\n");
     assert_eq!((closed.conversations, closed.passed), (12, 0), "{closed:?}");
     assert_eq!(closed.blocked.values().sum::<u64>(), 12, "{closed:?}");
@@ -288,7 +289,7 @@ fn octets_that_arrive_decide_whether_an_attack_passed() {
     // One bit of each frame is flipped.
     let corrupt = passage("corrupt", ",corrupt=1", "live = false\nsid = 1\nrepeat = 9\n");
     assert!(corrupt.passed < 9 || corrupt.altered > 0, "{corrupt:?}");
-    // A live conversation of both ends, with frames outside of conversations.
+    // Both ends play a live conversation, and there are frames outside conversations.
     let live = passage("live", "", "sid = \"1-2\"\nrepeat = 2\n");
     assert_eq!((live.conversations, live.as_frames, live.passed), (4, 0, 4), "{live:?}");
 }
@@ -319,10 +320,10 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
         ["1", "2", "3"].map(String::from).into_iter().zip(alerts.map(String::from)).collect()
     };
     assert_eq!(owed(""), (0, all(["1", "1", "1"])));
-    // A pattern in single packets matches none of them; streams are reassembled.
+    // No single packet has the whole pattern; streams are reassembled.
     assert_eq!(owed("evasion = \"segments=8\"\n"), (1, all(["1", "0", "1"])));
-    // Headers of 8 octets, and 40: the last fragment is fully overlapped, so that its end is never
-    // known.
+    // Headers of 8 octets plus 40: the last fragment is overlapped completely, so the receiver
+    // never learns where the packet ends.
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\n").0, 1);
     assert_eq!(owed("evasion = \"fragments=40\"\nsid = 3\n").0, 0);
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort2\"\n").0, 0);

@@ -1,4 +1,4 @@
-//! Runs that would never end, and replays longer than a run can be.
+//! Runs that would never end, and replays that are longer than any run.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A capture of 60 octets at each of these times, in nanoseconds.
+    /// A capture with a frame of 60 octets at each of these times, in nanoseconds.
     fn capture(&self, times: &[u64]) -> PathBuf {
         let path = self.0.join("in.pcap");
         let mut writer = PcapWriter::create(&path, PcapFormat::default()).unwrap();
@@ -32,7 +32,7 @@ impl Folder {
         path
     }
 
-    /// A replay of that capture into a file, with these keys.
+    /// Replays that capture into a file, with these keys in the profile.
     fn replay(&self, keys: &str, options: &str) -> Result<Report, Error> {
         let text = format!(
             "[ports]\nA = \"pcap:{}\"\n[[replay]]\nname = \"r\"\nfiles = {:?}\n{keys}\n",
@@ -81,7 +81,7 @@ fn options_hold_however_a_session_is_made() {
 fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sent() {
     let folder = Folder::new("late");
     let start = 1_700_000_000_000_000_000;
-    // 34 packets, a gap, and 143 more.
+    // 34 packets, then a gap, then 143 packets.
     let with_gap = |gap: u64| {
         let time = |i: u64| start + i * 1000 + if i >= 34 { gap } else { 0 };
         folder.capture(&(0..177).map(time).collect::<Vec<_>>())
@@ -104,7 +104,7 @@ fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sen
     let text = refused("", "{}");
     assert!(text.contains("packet 35 of 177 is due 123.0 days after the start"), "{text}");
     assert!(text.contains("--maxsleep"), "{text}");
-    // Accepted if less is requested, or if everything is due earlier.
+    // Accepted if fewer frames are requested, or if all are due earlier.
     all("longest_gap = \"1 s\"", "{}", 177);
     all("multiplier = 2", "{}", 177);
     all("rate = \"1 kpps\"", "{}", 177);
@@ -112,11 +112,11 @@ fn frames_due_after_the_last_instant_of_a_run_are_refused_before_anything_is_sen
     all("include = \"1-30\"", "{}", 30);
     all("", r#"{ "packets": 34 }"#, 34);
     all("", r#"{ "duration": "10 s" }"#, 34);
-    // A timestamp of 0 is 53 years before the next.
+    // The gap after a timestamp of 0 is 53 years.
     folder.capture(&[0, start, start + 1]);
     let text = refused("", "{}");
     assert!(text.contains("packet 2 of 3 is due more than 213 days after the start"), "{text}");
-    // Loops and the delays between them add up.
+    // The lengths of loops and the delays between them add up.
     with_gap(40 * DAY);
     all("loops = 2", "{}", 354);
     let text = refused("loops = 3", "{}");
@@ -151,14 +151,14 @@ fn a_capture_too_large_to_be_read_twice_is_not_valid_if_its_end_is_never_due() {
     assert!(!report.verdict.valid && report.verdict.has(ReasonCode::NotDone));
     let fault = report.replays[0].fault.as_ref().expect("it is the exit status");
     assert!(fault.contains("100 of 17508 packets are due more than 106 days"), "{fault}");
-    // The second loop would begin after the limit.
+    // The second loop would begin later than a run can last.
     let report = folder.replay("loops = 4", "{}").unwrap();
     assert_eq!(report.sources[0].asked, 4 * (LAST + 100));
 }
 
 #[test]
 fn a_program_that_sends_until_a_time_has_passed_ends_on_virtual_time() {
-    // The octets that the link carries in 50 ms, and its queue.
+    // The octets that fit on the link in 50 ms, plus those in its queue.
     for (speed, least, most) in
         [("", 58_000_000, 66_000_000), (",speed=1Gbps", 5_800_000, 6_600_000)]
     {

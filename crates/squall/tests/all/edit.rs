@@ -1,4 +1,4 @@
-//! Editing captures: `squall_offline::edit`.
+//! Edits captures with `squall_offline::edit`.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use squall_pcap::{
 };
 use squall_replay::{Cache, Side};
 
-/// A temporary directory of the test.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// A UDP packet from 10.0.0.1, port `number`, without checksums.
+/// A UDP packet without checksums from 10.0.0.1, port `number`.
 fn packet(number: u8) -> Vec<u8> {
     let ip = [
         &[0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..],
@@ -46,7 +46,7 @@ fn packet(number: u8) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ip.concat()].concat()
 }
 
-/// Writes packets `numbers`, each that many seconds after the start of 2023.
+/// Writes the packets `numbers`, each of which is that many seconds after the start of 2023.
 fn write(path: &Path, numbers: &[u8]) {
     let mut writer = PcapWriter::create(path, PcapFormat::default()).unwrap();
     for &number in numbers {
@@ -127,8 +127,8 @@ fn a_capture_is_split_by_count_time_and_conversation() {
         parts.into_iter().map(|(_, numbers)| numbers).collect::<Vec<_>>()
     };
     assert_eq!(parts(Split::Count(2)), [vec![1, 2], vec![3, 8], vec![2]]);
-    // Intervals of two seconds from 1 on: 1 and 2, 3 and 4, ... A late packet stays in the current
-    // file.
+    // Intervals of two seconds from 1 s on: 1 and 2, 3 and 4, ... A packet with an earlier
+    // timestamp stays in the current file.
     assert_eq!(parts(Split::Time(2_000_000_000)), [vec![1, 2], vec![3], vec![8, 2]]);
     assert_eq!(parts(Split::Flows), [vec![1], vec![2, 2], vec![3], vec![8]]);
 }
@@ -177,7 +177,7 @@ fn a_file_is_not_written_over_what_is_read() {
         assert_eq!(error.exit_status(), 2);
         assert!(error.to_string().contains("would be lost"), "{error}");
     }
-    // The same with a name that a split would produce.
+    // The same, if the input has a name that the split would produce.
     let input = folder.path("out-00001.pcap");
     fs::write(&input, &before).unwrap();
     let settings = Settings { split: Some(Split::Count(1)), ..Settings::default() };
@@ -224,7 +224,8 @@ fn metadata_of_interfaces_and_packets_stays_in_a_pcapng() {
     let names: Vec<_> =
         reader.interfaces().iter().map(|interface| interface.name.clone().unwrap()).collect();
     assert_eq!(names, ["tun0", "eth1"]);
-    // A pcap has one link type: refused with a hint, or converted to one.
+    // A pcap has only one link type: the edit is refused with a hint, or packets are converted to
+    // one type.
     let pcap = folder.path("out.pcap");
     let error =
         edit(std::slice::from_ref(&input), &pcap, &settings, |_| true).unwrap_err().to_string();
@@ -324,7 +325,7 @@ fn errors_are_reported_before_a_file_is_made() {
     assert!(!out.exists());
 }
 
-/// Block type 3 of pcapng: a length and the packet, without time.
+/// A pcapng block of type 3: a length and the packet, without a timestamp.
 fn simple_block(octets: &[u8]) -> Vec<u8> {
     let padded = octets.len().next_multiple_of(4);
     let len = (16 + padded as u32).to_le_bytes();
@@ -361,14 +362,14 @@ fn a_packet_without_a_time_keeps_none_or_takes_that_of_the_packet_before() {
     run(&input, &out, &Settings::default());
     let kept = [(time(1), true, 1), (time(1), false, 2), (time(3), true, 3)];
     assert_eq!(timed(&out), kept);
-    // In a pcap each packet has a time, including one whose octets are truncated.
+    // In a pcap, every packet has a timestamp, even if its octets are truncated.
     let taken = kept.map(|(time_ns, _, number)| (time_ns, true, number));
     run(&input, &folder.path("out.pcap"), &Settings::default());
     assert_eq!(timed(&folder.path("out.pcap")), taken);
     let edits = Edits { snaplen: Some(40), ..Edits::default() };
     run(&input, &out, &Settings { edits, ..Settings::default() });
     assert_eq!(timed(&out), taken);
-    // A packet without time is selected like the packet before it.
+    // A packet without a timestamp is selected if the previous packet is.
     let edits = Edits { to: Some(When::After(1)), ..Edits::default() };
     run(&input, &out, &Settings { edits, ..Settings::default() });
     assert_eq!(timed(&out), kept[..2]);
@@ -395,12 +396,12 @@ fn an_output_that_failed_is_not_left() {
         let result = edit(&inputs, &out, &settings, |_| true);
         match split {
             None => assert!(result.unwrap_err().to_string().contains("one link type")),
-            // Each link type has its own file.
+            // Each link type has a file of its own.
             Some(_) => assert_eq!(result.unwrap().outputs.len(), 3),
         }
         assert!(!out.exists());
     }
-    // Existing files of other kinds remain, and so does a file that was never begun.
+    // Files of other kinds are not removed, nor is a file that the edit did not begin.
     let kept = folder.path("kept.pcap");
     write(&kept, &[1]);
     let edits = Edits { enet_mac_seed_keep_bytes: 9, ..Edits::default() };

@@ -1,4 +1,4 @@
-//! Rates and counts on virtual time, where they must be exact to the frame: hours in seconds.
+//! Rates and counts on virtual time, where they must be exact to the frame. Hours pass in seconds.
 
 use squall::{Format, Profile, Session, report::Report};
 
@@ -26,7 +26,7 @@ fn last_due_ns(report: &Report) -> u128 {
 #[test]
 fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
     const HOURS_PS: u128 = 2 * 3600 * 1_000_000_000_000;
-    // The rate as text, and as num / den frames per second.
+    // Each rate as text, and as num / den frames per second.
     for (rate, num, den) in [
         ("3 pps", 3, 1),
         ("1000/7 pps", 1000, 7),
@@ -37,7 +37,7 @@ fn two_hours_at_odd_rates_are_exact_to_the_frame_and_the_nanosecond() {
         let text = format!("duration = \"2 h\"\n[ports]\nA = \"null:virtual\"\n{stream}");
         for cores in [1, 2] {
             let report = run(&text, cores);
-            // Frame k is due at k·den/num seconds, and frames due before the end count.
+            // Frame k is due at k·den/num seconds. Frames due before the end are sent.
             let (num, den): (u128, u128) = (num, den);
             let frames = (7200 * num).div_ceil(den);
             assert_eq!(u128::from(report.ports[0].tx.packets), frames, "{rate} on {cores}");
@@ -78,8 +78,8 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
         );
         let report = run(&text, cores);
         let bps: u128 = if extra == 20 { 1_700_000 } else { 1_300_000 };
-        // A frame's due time is the bits on the line before it, divided by the rate; it counts if
-        // that is before the end.
+        // A frame is due when the bits before it have been sent at the rate. It is sent if it is
+        // due before the end.
         let bits = |len: u64| u128::from(len + extra) * 8;
         let cycle: u128 = IMIX.iter().map(|len| bits(*len)).sum();
         let end = 7200 * bps;
@@ -99,8 +99,8 @@ fn two_hours_of_imix_at_a_bit_rate_are_exact_too() {
             (frames, octets),
             "{rate} on {cores}"
         );
-        // Gaps are fractions of picoseconds, so that even the last of millions of frames is exact
-        // to the nanosecond.
+        // Gaps have fractions of picoseconds, so even the last of millions of frames is exact to
+        // the nanosecond.
         assert_eq!(last_due_ns(&report), last * 1_000_000_000 / bps, "{rate} on {cores}");
     }
 }
@@ -126,7 +126,7 @@ fn bursts_with_gaps_do_not_drift() {
                 kpps\"\nmode = { bursts = 20_000, packets = 7, gap = \"333 ms\" }\n";
     let report = run(text, 1);
     assert_eq!(report.ports[0].tx.packets, 140_000);
-    // 139,999 gaps of 1/3 ms, and 19,999 times 333 ms.
+    // 139,999 gaps of 1/3 ms, and 19,999 gaps of 333 ms.
     assert_eq!(last_due_ns(&report), 139_999 * 1_000_000 / 3 + 19_999 * 333_000_000);
 }
 
@@ -155,7 +155,7 @@ fn ten_thousand_streams_of_mixed_rates_are_each_exact() {
     }
 }
 
-/// On real time: frames of streams that do not get their turn are counted, stream by stream.
+/// On real time, frames of streams that get no turn are counted per stream.
 #[test]
 fn ten_thousand_streams_in_real_time_miss_none_silently() {
     let mut text = "duration = \"300 ms\"\n[ports]\nA = \"null:\"\n".to_owned();
@@ -183,15 +183,15 @@ fn streams_without_a_rate_share_the_port_evenly() {
     let report = run(&text, 1);
     assert_eq!(report.ports[0].tx.packets, 100_000);
     let counts: Vec<u64> = report.streams.iter().map(|s| s.tx_packets).collect();
-    // A turn lasts a batch.
+    // A turn lasts for a batch of frames.
     assert!(counts.iter().all(|count| count.abs_diff(2000) <= 64), "{counts:?}");
 }
 
-/// Even on a machine that is late all the time, the frames of a counted run are the first ones by
-/// due time.
+/// Even if a machine is always late, the frames sent in a run with a frame count are the first ones
+/// by due time.
 #[test]
 fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
-    // No machine sends 4e9 frames per second, so that all but the first are late.
+    // No machine sends 4e9 frames per second, so all frames but the first are late.
     let mut streams = String::new();
     for i in 1..=20 {
         streams += &format!(
@@ -218,7 +218,7 @@ fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
     assert_eq!(real.fingerprint, exact.fingerprint);
 }
 
-/// Pages of three parts, each of which is a separate flow.
+/// Pages with three parts, each of which is loaded by a separate flow.
 #[test]
 fn flows_that_others_begin_are_counted_and_read_back_from_what_is_written() {
     let text = r#"

@@ -1,6 +1,6 @@
-//! Compares the frames of profiles in tests/golden with the captures next to them, octet for octet.
-//! `BLESS=1` rewrites the captures; review the difference. The same frames come from any number of
-//! workers and go to any port.
+//! Compares the frames of profiles in tests/golden with the captures of the same name, octet for
+//! octet. `BLESS=1` rewrites the captures; review the difference. The frames are the same for any
+//! number of workers and any kind of port.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use squall::{Profile, Session, report::Report};
 use squall_offline::info::Settings;
 
 fn folder() -> PathBuf {
-    // Messages contain relative paths, as does `path` in a profile.
+    // The directory must be absolute, because messages and `path` in profiles have relative paths.
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn load(path: &Path) -> Profile {
     Profile::load(path.to_str().unwrap()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a profile with its only port at `address`.
+/// Runs a profile, with its only port at `address`.
 fn run(mut profile: Profile, address: &str, cores: Option<usize>) -> Report {
     profile.ports[0].address = address.into();
     let session = Session {
@@ -57,7 +57,7 @@ fn each_profile_sends_the_frames_that_a_person_has_read() {
     let temporary = std::env::temp_dir().join(format!("squall-golden-{}", std::process::id()));
     fs::create_dir_all(&temporary).unwrap();
     let mut wrong = Vec::new();
-    // Some profiles use a frame of another profile's capture, so sort them by dependency.
+    // Some profiles use a frame from another profile's capture, so sort the profiles by dependency.
     let mut profiles = profiles();
     profiles.sort_by_key(|path| fs::read_to_string(path).unwrap().contains("\npcap "));
     for path in profiles {
@@ -121,7 +121,7 @@ fn any_number_of_workers_sends_the_same_frames_to_any_port() {
     }
 }
 
-/// Only profiles with random parts depend on the seed.
+/// Only profiles with random parts may depend on the seed.
 #[test]
 fn another_seed_gives_other_frames_where_something_is_random() {
     for path in profiles() {
@@ -129,7 +129,7 @@ fn another_seed_gives_other_frames_where_something_is_random() {
         let before = run(profile.clone(), "null:virtual", Some(1));
         profile.seed = Some(profile.effective_seed() + 1);
         let after = run(profile, "null:virtual", Some(1));
-        // Random gaps do not change the frames.
+        // Random gaps are not listed, because they do not change the frames.
         let random = ["random", "weighted", "weights", "uniform = \"", "normal = {"]
             .iter()
             .any(|word| text.contains(word));
@@ -137,8 +137,8 @@ fn another_seed_gives_other_frames_where_something_is_random() {
     }
 }
 
-/// Captures with examples of everything: protocols, tunnels, lengths, times, deliberate errors, and
-/// one that is truncated.
+/// Captures with examples of everything that `info` reports: protocols, tunnels, lengths, times,
+/// deliberate errors; one capture is truncated.
 #[test]
 fn the_analysis_of_a_capture_equals_the_reviewed_one() {
     let (blessing, folder) = (std::env::var_os("BLESS").is_some(), folder());
@@ -160,7 +160,7 @@ fn the_analysis_of_a_capture_equals_the_reviewed_one() {
         let mut info =
             squall_offline::info::read(std::slice::from_ref(path), &settings, |_| true).unwrap();
         assert_eq!(info.is_complete(), name != "cut-off", "{name}: {:?}", info.files[0].fault);
-        // Values that depend on the machine.
+        // Reset values that depend on the machine.
         (info.command, info.squall_version, info.elapsed_s) = Default::default();
         (info.cpu, info.memory) = Default::default();
         let file = &mut info.files[0];

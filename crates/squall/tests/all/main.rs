@@ -1,5 +1,5 @@
-//! One binary for these tests, because each binary links the whole tool. Tests on real time are in
-//! `timed`; tests that inspect their process or keep the machine busy are separate.
+//! A single binary, because each binary is linked with the whole tool. Tests on real time are in
+//! `timed`. Tests that inspect their process or keep the machine busy have their own binaries.
 
 mod attack;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Errors that show only when packets, ports and streams are combined: each names the position, the
-//! value found, and a fix.
+//! Errors that show only when packets, ports and streams are combined. Each message has the
+//! position, the value found, and a fix.
 
 use squall::{Error, Format, Profile, Session};
 
@@ -68,7 +68,7 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
     );
     let message = mistake("A = \"loop:0\"", &stream("rate = \"10 %\""));
     has(&message, &["load.toml:7:8", "port A has none", "speed=10Gbps"]);
-    // The hint is correct.
+    // The hint works.
     let taken = Profile::parse(
         &format!(
             "packets = 1\n[ports]\nA = \"loop:ten,speed=10Gbps\"\n{}",
@@ -192,7 +192,7 @@ fn uncuttable_frames_are_refused_with_the_reason() {
     );
 }
 
-/// Flows between two ends of a loop; `shared` is the content of `[flows]`.
+/// Flows between the two ends of a loop; `shared` is the content of `[flows]`.
 fn flows(shared: &str, templates: &str) -> String {
     let ports = "C = \"loop:flow-mistakes\"\nS = \"loop:flow-mistakes\"\n[flows]\nclients = \
                  \"C\"\nservers = \"S\"";

@@ -1,12 +1,12 @@
-//! Nodes with different ports of one run, where each has the ports of the others as `elsewhere:`:
-//! together they send the frames of one node, and their reports merge into its report.
+//! Nodes that have different ports of one run, and the ports of other nodes as `elsewhere:`.
+//! Together they send the frames of a single node, and their reports merge to its report.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use squall::{Format, Profile, Session, report::Report, report::VerdictStatus};
 use squall_pcap::{LinkType, PcapFormat, PcapWriter};
 
-/// A node: the address of each port, and its part.
+/// A node: the addresses of all ports, and its part.
 type Node<'a> = (&'a [&'a str], Option<&'a str>);
 
 fn session(text: &str, (addresses, part): Node<'_>) -> Session {
@@ -28,11 +28,11 @@ fn run(text: &str, node: Node<'_>) -> Report {
     session(text, node).open().unwrap_or_else(|e| panic!("{e}")).start().unwrap().finish().unwrap()
 }
 
-/// Frames, octets and their fingerprint by open port, summed over the reports.
+/// Frames, octets and the frames' fingerprint for each open port, summed over the reports.
 fn sent<'a>(reports: impl IntoIterator<Item = &'a Report>) -> BTreeMap<String, (u64, u64, u128)> {
     let mut all = BTreeMap::<_, (u64, u64, u128)>::new();
     let ports = reports.into_iter().flat_map(|report| &report.ports);
-    for port in ports.filter(|port| !port.is_elsewhere()) {
+    for port in ports.filter(|port| !port.is_remote()) {
         let print =
             port.tx.fingerprint.as_ref().map_or(0, |print| {
                 u128::from_str_radix(print, 16).expect("a fingerprint is a number")
@@ -43,7 +43,7 @@ fn sent<'a>(reports: impl IntoIterator<Item = &'a Report>) -> BTreeMap<String, (
     all
 }
 
-/// Runs the profile on one node, and on several.
+/// Runs the profile on one node and on several nodes.
 fn union(text: &str, one: &[&str], nodes: &[Node<'_>]) -> (Report, Report) {
     let alone = run(text, (one, None));
     let reports: Vec<Report> = nodes.iter().map(|node| run(text, *node)).collect();
@@ -57,12 +57,12 @@ fn union(text: &str, one: &[&str], nodes: &[Node<'_>]) -> (Report, Report) {
 
 const HERE: &str = "null:virtual,speed=10Gbps";
 const THERE: &str = "elsewhere:node";
-/// Each port on its own node.
+/// Each port is on a node of its own.
 const ONE_PORT_EACH: [Node<'static>; 2] = [(&[HERE, THERE], None), (&[THERE, HERE], None)];
-/// The first port on two nodes that share it, the second on a third.
+/// Two nodes share the first port; the second is on a third node.
 const SHARED: [Node<'static>; 3] =
     [(&[HERE, THERE], Some("1/2")), (&[HERE, THERE], Some("2/2")), (&[THERE, HERE], None)];
-/// Each port on two nodes that share it.
+/// Two nodes share each port.
 const SHARED_BOTH: [Node<'static>; 4] = [
     (&[HERE, THERE], Some("1/2")),
     (&[HERE, THERE], Some("2/2")),
@@ -129,7 +129,7 @@ fn streams_of_nodes_are_those_of_one() {
     }
 }
 
-/// The received frames of a stream, whichever node received them.
+/// The received frames of a stream, whichever node has received them.
 #[test]
 fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     let text = "packets = 1000\nports = { A = \"null:\", B = \"null:\" }\n[[stream]]\nname = \"s\"\nport = \
@@ -138,7 +138,7 @@ fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     let (to, from) = (format!("pcap:{}", file.display()), format!("pcap:{},read", file.display()));
     let sender = run(text, (&[&to, "elsewhere:b"], None));
     assert_eq!(sender.streams[0].rx, None, "nobody here knows what arrived");
-    // Every tenth frame is lost, including the last, which leaves no gap.
+    // Every tenth frame is lost, including the last one, after which no gap shows.
     let lossy = format!("{from},drop=1/10");
     let receiver = run(text, (&["elsewhere:a", &lossy], None));
     std::fs::remove_file(file).unwrap();
@@ -165,7 +165,7 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("squall-nodes-{}-{name}", std::process::id()))
 }
 
-/// UDP conversations of three packets each.
+/// A capture of UDP conversations with three packets each.
 fn capture() -> PathBuf {
     let path = file("in.pcap");
     let format =

@@ -1,5 +1,5 @@
-//! Replays of captures: the frames that arrive, their times, and the counters. On virtual time,
-//! into captures.
+//! Replays of captures: the frames that arrive, their times, and the counters. All are on virtual
+//! time, into captures.
 
 use std::{
     io::Write,
@@ -14,7 +14,7 @@ use squall_profile::{Located, Replay, SpeedOf, TooLong};
 use squall_replay::Gap;
 use squall_units::Nanos;
 
-/// A directory that is removed after the test.
+/// A directory that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A capture of these packets: (nanoseconds, octets).
+    /// A capture of these packets, given as (nanoseconds, octets).
     fn capture(&self, name: &str, packets: &[(u64, Vec<u8>)]) -> PathBuf {
         self.capture_of(name, LinkType::ETHERNET, packets)
     }
@@ -61,7 +61,7 @@ fn read(path: &Path) -> Vec<(u64, Vec<u8>)> {
     packets
 }
 
-/// Frames of different lengths that contain their number.
+/// Frames of different lengths, each with its number in it.
 fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
     (0..count)
         .map(|i| {
@@ -81,7 +81,7 @@ fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Located)> {
     Some((of, text.into()))
 }
 
-/// Replays captures on ports (name, address), without receiving.
+/// Replays captures on ports, given as (name, address), without receiving.
 fn session<A: Into<String>>(
     replay: Replay,
     ports: impl IntoIterator<Item = (&'static str, A)>,
@@ -96,12 +96,12 @@ fn session<A: Into<String>>(
 fn run(replay: Replay, ports: &[&str]) -> Report {
     let names = ["A", "B"].into_iter().zip(ports.iter().copied());
     let mut session = session(replay, names);
-    // The file is overwritten by each run.
+    // Each run overwrites the file.
     session.options.force = Some(true);
     session.open().unwrap().start().unwrap().finish().unwrap()
 }
 
-/// The frames that `replay` writes into a capture, and its report.
+/// The frames that `replay` writes into a capture, and the report.
 fn sent(folder: &Folder, replay: Replay) -> (Vec<(u64, Vec<u8>)>, Report) {
     let out = folder.path("out.pcap");
     let report = run(replay, &[&format!("pcap:{}", out.display())]);
@@ -147,7 +147,7 @@ fn loops_follow_each_other_with_their_delay_and_a_limit_ends_in_their_midst() {
         let (out, report) = sent(&folder, Replay { preload, ..replay.clone() });
         let all: Vec<&[u8]> = octets(&packets).into_iter().cycle().take(25).collect();
         assert_eq!(octets(&out), all);
-        // The first frame of a loop follows the last of the loop before by the delay.
+        // Between the last frame of a loop and the first frame of the next there is only the delay.
         let due: Vec<u64> = (0..25).map(|i| i / 10 * (9000 + 500) + i % 10 * 1000).collect();
         assert_eq!(times(&out), due);
         assert_eq!(report.replays[0].clone().loops, 2, "preload: {preload}");
@@ -162,7 +162,7 @@ fn loops_at_top_speed_keep_their_delay() {
     for (of, text, preload) in [
         (SpeedOf::Rate, "max", false),
         (SpeedOf::Rate, "max", true),
-        // A picosecond between frames.
+        // One picosecond between frames.
         (SpeedOf::Rate, "1000000 Mpps", true),
     ] {
         let replay = Replay {
@@ -179,7 +179,7 @@ fn loops_at_top_speed_keep_their_delay() {
             "{of:?} {text}, {preload}"
         );
         assert_eq!(report.replays[0].clone().loops, 3);
-        // A run may end within a delay.
+        // A run may end during a delay.
         let mut session = session(replay, vec![("A", "null:virtual")]);
         session.profile.stop.duration = Some(Nanos(700_000));
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
@@ -230,7 +230,7 @@ fn captures_read_too_late_are_reported_if_a_rate_requires_their_frames() {
     let pipe = folder.path("pipe.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for speed in [speed(SpeedOf::Rate, "50 kpps"), None] {
-        // The pipe delivers these octets and stays open for a while.
+        // The pipe delivers these octets, then stays open for a while.
         let (pipe, octets) = (pipe.clone(), octets.clone());
         let replay = Replay { speed, ..plain(&[&pipe]) };
         let asks_for_a_rate = replay.speed.is_some();
@@ -284,7 +284,7 @@ fn several_files_go_one_after_the_other_or_by_their_times() {
     let (out, _) = sent(&folder, plain(&[&odd, &even]));
     let one_by_one: Vec<_> = part(1).into_iter().chain(part(0)).collect();
     assert_eq!(octets(&out), octets(&one_by_one));
-    // The second capture begins at the end of the first.
+    // The second capture begins where the first ends.
     assert_eq!(times(&out)[199..202], [398_000, 398_000, 400_000]);
 }
 
@@ -375,7 +375,8 @@ fn a_replay_that_cannot_be_says_why() {
     assert!(once.contains("can only be read once") && once.contains("--preload"), "{once}");
 }
 
-/// UDP packets of bidirectional flows: client 10.1.0.k, port 1000 + k, to server 10.2.0.1, port 53.
+/// UDP packets of flows in both directions: client 10.1.0.k, port 1000 + k; server 10.2.0.1, port
+/// 53.
 fn conversations(count: usize) -> Vec<(u64, Vec<u8>)> {
     (0..count)
         .map(|i| {
@@ -456,8 +457,9 @@ fn unsent_packets_are_in_no_flow() {
     let (_, report) = sent(&folder, Replay { limit: Some(6), ..plain(&[&capture]) });
     let flows = report.replays[0].clone().flows.unwrap();
     assert_eq!((flows.flows, flows.flow_packets), (4, 6));
-    // The reader is many loops ahead when time is up. A loop takes 399 us. Its first frame leaves
-    // with the last of the loop before, so that 4 frames of the next loop leave within 4 us more.
+    // When the time is over, the reader is many loops ahead. A loop takes 399 us, and its first
+    // frame is due with the last one of the loop before. So 4 frames of the next loop are due
+    // within another 4 us.
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
         let mut session = session(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
@@ -485,7 +487,7 @@ fn long_packets_leave_in_fragments_if_requested() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Chunks end anywhere, and loops begin anywhere in them.
+    /// A chunk may end at any frame, and a loop may begin at any frame in a chunk.
     #[test]
     fn reading_ahead_and_from_memory_send_the_same(
         lens in prop::collection::vec(14..1500usize, 1..400), loops in 1..6u64, limit in prop::option::of(1..1500u64),

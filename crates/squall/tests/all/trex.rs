@@ -1,4 +1,4 @@
-//! Streams with TRex's header or mark instead of a signature.
+//! Streams that have TRex's header or mark instead of a signature.
 
 use squall::{
     Format, Profile, Session,
@@ -54,7 +54,7 @@ fn an_hw_id_that_is_used_twice_or_too_large_is_refused() {
     assert!(text.contains("needs latency = true"), "{text}");
 }
 
-/// Frames of 64 octets including the FCS, 1,000 per second.
+/// A stream with 1,000 frames/s of 64 octets, including the FCS.
 fn marked(name: &str, port: &str, packet: &str, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\npacket = \"{packet}\"\n\
@@ -93,7 +93,7 @@ fn frames_without_room_for_a_signature_are_counted_by_their_mark() {
     let nobodys = report.streams.iter().find(|s| s.name == "nobody's").expect("sent");
     assert!(nobodys.rx.is_none());
     let at = |port: usize| report.ports[port].rx.unsigned_packets;
-    // The frames of B lack the bit of the type of service.
+    // The frames of B do not have the mark's bit in the type of service.
     assert!((900..1000).contains(&at(0)) && at(1) == 0, "{} {}", at(0), at(1));
     let note = report.notes.iter().find(|note| note.contains("have a mark")).expect("a note");
     assert!(note.starts_with("stream \"tcp\" and 3 more: its frames"), "{note}");
@@ -153,7 +153,7 @@ fn streams_that_are_added_and_removed_while_running_are_counted_by_their_marks()
         }
     };
     assert_eq!(wait(&mut run, "first"), (200, 200));
-    // The mark of a removed stream is free for another.
+    // The mark of the removed stream can be used by another stream.
     run.change(parsed(&(keeps + &second))).expect("it can change");
     assert_eq!(wait(&mut run, "second"), (200, 200));
     let report = run.finish().expect("a report");

@@ -1,5 +1,5 @@
-//! Workers are interchangeable: on 1, 2, 3 and 8 of them a profile has the same frames, each
-//! stream's fields have the same sequence, and receive counters have the same sums.
+//! Workers are interchangeable. On 1, 2, 3 and 8 workers, a profile has the same frames, the fields
+//! of each stream have the same sequence of values, and receive counters have the same sums.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,7 +10,7 @@ use squall_units::TxMeta;
 
 const WORKERS: [usize; 4] = [1, 2, 3, 8];
 
-/// Every golden profile, and each of its streams alone, which all workers then share.
+/// Every golden profile, and a profile for each of its streams alone, which all workers then share.
 fn profiles() -> Vec<(String, Profile)> {
     let folder =
         fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")).unwrap();
@@ -81,7 +81,7 @@ fn every_operation_is_among_the_golden_profiles() {
     assert_eq!(seen.into_keys().collect::<Vec<_>>(), all);
 }
 
-/// Frames and octets of each stream.
+/// Number of frames and octets of each stream.
 fn counts(report: &Report) -> Vec<(String, u64, u64)> {
     report.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
 }
@@ -108,7 +108,7 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
     }
 }
 
-/// Parts on separate machines with different numbers of workers.
+/// Parts run on separate machines that have different numbers of workers.
 #[test]
 fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
     let print = |report: &Report| {
@@ -149,7 +149,7 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
     assert!(divided > 10 * refused && divided > 200, "{divided} divided, {refused} refused");
 }
 
-/// (index, due time, octets) of a stream's frames as made by worker `worker`, up to index `end`.
+/// The frames of a stream that worker `worker` makes, up to index `end`: (index, due time, octets).
 fn frames(plan: &Plan, stream: usize, worker: usize, end: u64) -> Vec<(u64, u64, Vec<u8>)> {
     let Some((first, by)) = plan.share(stream, worker) else { return Vec::new() };
     let s = &plan.streams[stream];
@@ -209,8 +209,8 @@ fn each_stream_has_the_sequence_and_the_instants_that_it_has_on_one_worker() {
     assert!(shared > 100, "only {shared} streams were shared");
 }
 
-/// Each queue of a loop loses or duplicates every tenth of its own frames. That is the same share
-/// of the whole if the total is a multiple of ten times each number of queues.
+/// Each queue of the loop loses or duplicates every tenth of its own frames. That is a tenth of all
+/// frames if their number is a multiple of ten times each number of queues.
 #[test]
 fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
     const FRAMES: u64 = 240 * 50;
@@ -264,7 +264,7 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
         ("packets = 1001", "size = 64", 1001, 8),
         ("packets = 1001", "size = \"imix\"", 1001, 8),
         ("packets = 1001", "size = 64\nmode = { burst = 7 }", 7, 7),
-        // 64_001 octets are reached within a frame, which is the last.
+        // The total of 64_001 octets is reached within a frame, which is the last one.
         ("octets = 64_001", "size = 64", 1001, 8),
         ("octets = 64_001\npackets = 999", "size = 64", 999, 8),
         ("octets = 64_001", "size = \"imix\"", 176, 1),
@@ -286,7 +286,7 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
     }
 }
 
-/// On real time, where each worker runs at its own speed.
+/// On real time, each worker runs at its own speed.
 #[test]
 fn workers_that_share_a_stream_without_a_rate_send_the_frames_of_one() {
     let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \

@@ -1,11 +1,11 @@
-//! The current speed of the machine, as a unit for time limits of tests.
+//! The current speed of the machine, as a unit for time limits in tests.
 
 use std::{
     hint::black_box,
     time::{Duration, Instant},
 };
 
-/// The time in which this machine counts to `n`, estimated from a hundredth of it.
+/// The time that this machine takes to count to `n`, estimated from a hundredth of that.
 pub fn time_to_count(n: u32) -> Duration {
     let begun = Instant::now();
     let mut i = 0;
@@ -15,10 +15,10 @@ pub fn time_to_count(n: u32) -> Duration {
     begun.elapsed() * 100
 }
 
-/// Repeats a measurement until it succeeds, because a preempted machine proves nothing.
+/// Repeats a measurement until it succeeds: a failure may only mean that the machine was preempted.
 ///
 /// # Panics
-/// After 20 failures, with all errors.
+/// After 20 failures; the message has all errors.
 pub fn measure(mut once: impl FnMut() -> Result<(), String>) {
     let mut wrong = Vec::new();
     while let Err(error) = once() {

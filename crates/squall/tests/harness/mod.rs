@@ -1,5 +1,5 @@
-//! Tests that each run in their own process, because a process may only enter a private network
-//! while it has one thread.
+//! Runs tests in separate processes, because a process may only enter a private network while it
+//! has a single thread.
 
 use std::{
     error::Error,
@@ -10,7 +10,7 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 
 pub type Test = fn() -> Outcome;
 
-/// A test that cannot run here.
+/// The error of a test that cannot run on this machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skipped(pub String);
@@ -49,7 +49,7 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
                 println!("test {name} ... ok");
                 passed += 1;
             }
-            // 77: automake's exit status of a skipped test.
+            // 77 is automake's exit status for a skipped test.
             Ok(Some(77)) => skipped += 1,
             other => {
                 println!("test {name} ... FAILED ({other:?})");
@@ -57,7 +57,7 @@ pub fn main(tests: &[(&str, Test)]) -> ExitCode {
             }
         }
     }
-    // In libtest's format, for tools that sum up results.
+    // Use libtest's format, for tools that add up results.
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

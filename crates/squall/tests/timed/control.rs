@@ -1,5 +1,5 @@
-//! Changes to a run in progress: nothing restarts, nothing is lost. On real time over a loop, so
-//! that bounds on time are generous; bounds on frames are exact.
+//! Changes to a run in progress: nothing restarts, and nothing is lost. On real time over a loop,
+//! so bounds on times are generous, while bounds on frames are exact.
 
 use std::{
     thread::sleep,
@@ -50,7 +50,7 @@ fn wait_for_more(run: &mut Run, name: &str, than: u64) -> u64 {
     }
 }
 
-/// Waits until "one" is sent at a rate in `expected`, in frames per second; measures again if the
+/// Waits until stream "one" is sent at a rate in `expected`, in frames/s. Measures again if the
 /// machine was busy.
 fn wait_for_rate(run: &mut Run, expected: std::ops::Range<f64>) {
     let mut measured = Vec::new();
@@ -63,7 +63,7 @@ fn wait_for_rate(run: &mut Run, expected: std::ops::Range<f64>) {
     }
 }
 
-/// Asserts that each frame arrived once, in order, from the first to the last.
+/// Asserts that each frame has arrived once and in order, from the first to the last.
 fn complete(stream: &StreamReport) {
     let rx = stream.rx.as_ref().unwrap_or_else(|| panic!("{} was not seen", stream.name));
     let found = (rx.packets, rx.lost, rx.duplicates, rx.reordered);
@@ -84,7 +84,7 @@ fn a_pause_loses_nothing_and_ends_where_it_began() {
     let report = run.finish().unwrap();
     assert_eq!(report.streams[0].tx_packets, 3000);
     complete(&report.streams[0]);
-    // 300 ms of frames and the pause: frames due meanwhile did not leave in a burst.
+    // 300 ms of frames plus the pause: frames due during the pause did not leave in a burst.
     assert!(report.duration_s > 0.45, "{}", report.duration_s);
     let late = report.streams[0].not_sent.values().sum::<u64>();
     assert_eq!(late, 0);
@@ -228,12 +228,12 @@ fn the_total_of_several_workers_stays() {
     run.finish().unwrap();
 }
 
-/// Flows between two ends of a loop; `shared` is added to `[flows]`, `arrival` to the template.
+/// Flows between the two ends of a loop; `shared` is added to `[flows]`, `arrival` to the template.
 fn flows(link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     flows_that_wait("0 ms", link, shared, arrival, more)
 }
 
-/// As [`flows`], with clients that wait before they close.
+/// Like [`flows`], with clients that wait for `time` before they close.
 fn flows_that_wait(time: &str, link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     let text = format!(
         "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \
@@ -262,7 +262,7 @@ fn wait_for_flows(run: &mut Run, than: u64) -> u64 {
     }
 }
 
-/// Asserts that every flow that began was completed.
+/// Asserts that every flow that began has been completed.
 fn all_completed(run: Run) -> RoleReport {
     run.stop();
     let client =
@@ -294,14 +294,14 @@ fn the_rate_of_a_load_changes_while_it_runs() {
 
 #[test]
 fn a_paused_load_lets_open_flows_end_and_goes_on() {
-    // The pauses cover 400 flows or more. A preempted machine misses some too, so try several
-    // times.
+    // The pauses cover 400 flows or more. A preempted machine misses some flows as well, so try
+    // several times.
     let missed: Vec<u64> =
         std::iter::repeat_with(pauses).take(5).take_while(|missed| *missed >= 200).collect();
     assert!(missed.len() < 5, "what was due meanwhile is not late: {missed:?}");
 }
 
-/// Pauses and resumes a load twice. Returns the number of flows that it missed.
+/// Pauses and resumes a load twice. Returns the number of flows that did not begin.
 fn pauses() -> u64 {
     let mut run = start(flows("load-pause", "", "cps = 1000", ""));
     wait_for_flows(&mut run, 200);
@@ -438,7 +438,7 @@ fn a_criterion_that_holds_ends_a_run_that_would_go_on() {
     let mut run = start(profile("abort", &text));
     let begun = Instant::now();
     while !run.wait(Duration::from_millis(100)) {
-        // Only `abort_if` can end it.
+        // Only `abort_if` can end this run.
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody ended it");
     }
     assert!(run.aborted());
@@ -446,7 +446,7 @@ fn a_criterion_that_holds_ends_a_run_that_would_go_on() {
     assert_eq!(report.verdict.ended_by, EndedBy::Criterion);
     let [criterion] = &report.verdict.failed[..] else { panic!("{:?}", report.verdict.failed) };
     assert!(criterion.starts_with("stream \"web\": tx = "), "{criterion}");
-    // The run stops cleanly: frames that have left are received.
+    // The run stops cleanly: the frames that were sent are received.
     assert!(report.streams[0].tx_packets > 20);
     complete(&report.streams[0]);
 }

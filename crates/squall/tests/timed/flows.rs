@@ -1,4 +1,4 @@
-//! Flows between two ends of a link in memory, from a profile to the report.
+//! Flows between the two ends of a link in memory, from the profile to the report.
 
 use squall::{
     Format, Profile, Session,
@@ -8,7 +8,7 @@ use squall::{
     },
 };
 
-/// Clients on one end, servers on the other.
+/// Runs clients on one end and servers on the other.
 fn run(link: &str, shared: &str, templates: &str) -> Report {
     let text = format!(
         "{shared}\n[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\n[flows]\nclients = \
@@ -26,7 +26,7 @@ fn template(name: &str, more: &str) -> String {
     )
 }
 
-/// Client and server of a template; asserts that all of its flows were completed.
+/// The results of a template's clients and servers. Asserts that all flows were completed.
 fn completed(report: &Report, name: &str, flows: u64) -> RolesReport {
     let load = report.flows.as_ref().unwrap();
     let roles = load.templates.iter().find(|template| template.name == name).unwrap().roles.clone();
@@ -46,14 +46,14 @@ fn two_templates_of_http_on_one_server_have_each_their_own_answer() {
         run("two-http", "", &(template("small", &of("1 KiB")) + &template("large", &of("64 KiB"))));
     for (name, octets) in [("small", 1 << 10), ("large", 64 << 10)] {
         let client = completed(&report, name, 40).client.unwrap();
-        // A header has some 100 octets.
+        // A response header has some 100 octets.
         let each = client.received_octets / 40;
         assert!((octets..octets + 200).contains(&each), "{name}: {each} octets an answer");
         assert_eq!(client.http["2xx"], 40);
     }
 }
 
-/// The applications of a mix that share port 80.
+/// Applications in a mix that all use port 80.
 #[test]
 fn applications_at_one_port_are_served_as_they_are_by_themselves() {
     let all = ["http", "http-get", "http-post"];
@@ -78,7 +78,7 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
         let load = report.flows.as_ref().unwrap();
         let RolesReport { client, server } = load.total.clone();
         let (client, server) = (client.unwrap(), server.unwrap());
-        // On a busy machine fewer flows begin; the others count as late.
+        // On a busy machine fewer flows begin in time. The others count as late.
         assert_eq!(
             (client.asked, client.attempted + client.missed()),
             (Some(200), 200),
@@ -95,15 +95,15 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
 
 #[test]
 fn both_ends_of_calls_over_udp_count_the_same() {
-    // The servers continue to send after their clients have ended.
+    // The servers continue to send when their clients have ended.
     let rtp = "app = \"rtp\"\ncps = 100\nlimit = 20\noptions = { packets = 8 }";
     let report = run("rtp", "", &template("rtp", rtp));
     let roles = completed(&report, "rtp", 20);
     let (client, server) = (roles.client.unwrap(), roles.server.unwrap());
-    // RTP headers with 160 octets of voice each.
+    // RTP headers, each with 160 octets of voice.
     let octets = 20 * 8 * 172;
     assert_eq!((client.sent_octets, server.received_octets), (octets, octets), "{client:?}");
-    // Frames that a server sends after the end of its client are not received.
+    // Frames that a server sends after its client has ended are not received.
     assert_eq!((client.requests, server.sent_octets), (None, octets));
 }
 

@@ -1,4 +1,4 @@
-//! Tests on real time, which would run late next to those of `all`.
+//! Tests on real time. In the same process as those of `all`, they would run late.
 
 mod control;
 mod flows;

@@ -1,5 +1,5 @@
-//! Streams, captures, flows and attacks on the same ports in one run: each has its own figures, and
-//! their sums equal the port counters.
+//! Streams, captures, flows and attacks on the same ports in one run. Each has its own figures,
+//! which add up to the port counters.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn ports(link: &str) -> String {
     format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n")
 }
 
-/// A stream to addresses that flows use too: the signature attributes frames to the stream.
+/// A stream to addresses that flows use as well. Its signature identifies its frames.
 fn stream(name: &str, port: &str, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\npacket = \"eth/ipv4(src=16.0.0.9, \
@@ -65,7 +65,7 @@ fn attacks(folder: &Folder) -> String {
     )
 }
 
-/// A capture of `count` frames, 1 ms apart, from `src` to an address of no host.
+/// A capture of `count` frames at intervals of 1 ms, from `src` to an address that no host has.
 fn capture(folder: &Folder, name: &str, count: u64, src: u8) -> PathBuf {
     let path = folder.0.join(name);
     let packet = format!("eth/ipv4(src=10.0.0.{src}, dst=10.1.0.1)/udp(dport=9)/zeros(40)");
@@ -81,7 +81,7 @@ fn replay(name: &str, port: &str, file: &Path, more: &str) -> String {
     format!("[[replay]]\nname = \"{name}\"\nport = \"{port}\"\nfiles = {file:?}\n{more}\n")
 }
 
-/// Asserts the figures of any mix: a link in memory loses nothing.
+/// Asserts what holds for any mix on a link in memory, which loses nothing.
 fn adds_up(report: &Report) {
     let [a, b] = &report.ports[..] else { panic!("two ports") };
     assert_eq!((a.tx.packets, b.tx.packets), (b.rx.packets, a.rx.packets));
@@ -196,7 +196,7 @@ fn attacks_are_spoken_live_between_the_hosts_of_flows_among_all_else() {
     assert_eq!(of(&report, SourceKind::Attacks), [("TCP 7000", 20, 20), ("UDP 9000", 20, 20)]);
     let passage = report.attacks[0].passage.as_ref().unwrap();
     assert_eq!((passage.conversations, passage.passed), (40, 40), "{passage:?}");
-    // Frames that belong to neither streams nor hosts come from the capture.
+    // The frames that belong to neither streams nor hosts are those of the capture.
     let unsigned: u64 = report.ports.iter().map(|port| port.rx.unsigned_packets).sum();
     assert_eq!(unsigned, 400);
 }
@@ -222,7 +222,7 @@ fn a_replay_begins_and_ends_when_its_profile_says_and_at_its_multiple() {
         while let Some(packet) = reader.next().unwrap() {
             times.push(packet.time_ns / 1000);
         }
-        // The first frame is the stream's.
+        // The first frame belongs to the stream.
         let begin = times.remove(0);
         times.iter().map(|time| time - begin).collect::<Vec<_>>()
     };
@@ -251,7 +251,7 @@ fn a_replay_is_paused_and_hastened_by_its_name_while_others_go_on() {
         let (_, report) = run.sample();
         (report.streams[0].tx_packets, report.ports[0].tx.packets - report.streams[0].tx_packets)
     };
-    // Sends in windows until one is correct, because the machine may be busy.
+    // Measures in windows until one has the right numbers, because the machine may be busy.
     let until = |run: &mut squall::Run, right: &dyn Fn(u64, u64) -> bool| {
         let all: Vec<_> = (0..20)
             .map(|_| {
@@ -306,7 +306,7 @@ fn frames_due_while_a_replay_is_paused_are_not_late() {
     run.resume(Some("again")).unwrap();
     run.stop();
     let report = run.finish().unwrap();
-    // However busy the machine is, only frames of the remaining time can be late.
+    // However busy the machine is, only frames that are due in the remaining time can be late.
     let asked = (begun.elapsed() - paused).as_millis() as u64;
     let late = report.sources[0].not_sent.get("late").copied().unwrap_or(0);
     assert!(late <= asked, "{late} of {asked}");
@@ -335,7 +335,8 @@ fn attacks_that_cannot_run_with_flows_or_change_are_refused() {
     run.finish().unwrap();
 }
 
-/// First frames of conversations in a file: both addresses and ports, and the time in nanoseconds.
+/// For each conversation in a file (both addresses and ports), the time of its first frame in
+/// nanoseconds.
 fn conversations(file: &Path) -> std::collections::HashMap<[u8; 12], u64> {
     let mut reader = squall_pcap::CaptureReader::open(file).unwrap();
     let mut first = std::collections::HashMap::new();
@@ -392,7 +393,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         key[10..].copy_from_slice(&port(dport));
         begins.push((begin.parse::<f64>().unwrap(), sent[&key] as f64 / 1e9));
     }
-    // The file has times of the machine's clock, labels those of the wall clock.
+    // Times in the file are on the machine's clock, those in labels on the wall clock.
     let first =
         begins.iter().copied().fold((f64::MAX, f64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
     for (begin, left) in &begins {
@@ -400,7 +401,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         assert!((left - begin).abs() < 0.4, "label {begin}, left at {left}");
     }
     assert_eq!(begins.len(), 220);
-    // The attacks were paused for a second, then twice as fast.
+    // The attacks were paused for a second, then sent twice as fast.
     let last = begins.iter().map(|at| at.0).fold(0.0, f64::max);
     let took = last - first.0;
     let longest = 2.0 + paused;
@@ -468,8 +469,8 @@ fn on_virtual_time_a_mix_has_the_same_frames_however_many_workers_are_asked_for(
     assert_eq!(frames(1), one);
 }
 
-/// Two streams that stay whole (signed, chained), one that is divided, conversations from captures,
-/// attacks from rules, and a scan.
+/// Two streams that are not divided (one signed, one in a chain), one that is divided,
+/// conversations from captures, attacks from rules, and a scan.
 #[test]
 fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
     let folder = Folder::new("parts");
@@ -604,7 +605,7 @@ fn streams_are_added_to_ports_of_flows_where_they_are_measured() {
     run.finish().unwrap();
 }
 
-/// Frames of a capture: nanoseconds since the first, and UDP source port.
+/// Frames of a capture: nanoseconds since the first frame, and UDP source port.
 fn frames(path: &Path) -> Vec<(u64, u16)> {
     let mut reader = squall_pcap::CaptureReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -617,7 +618,7 @@ fn frames(path: &Path) -> Vec<(u64, u16)> {
     all
 }
 
-/// Frames of source port `sport`, with a schedule of their own.
+/// A stream with a schedule of its own, identified by the source port `sport`.
 fn burst(name: &str, sport: u16, count: u64, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4(src=16.0.0.9, dst=48.0.0.1)/udp(\
@@ -633,7 +634,7 @@ fn parts_of_any_kind_begin_with_the_end_of_another_and_a_delay() {
     let profile = |to: &Path| {
         format!("[ports]\nA = \"pcap:{}\"\n", to.display())
             + &burst("first", 1, 4, "")
-            // Active all the time: later streams send between its frames.
+            // This stream is active all the time; later streams send between its frames.
             + &burst("beside", 2, 60, "start_delay = \"100 us\"")
             + &replay("second", "A", &file, "after = \"first\"\nstart = \"5 ms\"")
             + &burst("third", 3, 2, "after = \"second\"")
@@ -661,7 +662,7 @@ fn parts_of_any_kind_begin_with_the_end_of_another_and_a_delay() {
     assert_eq!(of(1), [0, 1000, 2000, 3000]);
     let background: Vec<u64> = (0..60).map(|i| 100 + i * 1000).collect();
     assert_eq!(of(2), background);
-    // Other frames belong to the capture (without a port of its own) and to attacks.
+    // The other frames belong to attacks and to the capture, which has no port of its own.
     let others: Vec<u64> =
         all.iter().filter(|frame| ![1, 2, 3, 5].contains(&frame.1)).map(|f| f.0 / 1000).collect();
     assert_eq!(others[..3], [9000, 10_000, 11_000], "4 ms of the first, and 5 ms");
@@ -696,7 +697,7 @@ fn a_stream_ends_after_its_duration_and_is_waited_for() {
     let first = [(0, 1), (1000, 1), (2000, 1), (3000, 1), (4000, 1)];
     assert_eq!(all[..5], first, "the next would be behind the end");
     assert_eq!(all[5..], [(4500, 2), (5500, 2), (6500, 3), (7500, 3)]);
-    // As fast as the port accepts frames, on the real clock.
+    // A stream that sends as fast as the port accepts frames, on the real clock.
     let text = "[ports]\nA = \"null:\"\n".to_owned()
         + &continuous("first", 1, "duration = \"30 ms\"").replace("1 kpps", "max")
         + &burst("second", 2, 20, "after = \"first\"");
@@ -749,7 +750,7 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
         assert_eq!(began, [("first", 30, 30), ("third", 300, 300), ("fourth", 25, 25)]);
         let sent: Vec<_> = report.streams.iter().map(|s| (s.name.as_str(), s.tx_packets)).collect();
         assert_eq!(sent, [("second", 20), ("fifth", 10)]);
-        // At least 29 ms, 20 ms, 10 ms, 48 ms and 9 ms.
+        // The parts take at least 29 ms, 20 ms, 10 ms, 48 ms and 9 ms.
         assert!(report.duration_s > 0.115, "{}", report.duration_s);
         assert!(
             report.duration_s < 0.2 || !(asked || virtual_time == ",virtual"),
@@ -800,7 +801,7 @@ fn parts_whose_predecessors_never_end_are_reported() {
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
 
-/// A capture of `count` signed frames from an earlier run with this seed.
+/// A capture of `count` signed frames from an earlier run that had this seed.
 fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     let path = folder.0.join(format!("{seed}.pcap"));
     let stream = stream("before", "A", &format!("rate = \"1 kpps\"\nmode = {{ burst = {count} }}"));
@@ -808,8 +809,8 @@ fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
     path
 }
 
-/// Frames of an earlier run are recognized by their keys; with the same key, as the seed is the
-/// same, by their times.
+/// Frames of an earlier run are recognized by their key. If the seed and thus the key are the same,
+/// they are recognized by their times.
 #[test]
 fn frames_of_an_earlier_run_are_in_no_stream() {
     let folder = Folder::new("earlier");
@@ -848,7 +849,7 @@ fn receive_only_runs_have_the_streams_of_each_sender() {
     assert_eq!(report.ports[1].rx.unsigned_packets, 0);
 }
 
-/// The signature's check differs between runs, but a given seed fixes all octets.
+/// The check value in signatures differs between runs, but a given seed fixes all octets.
 #[test]
 fn runs_without_a_stated_seed_have_keys_of_their_own() {
     let plan = |text: &str| Session::new(parsed(text)).open().unwrap().plan().key;

@@ -1,5 +1,5 @@
-//! Flows with clients on one node and servers on another: each node has the other's port as
-//! `elsewhere:`, and their results together equal those of one node with both ports.
+//! Flows whose clients are on one node and whose servers are on another. Each node has the other's
+//! port as `elsewhere:`. Their joint results equal those of one node that has both ports.
 
 use std::thread;
 
@@ -45,7 +45,7 @@ fn session(ports: [&str; 2], stop: &str) -> Session {
 fn clients_and_servers_of_different_nodes_play_the_flows_of_one() {
     let alone = session(["loop:nodes-one", "loop:nodes-one"], "");
     let alone = alone.open().unwrap().start().unwrap().finish().unwrap();
-    // Open both before either begins.
+    // Open both nodes before either begins.
     let servers = session(["elsewhere:a", "loop:nodes-two"], "").open().unwrap();
     let clients = session(["loop:nodes-two", "elsewhere:b"], "").open().unwrap();
     let servers = servers.start().unwrap();
@@ -80,8 +80,8 @@ latency = true
 rate = "5 kpps"
 "#;
 
-/// A stream from a node with one clock to a node with another, over a link in memory. Returns the
-/// receiving side of the joint report, and that report.
+/// Sends a stream from a node with one clock to a node with another clock, over a link in memory.
+/// Returns the stream's receive counters in the joint report, and that report.
 fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let link = format!("loop:{link}");
     let mut profile = Profile::parse(SIGNED, "nodes", Format::Toml).unwrap();
@@ -95,7 +95,7 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let receiver = node(["elsewhere:a", &link], clocks[1]);
     let sender = node([&link, "elsewhere:b"], clocks[0]);
     let (receiver, sender) = (receiver.hold().unwrap(), sender.hold().unwrap());
-    // The same time, by each node's clock.
+    // The same start time, on each node's clock.
     let at = squall_port::monotonic() + Nanos(50_000_000);
     let common = |clock: NodeClock| {
         let NodeClock { shift_ns, drift_ppb, at_ns, .. } = clock;
@@ -122,24 +122,26 @@ fn clock(shift_ns: i64, drift_ppb: f64, at: Nanos, bound_ns: u64) -> NodeClock {
 
 const MS: i64 = 1_000_000;
 
-/// Two descriptions of one distant, fast clock: delays are as with one clock.
+/// Two descriptions of the same clock, which is fast and far ahead: delays are as with a single
+/// clock.
 #[test]
 fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
     let at = squall_port::monotonic();
     let later = at + Nanos(1_000_000_000);
-    // 500 ppm: after a second it is 500 us ahead.
+    // 500 ppm: after a second the clock is another 500 us ahead.
     let sender = clock(86_400_000 * MS, 500_000.0, at, 700);
     let receiver = clock(86_400_000 * MS + 500_000, 500_000.0, later, 800);
     let (rx, whole) = between("nodes-common", [sender, receiver]);
     let latency = rx.latency_ns.unwrap();
     assert_eq!((rx.packets, rx.lost, rx.early_packets), (1000, 0, 0));
-    // A wrong clock would show at least 300 us, in all delays or as negative ones.
+    // An error of a clock would show as at least 300 us, added to all delays or making them
+    // negative.
     assert!(latency.min < 300_000, "{latency:?}");
     assert_eq!(rx.latency_bound_ns, Some(1500));
     assert!(whole.notes.iter().any(|note| note.contains("1500 ns")), "{:?}", whole.notes);
 }
 
-/// A wrong clock adds to the delay, and its bound must cover that.
+/// An error of a clock adds to the delay, so its bound must cover that.
 #[test]
 fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
     let at = squall_port::monotonic();
@@ -148,8 +150,8 @@ fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
     let latency = rx.latency_ns.unwrap();
     let (bound, off) = (rx.latency_bound_ns.unwrap(), 20 * MS as u64);
     assert!(latency.min >= off && latency.min - bound < off, "{latency:?}");
-    // The clock is ahead: frames arrive before they were sent, and delays are within the bound of
-    // 0.
+    // The clock is ahead, so frames seem to arrive before they were sent. Delays are 0 within the
+    // bound.
     let (rx, whole) = between("nodes-ahead", [right, clock(-1000 * MS, 0.0, at, 1000 * MS as u64)]);
     assert_eq!((rx.early_packets, rx.latency_ns.unwrap().max), (1000, 0));
     let codes = |whole: &Report| -> Vec<_> {
@@ -168,7 +170,7 @@ fn a_run_that_is_stopped_before_its_start_ends_at_once_and_has_sent_nothing() {
         let an_hour = squall_port::monotonic() + Nanos(3_600_000_000_000);
         let run = session.open().unwrap().hold().unwrap().go(Some(an_hour));
         run.stop();
-        // It would begin in an hour.
+        // The run would begin in an hour.
         let report = run.finish().unwrap();
         let begun = report.sources.iter().map(|source| source.sent).sum::<u64>();
         assert_eq!(begun, 0, "{:?}", report.sources);

@@ -1,5 +1,5 @@
-//! Conversations of a capture, played on Squall's own TCP/UDP stack between two ends of a link in
-//! memory.
+//! Plays the conversations of a capture on Squall's own TCP/UDP stack, between the two ends of a
+//! link in memory.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use squall::{
 use squall_pcap::{LinkType, PcapFormat, PcapWriter};
 use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 
-/// A segment from client `client` to its server, or back.
+/// A segment from client `client` to its server if `there`, otherwise in the reverse direction.
 fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]) -> Vec<u8> {
     let ends = [([10, 0, 0, client], 40_000u16), ([10, 9, 0, 1], 80)];
     let [(src, sport), (dst, dport)] = if there { ends } else { [ends[1], ends[0]] };
@@ -26,7 +26,7 @@ fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]
     frame
 }
 
-/// Six conversations; the third lacks its start, the fifth has a gap.
+/// A capture of six conversations. The third has no start, and the fifth has a gap.
 fn capture(name: &str, both_directions: bool) -> PathBuf {
     let path =
         std::env::temp_dir().join(format!("squall-stateful-{name}-{}.pcap", std::process::id()));
@@ -127,7 +127,7 @@ fn clients_and_a_server_stand_for_the_captured_ones_in_each_loop() {
     assert_eq!(load.total.client.unwrap().received_octets, 2 * 300 * (1 + 2 + 3 + 4 + 5 + 6));
 }
 
-/// The attacks use the server of the capture, at a port that the capture uses too.
+/// The attacks use the same server and port as the capture.
 #[test]
 fn live_attacks_run_with_the_conversations_of_a_capture() {
     let file = capture("attacked", true);
@@ -163,7 +163,7 @@ fn live_attacks_run_with_the_conversations_of_a_capture() {
     let expected = [("TCP 80", SourceKind::Flows), ("TCP 80 of attacks", SourceKind::Attacks)];
     assert_eq!(kinds, expected);
 
-    // Scripted flows stay the same while other parts change.
+    // Flows from a script stay the same when other parts of the profile change.
     let mut changed = run(&profile);
     profile.streams[0].rate = "200pps".parse().unwrap();
     changed.change(profile.clone()).unwrap();

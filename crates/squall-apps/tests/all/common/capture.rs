@@ -1,4 +1,4 @@
-//! Captures written packet by packet.
+//! Captures that are written packet by packet.
 
 use std::io::Cursor;
 
@@ -11,9 +11,9 @@ pub struct Capture {
     writer: PcapWriter<Vec<u8>>,
     pub ports: [u16; 2],
     pub time_us: u64,
-    /// Captured octets of a frame.
+    /// Number of octets captured of a frame.
     pub snaplen: usize,
-    /// Use fd00::1 and fd00::2, with a VLAN tag.
+    /// Whether to use fd00::1 and fd00::2, with a VLAN tag.
     pub v6: bool,
 }
 
@@ -81,7 +81,7 @@ impl Capture {
         self
     }
 
-    /// Adds the three-way handshake; the first octets of the sides have numbers 1001 and 5001.
+    /// Adds the three-way handshake; the sides' first octets have sequence numbers 1001 and 5001.
     pub fn handshake(&mut self) -> &mut Self {
         self.tcp(0, SYN, 1000, 0, b"")
             .tcp(1, SYN | ACK, 5000, 1001, b"")

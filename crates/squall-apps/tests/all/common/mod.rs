@@ -15,7 +15,7 @@ use squall_tcp::{
 };
 use squall_units::{Cut, Nanos, mix};
 
-/// Programs, and the input of each flow, by the client's port.
+/// Programs, and the input of each flow, keyed by the client's port.
 pub struct Recorder {
     pub apps: Apps<Counts>,
     pub received: BTreeMap<u16, Vec<u8>>,
@@ -59,12 +59,12 @@ impl Output for Wire {
     }
 }
 
-/// A client's stack, a server's, and the path between them.
+/// A client's stack, a server's stack, and the path between them.
 pub struct Pair {
     pub stacks: [Stack<Recorder>; 2],
     pub now: Nanos,
     pub delay: Nanos,
-    /// Lost packets in 1,000.
+    /// Packets lost per 1,000.
     pub loss: u64,
     seed: u64,
     sent: u64,
@@ -77,7 +77,7 @@ const FIRST_CLIENT_PORT: u16 = 20_000;
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 impl Pair {
-    /// Each program of a pair listens on its own port, from 80 on.
+    /// Makes a pair; each pair of programs has its own port, from 80 on.
     pub fn new(seed: u64, programs: &[(Program, Program)]) -> Self {
         let stack = || {
             let mut apps = Apps::new(seed, Counts::default());
@@ -185,7 +185,7 @@ impl Pair {
     }
 
     /// # Panics
-    /// If a flow is left, or state that belonged to a flow.
+    /// If a flow is left, or any state that belonged to a flow.
     pub fn assert_nothing_left(&self) {
         for stack in &self.stacks {
             assert_eq!(stack.active(), 0, "flows are left");

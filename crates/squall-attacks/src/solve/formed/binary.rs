@@ -5,20 +5,20 @@ use squall_rules::End;
 use super::{Closer, Form};
 use crate::{Octets, Origin};
 
-/// Completes a TFTP request: a file name and a mode, each terminated by zero (RFC 1350 §5).
+/// Completes a TFTP request: a file name and a mode, each terminated by a zero octet (RFC 1350 §5).
 pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.take(&[0, 1]);
     if closer.word(0) > 2 {
         return None;
     }
-    // Zeros end strings. Terminate an unfinished string.
+    // Zeros end strings. Terminate the last string if it is unfinished.
     let zeros = closer.octets.bytes()[2..].iter().filter(|&&octet| octet == 0).count();
     let ended = closer.octets.len() > 2 && closer.octets.bytes().ends_with(&[0]);
     closer.at = closer.octets.len();
     match (zeros, ended) {
         _ if closer.at == 2 => closer.take(b"file.bin\0octet\0"),
-        // A long name tests for an overflow, so make it longer.
+        // A long name tests for an overflow, so extend it further.
         (0, _) if closer.at > 100 => closer.take(b".bin\0octet\0"),
         (0, _) => closer.take(b"\0octet\0"),
         (1, true) => closer.take(b"octet\0"),
@@ -28,7 +28,7 @@ pub(super) fn close_tftp(octets: Octets) -> Option<Octets> {
     Some(closer.done())
 }
 
-/// Fields of BOOTP (RFC 951 §3) and the magic cookie (RFC 2131 §3).
+/// Fields of a BOOTP message (RFC 951 §3) and the magic cookie (RFC 2131 §3).
 pub(super) fn dhcp(from: End) -> Vec<Form> {
     let (operation, message) = match from {
         End::Client => (1, 1),
@@ -48,11 +48,11 @@ pub(super) fn dhcp(from: End) -> Vec<Form> {
     ]
 }
 
-/// Completes options as code, length and data up to the end option (RFC 2132 §2).
+/// Completes options (code, length and data) up to the end option (RFC 2132 §2).
 pub(super) fn close_dhcp(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     closer.at = 240;
-    // Nothing may follow the end option.
+    // No option may follow the end option.
     while closer.left() > 0 {
         let code = closer.byte(closer.at);
         if closer.is_free(1) {
@@ -91,7 +91,7 @@ pub(super) fn isakmp() -> Vec<Form> {
         header.extend([next, 0x10, exchange, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         Form::default().usual(&header)
     };
-    // First try a content that contains the version, aligned with that field.
+    // First try to align a content that contains the version with that field.
     let mut forms: Vec<Form> =
         (0..12).map(|anchor| Form::default().usual(&fields[..anchor]).anchored(anchor)).collect();
     forms.extend([whole(13, 2), whole(11, 5)]);
@@ -119,7 +119,7 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         }
         let from = closer.at;
         let kind = next;
-        // If it ends before the message does, another payload follows.
+        // If this payload ends before the message does, another payload follows it.
         let length = usize::from(closer.word(from + 2));
         let required =
             closer.octets.origins().get(from + 3).is_some_and(|origin| *origin != Origin::Free);
@@ -127,8 +127,8 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         closer.take(&[if more { VENDOR } else { 0 }]);
         next = closer.byte(from);
         closer.take(&[0]);
-        // The last payload extends to the end of the message. Each has at least the length of its
-        // type.
+        // The last payload extends to the end of the message. Each has at least the minimum length
+        // for its type.
         let left = closer.octets.len().saturating_sub(from).max(16);
         closer.take(&u16::try_from(left).ok()?.to_be_bytes());
         if kind == IDENTIFICATION && closer.word(from + 2) < 9 {
@@ -157,7 +157,7 @@ pub(super) fn xtacacs(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields), Form::default()]
 }
 
-/// Completes fields up to the third result, then user name and password (RFC 1492 §2.3).
+/// Completes the fields up to the third result, then user name and password (RFC 1492 §2.3).
 pub(super) fn close_xtacacs(octets: Octets) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     if closer.byte(0) != 0x80 {
@@ -185,8 +185,8 @@ pub(super) fn pcom(from: End) -> Vec<Form> {
     vec![header(101).usual(ascii), header(102).usual(&binary)]
 }
 
-/// Sets the length of the data after the first six octets, the checksum and the terminator. The
-/// binary form has a length and a checksum each for header and data.
+/// Sets the length of the data after the first six octets, the checksum and the terminator. In the
+/// binary form, header and data have a length and a checksum each.
 pub(super) fn close_pcom(octets: Octets, from: End) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     match closer.byte(2) {
@@ -256,7 +256,7 @@ pub(super) fn pptp(from: End) -> Vec<Form> {
     vec![Form::default().usual(&fields)]
 }
 
-/// Completes the announced number of caches, 44 octets each.
+/// Completes the announced number of caches of 44 octets each.
 pub(super) fn close_wccp(octets: Octets) -> Option<Octets> {
     const CACHE: usize = 44;
     let mut closer = Closer::new(octets);

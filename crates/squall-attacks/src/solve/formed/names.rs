@@ -6,12 +6,12 @@ use squall_rules::End;
 use super::{Closer, Form};
 use crate::{Octets, Origin};
 
-/// Bound on the records of one message.
+/// Maximum number of records in one message.
 const MAX_RECORDS: u16 = 24;
 
 const QUESTION: &[u8] = b"\x04mail\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A NetBIOS host name: each half octet is a letter from `A` on (RFC 1001 §14.1).
+/// A NetBIOS host name. Each half octet is encoded as a letter, starting at `A` (RFC 1001 §14.1).
 const HOST: &[u8] = b"\x20FDFEEBFEEJEPEODBCACACACACACACAAA\x00";
 
 pub(super) fn dns(from: End) -> Vec<Form> {
@@ -35,10 +35,10 @@ pub(super) fn dns(from: End) -> Vec<Form> {
             vec![
                 header(flags, [1, 0, 0, 0]),
                 header(flags, [1, 0, 0, 1]),
-                // Within a label.
+                // The content is within a label.
                 header(flags, [1, 0, 0, 0]).usual(&[0]),
                 header(flags, [1, 0, 0, 1]).usual(&[0]),
-                // Contents that include the counts.
+                // The content includes the counts.
                 Form::default().usual(&[0x5a, 0x17]).anchored(2),
                 Form::default().usual(&[0x5a, 0x17, 1]).anchored(3),
                 open(flags),
@@ -69,7 +69,7 @@ pub(super) fn nbns() -> Vec<Form> {
     ]
 }
 
-/// Completes the message with all announced records.
+/// Completes the message, including all records that it announces.
 pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> {
     let mut closer = Closer::new(octets);
     let flags = match (netbios, from) {
@@ -105,7 +105,7 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
     (closer.left() == 0).then(|| closer.done())
 }
 
-/// Completes a name. In the `last` question the name extends to the end of the message.
+/// Completes a name. In the `last` question, the name extends to the end of the message.
 fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     let begin = closer.at;
     if closer.is_missing() {
@@ -127,7 +127,7 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
             let left = closer.left();
             let spare = left.saturating_sub(5);
             let length = match fixed {
-                // A label up to the end of the required octets, and one up to their start.
+                // End one label at the start of the required octets, and another at their end.
                 Some(_) if closer.at == begin && closer.at == 12 => {
                     let mut end = left - 1;
                     while end > 1 && closer.octets.origins()[closer.at + end] == Origin::Free {
@@ -182,12 +182,12 @@ fn name(closer: &mut Closer, netbios: bool, last: bool) -> Option<()> {
     }
 }
 
-/// Completes a record. A `last` record extends to the end of the message.
+/// Completes a record. The `last` record extends to the end of the message.
 fn record(closer: &mut Closer, netbios: bool, last: bool, option: bool) -> Option<()> {
     if option && closer.is_free(1) {
         closer.take(&[0]);
     } else if closer.is_free(2) && closer.at > 12 {
-        // A pointer to the question's name.
+        // A pointer to the name in the question.
         closer.take(&[0xc0, 12]);
     } else {
         name(closer, netbios, false)?;

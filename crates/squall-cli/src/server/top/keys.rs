@@ -1,4 +1,4 @@
-//! Decodes the octets of a terminal into keys.
+//! Decodes octets from a terminal into keys.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -7,22 +7,22 @@ pub enum Key {
     Tab,
     BackTab,
     Escape,
-    /// Ctrl and a letter.
+    /// Ctrl together with a letter.
     Control(char),
     Char(char),
 }
 
-/// Decoder that keeps the start of a sequence that arrived in two pieces.
+/// Decoder. Keeps the start of a sequence that arrives in two pieces.
 #[derive(Default)]
 pub struct Keys {
     rest: Vec<u8>,
 }
 
-/// Longer sequences than any known key are discarded.
+/// Maximum length of a sequence. Longer ones are discarded, because no known key is that long.
 const LONGEST: usize = 32;
 
 impl Keys {
-    /// Decodes octets into keys and skips unknown ones.
+    /// Decodes octets into keys. Skips unknown keys.
     pub fn read(&mut self, octets: &[u8]) -> Vec<Key> {
         self.rest.extend(octets);
         let mut keys = Vec::new();
@@ -45,7 +45,7 @@ impl Keys {
                     keys.push(Key::Escape);
                     after
                 }
-                // Skip Alt with a key: no function uses it.
+                // Skip Alt with a key, because no function uses it.
                 (0x1b, Some(_)) => &after[1..],
                 (b'\t', _) => {
                     keys.push(Key::Tab);
@@ -105,7 +105,7 @@ mod tests {
         ];
         assert_eq!(Keys::default().read(octets), keys);
         for cut in 0..octets.len() {
-            // An escape at a boundary is a separate key.
+            // An escape at the end of the first piece is decoded as a key of its own.
             if octets[..cut].last() != Some(&0x1b) {
                 let mut reader = Keys::default();
                 let read = [reader.read(&octets[..cut]), reader.read(&octets[cut..])].concat();

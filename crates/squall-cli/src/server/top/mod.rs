@@ -1,4 +1,4 @@
-//! `squall top`: a live view of a daemon's runs, with keys that change them.
+//! `squall top`: a live view of a daemon's runs, with keys to change them.
 
 mod keys;
 mod picture;
@@ -77,9 +77,9 @@ fn parse_every(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Timeout for the first sample of new runs with `--once`.
+/// With `--once`, maximum time to wait for the first sample of new runs.
 const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which signals are polled.
+/// Interval between checks for signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Input of the thread that decides and draws.
@@ -104,7 +104,7 @@ pub fn top(args: &Args) -> Result<ExitCode, Error> {
     let client = Client::new(&args.url, token, args.verify.as_ref().unwrap_or(&Verify::Known))?;
     let signals = Signals::catch()?;
     let mut picture = Picture::default();
-    // Report an unreachable daemon or a wrong token before the screen is taken over.
+    // Report an unreachable daemon or a wrong token before taking over the screen.
     picture.links(&client.get(PORTS)?);
     let (tell, events) = mpsc::channel();
     let sender = tell.clone();
@@ -125,7 +125,7 @@ struct Top {
     client: Client,
     picture: Picture,
     tell: Sender<Event>,
-    /// The reason for a lost connection.
+    /// The reason why the connection was lost.
     lost: Option<String>,
     /// Whether the list of runs has arrived.
     known: bool,
@@ -145,7 +145,7 @@ impl Top {
                 self.known |= matches!(one, WatchEvent::Hello { .. });
                 if self.picture.apply(one) {
                     let tell = self.tell.clone();
-                    // The speed of links is optional, so ignore errors.
+                    // The link speeds are optional, so ignore errors.
                     self.client.get_then(PORTS.into(), move |ports| {
                         if let Ok(ports) = ports {
                             _ = tell.send(Event::Ports(ports));
@@ -240,7 +240,7 @@ impl Top {
         let mut ended = Ok(ExitCode::SUCCESS);
         'watching: while !signals.came() {
             let event = events.recv_timeout(POLL_INTERVAL);
-            // Skip the redraw: no event, and the same terminal size.
+            // Skip the redraw if there was no event and the terminal has the same size.
             if matches!(event, Err(RecvTimeoutError::Timeout)) && size == screen.size() {
                 continue;
             }

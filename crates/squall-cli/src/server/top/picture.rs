@@ -1,4 +1,4 @@
-//! The state of a daemon's runs, as received.
+//! The state of a daemon's runs, as received from the daemon.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use squall_report::render::{PortRow, StreamRow};
 use squall_server::{RunRow, RunState, WatchEvent, WatchedPort, WatchedSource, WatchedStream};
 
-/// Number of ended runs that are shown.
+/// Maximum number of ended runs to show.
 const OVER: usize = 3;
 
 #[derive(Debug, Default)]
 pub struct Picture {
-    /// Active runs, oldest first, followed by the last ended ones.
+    /// Active runs, oldest first, followed by the runs that ended last.
     pub runs: Vec<Seen>,
     /// Speed in bits per second, by interface.
     links: BTreeMap<String, u64>,
@@ -28,12 +28,12 @@ pub struct Seen {
 }
 
 impl Picture {
-    /// Applies an event; returns whether it has a new active run.
+    /// Applies an event. Returns whether there is a new active run.
     pub fn apply(&mut self, update: WatchEvent) -> bool {
         match update {
             WatchEvent::Hello { runs } => {
-                // Drop active runs: their end may have been missed, or the daemon may have been
-                // restarted.
+                // Drop active runs, because their end may have been missed, or the daemon may have
+                // been restarted.
                 self.runs.retain(|seen| seen.row.state.is_over());
                 let any = !runs.is_empty();
                 runs.into_iter().for_each(|row| _ = self.put(row));
@@ -60,7 +60,7 @@ impl Picture {
                     });
                 }
             }
-            // A run that ended without a final state is forgotten.
+            // Forget a run that ended without a final state.
             WatchEvent::Ended { id } => {
                 self.runs.retain(|seen| seen.row.id != id || seen.row.state.is_over())
             }
@@ -69,7 +69,7 @@ impl Picture {
         false
     }
 
-    /// Updates a run; returns whether it is a new active one.
+    /// Updates a run. Returns whether it is a new active run.
     pub fn put(&mut self, row: RunRow) -> bool {
         let over = row.state.is_over();
         let new = match self.find(&row.id) {
@@ -99,7 +99,7 @@ impl Picture {
         new
     }
 
-    /// Updates the speeds of links from the daemon's list of ports.
+    /// Updates the link speeds from the daemon's list of ports.
     pub fn links(&mut self, ports: &Value) {
         let speed = |port: &Value| {
             Some((port["interface"].as_str()?.to_owned(), port["speed_bps"].as_u64()?))
@@ -116,7 +116,7 @@ impl Picture {
         self.runs.iter_mut().find(|seen| seen.row.id == id)
     }
 
-    /// Speed of the link of the port with this name.
+    /// Link speed of the port with this name.
     fn speed(&self, seen: &Seen, name: &str) -> Option<u64> {
         let port = seen.row.ports.iter().find(|port| port.name == name)?;
         self.links.get(&squall_machine::ports::interface_of(&port.address)?).copied()
@@ -137,7 +137,7 @@ impl Picture {
         seen.ports.iter().map(row).collect()
     }
 
-    /// The state as a line of JSON.
+    /// The state as one line of JSON.
     pub fn json(&self, url: &str) -> Value {
         let port = |seen: &Seen, name: &str, port: &WatchedPort| {
             json!({
@@ -185,7 +185,7 @@ impl Seen {
         self.streams.iter().map(row).collect()
     }
 
-    /// Sources that are later, or lack more frames, than the verdict allows.
+    /// Sources that are later, or have more frames missing, than the verdict allows.
     pub fn lagging(&self) -> impl Iterator<Item = &WatchedSource> {
         let goes_on = self.row.state == RunState::Running;
         self.sources.iter().filter(move |source| goes_on && source.5)
@@ -239,7 +239,7 @@ pub mod tests {
         serde_json::from_str(text).expect(text)
     }
 
-    /// One run with two ports and two streams.
+    /// One run that has two ports and two streams.
     pub fn picture() -> Picture {
         let mut picture = Picture::default();
         assert!(picture.apply(WatchEvent::Hello { runs: vec![run("r-1", RunState::Running)] }));
@@ -261,7 +261,7 @@ pub mod tests {
         picture.apply(event(
             r#"{"type":"sample","run":"r-1","t_s":2,"ports":[],"streams":[[1,6,0,9,null,null,null,null,null,1]]}"#,
         ));
-        // Samples of an unknown run and of unknown rows.
+        // Samples for an unknown run and unknown rows.
         picture.apply(event(
             r#"{"type":"sample","run":"r-9","t_s":2,"ports":[[0,1,1,1,1,1,1,1]],"streams":[]}"#,
         ));

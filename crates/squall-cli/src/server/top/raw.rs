@@ -1,11 +1,11 @@
-//! Raw mode of a terminal, which delivers each key at once.
+//! Raw mode of a terminal, in which each key is delivered at once.
 
 use std::{io, os::fd::AsFd};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// While it exists, keys arrive when pressed, without echo, including Ctrl-C. Dropping it restores
-/// the terminal, even after a panic.
+/// Puts the terminal into raw mode: keys arrive at once when pressed, without echo, and Ctrl-C is a
+/// key like any other. Dropping this restores the terminal, even after a panic.
 pub struct Raw<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -17,7 +17,7 @@ impl<T: AsFd> Raw<T> {
     pub fn enter(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
-        // Output processing stays on, so that a newline still returns the cursor.
+        // Output processing stays on, because a newline must still return the cursor.
         raw.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
@@ -27,7 +27,7 @@ impl<T: AsFd> Raw<T> {
 
 impl<T: AsFd> Drop for Raw<T> {
     fn drop(&mut self) {
-        // Ignore errors: a closed terminal has no modes to restore.
+        // Ignore errors, because a closed terminal has no modes to restore.
         _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }

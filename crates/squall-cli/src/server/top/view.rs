@@ -1,4 +1,4 @@
-//! Selection and keys of the view: turns keys into requests, and the state into frames.
+//! Selection and keys of the view. Turns keys into requests, and the state into frames.
 
 use serde_json::{Value, json};
 use squall_report::render::{Overview, RunLine, Selected, Tone, human};
@@ -14,7 +14,7 @@ pub struct View {
     /// The run that is shown.
     run: Option<String>,
     selected: Option<Selected>,
-    /// The run to stop, while waiting for `y`.
+    /// The run to stop once `y` is pressed.
     stopping: Option<String>,
     help: bool,
     /// The result of the last key.
@@ -31,11 +31,11 @@ pub enum Act {
 pub struct Request {
     pub path: String,
     pub body: Value,
-    /// Message on success.
+    /// Message to show on success.
     pub what: String,
 }
 
-/// Maximum number of lagging sources that are listed.
+/// Maximum number of lagging sources to list.
 const NAMED: usize = 3;
 const KEYS: &str =
     "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
@@ -54,7 +54,7 @@ const HELP: [&str; 11] = [
 ];
 
 impl View {
-    /// Handles a key; returns an action that needs the daemon.
+    /// Handles a key. Returns an action that the daemon must perform.
     pub fn press(&mut self, key: Key, picture: &Picture) -> Option<Act> {
         self.settle(picture);
         self.message = None;
@@ -108,7 +108,7 @@ impl View {
         }
     }
 
-    /// Builds the frame; `lost` is the reason for a lost connection.
+    /// Builds the frame. `lost` has the reason if the connection was lost.
     pub fn overview(
         &mut self,
         url: &str,
@@ -160,7 +160,7 @@ impl View {
     fn settle(&mut self, picture: &Picture) {
         let shown = picture.runs.iter().find(|seen| self.run.as_ref() == Some(&seen.row.id));
         let goes_on = |seen: &&Seen| !seen.row.state.is_over();
-        // An ended run gives way to an active one.
+        // If the shown run has ended, show an active one instead.
         let seen = shown
             .filter(goes_on)
             .or_else(|| picture.runs.iter().rfind(goes_on))
@@ -184,7 +184,7 @@ impl View {
         picture.runs.iter().find(|seen| self.run.as_ref() == Some(&seen.row.id))
     }
 
-    /// The shown run, if it can be changed; otherwise sets a message.
+    /// The shown run, if it can be changed. Otherwise sets a message.
     fn live<'a>(&mut self, picture: &'a Picture) -> Option<&'a Seen> {
         let seen = self.seen(picture);
         match seen {
@@ -198,7 +198,7 @@ impl View {
         seen
     }
 
-    /// Moves the selection over ports and then streams.
+    /// Moves the selection through the ports and then the streams.
     fn step(&mut self, picture: &Picture, by: isize) {
         let (ports, streams) = self.seen(picture).map(Seen::rows).unwrap_or_default();
         let now = match self.selected {
@@ -212,7 +212,7 @@ impl View {
     }
 
     fn turn(&mut self, picture: &Picture, by: isize) {
-        // Skip ended runs unless all have ended.
+        // Skip ended runs, unless all runs have ended.
         let live: Vec<_> = picture.runs.iter().filter(|seen| !seen.row.state.is_over()).collect();
         let runs = if live.is_empty() { picture.runs.iter().collect() } else { live };
         let Some(now) = runs.iter().position(|seen| self.run.as_ref() == Some(&seen.row.id)) else {
@@ -233,7 +233,7 @@ impl View {
                 let body = json!({ "stream": name, "by": by });
                 self.ask(picture, &id, "rate", body, format!("{name}: {what}"))
             }
-            // Flows, replays and attacks have no streams: change all rates.
+            // Flows, replays and attacks have no streams, so change all rates.
             (_, (_, 0)) => {
                 self.ask(picture, &id, "rate", json!({ "by": by }), format!("all rates: {what}"))
             }
@@ -262,7 +262,7 @@ impl View {
     }
 }
 
-/// Line of a lagging source: the amount due and the amount sent.
+/// Line for a lagging source, with the number due and the number sent.
 fn lag_line((name, unit, due, sent, lag_s, _): &WatchedSource) -> (Tone, String) {
     let (due, sent) = (*due, *sent);
     let ratio = human::ratio(sent as f64 / due.max(1) as f64);
@@ -379,7 +379,7 @@ mod tests {
         view.press(Key::BackTab, &picture);
         picture.put(run("r-2", RunState::Done));
         assert_eq!(shown(&mut view, &picture), "r-1");
-        // A run of flows has no streams: the key changes the whole run.
+        // A run of flows has no streams, so the key changes the whole run.
         picture.put(run("r-3", RunState::Paused));
         view.press(Key::Tab, &picture);
         assert_eq!(

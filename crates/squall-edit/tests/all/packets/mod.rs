@@ -1,4 +1,4 @@
-//! Packets for tests, built from a description instead of octets, and checks of them.
+//! Builds packets for tests from descriptions rather than octets, and checks packets.
 
 use squall_measure::flow::{Fragment, Headers, Link};
 use squall_wire::checksum::{fold, sctp, sum};
@@ -9,9 +9,9 @@ pub const SERVER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum L4 {
     Udp,
-    /// Without a checksum.
+    /// UDP without a checksum.
     PlainUdp,
-    /// With this acknowledgment number and options.
+    /// TCP with this acknowledgment number and these options.
     Tcp {
         seq: u32,
         ack: u32,
@@ -22,7 +22,7 @@ pub enum L4 {
     Sctp,
 }
 
-/// A packet from 10.0.0.1 or 2001:db8::1 to ...2, or in the other direction.
+/// A packet from 10.0.0.1 or 2001:db8::1 to 10.0.0.2 or 2001:db8::2, or in the reverse direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     pub v6: bool,
@@ -30,7 +30,7 @@ pub struct Spec {
     pub l4: L4,
     pub ports: (u16, u16),
     pub payload: usize,
-    /// VLAN tags, and then an MPLS label.
+    /// Number of VLAN tags. With `mpls`, an MPLS label follows them.
     pub tags: usize,
     pub mpls: bool,
 }
@@ -101,7 +101,7 @@ impl Spec {
                 2,
                 [&[if self.v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &payload].concat(),
             ),
-            // A verification tag, and the octets of the CRC.
+            // A verification tag, and room for the CRC.
             L4::Sctp => (132, 8, [&ports[..], &[1, 2, 3, 4, 0, 0, 0, 0], &payload].concat()),
         };
         if self.l4 == L4::Sctp {
@@ -141,7 +141,7 @@ impl Spec {
     }
 }
 
-/// Describes a wrong checksum of a whole packet, if there is one.
+/// Describes a wrong checksum in a complete packet, if there is one.
 pub fn wrong(octets: &[u8], link: Link) -> Option<&'static str> {
     let headers = Headers::parse(octets, link);
     let (network, transport, end) =

@@ -1,6 +1,6 @@
-//! HTTP/1 header fields, parsed as leniently as in libhtp.
+//! HTTP/1 header fields, parsed as leniently as libhtp does.
 
-/// A header field with both parts trimmed. The name of a line without a colon is empty.
+/// A header field, with name and value trimmed. A line without a colon has an empty name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Header {
     pub name: Vec<u8>,
@@ -13,15 +13,15 @@ pub(super) struct Headers {
     pub list: Vec<Header>,
 }
 
-/// libhtp fails a message with more fields.
+/// Maximum number of fields; libhtp rejects a message with more.
 const MOST: usize = 1024;
-/// Bound on continuation lines of one field.
+/// Maximum number of continuation lines of a field.
 const MAX_FOLDS: usize = 128;
-/// Bound on values appended to one field.
+/// Maximum number of values appended to a field.
 const MAX_REPETITIONS: usize = 64;
 
 impl Headers {
-    /// Looks a field up, ignoring case.
+    /// Finds a field by name, ignoring case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.list
             .iter()
@@ -29,8 +29,8 @@ impl Headers {
             .map(|header| &header.value[..])
     }
 
-    /// Adds the fields in `block`, which holds all header lines unless the data has ended. Returns
-    /// false if there are too many.
+    /// Adds the fields in `block`, which holds all header lines unless the data ended early.
+    /// Returns false if there are too many.
     pub fn read(&mut self, block: &[u8], by: By) -> bool {
         let mut repetitions = 0;
         for Header { name, value } in unfold(block, by) {
@@ -38,7 +38,7 @@ impl Headers {
                 self.list.iter_mut().find(|header| header.name.eq_ignore_ascii_case(&name))
             {
                 repetitions += 1;
-                // The first Content-Length wins.
+                // The first Content-Length applies.
                 if repetitions <= MAX_REPETITIONS && !name.eq_ignore_ascii_case(b"content-length") {
                     there.value.extend_from_slice(b", ");
                     there.value.extend_from_slice(&value);
@@ -53,15 +53,15 @@ impl Headers {
     }
 }
 
-/// The sender. In a server's message, a bare carriage return ends a line too.
+/// The sender. In the server's messages, a bare carriage return also ends a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum By {
     Client,
     Server,
 }
 
-/// Length of the headers at the start of `input`, with the final empty line. `None` if it is
-/// incomplete.
+/// Length of the headers at the start of `input`, including the final empty line; `None` if they
+/// are incomplete.
 pub(super) fn end_of_headers(input: &[u8], by: By) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -78,7 +78,7 @@ struct Line {
     with_end: usize,
 }
 
-/// The first line of `input`. `None` if it is incomplete.
+/// The first line of `input`; `None` if it is incomplete.
 fn line_length(input: &[u8], by: By) -> Option<Line> {
     let end = match by {
         By::Client => memchr::memchr(b'\n', input)?,
@@ -86,9 +86,10 @@ fn line_length(input: &[u8], by: By) -> Option<Line> {
     };
     match (by, input[end], input.get(end + 1)) {
         (By::Server, b'\r', Some(b'\n')) => Some(Line { text: end, with_end: end + 2 }),
-        // The next octet decides where the line ends.
+        // Whether the line ends here depends on the next octet.
         (By::Server, b'\r', None) => None,
-        // `\n\r` is one line end, except in `\n\r\n`, which ends a line and an empty line.
+        // `\n\r` is a single line end, except in `\n\r\n`, which ends a line and then an empty
+        // line.
         (By::Server, b'\n', Some(b'\r'))
             if input.get(end + 2).is_some_and(|&next| next != b'\n') =>
         {
@@ -139,8 +140,8 @@ fn unfold(block: &[u8], by: By) -> Vec<Header> {
     headers
 }
 
-/// Whether `text` starts with a field name and a colon. In a response, a line that starts with a
-/// blank may still be a new field.
+/// Whether `text` starts with a field name and a colon. In a response, even a line that starts with
+/// a blank may be a new field.
 fn has_name(text: &[u8]) -> bool {
     let text = skip_blanks(text);
     let token = text.iter().position(|&octet| !is_token(octet)).unwrap_or(text.len());

@@ -1,9 +1,9 @@
-//! HTTP/1, parsed like libhtp in Suricata's default configuration.
+//! HTTP/1, parsed as libhtp does in Suricata's default configuration.
 //!
-//! The directions are parsed independently. Data is kept until the element that a state needs (a
-//! line, all headers, a chunk) is complete. Where libhtp depends on segment boundaries, this parser
-//! does too: octets after a request without a body belong to it if they arrived in the same call,
-//! else to the next request.
+//! The two directions are parsed independently. Data is buffered until the element that a state
+//! needs (a line, all headers, a chunk) is complete. Where libhtp depends on segment boundaries,
+//! this parser does too: octets after a request without a body belong to that request if they
+//! arrived in the same call, otherwise to the next request.
 
 mod headers;
 mod uri;
@@ -15,13 +15,13 @@ use squall_rules::{Application, Buffer, End, EngineVersion};
 use self::headers::{By, Headers, end_of_headers, is_space, trimmed};
 use super::{Reader, Transaction, event, number};
 
-/// libhtp fails a message with a longer line.
+/// Maximum line length; libhtp rejects a message with a longer line.
 const MAX_LINE_LEN: usize = 18_000;
-/// Bound on all headers of one message.
+/// Maximum length of all headers of a message.
 const MAX_HEADERS_LEN: usize = 256 * 1024;
 const MAX_TRANSACTIONS: usize = 512;
 const MAX_BOUNDARY_LEN: usize = 200;
-/// Bound on nested compression of a body.
+/// Maximum number of nested compression layers of a body.
 const MAX_LAYERS: usize = 2;
 
 pub(super) struct Http {
@@ -38,10 +38,10 @@ pub(super) struct Http {
 
 #[derive(Default)]
 struct Direction {
-    /// Data received and not parsed.
+    /// Data received but not parsed yet.
     pending: Vec<u8>,
     state: State,
-    /// Remaining octets of a body or chunk.
+    /// Octets left in a body or chunk.
     left: u64,
     body: Body,
 }
@@ -58,7 +58,7 @@ enum State {
     ChunkEnd,
     Trailer,
     Finalize,
-    /// After CONNECT: the response decides how the following octets are parsed.
+    /// After CONNECT: the response determines how the following octets are parsed.
     WaitForResponse,
     /// After an HTTP/0.9 request, in a tunnel, or after an error.
     Ignore,
@@ -74,11 +74,11 @@ struct Body {
 /// The state that request and response share.
 #[derive(Default)]
 struct Exchange {
-    /// Index in the list of transactions.
+    /// Index of the transaction.
     at: usize,
     method: Vec<u8>,
     host: Option<Vec<u8>>,
-    /// Decoded path of the URI, which names the file.
+    /// Decoded path of the URI; names the file in the body.
     path: Vec<u8>,
     request: Headers,
     response: Headers,
@@ -120,7 +120,7 @@ impl Reader for Http {
                 if self.request.state != State::WaitForResponse {
                     return;
                 }
-                // The response to CONNECT decides about the client's following octets.
+                // The response to CONNECT determines how the client's following octets are parsed.
                 if let Some(status) =
                     self.exchanges.get(self.requested).and_then(|exchange| exchange.status)
                 {
@@ -167,7 +167,7 @@ impl Http {
         }
     }
 
-    /// Parses an element and returns its length. `None` if it is incomplete.
+    /// Parses an element and returns its length; `None` if the element is incomplete.
     fn request_step(
         &mut self,
         input: &[u8],
@@ -259,7 +259,7 @@ impl Http {
             self.request.state = State::Ignore;
             return None;
         }
-        // This index is right even after a response without a request.
+        // Use the length as index, because a response without a request may have added an entry.
         self.requested = self.exchanges.len();
         self.exchanges.push(Exchange { at: transactions.len(), ..Exchange::default() });
         transactions.push(Transaction::default());
@@ -294,7 +294,7 @@ impl Http {
         add_buffer(Buffer::HttpProtocol, protocol, transactions);
         exchange.is_1_1 = protocol.eq_ignore_ascii_case(b"HTTP/1.1");
         if protocol.is_empty() {
-            // HTTP/0.9 if nothing but blanks follows.
+            // This is HTTP/0.9 if only blanks follow.
             let after = &input[end..];
             let blanks = after.iter().position(|&octet| !is_space(octet));
             exchange.is_0_9 = blanks.is_none() && after.len() <= 16;
@@ -327,7 +327,7 @@ impl Http {
         } else {
             Some(State::Finalize)
         };
-        // After an error the headers never complete, and neither do the buffers made of all
+        // After an error the headers never complete, and neither do the buffers that contain all
         // headers.
         if next.is_some() {
             add_headers(End::Client, headers, block, transaction);
@@ -343,7 +343,7 @@ impl Http {
         ] {
             add_header(End::Client, headers, name, buffer, transaction);
         }
-        // Snort 3's `http_true_ip`: the client in front of a proxy.
+        // Snort 3's `http_true_ip`: the address of the client whose request a proxy forwards.
         let client = headers
             .get("true-client-ip")
             .or_else(|| headers.get("x-forwarded-for"))
@@ -373,7 +373,7 @@ impl Http {
         }
     }
 
-    /// Data after a request in the same call: another request, or more of its body.
+    /// Handles data after a request in the same call: another request, or more of the body.
     fn request_finalize(
         &mut self,
         input: &[u8],
@@ -509,7 +509,7 @@ impl Http {
             }
             State::ChunkLength => {
                 let Some(line) = memchr::memchr(b'\n', input) else {
-                    // If this cannot be a chunk length, the body is not chunked.
+                    // If this cannot be a chunk length, treat the body as not chunked.
                     if input.iter().any(|&octet| !is_space(octet))
                         && !trimmed(input).first().is_some_and(u8::is_ascii_hexdigit)
                     {
@@ -604,7 +604,7 @@ impl Http {
                 self.response.state = State::Ignore;
                 return None;
             }
-            // A response without a request.
+            // This is a response without a request.
             let unsolicited = Exchange {
                 at: transactions.len(),
                 path: b"/libhtp::request_uri_not_seen".to_vec(),
@@ -855,7 +855,7 @@ fn add_headers(from: End, headers: &Headers, raw: &[u8], transaction: &mut Trans
     number(from, "http.header_cnt", headers.list.len() as u64, transaction);
 }
 
-/// Fields that both ends may send.
+/// Adds the buffers of header fields that both ends may send.
 fn add_common_headers(from: End, headers: &Headers, transaction: &mut Transaction) {
     for (name, buffer) in [
         ("content-type", Buffer::HttpContentType),
@@ -886,8 +886,8 @@ fn add_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transac
     transaction.buffers.push((Buffer::FileData, from, octets));
 }
 
-/// Splits the text after the method into URI and protocol: at the last blank (before Suricata 8 the
-/// first), or at other white space if there is no blank.
+/// Splits the text after the method into URI and protocol: at the last blank (before Suricata 8,
+/// the first), or if there is no blank, at other white space.
 fn uri_and_protocol(rest: &[u8], engine: EngineVersion) -> (&[u8], &[u8]) {
     let is_last = engine == EngineVersion::Suricata8;
     let position = |is: &dyn Fn(&u8) -> bool| match is_last {
@@ -966,7 +966,7 @@ fn content_length(value: &[u8]) -> Option<u64> {
 }
 
 enum ChunkLength {
-    /// Only white space.
+    /// There is only white space.
     Empty,
     Is(u64),
     Invalid,
@@ -985,7 +985,7 @@ fn chunk_length(line: &[u8]) -> ChunkLength {
     }
 }
 
-/// Consumes up to `left` octets of `input` and returns their number. `None` if there are none.
+/// Consumes up to `left` octets of `input` and returns their number; `None` if there are none.
 fn take(left: &mut u64, input: &[u8]) -> Option<usize> {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
     *left -= taken as u64;
@@ -1019,11 +1019,11 @@ fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
     body
 }
 
-/// Senders confuse gzip, zlib and raw deflate, so try all three.
+/// Tries gzip, zlib and raw deflate, because senders confuse the three.
 fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let read = |reader: &mut dyn std::io::Read| {
         let mut out = vec![];
-        // Keep the output from before an error.
+        // Output from before an error is kept.
         let _ = reader.take(limit as u64).read_to_end(&mut out);
         out
     };

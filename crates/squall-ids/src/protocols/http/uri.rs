@@ -1,9 +1,9 @@
-//! Normalizes request URIs as Suricata does by default (personality IDS, case kept).
+//! Normalizes request URIs as Suricata does by default (personality IDS, without changing case).
 
 /// Parts of a URI that rules test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Uri {
-    /// From an absolute URI only: in lower case, without trailing dots.
+    /// In lower case, without trailing dots; present only in an absolute URI.
     pub host: Option<Vec<u8>>,
     /// Path, query and fragment, decoded. Empty if the URI has none of them.
     pub normalized: Vec<u8>,
@@ -11,11 +11,12 @@ pub(super) struct Uri {
     pub path: Vec<u8>,
 }
 
-/// Splits `raw`. Any input is accepted.
+/// Splits `raw`. Accepts any input.
 pub(super) fn parse(raw: &[u8]) -> Uri {
     let mut rest = raw;
     let mut host = None;
-    // As in libhtp: without a leading slash, any colon ends a scheme, even in `a.php?u=http://b`.
+    // As in libhtp, any colon ends a scheme if there is no leading slash, even in
+    // `a.php?u=http://b`.
     if !raw.starts_with(b"/")
         && let Some(colon) = memchr::memchr(b':', raw)
     {
@@ -56,7 +57,7 @@ pub(super) fn parse(raw: &[u8]) -> Uri {
     Uri { host: host.map(|name| normalise_host(&decode(&name))), normalized, path }
 }
 
-/// The name in `name:port`, in lower case. `None` if it is empty.
+/// The name in `name:port`, in lower case; `None` if it is empty.
 pub(super) fn host_of(hostport: &[u8]) -> Option<Vec<u8>> {
     hostname(hostport).map(|(name, _)| name.to_ascii_lowercase())
 }
@@ -82,7 +83,7 @@ fn hostname(input: &[u8]) -> Option<(&[u8], &[u8])> {
             let inside =
                 address.iter().position(|octet| b"/?#]".contains(octet)).unwrap_or(address.len());
             if inside == 0 {
-                // Without an address in the brackets, they are part of a name.
+                // If there is no address in the brackets, they are part of a name.
                 rest.iter().position(|octet| b"/?#:".contains(octet)).unwrap_or(rest.len())
             } else {
                 1 + inside + usize::from(address.get(inside) == Some(&b']'))
@@ -108,7 +109,7 @@ impl TrimBlanks for [u8] {
     }
 }
 
-/// Skips `:port` and returns the rest. `None` if there is no port.
+/// Skips `:port` and returns the rest; `None` if there is no port.
 fn port(input: &[u8]) -> Option<&[u8]> {
     let rest = input.strip_prefix(b":")?;
     let end = rest.iter().position(|octet| b"/?#".contains(octet)).unwrap_or(rest.len());
@@ -119,8 +120,8 @@ fn normalise_path(path: &[u8]) -> Vec<u8> {
     remove_dots(&one_octet_characters(&decode_path(path)))
 }
 
-/// Decodes `%XX` and `%uXXXX`, converts backslashes, collapses runs of slashes. Invalid escapes
-/// stay.
+/// Decodes `%XX` and `%uXXXX`, converts backslashes to slashes, and collapses runs of slashes.
+/// Keeps invalid escapes.
 fn decode_path(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -137,7 +138,7 @@ fn decode_path(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Like [`decode_path`], but slashes and backslashes stay. A plus sign is not decoded.
+/// Like [`decode_path`], but keeps slashes and backslashes. A plus sign is not decoded.
 fn decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -149,7 +150,7 @@ fn decode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first octet of `text`, which must not be empty, and the length of its encoding.
+/// The first octet that `text` encodes, and the length of its encoding. `text` must not be empty.
 fn escape(text: &[u8]) -> (u8, usize) {
     if text[0] != b'%' {
         return (text[0], 1);
@@ -171,7 +172,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
 }
 
 /// Converts UTF-8, including overlong sequences, to one octet per character. Invalid UTF-8 becomes
-/// a question mark.
+/// question marks.
 fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
@@ -220,9 +221,10 @@ fn one_octet_characters(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The octet of code page 1252 for a character, or of one that looks similar, or a question mark.
+/// The octet that a character, or one that looks similar, has in code page 1252; otherwise a
+/// question mark.
 fn best_fit(point: u32) -> u8 {
-    // U+0100 to U+017F. A question mark if nothing looks similar.
+    // U+0100 to U+017F. A question mark means that nothing looks similar.
     const LATIN: &[u8; 128] = b"AaAaAaCcCcCcCcDd?dEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIi??JjKk?LlLlLl??LlNnNnNn???OoOoOo??RrRrRrSsSsSs??TtTtTtUuUuUuUuUuUuWwYy?Z?Zz???";
     match point {
         0..0x100 => point as u8,
@@ -249,8 +251,8 @@ fn best_fit(point: u32) -> u8 {
     }
 }
 
-/// Removes `/./` and `/../` (RFC 3986 §5.2.4) like libhtp: a final `/..` removes the preceding
-/// slash too.
+/// Removes `/./` and `/../` (RFC 3986 §5.2.4) as libhtp does: a final `/..` also removes the
+/// preceding slash.
 fn remove_dots(path: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -3,10 +3,11 @@
 use super::{Short, Table, scalar};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// Attacks with clients on port A, servers on B if given. Most arguments are keys of an attack.
+/// Attacks with the clients on port A, and the servers on port B if it is given. Most arguments are
+/// keys of an attack.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn attack(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut attack = Table::default();
     attack.set("name", "attack");

@@ -5,10 +5,10 @@ use std::net::Ipv6Addr;
 use super::{Numbered, Short, Table};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// HTTP clients on port A for an external server, which the first URL names.
+/// HTTP clients on port A for an external server. The first URL names the server.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, "http")?;
     if let Some(url) = short.all().find(|one| one.key() == "url") {
@@ -18,7 +18,7 @@ pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
             short.mistake(url, "expected [WEIGHT:]http://HOST[:PORT]/PATH or https://...", hint)
         })?;
         let host = url.node(host.as_str().into());
-        // A word without a dot would be the name of a pool.
+        // A word without a dot would be taken for the name of a pool.
         if matches!(&host.value, Value::Text(host) if !host.contains(['.', ':'])) {
             let mut servers = Table::default();
             servers.set("name", "servers");
@@ -35,11 +35,11 @@ pub fn http(short: Short<'_>) -> Result<Profile, Diagnostics> {
     parts.profile(short, &["clients"], vec![template])
 }
 
-/// Clients of the application `app` on port A, and servers on port B; without B the servers are
-/// external.
+/// Clients for the application `app` on port A, and servers on port B. If there is no port B, the
+/// servers are external.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn app(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let mut parts = Parts::read(short, app)?;
     parts.clients();
@@ -48,10 +48,10 @@ pub fn app(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     parts.profile(short, &["clients", "servers"][..short.ports.len()], vec![template])
 }
 
-/// Servers of the application `app` on port A, for external clients.
+/// Servers for the application `app` on port A, for external clients.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     let parts = Parts::read(short, app)?;
     let mut templates = Vec::new();
@@ -62,7 +62,7 @@ pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
         if !template.has("servers") {
             continue;
         }
-        // A template has one family of addresses.
+        // All addresses of a template must be of one family.
         if parts.servers.iter().any(|one| !of(&one)) {
             template.set("name", format!("{app} {family}").as_str());
         }
@@ -72,7 +72,7 @@ pub fn serve(short: Short<'_>, app: &str) -> Result<Profile, Diagnostics> {
     parts.profile(short, &["servers"], templates)
 }
 
-/// Tables of the profile.
+/// Tables from which the profile is made.
 #[derive(Default)]
 struct Parts<'a> {
     flows: Table,
@@ -80,7 +80,7 @@ struct Parts<'a> {
     /// The clients' pool.
     pool: Table,
     template: Table,
-    /// Ranges of addresses.
+    /// Address ranges of the servers.
     servers: Vec<Numbered<'a>>,
     /// The networks of ports A and B.
     networks: [Table; 2],
@@ -143,7 +143,7 @@ impl<'a> Parts<'a> {
         self.pools.insert(0, std::mem::take(&mut self.pool));
     }
 
-    /// `sides`: the roles of the ports, from A on.
+    /// `sides` has the roles of the ports, in order from A.
     fn profile(
         mut self,
         short: Short<'_>,
@@ -174,7 +174,7 @@ fn tls_option(name: &str, value: &str) -> Value {
     }
 }
 
-/// Host and port of a server in a URL, with an optional weight before it.
+/// Host and port of the server in a URL, which may have a weight in front.
 fn authority(url: &str) -> Option<(String, u16)> {
     let url = match url.split_once(':') {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,

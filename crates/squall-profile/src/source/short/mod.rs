@@ -1,8 +1,8 @@
-//! Short forms: a profile with one stream, replay, kind of flows or kind of attacks, made from the
-//! arguments of a command.
+//! Short forms: profiles with one stream, one replay, one kind of flows or one kind of attacks,
+//! made from the arguments of a command.
 //!
-//! The arguments become tables of the same tree as a file, read by the same code; errors name the
-//! argument instead of line and column.
+//! The arguments become tables in the same tree as for a file, and are read by the same code.
+//! Errors name the argument in place of line and column.
 
 mod attacks;
 mod flows;
@@ -25,15 +25,15 @@ pub use self::{
 /// An argument of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Argument {
-    /// The key, as in `loop_delay`.
+    /// The key in the profile, such as `loop_delay`.
     pub key: String,
-    /// The name in messages: `--rate`; `--vary TEXT` if it is repeatable.
+    /// The name in messages: `--rate`, or `--vary TEXT` if it is repeatable.
     pub name: String,
-    /// `None`: a flag.
+    /// The text; `None` for a flag.
     pub text: Option<String>,
 }
 
-/// The arguments of a command; `command` is its name in messages.
+/// The arguments of a command. `command` is its name in messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Short<'a> {
     pub command: &'a str,
@@ -43,12 +43,13 @@ pub struct Short<'a> {
 }
 
 impl<'a> Short<'a> {
-    /// Each argument with its number from 1, which serves as the position of its values.
+    /// Each argument with its number, from 1. The number serves as the position of the argument's
+    /// values.
     fn all(&self) -> impl Iterator<Item = Numbered<'a>> + use<'a> {
         self.arguments.iter().enumerate().map(|(i, of)| Numbered { number: i + 1, of })
     }
 
-    /// Reads the profile made of `tables` and the ports.
+    /// Reads the profile that consists of `tables` and the ports.
     fn profile(self, tables: Table) -> Result<Profile, Diagnostics> {
         let mut ports = Table::default();
         for (name, address) in ["A", "B"].into_iter().zip(self.ports) {
@@ -67,13 +68,13 @@ impl<'a> Short<'a> {
         Diagnostics(vec![Diagnostic { origin, message, details, ..Diagnostic::default() }])
     }
 
-    /// The name in `NAME=VALUE`, and the value.
+    /// Splits `NAME=VALUE` into name and value.
     fn pair(&self, one: Numbered<'a>) -> Result<(&'a str, &'a str), Diagnostics> {
         let pair = one.text().split_once('=').filter(|(name, _)| !name.is_empty());
         pair.ok_or_else(|| self.mistake(one, "expected NAME=VALUE", ""))
     }
 
-    /// Sets a key from `NAME=VALUE`; the last one wins.
+    /// Sets a key from `NAME=VALUE`. The last one wins.
     fn set_pair(&self, table: &mut Table, one: Numbered<'a>) -> Result<(), Diagnostics> {
         let (name, value) = self.pair(one)?;
         table.set(name, one.node(value.into()));
@@ -97,7 +98,7 @@ impl<'a> Numbered<'a> {
         self.of.text.as_deref().unwrap_or_default()
     }
 
-    /// A node for `value` with this argument as the position of all its parts.
+    /// A node with `value`, where the position of all parts is this argument.
     fn node(&self, value: Value) -> Node {
         fn place(node: &mut Node, number: usize) {
             (node.start, node.end) = (number, number);
@@ -115,12 +116,12 @@ impl<'a> Numbered<'a> {
         node
     }
 
-    /// The argument's number, with a unit after it.
+    /// The number in the argument, followed by a unit.
     fn unit(&self, unit: &str) -> Node {
         self.node(format!("{} {unit}", self.text()).as_str().into())
     }
 
-    /// The argument's value: true for a flag, otherwise the text.
+    /// The value of the argument: true for a flag, otherwise its text.
     fn value(&self) -> Node {
         self.node(self.of.text.as_deref().map_or(Value::Bool(true), Value::from))
     }
@@ -131,7 +132,7 @@ impl<'a> Numbered<'a> {
 struct Table(Vec<Entry>);
 
 impl Table {
-    /// Adds a value of `key`; several become a list.
+    /// Adds a value to `key`. Several values become a list.
     fn add(&mut self, key: &str, value: Node) {
         let Some(entry) = self.0.iter_mut().find(|entry| entry.key == key) else {
             self.0.push(Entry { key: key.to_owned(), start: value.start, node: value });
@@ -146,7 +147,7 @@ impl Table {
         }
     }
 
-    /// Appends to the list at `key`.
+    /// Appends to the list in `key`.
     fn append(&mut self, key: &str, value: Node) {
         if !self.has(key) {
             self.set(key, Value::List(Vec::new()));
@@ -154,13 +155,13 @@ impl Table {
         self.add(key, value);
     }
 
-    /// Sets `key`, replacing earlier values.
+    /// Sets `key`. Replaces earlier values.
     fn set(&mut self, key: &str, value: impl Into<Node>) {
         self.0.retain(|entry| entry.key != key);
         self.add(key, value.into());
     }
 
-    /// Sets `key` to `table` unless that is empty.
+    /// Sets `key` to `table`, unless that is empty.
     fn set_some(&mut self, key: &str, table: Self) {
         if !table.0.is_empty() {
             self.set(key, table);
@@ -172,7 +173,7 @@ impl Table {
     }
 }
 
-/// A value without an argument.
+/// A value that belongs to no argument.
 impl<T: Into<Value>> From<T> for Node {
     fn from(value: T) -> Self {
         Self { start: 0, end: 0, value: value.into() }
@@ -203,7 +204,8 @@ impl<T: Into<Value>> FromIterator<T> for Value {
     }
 }
 
-/// Text as a number if possible. A profile accepts both, but messages then have `64`, not `"64"`.
+/// Text as a number, if possible. A profile accepts both, but messages then show `64` and not
+/// `"64"`.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
     let whole = text.parse::<u64>().ok().map(|number| Value::Integer(number.into()));

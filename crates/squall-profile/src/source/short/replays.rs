@@ -1,13 +1,13 @@
-//! `squall replay`: captures, as frames or as conversations.
+//! `squall replay`: captures, sent as frames or as conversations.
 
 use super::{Short, Table, scalar};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// Captures that are sent again: clients on port A, servers on B if given. Most arguments are keys
-/// of a replay; the others are tcpreplay's. `edit.NAME` is an edit.
+/// Captures to replay, with the clients on port A, and the servers on port B if it is given. Most
+/// arguments are keys of a replay; the others are those of tcpreplay. `edit.NAME` is an edit.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();
     replay.set("name", "replay");
@@ -54,10 +54,11 @@ pub fn replay(short: Short<'_>) -> Result<Profile, Diagnostics> {
     short.profile(profile)
 }
 
-/// The TCP and UDP conversations of a capture: clients on port A, servers on B if given.
+/// The TCP and UDP conversations of a capture, with the clients on port A, and the servers on port
+/// B if it is given.
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn conversations(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut replay = Table::default();
     let [mut tcp, mut clients, mut servers] = <[Table; 3]>::default();

@@ -3,7 +3,7 @@
 use super::{Short, Table, scalar};
 use crate::{Diagnostics, Profile, source::node::Value};
 
-/// One stream, on port A. Arguments are keys of a stream; a rate that is not given is `max`.
+/// One stream on port A. The arguments are keys of a stream. If no rate is given, it is `max`.
 ///
 /// ```
 /// use squall_profile::{Mode, short::{Argument, Short, stream}};
@@ -29,7 +29,7 @@ use crate::{Diagnostics, Profile, source::node::Value};
 /// ```
 ///
 /// # Errors
-/// All errors, by argument.
+/// All errors, each with its argument.
 pub fn stream(short: Short<'_>) -> Result<Profile, Diagnostics> {
     let mut stream = Table::default();
     stream.set("port", "A");
@@ -59,7 +59,7 @@ pub fn stream(short: Short<'_>) -> Result<Profile, Diagnostics> {
     short.profile(profile)
 }
 
-/// `continuous`, or `bursts=5,packets=4,gap=1s`.
+/// Parses `continuous`, or `bursts=5,packets=4,gap=1s`.
 fn word_or_table(text: &str) -> Value {
     if !text.contains('=') {
         return text.into();
@@ -72,8 +72,8 @@ fn word_or_table(text: &str) -> Value {
     table.into()
 }
 
-/// `64`, `imix`, `64-1518`, `64,594`, `uniform=64-1518`, `mean=512,sd=100`, `weights=64*7,594*4`,
-/// `genome=7a4d1g`.
+/// Parses `64`, `imix`, `64-1518`, `64,594`, `uniform=64-1518`, `mean=512,sd=100`,
+/// `weights=64*7,594*4`, `genome=7a4d1g`.
 fn size(text: &str) -> Value {
     let mut law = Table::default();
     if let Some(weights) = text.strip_prefix("weights=") {
@@ -92,7 +92,7 @@ fn size(text: &str) -> Value {
     }
 }
 
-/// `64*7`; the default weight is 1.
+/// Parses `64*7`. The default weight is 1.
 fn weighted(entry: &str) -> (&str, &str) {
     entry.split_once('*').unwrap_or((entry, "1"))
 }
@@ -100,8 +100,8 @@ fn weighted(entry: &str) -> (&str, &str) {
 /// Keys that may follow the values of a field program.
 const VARY_KEYS: [&str; 6] = ["step", "init", "limit", "seed", "after", "name"];
 
-/// `FIELD=OP:VALUES[:key=value]...`. Values may contain colons (IPv6, MAC), so the keys are split
-/// off from the end.
+/// Parses `FIELD=OP:VALUES[:key=value]...`. Values may contain colons (IPv6, MAC), so the keys are
+/// split off from the end.
 fn vary(text: &str) -> Option<Table> {
     let (field, rest) = text.split_once('=')?;
     let (op, mut values) = rest.split_once(':').unwrap_or((rest, ""));
@@ -141,7 +141,7 @@ fn vary(text: &str) -> Option<Table> {
             table.set("weights", weights.into_iter().map(scalar).collect::<Value>());
         }
         "file" => table.set("path", values),
-        // An unknown operation: the profile's reader suggests near ones.
+        // Unknown operation, for which the profile's reader suggests similar ones.
         _ if values.is_empty() => {}
         _ => range(&mut table, values, ["min", "max"]),
     }
@@ -150,7 +150,7 @@ fn vary(text: &str) -> Option<Table> {
 
 /// The last `:key=value` with a known key, and the text before it.
 fn last_key(text: &str) -> Option<(&str, &str, &str)> {
-    // An entry without values before the keys: `increment:step=3`.
+    // An entry may have no values before the keys: `increment:step=3`.
     let (before, entry) = text.rsplit_once(':').unwrap_or(("", text));
     let (key, value) = entry.split_once('=')?;
     VARY_KEYS.contains(&key).then_some((before, key, value))

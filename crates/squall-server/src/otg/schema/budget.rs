@@ -1,4 +1,4 @@
-//! Counts the values of a request before it is deserialized, and stops at the limit. Otherwise
+//! Counts the values of a request before it is deserialized, and stops at the limit. Without this,
 //! reading one small request with millions of empty objects would take minutes and gigabytes.
 
 use std::{collections::BTreeMap, fmt};
@@ -24,7 +24,7 @@ pub fn of_json(octets: &[u8]) -> Result<(), Vec<String>> {
     budget.over.map_or(Ok(()), |over| Err(vec![over]))
 }
 
-/// As [`of_json`], for a message of type `of` in protobuf's encoding.
+/// As [`of_json`], for a message of type `of` in protobuf's wire format.
 ///
 /// # Errors
 /// As [`of_json`].
@@ -42,7 +42,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// `None`: too many values.
+    /// Returns `None` if there are too many values.
     fn value(&mut self, weight: usize) -> Option<()> {
         self.weight += weight;
         if self.weight > MAX_VALUES {
@@ -63,9 +63,9 @@ impl Budget {
         self.value(OBJECT_WEIGHT)
     }
 
-    /// `None`: too many values, or not a valid message.
+    /// Returns `None` if there are too many values, or if the message is invalid.
     fn fields(&mut self, of: &MessageDescriptor, mut octets: &[u8], depth: usize) -> Option<()> {
-        // prost limits the depth to 100, too.
+        // The same depth limit as in prost.
         if depth > 100 {
             return None;
         }
@@ -87,8 +87,8 @@ impl Budget {
                     self.object(field.name(), *place)?;
                     self.fields(&of, inner, depth + 1)?;
                 }
-                // A packed repeated field holds its numbers in one field, at least an octet each,
-                // so its octets bound their count.
+                // A packed repeated field holds all its numbers in one field, with at least an
+                // octet each, so its length in octets bounds their count.
                 Some((Kind::String | Kind::Bytes, _)) | None => self.value(1)?,
                 Some(_) => self.value(inner.len().max(1))?,
             }

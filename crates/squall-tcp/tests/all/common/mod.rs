@@ -10,7 +10,7 @@ use squall_tcp::{
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
 
-/// How much each side sends; the octets are a function of their position.
+/// How much each side sends; the octets are a function of their offset.
 #[derive(Clone, Copy, Default)]
 pub struct Talk {
     pub sends: u32,
@@ -32,13 +32,13 @@ pub fn octet(server: bool, at: u32) -> u8 {
 pub struct App {
     pub class: Option<ClassId>,
     pub server: Talk,
-    /// Size of the pieces given to `send`.
+    /// Size of the pieces passed to `send`.
     pub chunk: u32,
     pub ended: Vec<(Reason, Talk)>,
     pub bad_octets: u64,
     pub events: Vec<String>,
     pub log: bool,
-    /// The reader pauses after this many octets, for this time.
+    /// The reader pauses after this number of octets, for this time.
     pub pause: Option<(u32, Nanos)>,
 }
 
@@ -197,7 +197,7 @@ impl Random {
     }
 }
 
-/// The ICMP error of a router whose next link has an MTU of `mtu` octets.
+/// The ICMP error from a router whose next link has an MTU of `mtu` octets.
 fn too_big(packet: &[u8], mtu: usize) -> Vec<u8> {
     let quote = &packet[..packet.len().min(100)];
     let mtu = (mtu as u32).to_be_bytes();
@@ -237,8 +237,7 @@ pub struct Pair {
     pub now: Nanos,
     pub plan: Plan,
     random: Random,
-    /// By time of arrival: whether it goes to the server, the packet, and whether it is a GSO
-    /// packet.
+    /// By arrival time: whether it goes to the server, the packet, and whether it is a GSO packet.
     way: BTreeMap<(Nanos, u64), (bool, Vec<u8>, bool)>,
     count: u64,
     pub sent: u64,
@@ -350,7 +349,7 @@ impl Pair {
         }
     }
 
-    /// Processes one instant. Returns whether there is another.
+    /// Processes the next point in time. Returns whether there is another.
     pub fn step(&mut self) -> bool {
         self.carry(true);
         self.carry(false);
@@ -368,7 +367,7 @@ impl Pair {
             } else {
                 stack.receive(self.now, &packet);
             }
-            self.pressed += u64::from(self.client.is_pressed());
+            self.pressed += u64::from(self.client.is_ack_overdue());
         }
         self.client.advance(self.now);
         self.server.advance(self.now);
@@ -388,7 +387,7 @@ impl Pair {
         }
     }
 
-    /// Checks that all data arrived and nothing is left over.
+    /// Checks that all data arrived and nothing is left.
     pub fn check(&mut self) {
         let flows = self.plan.flows as usize;
         for (stack, expects) in

@@ -11,19 +11,18 @@ use squall_units::{MacAddr, Nanos};
 
 /// The neighbors on a link.
 #[derive(Debug, Default)]
-pub struct Neighbours {
-    /// Known neighbors, by all but the last octet of the address.
+pub struct NeighborCache {
+    /// Known neighbors, keyed by the address without its last octet.
     blocks: HashMap<IpAddr, Block, BuildHasherDefault<Mixer>>,
-    /// Neighbors with another MAC address than the rest of their block, and unresolved ones.
+    /// Neighbors whose MAC address differs from that of their block, and unresolved ones.
     table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
-    /// Requests by due time; stale if the entry has another time.
+    /// Requests by due time. A request is stale if the entry has another time.
     requests: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
 }
 
-/// 256 consecutive addresses, and which of them have the block's MAC address. Mostly all have the
-/// same one, that of a router or a generator, so that hundreds of thousands of clients fit into the
-/// cache.
+/// 256 consecutive addresses, and which of them have the block's MAC address. Usually all have the
+/// same one, that of a router or a generator, so hundreds of thousands of clients fit in the cache.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     mac: MacAddr,
@@ -43,7 +42,7 @@ impl Block {
     }
 }
 
-/// The block of an address, and the index in it.
+/// The block of an address, and the address's index in it.
 #[inline]
 fn block_of(address: IpAddr) -> (IpAddr, u8) {
     match address {
@@ -66,35 +65,36 @@ enum Entry {
         tries: u8,
         next: Nanos,
     },
-    /// No answer; asked again if the address is needed at that time or later.
+    /// No answer. The address is requested again if it is needed at or after this time.
     Silent {
         until: Nanos,
     },
 }
 
-/// Resolution of an address.
+/// The result of resolving an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Mac(MacAddr),
     /// The address is being resolved.
     Wait,
-    /// No answer.
+    /// The neighbor did not answer.
     Silent,
 }
 
-/// Initial interval of requests for one address; doubled for each further one.
+/// Interval before the second request for an address; it doubles with each further request.
 const FIRST_INTERVAL: Nanos = Nanos(100_000_000);
-/// 0.1 + 0.2 + ... + 3.2 s: long enough for interfaces that take a second to come up.
+/// Number of requests per address: 0.1 + 0.2 + ... + 3.2 s is long enough for interfaces that take
+/// a second to come up.
 const TRIES: u8 = 6;
-/// Pause before a silent address is asked for again.
+/// Pause before a silent address is requested again.
 const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
-/// Limit of addresses that are resolved at the same time: further ones follow.
+/// Most addresses that are resolved at the same time; further ones wait.
 const MAX_ASKED: usize = 1024;
-/// Limit of blocks, and of addresses outside of them.
+/// Most blocks, and most addresses outside of them.
 const MAX_ENTRIES: usize = 1 << 22;
 
-impl Neighbours {
-    /// Resolves `address`. Unknown addresses are asked for from now on.
+impl NeighborCache {
+    /// Resolves `address`. From now on, an unknown address is requested.
     #[inline]
     pub fn find(&mut self, now: Nanos, address: IpAddr) -> Answer {
         let (block, place) = block_of(address);
@@ -116,7 +116,7 @@ impl Neighbours {
         }
     }
 
-    /// Records that `address` has this MAC address. Returns whether it was being resolved.
+    /// Records that `address` has this MAC address. Returns whether the address was being resolved.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
         let has_room = self.has_room();
         let (at, place) = block_of(address);
@@ -155,13 +155,13 @@ impl Neighbours {
         self.blocks.len() + self.table.len() < MAX_ENTRIES
     }
 
-    /// When [`Neighbours::question`] has something to return.
+    /// When [`NeighborCache::question`] next has something to return.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         self.requests.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next address to ask for by `now`; `Err`: an address that did not answer and is given up.
+    /// The next address to request by `now`; `Err`: an address that did not answer and is given up.
     pub fn question(&mut self, now: Nanos) -> Option<Result<IpAddr, IpAddr>> {
         loop {
             let Reverse((due, address)) =
@@ -179,15 +179,15 @@ impl Neighbours {
                     self.requests.push(Reverse((*next, address)));
                     return Some(Ok(address));
                 }
-                // Answered in the meantime.
+                // The neighbor has answered meanwhile.
                 _ => {}
             }
         }
     }
 }
 
-/// A fast hash of addresses, used for each packet. Collisions cost an attacker as many packets as
-/// other floods, so it is not keyed.
+/// A fast hash of addresses, used for each packet. It is not keyed, because provoking collisions
+/// costs an attacker as many packets as any other flood.
 #[derive(Debug, Default)]
 struct Mixer(u64);
 
@@ -213,7 +213,7 @@ impl Hasher for Mixer {
         self.mix(word.into());
     }
 
-    // The family is one bit, mixed in before the address.
+    // The address family adds one bit, which is mixed in before the address.
     #[inline]
     fn write_isize(&mut self, family: isize) {
         self.0 = self.0.rotate_left(32) ^ family as u64;
@@ -231,70 +231,66 @@ mod tests {
 
     #[test]
     fn resolved_addresses_are_known_and_silent_ones_given_up() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         let (a, b): (IpAddr, IpAddr) = ("16.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
         assert_eq!(
-            (neighbours.find(Nanos(5), a), neighbours.find(Nanos(5), b)),
+            (neighbors.find(Nanos(5), a), neighbors.find(Nanos(5), b)),
             (Answer::Wait, Answer::Wait)
         );
-        let mut asked: Vec<_> = std::iter::from_fn(|| neighbours.question(Nanos(5))).collect();
+        let mut asked: Vec<_> = std::iter::from_fn(|| neighbors.question(Nanos(5))).collect();
         asked.sort_unstable();
         assert_eq!(asked, [Ok(a), Ok(b)]);
-        assert!(neighbours.learn(a, MacAddr([1; 6])));
-        assert_eq!(neighbours.find(Nanos(6), a), Answer::Mac(MacAddr([1; 6])));
+        assert!(neighbors.learn(a, MacAddr([1; 6])));
+        assert_eq!(neighbors.find(Nanos(6), a), Answer::Mac(MacAddr([1; 6])));
         let mut tries = 1;
         let now = loop {
-            let now = neighbours.next_due().expect("it is still asked for");
-            match neighbours.question(now) {
+            let now = neighbors.next_due().expect("it is still asked for");
+            match neighbors.question(now) {
                 Some(Ok(again)) => assert_eq!(again, b),
                 Some(Err(silent)) => {
                     assert_eq!(silent, b);
                     break now;
                 }
-                // A request for the resolved address.
+                // A request for the address that was resolved.
                 None => continue,
             }
             tries += 1;
         };
         assert_eq!(tries, TRIES);
-        assert_eq!((neighbours.find(now, b), neighbours.question(now)), (Answer::Silent, None));
-        assert_eq!(neighbours.find(now + SILENT_PAUSE, b), Answer::Wait);
+        assert_eq!((neighbors.find(now, b), neighbors.question(now)), (Answer::Silent, None));
+        assert_eq!(neighbors.find(now + SILENT_PAUSE, b), Answer::Wait);
     }
 
     #[test]
     fn neighbors_in_a_block_may_have_their_own_macs_and_change_them() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         let address = |i: u32| IpAddr::V4((0x1000_0000 + i).into());
         let (router, own) = (MacAddr([2; 6]), |i: u32| MacAddr([4, 0, 0, 0, 0, i as u8]));
         let of = |i: u32| if i % 5 == 4 { own(i) } else { router };
         for i in 1..1000 {
-            neighbours.find(Nanos(0), address(i));
-            assert!(neighbours.learn(address(i), of(i)) && !neighbours.learn(address(i), of(i)));
+            neighbors.find(Nanos(0), address(i));
+            assert!(neighbors.learn(address(i), of(i)) && !neighbors.learn(address(i), of(i)));
         }
-        assert_eq!(
-            (neighbours.asking, neighbours.blocks.len(), neighbours.table.len()),
-            (0, 4, 200)
-        );
-        assert_eq!(neighbours.question(Nanos(0)), None);
-        (1..1000)
-            .for_each(|i| assert!(neighbours.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
-        // One moves to the router's MAC address, and one away from it.
-        assert!(!neighbours.learn(address(4), router) && !neighbours.learn(address(5), own(9)));
-        assert_eq!(neighbours.find(Nanos(0), address(4)), Answer::Mac(router));
-        assert_eq!(neighbours.find(Nanos(0), address(5)), Answer::Mac(own(9)));
-        assert_eq!(neighbours.table.len(), 200);
+        assert_eq!((neighbors.asking, neighbors.blocks.len(), neighbors.table.len()), (0, 4, 200));
+        assert_eq!(neighbors.question(Nanos(0)), None);
+        (1..1000).for_each(|i| assert!(neighbors.find(Nanos(0), address(i)) == Answer::Mac(of(i))));
+        // One address changes to the router's MAC address, and one away from it.
+        assert!(!neighbors.learn(address(4), router) && !neighbors.learn(address(5), own(9)));
+        assert_eq!(neighbors.find(Nanos(0), address(4)), Answer::Mac(router));
+        assert_eq!(neighbors.find(Nanos(0), address(5)), Answer::Mac(own(9)));
+        assert_eq!(neighbors.table.len(), 200);
         let v6: IpAddr = "fd00::1".parse().unwrap();
-        assert!(!neighbours.learn(v6, router));
-        assert_eq!(neighbours.find(Nanos(0), v6), Answer::Mac(router));
-        assert_eq!(neighbours.find(Nanos(0), "fd00::2".parse().unwrap()), Answer::Wait);
+        assert!(!neighbors.learn(v6, router));
+        assert_eq!(neighbors.find(Nanos(0), v6), Answer::Mac(router));
+        assert_eq!(neighbors.find(Nanos(0), "fd00::2".parse().unwrap()), Answer::Wait);
     }
 
     #[test]
     fn questions_at_once_are_bounded() {
-        let mut neighbours = Neighbours::default();
+        let mut neighbors = NeighborCache::default();
         for i in 0..10_000u32 {
-            neighbours.find(Nanos(0), IpAddr::V4(i.into()));
+            neighbors.find(Nanos(0), IpAddr::V4(i.into()));
         }
-        assert_eq!(std::iter::from_fn(|| neighbours.question(Nanos(0))).count(), MAX_ASKED);
+        assert_eq!(std::iter::from_fn(|| neighbors.question(Nanos(0))).count(), MAX_ASKED);
     }
 }
