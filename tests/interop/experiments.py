@@ -17,14 +17,13 @@ import sys
 import tempfile
 import time
 
+import papers
+from tools import Failed
+
 FRAME = 512
 SHORT_FORM_S = 120
 # Starts, ends and captures of a busy machine.
 BUSY_S = 120
-
-
-class Failed(Exception):
-    pass
 
 
 def expect(good, what):
@@ -122,6 +121,7 @@ def every_short_form_takes_two_minutes(squall, folder):
         tables = {t["id"]: len(t["rows"]) for t in result["tables"]}
         print(f"        {name}: {took_s:.0f} s, tables {tables}, {len(result['figures'])} figures")
         expect(all(tables.values()) and result["figures"], f"{name}: {tables}")
+        papers.CHECKS.get(name, lambda _: None)(result)
 
 
 def main():

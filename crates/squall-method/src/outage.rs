@@ -25,7 +25,7 @@ impl Outage {
         Some(Self { s: gaps as f64 / fps, at_s: from.saturating_sub(1) as f64 / fps, begun, ended })
     }
 
-    /// The longer of two outages; of equal ones, the lower bound.
+    /// The longer outage; with equal lengths, the lower bound.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         let key = |one: &Self| (one.s, !one.is_whole());

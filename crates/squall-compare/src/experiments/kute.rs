@@ -26,7 +26,7 @@ use crate::{
     compared::{Measured, Repeated, ToolInfo, two_cpus},
     gaps::{self, Gaps},
     generators::{
-        Generator, GeneratorRound, GeneratorStep,
+        self, Generator, GeneratorRound, GeneratorStep,
         run::Place,
         wire::{self, Frame},
     },
@@ -204,7 +204,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     describe(run, &extent);
     let (cpu, receiver_cpu) = two_cpus();
     let (work, step) = (run.work.0.clone(), extent.rate_step);
-    let attacks = Err("no attacks in this experiment".into());
+    let attacks = generators::attacks(&senders, &work);
     let place = Place { interfaces, work, cpu, step, limits: None, attacks };
     let mut bench = Bench { place, folder: folder.0.clone(), receiver_cpu, run };
     let maxima = bench.maxima(&senders, &plain, &extent);

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     compared::{Repeated, two_cpus},
     generators::{
-        Generator, GeneratorRound,
+        self, Generator, GeneratorRound,
         run::Place,
         wire::{self, Frame},
     },
@@ -42,7 +42,7 @@ pub const EXPERIMENT: Known = Known {
     paper: "Tcpreplay 4.0: flow tests with --unique-ip, AppNeta, 2014",
     about: "Flows per second against packet rate, expiry, the summary, and every flow as a NetFlow \
             probe and collector count it",
-    takes_s: [45, 420],
+    takes_s: [70, 420],
     run,
 };
 
@@ -73,9 +73,10 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
         return Err(Error::Environment("no program that replays captures can be driven".into()));
     }
     describe(run, &sample);
-    let step = run.step(Nanos(1_500_000_000), Nanos(10_000_000_000));
+    let step = run.step(Nanos(3_000_000_000), Nanos(10_000_000_000));
     let (cpu, receiver_cpu) = two_cpus();
-    let (work, attacks) = (run.work.0.clone(), Err("no attacks in this experiment".into()));
+    let attacks = generators::attacks(&tools, &run.work.0);
+    let work = run.work.0.clone();
     let place = Place { interfaces, work, cpu, step, limits: None, attacks };
     let mut bench = Bench { place, frame, sample, receiver_cpu, run };
     let replays = bench.rates(&usable);

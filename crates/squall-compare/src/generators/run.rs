@@ -91,9 +91,9 @@ impl Place {
             // Duration for tools that end by themselves, with some time for `after`.
             seconds: (time + WARM_UP).as_secs() + 6,
             report: &report,
+            script: &script,
             attacks,
             body: &body,
-            script: &script,
         };
         fs::write(&script, tool.script(&fill)).map_err(|e| format!("{}: {e}", script.display()))?;
         let before = self.arrived()?;

@@ -471,11 +471,11 @@ pub struct Fill<'a> {
     pub pps: Option<f64>,
     pub seconds: u64,
     pub report: &'a Path,
+    pub script: &'a Path,
     /// A capture of attacks.
     pub attacks: &'a Path,
     /// The body of an HTTP request.
     pub body: &'a Path,
-    pub script: &'a Path,
 }
 
 impl Fill<'_> {
@@ -491,12 +491,12 @@ impl Fill<'_> {
             ("{capture}", self.frame.capture.display().to_string()),
             ("{config}", self.frame.config.display().to_string()),
             ("{report}", self.report.display().to_string()),
+            ("{script}", self.script.display().to_string()),
             ("{attacks}", self.attacks.display().to_string()),
             ("{body}", self.body.display().to_string()),
             ("{http}", http::PORT.to_string()),
             ("{requests}", REQUESTS_PER_S.to_string()),
             ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
-            ("{script}", self.script.display().to_string()),
             ("{rate}", whole(pps)),
             // More than any tool reaches, for those without an option for top speed.
             ("{most}", whole(self.pps.unwrap_or(1e7))),
@@ -562,9 +562,16 @@ mod tests {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
                 let (interface, seconds) = ("veth-a", 3);
-                let (attacks, body, script) = (report, report, report);
-                let fill =
-                    Fill { interface, frame: &frame, pps, seconds, report, attacks, body, script };
+                let fill = Fill {
+                    interface,
+                    frame: &frame,
+                    pps,
+                    seconds,
+                    report,
+                    script: report,
+                    attacks: report,
+                    body: report,
+                };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
                 assert!(!generator(known.name).script(&fill).contains('{'));
