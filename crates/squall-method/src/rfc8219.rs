@@ -10,7 +10,7 @@ use crate::{
     outcome::Outcome,
     rfc2544,
     rig::Rig,
-    settings::{at_least, at_most, from, settings},
+    settings::{WEEK, above_0, at_least, at_most, from, settings},
 };
 
 /// IPv4 frame sizes of RFC 8219 §5.1.1; a translator makes each frame 20 octets longer (84 for 64).
@@ -50,6 +50,8 @@ pub enum Test {
     BackToBack,
     /// §7.6: how long frames are lost after an overload
     Recovery,
+    /// §7.7: how long the device is out after a reset
+    Reset,
 }
 
 settings! {
@@ -73,6 +75,10 @@ settings! {
     repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Step of the frame loss test, as a part of the highest rate (at most 0.1)
     loss_step: f64 = 0.1 => one("RATIO");
+    /// Length of a reset trial, seconds
+    reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
+    /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
+    reset_command: Option<String> = None => given("COMMAND");
 }
 
 impl Settings {
@@ -96,6 +102,7 @@ impl Settings {
             Test::FrameLoss => Some(rfc2544::Test::FrameLoss),
             Test::BackToBack => Some(rfc2544::Test::BackToBack),
             Test::Recovery => Some(rfc2544::Test::Recovery),
+            Test::Reset => Some(rfc2544::Test::Reset),
             Test::Latency | Test::Pdv | Test::Ipdv => None,
         };
         let mut tests: Vec<_> = self.tests.iter().filter_map(test).collect();
@@ -110,6 +117,8 @@ impl Settings {
             latency_s: self.latency_s,
             loss_step: self.loss_step,
             overload_s: self.trial_s,
+            reset_s: self.reset_s,
+            reset_command: self.reset_command.clone(),
             ..rfc2544::Settings::default()
         }
     }
@@ -138,8 +147,8 @@ pub fn run(
     let text = "DNS64 (§9): not run, as it measures a resolver by queries and answers, not a device \
                 by frames; see squall flows";
     outcome.notes.push(text.into());
-    let text = "connections of stateful devices (§8), reset (§7.7) and overload scalability (§10): not \
-                run; see squall test capacity and squall test rfc2544 --tests reset";
+    let text = "connections of stateful devices (§8) and overload scalability (§10): not run; see \
+                squall test capacity";
     outcome.notes.push(text.into());
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use squall::{Error, Format, Profile, RunOptions};
 use squall_method::{
-    Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544,
+    Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544, rfc8219,
 };
 use squall_trials::Test;
 use squall_units::SplitMix64;
@@ -210,4 +210,23 @@ fn a_full_queue_adds_its_length_divided_by_its_rate_to_the_latency() {
         let bps = outcome.figure(&format!("goodput.{direction}")).unwrap().value;
         assert!(bps > 0.0 && bps < fps * 1460.0 * 8.0, "{direction}: {bps}");
     }
+}
+
+#[test]
+fn a_reset_by_rfc_8219_takes_as_long_as_the_device_is_out() {
+    // The device is out from 2 s to 2.3 s after the first frame of each trial; the trials of the
+    // search are shorter.
+    let settings = rfc8219::Settings {
+        tests: vec![rfc8219::Test::Reset],
+        setup: rfc8219::Setup::Dual,
+        frame_sizes: vec![84],
+        trial_s: 1.0,
+        reset_s: 4.0,
+        ..Default::default()
+    };
+    let device = "drain=2kpps,buffer=20,reset=2s:300ms";
+    let outcome = find("reset", device, "10kpps", Method::Rfc8219(settings));
+    let reset = outcome.figure("reset/84").unwrap();
+    // Two gaps, and the frames that the queue lost.
+    assert!((reset.value - 0.3).abs() <= 22.0 / 2_000.0, "{reset:?}");
 }
