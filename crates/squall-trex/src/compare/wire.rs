@@ -199,8 +199,8 @@ fn cases() -> Vec<Case> {
                 Scope::Server,
                 |all| {
                     let quiet = 1_000 * MILLISECOND..9_000 * MILLISECOND;
-                    let probes = all.iter().filter(|one| !one.by_client);
-                    u64::from(probes.filter(|one| quiet.contains(&one.at_ns)).count() > 0)
+                    let mut probes = all.iter().filter(|one| !one.by_client);
+                    u64::from(probes.any(|one| quiet.contains(&one.at_ns)))
                 },
                 [0, 1],
             )
@@ -273,7 +273,8 @@ fn flows_of_all_templates_take_the_clients_of_a_pool_in_turn() {
         other["client_template"]["port"] = json!(81);
         value["templates"].as_array_mut().expect("a list").push(other);
         let packets = wire(&value, "").expect("it plays");
-        let begins = |packet: &&Found| flows::parse(&packet.octets).is_some_and(|one| one.flags == 2);
+        let begins =
+            |packet: &&Found| flows::parse(&packet.octets).is_some_and(|one| one.flags == 2);
         let clients: Vec<u8> =
             packets.iter().filter(begins).map(|packet| packet.octets[29]).collect();
         assert_eq!(clients, [1, 2, 3, 4, 5, 6, 7, 8], "{distribution}");
