@@ -103,8 +103,8 @@ impl Pattern {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
 
-    /// Number of frames since the pattern last began, after `frames` frames: a chain of streams
-    /// repeats the pattern.
+    /// Number of frames since the last start of the pattern, after `frames` frames in total: a chain
+    /// of streams repeats its patterns.
     pub fn in_round(&self, frames: u64) -> u64 {
         self.total().filter(|total| *total > 0).map_or(frames, |total| frames % total)
     }
@@ -960,7 +960,8 @@ mod tests {
                 let begin = if begins_burst { 1_011 } else { 11 };
                 assert_eq!(rest.due(), Some(Picos(begin)), "after {sent}");
                 while let (Some(a), Some(b)) = (walked.due(), rest.due()) {
-                    (walked.advance(60), rest.advance(60));
+                    walked.advance(60);
+                    rest.advance(60);
                     let [a, b] = [walked.end().0 - a.0, rest.end().0 - b.0];
                     assert!(a.abs_diff(b) <= 1, "after {sent}: gaps of {a} and {b}");
                 }
