@@ -156,9 +156,10 @@ impl Record<'_> {
             patterns = self.patterns(i, &SequenceTracker::new());
         }
         rx.patterns = crate::patterns(&patterns);
-        // Other senders may begin at any number, or again at 0.
-        rx.arrived =
-            (rx.is_signed() && rx.restarts == 0 && !plan.streams.is_empty()).then_some(arrived);
+        // Other senders may begin at any number, or again at 0; a part of a run sends every n-th
+        // number.
+        let known = plan.streams.get(i).is_some_and(|s| s.division != StreamDivision::Frames);
+        rx.arrived = (rx.is_signed() && rx.restarts == 0 && known).then_some(arrived);
         rx
     }
 

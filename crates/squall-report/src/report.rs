@@ -957,7 +957,14 @@ impl StreamRx {
     /// receiver with most frames counts.
     pub(crate) fn merge_arrived(&mut self, other: &Self) {
         let Some(added) = other.arrived else { return };
-        let shared = other.ports.iter().any(|port| self.ports.contains(port));
+        // Ports of one name in several reports get other names, but not the receivers of nodes.
+        let mine = || self.receivers.iter().map(|one| &one.port).chain(&self.ports);
+        let shared = other
+            .receivers
+            .iter()
+            .map(|one| &one.port)
+            .chain(&other.ports)
+            .any(|port| mine().any(|own| own == port));
         let unique = |rx: &Self| rx.packets.saturating_sub(rx.duplicates);
         let more = unique(other) > unique(self);
         match &mut self.arrived {

@@ -2,7 +2,8 @@ use squall_stats::Histogram;
 
 use super::*;
 use crate::report::{
-    PortReport, Sample, StreamSample, TxReport, distribution, flows::*, source::SourceRecord,
+    ArrivedRange, LossPeriods, PortReport, Sample, StreamSample, TxReport, distribution, flows::*,
+    source::SourceRecord,
 };
 
 fn spread(values: &[u64]) -> Option<Distribution> {
@@ -78,6 +79,32 @@ fn frames_of_all_senders_at_one_receiver_show_the_loss() {
     assert_eq!((stream.tx_packets, rx.packets, rx.lost), (14, 15, 1));
     assert!((rx.loss_ratio - 1.0 / 14.0).abs() < 1e-12);
     assert_eq!(stream.port, "A, A", "no port of a report is called A, so that it is not renamed");
+}
+
+#[test]
+fn ranges_of_nodes_that_share_a_port_are_one_range_with_unknown_losses() {
+    let rx = |port: &str, packets, first, end| {
+        let port: String = port.into();
+        StreamRx {
+            receivers: vec![ReceiverRx { port: port.clone(), packets, ..Default::default() }],
+            ports: vec![port],
+            packets,
+            arrived: Some(ArrivedRange { first, end, losses: LossPeriods::one(first + 1, 2) }),
+            ..StreamRx::default()
+        }
+    };
+    let mut shared = StreamRx { ports: vec!["one/B".into()], ..rx("B", 40, 3, 90) };
+    shared.merge(&rx("B", 50, 5, 95));
+    assert_eq!(shared.arrived, Some(ArrivedRange { first: 3, end: 95, losses: None }));
+    let all = shared.arrived.unwrap().losses_of(100, 10).unwrap();
+    assert_eq!((all.periods, all.longest, all.longest_from, all.last), (3, 5, 95, 99));
+    // Of two ports, the one that received more.
+    let mut flooded = rx("B", 40, 3, 90);
+    flooded.merge(&rx("C", 50, 5, 95));
+    let losses = LossPeriods::one(6, 2);
+    assert_eq!(flooded.arrived, Some(ArrivedRange { first: 5, end: 95, losses }));
+    let none = ArrivedRange { losses: Some(LossPeriods::default()), ..Default::default() };
+    assert_eq!(none.losses_of(7, 7), LossPeriods::one(0, 7));
 }
 
 #[test]
