@@ -57,7 +57,7 @@ def compare(
     html : path, optional
         Also write the result as one HTML file with plots.
     executable : path, optional
-        The command line tool. Default: ``$SQUALL``, the one of this installation, or ``squall`` on
+        The command line tool. Default: ``$SQUALL``, this installation's command, or ``squall`` on
         the search path.
 
     Returns

@@ -1152,7 +1152,7 @@ class ReplayRead:
     too_long : int
         Excluded because they are longer than their port can send.
     not_ethernet : int
-        Excluded because they are not Ethernet frames and cannot be converted to any.
+        Excluded because they are not Ethernet frames and cannot be converted to Ethernet.
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int

@@ -976,8 +976,7 @@ def _ends(octets: bytes, mode: str) -> tuple[str, str] | None:
 
 
 def _second_side(path: pathlib.Path, pairs: list[tuple[str, str]]) -> set[str]:
-    """The addresses on the side opposite to the first address, among those that talk to each other.
-    """
+    """The addresses on the side opposite to the first address, among those that talk to each other."""
     peers: dict[str, set[str]] = {}
     for source, destination in pairs:
         if source != destination:

@@ -62,8 +62,7 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
     Parameters
     ----------
     of : Report or run
-        During a run, frames in transit are not lost. Afterward, the lost frames of its report
-        count.
+        During a run, frames in transit do not count as lost.
 
     Raises
     ------

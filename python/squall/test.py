@@ -28,6 +28,7 @@ from ._profile import Profile, Time, _plain
 __all__ = [
     "Result",
     "ab",
+    "bufferbloat",
     "capacity",
     "mlrsearch",
     "rfc2544",
@@ -115,6 +116,29 @@ class Result:
             raise ValueError(f"{os.fspath(path)!r}: expected .json, .html, .csv, .xml or .txt")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
+
+    def export(self, form: str) -> str:
+        """The result in a format of another program.
+
+        Parameters
+        ----------
+        form : str
+            ``"csit"``: a test case of FD.io CSIT, with NDR and PDR of one frame size.
+            ``"nfvbench"``: a result of NFVbench, with the throughput of each frame size.
+
+        Returns
+        -------
+        str
+            JSON.
+
+        Raises
+        ------
+        ValueError
+            The format has no place for the result.
+        """
+        if form not in ("csit", "nfvbench"):
+            raise ValueError(f'form {form!r}: expected "csit" or "nfvbench"')
+        return _native.render_test(self._text, form, against=None, tolerance=0.01)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -291,6 +315,14 @@ def rfc9411(profile: Profile, **settings: Any) -> Result:
     See `run` for the arguments.
     """
     return run("rfc9411", profile, **settings)
+
+
+def bufferbloat(profile: Profile, **settings: Any) -> Result:
+    """Latency under load (RRUL): the delay of streams while TCP connections fill the path.
+
+    See `run` for the arguments.
+    """
+    return run("bufferbloat", profile, **settings)
 
 
 def capacity(profile: Profile, **settings: Any) -> Result:

@@ -1,5 +1,6 @@
 """`squall.test`: standard tests of a device with known behavior, in virtual time."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -127,6 +128,24 @@ def test_a_search_finds_both_ratios_at_once() -> None:
     # Conditional throughput is the received rate, and frames from the buffer are received too.
     ndr, pdr = found.figures["NDR/64"], found.figures["PDR/64"]
     assert 9900 < ndr <= 10000 and 10000 < pdr <= 10020, found
+
+
+def test_throughput_is_written_in_the_formats_of_other_programs() -> None:
+    found = squall.test.mlrsearch(
+        rig("drain=10kpps,buffer=20"), max_rate="20kpps", frame_sizes=[64], quick=True
+    )
+    case = json.loads(found.export("csit"))
+    ndr = case["result"]["ndr"]["lower"]["rate"]
+    assert case["test_type"] == "ndrpdr" and ndr["unit"] == "pps"
+    assert ndr["value"] == found.figures["NDR/64"]
+    network = json.loads(found.export("nfvbench"))["benchmarks"]["network"]
+    pdr = network["service_chain"]["EXT"]["result"]["result"]["64"]["pdr"]
+    assert abs(pdr["rate_pps"] - found.figures["PDR/64"]) < 1
+    with pytest.raises(ValueError, match="expected"):
+        found.export("xml")
+    soak = squall.test.soak(rig("drain=10kpps"), max_rate="1kpps", quick=True)
+    with pytest.raises(ValueError, match="cannot write a result of NFVbench"):
+        soak.export("nfvbench")
 
 
 def test_a_service_that_loses_frames_is_not_activated() -> None:

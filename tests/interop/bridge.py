@@ -1,5 +1,5 @@
-"""A device under test: forwards frames between two interfaces, with limits and outages as asked,
-and counts what it did. It shares no code with Squall, so tests can take its counters for the truth.
+"""A device under test: forwards frames between two interfaces, with limits and outages as asked, and
+counts them. It shares no code with Squall: its counters are the truth for tests.
 
     bridge.py IF_A IF_B --rate 1000 --queue 50 --delay-ms 2 --outage 0.5:0.217 --direction a
 

@@ -131,7 +131,7 @@ def estimate(text):
         return 15
     if computes(text):
         return 0.2
-    return 2.5 if re.search(r"squall flows|--stateful|compare", text) else 1.2
+    return 2.5 if re.search(r"squall flows|--stateful|compare|experiment", text) else 1.2
 
 
 def written(text):

@@ -1,5 +1,7 @@
 //! `squall test`: standard tests with a verdict.
 
+mod trend;
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -37,6 +39,7 @@ Examples:
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
   squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
   squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
+  squall test trend results/ --fail-if-worse                   # the newest of stored results
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
@@ -62,12 +65,14 @@ macro_rules! subcommands {
             )*
             /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
             Ab(Box<Ab>),
+            /// Follow figures over stored results, with the noise of the earlier ones
+            Trend(Box<trend::Trend>),
         }
 
         impl Methods {
             /// Splits a subcommand into the method, shortened with `--quick`, and the common options.
-            /// `Err` for an A/B comparison, which is not a search on one device.
-            fn parts(self) -> Result<(Method, Common), Box<Ab>> {
+            /// `Err` for a subcommand that is not a search on one device.
+            fn parts(self) -> Result<(Method, Common), Other> {
                 Ok(match self {
                     $(Self::$variant(of) => {
                         let given: Vec<&str> =
@@ -76,11 +81,18 @@ macro_rules! subcommands {
                         let quick = of.common.quick;
                         (if quick { method.quick(&given) } else { method }, *of.common)
                     })*
-                    Self::Ab(args) => return Err(args),
+                    Self::Ab(args) => return Err(Other::Ab(args)),
+                    Self::Trend(args) => return Err(Other::Trend(args)),
                 })
             }
         }
     };
+}
+
+/// A subcommand that is no method.
+enum Other {
+    Ab(Box<Ab>),
+    Trend(Box<trend::Trend>),
 }
 
 squall_method::each_method!(subcommands);
@@ -267,6 +279,12 @@ struct Results {
     /// Write the verdict as JUnit XML
     #[arg(long, value_name = "FILE.xml", help_heading = "Result")]
     junit: Option<PathBuf>,
+    /// Write NDR and PDR as a test result of FD.io CSIT (model 1.5.1)
+    #[arg(long, value_name = "FILE.json", help_heading = "Result")]
+    csit: Option<PathBuf>,
+    /// Write throughput as a result of NFVbench
+    #[arg(long, value_name = "FILE.json", help_heading = "Result")]
+    nfvbench: Option<PathBuf>,
     /// Show no progress and no tables
     #[arg(short, long, help_heading = "Result")]
     quiet: bool,
@@ -285,7 +303,8 @@ impl Choice for OfTests {
 pub fn test(args: Args) -> Result<ExitCode, Error> {
     let (method, common) = match args.method.parts() {
         Ok(parts) => parts,
-        Err(comparison) => return ab(&comparison),
+        Err(Other::Ab(args)) => return ab(&args),
+        Err(Other::Trend(args)) => return trend::trend(&args),
     };
     // Read the baseline before the files are created, because one of them may be the same file.
     let baseline =
@@ -340,7 +359,10 @@ fn takes(estimate: &Estimate) -> String {
 }
 
 fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
-    let wrong = |what: String| Error::Usage(format!("{option} {}: {what}", path.display()));
+    let wrong = |what: String| {
+        let text = format!("{option} {}: {what}", path.display());
+        Error::Usage(text.trim_start().into())
+    };
     let text = std::fs::read_to_string(path).map_err(|error| Cannot::read(path, &error))?;
     serde_json::from_str(&text)
         .map_err(|e| wrong(format!("{e}\n  expected what squall test --json FILE has written")))
@@ -403,6 +425,15 @@ impl Results {
         results.write(files.html, || render::html(outcome, against));
         results.write(files.csv, || render::csv(outcome));
         results.write(files.junit, || render::junit(outcome, against));
+        let mut refused = Vec::new();
+        for (file, form) in [(files.csit, render::csit as Form), (files.nfvbench, render::nfvbench)]
+        {
+            match form(outcome) {
+                Ok(text) => results.write(file, || text),
+                Err(why) if file.is_some() => refused.push(why),
+                Err(_) => {}
+            }
+        }
         let to_stdout = self.json.as_deref() == Some("-") || results.are_lost();
         if to_stdout {
             output::print_data(&json());
@@ -414,9 +445,14 @@ impl Results {
                 output::print(&format!("\n{}", render::changes(against, color)));
             }
         }
-        results.end()
+        results.end()?;
+        // After hours of measurements, the other results come first.
+        refused.into_iter().next().map_or(Ok(()), |why| Err(Error::Usage(why)))
     }
 }
+
+/// Writes a result in the format of another program; an error if it has no place for the result.
+type Form = fn(&Outcome) -> Result<String, String>;
 
 /// Files for the results. Created before anything is sent, so that a wrong path does not cost hours
 /// of measurements.
@@ -426,6 +462,8 @@ struct Files {
     html: Option<(String, std::fs::File)>,
     csv: Option<(String, std::fs::File)>,
     junit: Option<(String, std::fs::File)>,
+    csit: Option<(String, std::fs::File)>,
+    nfvbench: Option<(String, std::fs::File)>,
 }
 
 impl Files {
@@ -443,6 +481,8 @@ impl Files {
             html: file(&common.report)?,
             csv: file(&common.csv)?,
             junit: file(&common.junit)?,
+            csit: file(&common.csit)?,
+            nfvbench: file(&common.nfvbench)?,
         })
     }
 }

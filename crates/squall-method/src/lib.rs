@@ -23,6 +23,7 @@
 pub mod ab;
 mod bench;
 mod bracket;
+pub mod bufferbloat;
 pub mod capacity;
 mod connections;
 mod fields;
@@ -44,6 +45,7 @@ mod search;
 mod settings;
 pub mod soak;
 mod stations;
+pub mod trend;
 mod trial;
 pub mod tst009;
 pub mod y1564;
@@ -60,6 +62,6 @@ pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
-    Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
-    ReceiverMeasured, Second, Template, Trial,
+    Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Lane, LaneMeasured, Measured,
+    PortMeasured, ReceiverMeasured, Second, Template, Trial,
 };

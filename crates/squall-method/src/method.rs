@@ -40,6 +40,9 @@ macro_rules! each_method {
             Rfc9411(rfc9411), "RFC 9411: performance of network security devices",
                 "Firewalls and intrusion prevention: connections per second, throughput,"
                 "latency, concurrent connections, with HTTP or HTTPS";
+            Bufferbloat(bufferbloat), "Latency under load (bufferbloat)",
+                "Latency under load (RRUL): latency while TCP connections fill the path in both"
+                "directions, with a bufferbloat grade";
             Capacity(capacity), "Capacity of devices that keep state",
                 "Connections per second and at once, goodput, and the flow table of a"
                 "firewall, NAT or load balancer";
@@ -143,7 +146,7 @@ impl Method {
     pub fn wants_flows(&self) -> bool {
         match self {
             Self::Capacity(settings) => settings.of.iter().any(|of| *of != capacity::Of::Table),
-            Self::Rfc6349(_) | Self::Rfc9411(_) => true,
+            Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_) => true,
             _ => false,
         }
     }
@@ -157,7 +160,7 @@ impl Method {
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
-            Self::Capacity(_) | Self::Rfc9411(_) | Self::Y1564(_) => false,
+            Self::Bufferbloat(_) | Self::Capacity(_) | Self::Rfc9411(_) | Self::Y1564(_) => false,
             _ => true,
         }
     }

@@ -39,6 +39,16 @@ impl Device {
 
     /// The connections of `load` that the device carries.
     fn connections(&self, load: &FlowLoad, duration_s: f64) -> FlowsMeasured {
+        if let Some(bulk) = load.bulk {
+            // The device has no capacity in octets: bulk transfers open, and send nothing.
+            let open = u64::from(bulk.down) + u64::from(bulk.up);
+            return FlowsMeasured {
+                attempted: open,
+                established: open,
+                peak_active: open,
+                ..FlowsMeasured::default()
+            };
+        }
         let steady_s = (duration_s - (load.ramp_up_s + load.ramp_down_s) / 2.0).max(0.0);
         let due = load.cps * steady_s;
         let attempted = load.limit.map_or(due, |limit| due.min(limit as f64)).floor();

@@ -25,7 +25,7 @@ impl Outage {
         Some(Self { s: gaps as f64 / fps, at_s: from.saturating_sub(1) as f64 / fps, begun, ended })
     }
 
-    /// The longer one of two; of equal ones, the one whose end or begin is not known.
+    /// The longer of two outages; of equal ones, the lower bound.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         let key = |one: &Self| (one.s, !one.is_whole());
@@ -37,7 +37,7 @@ impl Outage {
         self.begun && self.ended
     }
 
-    /// What the trial did not show: the end or the begin.
+    /// The end that the trial did not show, in words; empty if it showed both.
     pub fn lacks(&self) -> &'static str {
         match (self.begun, self.ended) {
             (true, true) => "",
@@ -98,7 +98,8 @@ impl Outages {
         }
     }
 
-    /// What comes next does not follow the last trial, or began with a frame that passed.
+    /// Ends the outage that lasted to the end of the last trial: the next trial does not follow it, or
+    /// began with a frame that passed.
     pub fn interrupt(&mut self) {
         self.open = None;
     }

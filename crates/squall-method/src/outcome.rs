@@ -40,6 +40,9 @@ pub struct Outcome {
     pub command: String,
     /// RFC 3339, UTC.
     pub started: String,
+    /// RFC 3339, UTC; empty in results of earlier versions.
+    #[serde(default)]
+    pub ended: String,
     pub duration_s: f64,
     /// CPU, kernel and other properties of the host.
     #[serde(default)]
@@ -215,7 +218,8 @@ impl Outcome {
         ));
     }
 
-    /// Adds a warning if the generator set the limit of a figure.
+    /// Adds a warning if the generator set the limit of a figure, and what limited the generator in
+    /// the last trial that it did not keep to.
     pub fn settle(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
@@ -228,6 +232,17 @@ impl Outcome {
             names.join(", ")
         );
         self.verdict.text.push(text);
+        let missed = |one: &Recorded| {
+            let why = one.measured.not_kept.first()?;
+            let sent = one.measured.sent();
+            let due: u64 = one.trial.lanes.iter().map(|l| l.due(one.trial.duration_s)).sum();
+            Some(format!(
+                "the limit of the generator: {}: {sent} of {due} frames: {}",
+                one.trial.label,
+                why.split(';').next().unwrap_or(why)
+            ))
+        };
+        self.verdict.text.extend(self.trials.iter().rev().find_map(missed));
         if matches!(self.verdict.status, Status::Measured | Status::Passed) {
             self.verdict.status = Status::GeneratorBound;
         }

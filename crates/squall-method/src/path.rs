@@ -92,6 +92,8 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
         Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
             return Vec::new();
         }
+        // Methods without a list of sizes: any path carries the smallest frames.
+        _ => 64,
     };
     slow(rig, size)
 }
@@ -110,7 +112,7 @@ fn connections(method: &Method) -> Option<FlowLoad> {
         Method::Capacity(_) if !method.wants_flows() => return None,
         Method::Capacity(settings) => Some(http(settings.tls)),
         Method::Rfc9411(settings) => Some(http(settings.https)),
-        Method::Rfc6349(_) => Some(http(false)),
+        Method::Rfc6349(_) | Method::Bufferbloat(_) => Some(http(false)),
         _ => return None,
     };
     Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, ..FlowLoad::default() })

@@ -38,6 +38,9 @@ pub struct FlowLoad {
     /// HTTP between clients and servers; `None`: the templates of the profile, in their shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// Bulk transfers between clients and servers, instead of `cps`, `limit` and `http`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk: Option<Bulk>,
     /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
     #[serde(default)]
     pub ramp_up_s: f64,
@@ -65,6 +68,19 @@ pub struct Http {
     /// Whether connections use TLS.
     #[serde(default)]
     pub tls: bool,
+}
+
+/// TCP connections between the clients and servers of the profile's first template, each of which
+/// sends at the rate that TCP allows until the trial ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bulk {
+    /// Number of connections on which the server sends.
+    pub down: u32,
+    /// Number of connections on which the client sends.
+    pub up: u32,
+    /// Start of the connections, seconds since the start of the trial.
+    pub start_s: f64,
 }
 
 /// A command that runs while the trial sends, such as the reset of a device.
@@ -193,8 +209,9 @@ pub struct LaneMeasured {
 }
 
 impl LaneMeasured {
-    /// The loss periods of the lane (RFC 3357 §4), also those at both ends of what was sent. If it
-    /// is not known which frames were lost, one period from the second frame on.
+    /// The loss periods of the lane (RFC 3357 §4), also before the first and after the last frame
+    /// that arrived. If it is not known which frames were lost, one period from the second frame
+    /// on.
     pub fn losses(&self) -> Option<LossPeriods> {
         let unknown = ArrivedRange { first: 0, end: self.sent, losses: None };
         self.arrived.unwrap_or(unknown).losses_of(self.sent, self.lost)
@@ -237,6 +254,12 @@ pub struct FlowsMeasured {
     pub goodput_bps: f64,
     /// Application data received by clients, octets.
     pub received_octets: u64,
+    /// Application data received by servers, octets.
+    #[serde(default)]
+    pub uploaded_octets: u64,
+    /// Goodput over time, if the trial requests counts by second and has a real clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goodput: Vec<Goodput>,
     /// Application data of both sides that TCP sent, and the part that was retransmitted.
     pub tcp_sent_octets: u64,
     pub tcp_resent_octets: u64,
@@ -256,6 +279,17 @@ impl FlowsMeasured {
         let part = self.failures() as f64 / self.attempted.max(1) as f64;
         part.min(1.0)
     }
+}
+
+/// Goodput since the previous sample, bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Goodput {
+    /// Seconds since the start of the trial.
+    pub at_s: f64,
+    /// Application data that clients received.
+    pub down_bps: f64,
+    /// Application data that servers received.
+    pub up_bps: f64,
 }
 
 /// Frames sent and received by a port.

@@ -82,7 +82,7 @@ impl Runner for Device {
 
 const RATE: f64 = 2e4;
 
-fn run(device: &mut Device, method: Method) -> Outcome {
+fn run(device: &mut dyn Runner, method: Method) -> Outcome {
     let rig = Rig { most: squall_method::MostLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
     let mut watch = Unwatched;
     let mut bench = Bench::new(device, &mut watch, RetryPolicy::default());
@@ -140,8 +140,8 @@ fn a_device_that_stays_out_after_the_overload_is_not_back_within_the_trial() {
     let found = outcome.figure("recovery/64").expect("a figure");
     assert_eq!(found.limit, Limit::Trial);
     assert!((found.value - 1.0).abs() < 0.001, "{found:?}");
-    let said = outcome.verdict.text.iter().any(|text| text.contains("until the end of the trial"));
-    assert!(said, "{:?}", outcome.verdict);
+    let noted = outcome.verdict.text.iter().any(|text| text.contains("until the end of the trial"));
+    assert!(noted, "{:?}", outcome.verdict);
 }
 
 #[test]
@@ -190,4 +190,63 @@ fn the_longest_outage_of_a_soak_test_may_last_over_several_trials() {
         assert!((value - expected).abs() <= 1.5 * gap, "{outages:?}: {value}");
         assert_eq!(of, limit, "{outages:?}");
     }
+}
+
+#[test]
+fn a_queue_that_takes_in_more_for_a_second_is_described() {
+    let mut device = Device { queue: 630.0, ..Device::with(&[]) };
+    let outcome = run(&mut device, rfc2544(rfc2544::Test::Throughput));
+    let value = |name: &str| outcome.figure(name).expect("a figure").value;
+    let (received, offered) = (value("throughput/64"), value("throughput.offered/64"));
+    assert!((received / 1e4 - 1.0).abs() < 0.002, "{received}");
+    assert!((offered / 10_630.0 - 1.0).abs() < 0.002, "{offered}");
+    let described = outcome.verdict.text.iter().any(|text| text.contains("a queue took in 6"));
+    assert!(described, "{:?}", outcome.verdict);
+    // 64 octets on a link of 1 Gb/s.
+    let row = &outcome.tables[0].rows[0];
+    assert_eq!((&*row[4], &*row[5]), ("1488095", "0.672 %"), "{row:?}");
+}
+
+/// A generator that sends up to `able` frames/s.
+struct Generator(Device, f64);
+
+impl Runner for Generator {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        let mut measured = self.0.run(trial)?;
+        for lane in &mut measured.lanes {
+            let able = (self.1 * trial.duration_s) as u64;
+            if lane.sent > able {
+                (lane.sent, lane.received) = (able, able);
+                measured.not_kept.push("100 % of a CPU; the rest is detail".into());
+            }
+        }
+        Ok(measured)
+    }
+
+    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_search_that_the_generator_limits_is_short_and_says_what_limits() {
+    let device = Device { fps: 1e6, ..Device::with(&[]) };
+    let mut generator = Generator(device, 235.0);
+    let outcome = run(&mut generator, rfc2544(rfc2544::Test::Throughput));
+    let found = outcome.figure("throughput/64").expect("a figure");
+    assert_eq!(found.limit, Limit::Generator);
+    assert!(found.value > 200.0 && found.value <= 235.0, "{found:?}");
+    // Three of four loads are tried three times each.
+    assert!(outcome.trials.len() <= 10, "{}", outcome.trials.len());
+    let why = ": 235 of ";
+    let text = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");
+    assert!(text.ends_with("frames: 100 % of a CPU"), "{text}");
+}
+
+#[test]
+fn quick_shortens_what_is_not_given() {
+    let settings = rfc2544::Settings { trial_s: 4.0, ..Default::default() };
+    let quick = settings.clone().quick(&["trial_s"]);
+    assert_eq!((quick.trial_s, quick.latency_s), (4.0, 2.0));
+    assert_eq!(settings.quick(&[]).trial_s, 1.0);
 }

@@ -24,13 +24,8 @@ fn rig() -> Rig {
         ..RigLane::default()
     };
     let lanes = vec![lane("four", false), lane("six", true)];
-    Rig {
-        ports: vec!["four".into(), "six".into()],
-        lanes,
-        clients: None,
-        servers: None,
-        most: MostLoad::BpsL1(1e9),
-    }
+    let ports = vec!["four".into(), "six".into()];
+    Rig { ports, lanes, clients: None, servers: None, most: MostLoad::BpsL1(1e9), link_bps: None }
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn rig(senders: &[&str]) -> Rig {
         clients: Some("A".into()),
         servers: Some("B".into()),
         most: MostLoad::Fps(10_000.0),
+        link_bps: None,
     }
 }
 

@@ -149,6 +149,8 @@ pub fn render_test(
         "junit" => Ok(render::junit(&outcome, &changes)),
         "text" => Ok(render::text(&outcome, 100, false)),
         "changes" => text(&changes),
+        "csit" => render::csit(&outcome).map_err(PyValueError::new_err),
+        "nfvbench" => render::nfvbench(&outcome).map_err(PyValueError::new_err),
         _ => Err(PyValueError::new_err(format!("{kind:?} is no form of a result"))),
     }
 }

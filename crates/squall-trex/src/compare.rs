@@ -6,6 +6,8 @@
 
 mod flows;
 mod frames;
+#[cfg(test)]
+mod wire;
 
 use std::{
     path::{Path, PathBuf},

@@ -1421,6 +1421,9 @@ impl Server {
         if tags.len() > 2 || tags.iter().any(|tag| *tag > 4095) {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
         }
+        if tags.len() > 1 && self.flows.is_some() {
+            return Err(Refusal::failed("Stacked VLANs are not allowed in ASTF mode"));
+        }
         self.ports[port].vlan = tags;
         self.update_host(port)?;
         Ok(json!({}))

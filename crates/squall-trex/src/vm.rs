@@ -140,8 +140,8 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     }
     let frame = Frame::dissect(made.packet.clone());
     made.signed = measured && is_signed(stream, &made, &frame)?;
-    if made.signed {
-        // The signature also changes with each packet.
+    if made.signed && frame.trailer == 0 {
+        // The signature at the end changes with each packet, too; no checksum covers padding.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
     fixes.sort_unstable();
@@ -221,8 +221,13 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    // Octets beyond the length in the headers are not payload.
-    let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
+    let room = shortest.saturating_sub(taken);
+    let free = match (frame.trailer, &made.sizes) {
+        (0, _) => room,
+        // In padding of several lengths, the signature of one would be payload of another.
+        (_, SizeLaw::List(_)) => 0,
+        (padding, _) => padding.min(room),
+    };
     match free >= SIGNATURE {
         true => Ok(()),
         false => Err(Problem::new(format!(
@@ -910,6 +915,17 @@ mod tests {
         long.packet.binary.resize(60, 0);
         let short = make(&long).map(|_| ()).expect_err("too short");
         assert!(short.to_string().contains("has 6: try a frame of 74"), "{short}");
+        // An IPv4 header alone: 26 octets of padding.
+        let mut padded = long.clone();
+        padded.packet.binary = [&[0; 12][..], &[8, 0, 0x45, 0, 0, 20]].concat();
+        padded.packet.binary.resize(60, 0);
+        padded.packet.binary[22..24].copy_from_slice(&[64, 0]);
+        let made = make(&padded).expect("room in the padding");
+        assert_eq!((made.signed, made.recompute), (true, Vec::new()));
+        // 12 octets of payload leave 14 of padding.
+        padded.packet.binary[17] = 32;
+        let short = make(&padded).map(|_| ()).expect_err("too short");
+        assert!(short.to_string().contains("the packet has 14"), "{short}");
         long.flow_stats.rule_type = "stats".into();
         assert_eq!(make(&long).map(|made| made.signed), Ok(false));
         long.packet.binary[12..14].copy_from_slice(&[0x88, 0xb5]);

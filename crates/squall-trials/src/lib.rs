@@ -270,6 +270,7 @@ impl Began {
             squall_version: env!("CARGO_PKG_VERSION").into(),
             command: command.into(),
             started: humantime::format_rfc3339_seconds(self.0).to_string(),
+            ended: humantime::format_rfc3339_seconds(self.0 + self.1.elapsed()).to_string(),
             duration_s: self.1.elapsed().as_secs_f64(),
             host: host.into(),
             ..outcome
@@ -395,7 +396,7 @@ impl<'a> Trials<'a> {
         let flows = self.profile.flows.as_ref();
         let clients = flows.and_then(|flows| flows.clients).map(name);
         let servers = flows.and_then(|flows| flows.servers).map(name);
-        Ok(Rig { ports, lanes, clients, servers, most })
+        Ok(Rig { ports, lanes, clients, servers, most, link_bps: self.link_bps().ok() })
     }
 
     /// Bits per second of the slowest link through which a stream leaves.

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use squall_method::{
-    Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
+    Delay, FlowsMeasured, Goodput, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured,
+    Trial,
 };
 
 use crate::RunResult;
 use squall::{
     Error,
     report::{
-        Distribution, PortReport, Reason, ReasonCode, ReceiverRx, Report, StreamReport,
-        VerdictStatus, flows::FlowsReport,
+        Distribution, PortReport, Reason, ReasonCode, ReceiverRx, Report, Sample, StreamReport,
+        VerdictStatus,
+        flows::{ALL, FlowsReport},
     },
 };
 
@@ -33,7 +35,30 @@ pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Er
     let lanes = trial.lanes.iter().map(&mut lane).collect();
     let mut measured = Measured { lanes, ..ran.without_lanes(&whole) };
     measured.not_kept.extend(ran.late(trial.duration_s));
+    if let Some(flows) = &mut measured.flows {
+        if trial.flows.as_ref().is_some_and(|load| load.bulk.is_some()) {
+            // Bulk transfers are open until the trial ends.
+            flows.failed.remove("stopped");
+        }
+        if trial.seconds {
+            flows.goodput = goodput(&whole);
+        }
+    }
     Ok(measured)
+}
+
+/// Goodput at each sample of a run.
+fn goodput(report: &Report) -> Vec<Goodput> {
+    // Samples of a run in virtual time have no time.
+    let samples = report.series.iter().filter(|sample| sample.t_s > 0.0);
+    let at = |sample: &Sample| {
+        let templates = sample.flows.iter().filter(|row| row.name != ALL);
+        let side = |side: &str| {
+            templates.clone().filter(|row| row.side == side).map(|row| row.goodput_bps).sum()
+        };
+        Goodput { at_s: sample.t_s, down_bps: side("client"), up_bps: side("server") }
+    };
+    samples.map(at).collect()
 }
 
 /// The measurements of an unmodified profile.
@@ -189,6 +214,8 @@ fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
         goodput_bps: steady.map_or(client.goodput_bps, |steady| steady.goodput_bps)
             + server.map_or(0.0, |server| server.goodput_bps),
         received_octets: client.received_octets,
+        uploaded_octets: flows.total.server.as_ref().map_or(0, |server| server.received_octets),
+        goodput: Vec::new(),
         tcp_sent_octets: tcp("sent") + tcp("retransmit_octets"),
         tcp_resent_octets: tcp("retransmit_octets"),
         setup: client.setup_ns.as_ref().map(delay),

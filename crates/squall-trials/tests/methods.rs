@@ -2,7 +2,9 @@
 //! device.
 
 use squall::{Error, Format, Profile, RunOptions};
-use squall_method::{Limit, Method, Outcome, RetryPolicy, Status, Unwatched, capacity, rfc2544};
+use squall_method::{
+    Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544,
+};
 use squall_trials::Test;
 use squall_units::SplitMix64;
 
@@ -158,5 +160,54 @@ fn a_table_holds_as_many_flows_as_are_found() {
         let found = outcome.figure("table").unwrap();
         assert_eq!(found.value, holds as f64, "{device}: {:?}", outcome.trials);
         assert_eq!(found.limit == Limit::Offered, holds == 4_000, "{found:?}");
+    }
+}
+
+#[test]
+fn a_full_queue_adds_its_length_divided_by_its_rate_to_the_latency() {
+    // 40 frames at 1,000 frames/s in each direction: 40 ms.
+    let (fps, buffer) = (1_000.0, 40.0);
+    let device = format!("loop:methods-bloat,virtual,drain={fps}pps,buffer={buffer}");
+    let stream = |name: &str, port: &str, from: u8, to: u8| {
+        format!(
+            "[[stream]]\nname = \"{name}\"\nport = \"{port}\"\nrate = 1\npacket = \
+             \"eth/ipv4(src=198.18.0.{from},dst=198.18.0.{to})/udp\"\n"
+        )
+    };
+    let text = format!(
+        "ports = {{ A = \"{device}\", B = \"{device}\" }}\n{}{}[flows]\nclients = \"A\"\nservers = \
+         \"B\"\n[[template]]\nname = \"any\"\napp = \"http\"\ncps = 1\nclients = \
+         \"198.18.0.16-198.18.0.32\"\nservers = \"198.19.0.16\"\n",
+        stream("A to B", "A", 2, 3),
+        stream("B to A", "B", 3, 2)
+    );
+    let settings =
+        bufferbloat::Settings { idle_s: 1.0, load_s: 4.0, interval_s: 0.5, ..Default::default() };
+    let test = Test {
+        method: Method::Bufferbloat(settings),
+        profile: Profile::parse(&text, "test", Format::Toml).unwrap(),
+        options: RunOptions::default(),
+        most: None,
+        retry: RetryPolicy::default(),
+        journal: None,
+        command: String::new(),
+    };
+    let outcome = test.run(&mut Unwatched, &|| false).unwrap();
+    assert_eq!(outcome.verdict.status, Status::Measured, "{:?}", outcome.verdict);
+    let measured = &outcome.trials[0].measured;
+    for stream in ["A to B", "B to A"] {
+        let delay = |phase: &str| measured.lane(&format!("{stream}, {phase}")).unwrap().delay;
+        let (idle, loaded) = (delay("idle").unwrap(), delay("loaded").unwrap());
+        // The stream of the phase and that of the interval leave at the same time.
+        assert!(idle.max as f64 <= 2.0 * 1e9 / fps, "{stream}: {idle:?}");
+        let full = buffer / fps * 1e9;
+        let last = loaded.max as f64;
+        assert!(last > full - 2.0 * 1e9 / fps && last <= full + 1e9 / fps, "{stream}: {loaded:?}");
+        assert!(loaded.mean > 2.0 * idle.mean, "{stream}: {loaded:?}");
+    }
+    // 1460 octets in each frame, of which some are acknowledgments and measurements.
+    for direction in ["down", "up"] {
+        let bps = outcome.figure(&format!("goodput.{direction}")).unwrap().value;
+        assert!(bps > 0.0 && bps < fps * 1460.0 * 8.0, "{direction}: {bps}");
     }
 }

@@ -1173,7 +1173,7 @@ export interface ReplayRead {
   edited_out: number;
   /** Excluded because they are longer than their port can send. */
   too_long: number;
-  /** Excluded because they are not Ethernet frames and cannot be converted to any. */
+  /** Excluded because they are not Ethernet frames and cannot be converted to Ethernet. */
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
@@ -2841,6 +2841,11 @@ export interface Pool {
    * "sequential".
    */
   order?: string;
+  /**
+   * true: the next flow of any template has the next client. false: each template begins with the
+   * first one. Default false.
+   */
+  shared?: boolean;
   [key: string]: unknown;
 }
 
@@ -2937,9 +2942,9 @@ export interface Template {
   after?: string | number | boolean;
   /**
    * How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
-   * timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial, rto_min,
-   * rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion,
-   * ecn, tos, ttl, udp_idle.
+   * timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, push_all, rto_initial,
+   * rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
+   * congestion, ecn, tos, ttl, udp_idle.
    */
   tcp?: Record<string, string | number | boolean>;
   /** The same of the clients alone, in addition to `tcp`. */

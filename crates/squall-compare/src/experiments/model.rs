@@ -213,6 +213,12 @@ impl Figure {
         });
     }
 
+    /// Adds a series whose values hold until the next x: a distribution.
+    pub fn steps(&mut self, label: &str, points: impl IntoIterator<Item = (f64, f64)>) {
+        self.series(label, points);
+        self.series.last_mut().expect("it was just added").style = Style::Steps;
+    }
+
     /// Adds a dashed series for comparison: numbers of the paper, or the requested ones.
     pub fn reference(
         &mut self,

@@ -46,6 +46,9 @@ const SHORT_STEPS: [u32; 2] = [500, 7500];
 /// Seconds at the start of a run that the paper's second evaluation leaves out.
 const SETTLING: usize = 9;
 
+/// Points of a distribution in a figure.
+const QUANTILES: usize = 100;
+
 /// One run of a tool at a rate in KB/s, or at full speed.
 struct Outcome {
     tool: String,
@@ -190,17 +193,20 @@ fn present(
     let paced: Vec<&Outcome> =
         good.iter().copied().filter(|outcome| outcome.kb_per_s.is_some()).collect();
     let result = &mut run.result;
+    let mut gaps = None;
     result.tables.push(speed(&fastest));
     if !paced.is_empty() {
         result.tables.push(costs(&paced));
     }
     if !validated.is_empty() {
         result.tables.push(validity(validated));
+        gaps = Some(gaps_at_the_first_rate(validated, paced.first().and_then(|o| o.kb_per_s)));
     }
     result.figures.push(speed_over_time(&fastest));
     if !paced.is_empty() {
         result.figures.extend(costs_against_rate(&paced));
     }
+    result.figures.extend(gaps);
     let mut tools: Vec<&str> = paced.iter().map(|outcome| outcome.tool.as_str()).collect();
     tools.dedup();
     for tool in crate::render::in_order(tools.into_iter()) {
@@ -318,6 +324,33 @@ fn validity(validated: &[(String, Result<Validated, String>)]) -> Table {
         ]);
     }
     table
+}
+
+/// The distribution of the gaps between the frames that were validated.
+fn gaps_at_the_first_rate(
+    validated: &[(String, Result<Validated, String>)],
+    kb_per_s: Option<u32>,
+) -> Figure {
+    let (x, y) =
+        (Axis::new("gap", Unit::Ns).log(), Axis::new("share of gaps up to it", Unit::Ratio));
+    let title = match kb_per_s {
+        Some(kb) => format!("Gaps between frames at {kb} KB/s"),
+        None => "Gaps between frames".into(),
+    };
+    let note = "of the recorded frames, by the kernel's time stamps at the receiving interface";
+    let mut figure = Figure::lines("gaps", &title, note, x, y);
+    for (tool, found) in validated {
+        let Ok(found) = found else { continue };
+        let n = found.gaps_ns.len();
+        // Quantiles: a page with each gap of each generator would be large.
+        let steps = QUANTILES.min(n);
+        let quantile = |i: usize| {
+            let at = (i * n).div_ceil(steps) - 1;
+            (found.gaps_ns[at], i as f64 / steps as f64)
+        };
+        figure.steps(tool, (1..=steps).map(quantile));
+    }
+    figure
 }
 
 fn speed_over_time(fastest: &[&Outcome]) -> Figure {
@@ -441,6 +474,23 @@ mod tests {
     fn a_run_of_less_than_nine_seconds_has_no_second_evaluation() {
         let one = outcome("a", None, [10.0, 20.0].into_iter());
         assert_eq!(speed(&[&one]).rows[0].cells[4..7], [Value::None, Value::None, Value::None]);
+    }
+
+    #[test]
+    fn a_distribution_of_gaps_ends_with_the_largest() {
+        let found = Validated { gaps_ns: vec![10.0, 20.0, 30.0, 40.0], ..Validated::default() };
+        let all = [("a".into(), Ok(found)), ("b".into(), Err("no".into()))];
+        let figure = gaps_at_the_first_rate(&all, Some(500));
+        assert_eq!(figure.series.len(), 1);
+        assert_eq!(figure.series[0].points, [(10.0, 0.25), (20.0, 0.5), (30.0, 0.75), (40.0, 1.0)]);
+        let found =
+            Validated { gaps_ns: (1..=999).map(f64::from).collect(), ..Validated::default() };
+        let figure = gaps_at_the_first_rate(&[("a".into(), Ok(found))], None);
+        let points = &figure.series[0].points;
+        assert_eq!((points.len(), points[99], points[49].1), (100, (999.0, 1.0), 0.5));
+        assert_eq!(points[49].0, 500.0);
+        let none = [("a".into(), Ok(Validated::default()))];
+        assert!(gaps_at_the_first_rate(&none, None).series[0].points.is_empty());
     }
 
     #[test]

@@ -4,16 +4,20 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
+use squall_pcap::{CaptureError, CaptureReader};
+
 use crate::{process::Program, tools::Tool};
 
-/// Numbers of frames, by tshark's findings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The frames of a capture: their numbers, by tshark's findings, and their gaps.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validated {
     pub frames: u64,
     pub malformed: u64,
     pub bad_ipv4_checksums: u64,
     /// Wrong UDP, TCP or ICMP checksums.
     pub bad_payload_checksums: u64,
+    /// Gaps between the frames by the kernel's time stamps, nanoseconds, ascending.
+    pub gaps_ns: Vec<f64>,
 }
 
 const FRAMES: u32 = 1000;
@@ -36,7 +40,9 @@ pub fn why_not() -> Option<String> {
 /// The reason, as text.
 pub fn record(interface: &str, file: &Path) -> Result<(), String> {
     // -Z: by default tcpdump drops to a user without write access here.
-    let command = format!("tcpdump -i {interface} -n -Z root -Q in -c {FRAMES} -w");
+    let command = format!(
+        "tcpdump -i {interface} -n -Z root -Q in --time-stamp-precision=nano -c {FRAMES} -w"
+    );
     let tool = Tool::of_command("tcpdump", &command).map_err(|e| e.to_string())?;
     let path = tool.find().ok_or("tcpdump is not installed")?;
     let mut arguments = tool.arguments;
@@ -66,7 +72,20 @@ pub fn examine(file: &Path) -> Result<Validated, String> {
     if !output.status.success() {
         return Err(format!("tshark: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    Ok(counted(&String::from_utf8_lossy(&output.stdout)))
+    let gaps_ns = gaps(file).map_err(|e| e.to_string())?;
+    Ok(Validated { gaps_ns, ..counted(&String::from_utf8_lossy(&output.stdout)) })
+}
+
+fn gaps(file: &Path) -> Result<Vec<f64>, CaptureError> {
+    let mut reader = CaptureReader::open(file)?;
+    let (mut gaps, mut last) = (Vec::new(), None);
+    while let Some(packet) = reader.next()? {
+        let at = packet.time_ns;
+        gaps.extend(last.map(|last| at.saturating_sub(last) as f64));
+        last = Some(at);
+    }
+    gaps.sort_by(f64::total_cmp);
+    Ok(gaps)
 }
 
 const FIELDS: [&str; 6] = [

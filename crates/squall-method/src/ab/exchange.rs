@@ -1,12 +1,11 @@
 //! Exact test of all primary metrics together, by exchanging A and B within pairs.
 //!
 //! If A and B are the same, either trial of a pair could have been A's. Each assignment of the
-//! trials of all pairs to the sides is then as probable as the one that was measured, whatever the
-//! distributions are and however the metrics correlate. The step-down procedure of Westfall and
-//! Young (Resampling-Based Multiple Testing, 1993, algorithm 2.8) compares each metric's
-//! standardized difference with the largest one of all metrics not yet found different. It is
-//! Holm's procedure with the correlation of the metrics: a metric that repeats another one costs
-//! no power, where Holm's would.
+//! trials of all pairs to the sides is then as probable as the measured one, for any distributions
+//! and correlations of the metrics. The step-down procedure of Westfall and Young (Resampling-Based
+//! Multiple Testing, 1993, algorithm 2.8) compares each metric's standardized difference with the
+//! largest one of all metrics not yet found different. It is Holm's procedure with the correlation
+//! of the metrics: a metric that repeats another one costs no power, where Holm's would.
 
 use squall_units::SplitMix64;
 

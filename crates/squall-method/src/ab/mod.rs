@@ -22,8 +22,8 @@ pub use exchange::probabilities;
 pub const TITLE: &str = "A/B comparison: trials in turns";
 
 /// The metrics by which B is judged unless the settings name others: one for each question, because
-/// each further metric takes power from all. With 10 pairs, four that do not correlate leave 91 % to
-/// find a difference of two standard deviations; ten would leave 85 %. The other metrics of
+/// each further metric takes power from all. With 10 pairs, four that do not correlate leave 92 %
+/// to find a difference of two standard deviations; ten would leave 85 %. The other metrics of
 /// [`metrics`] follow from these (`output_fps` from loss), describe the same distribution, have one
 /// frame's value (`delay_max`), or are of the generator (`cpu_s`).
 const PRIMARY: [&str; 8] = [
@@ -381,7 +381,8 @@ fn sentence(settings: &Settings, one: &Compared) -> String {
         None => String::new(),
     };
     format!(
-        "{name}: no difference that {pairs} pairs could show ({spread}; {probability} by chance){more}"
+        "{name}: no difference that {pairs} pairs could show ({spread}; {probability} by chance)\
+         {more}"
     )
 }
 

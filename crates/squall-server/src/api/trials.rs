@@ -277,7 +277,8 @@ fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> 
     read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
     for (key, value) in settings {
         let path = format!("settings.{key}");
-        // Permission to send traffic does not include permission to run commands on this machine.
+        // Refused, because permission to send traffic does not include permission to run commands
+        // on this machine.
         if runs_command(key) && !value.is_null() {
             return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
         }

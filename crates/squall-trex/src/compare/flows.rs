@@ -169,19 +169,19 @@ struct Flow {
 /// Transport protocol, address of the initiator, and TCP or UDP port of the responder.
 type Key = (u8, Vec<u8>, u16);
 
-type End = (Vec<u8>, u16);
+pub(super) type End = (Vec<u8>, u16);
 
 /// A dissected segment or datagram.
-struct Parsed<'a> {
+pub(super) struct Parsed<'a> {
     protocol: u8,
     from: End,
-    to: End,
-    flags: u8,
-    options: &'a [u8],
-    data: &'a [u8],
+    pub to: End,
+    pub flags: u8,
+    pub options: &'a [u8],
+    pub data: &'a [u8],
 }
 
-fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
+pub(super) fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
     let word = |at: usize| get_be16(octets, at);
     let mut at = 14;
     while word(at - 2)? == 0x8100 {
