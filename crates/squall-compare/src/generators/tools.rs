@@ -585,8 +585,6 @@ mod tests {
             pps: Some(1000.0),
             seconds: 3,
             report,
-            attacks: report,
-            body: report,
             script: report,
         };
         let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
