@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_search_is_a_test_case_of_csit() {
         let case = read(&super::super::csit(&search(vec![64])).unwrap());
-        // All that the model requires, and nothing else, as it allows nothing else.
+        // The model requires these keys and allows no others.
         let required = "dut_type dut_version duration end_time hosts message passed result start_time \
                         tags telemetry test_documentation test_id test_name_long test_name_short \
                         test_type tg_type tg_version version";
