@@ -1,6 +1,6 @@
 #![no_main]
-//! An engine's log, in any form: reading ends, each line is an alert, another event, an error or a
-//! part of one, and the counts of a score add up.
+//! An engine's log in any format: reading ends, each line is an alert, another event, an error or a
+//! part of one of these, and the counts in a score add up.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
         + score.counts.alerts_own as u128
         + score.counts.near_miss_alerts as u128
         + score.counts.collateral as u128;
-    // Sums saturate at the largest number.
+    // Sums saturate at the maximum.
     assert!(listed == score.alerts as u128 || score.alerts == u64::MAX, "{score:?}");
     let mut csv = vec![];
     score.write_csv(&mut csv).unwrap();

@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any frame, and of a packet of any link: no panic, and the listed fields are right,
-//! also at another length.
+//! The octets of any frame, and of a packet on any link: nothing panics, and the listed fields are
+//! correct, also for another length.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::Frame;
@@ -25,7 +25,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// As a packet of the link that the first two octets name, complete or cut.
+/// Dissects the input as a packet on the link type in its first two octets, both complete and
+/// truncated.
 fn any_link(data: &[u8]) {
     let Some((&[high, low], packet)) = data.split_first_chunk() else { return };
     let link_type = u16::from_be_bytes([high, low]);

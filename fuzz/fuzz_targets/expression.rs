@@ -1,7 +1,8 @@
 #![no_main]
-//! An expression of PCRE2 and conditions on its text: it is read without a panic or refused with a
-//! place, its text is made in bounded steps, and the text meets the conditions. Input: options,
-//! least and most octets (8 bits each), a required string up to a zero octet, the expression.
+//! A PCRE2 expression and conditions on its text: the expression is parsed without a panic, or
+//! refused with a position; its text is generated in a bounded number of steps and meets the
+//! conditions. Input: options, minimum and maximum number of octets (8 bits each), a required
+//! string that ends at a zero octet, the expression.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::regex::{Choices, Constraints, Expression, Flags, Held};

@@ -1,8 +1,7 @@
 #![no_main]
-//! A capture filter and a frame: libpcap compiles or refuses the text, the program is checked, and
-//! runs on any octets without a panic; stepping over an outer VLAN tag does not change its result
-//! for a frame without one. Input: the link type (16 bits), the expression, a zero octet, the
-//! frame.
+//! A capture filter and a frame: libpcap compiles or refuses the text; the program is checked, and
+//! runs on any octets without a panic; skipping an outer VLAN tag does not change its result for a
+//! frame without one. Input: the link type (16 bits), the expression, a zero octet, the frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_port_linux::filter::{FilterError, compile};
@@ -13,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
     let frame = frame.get(1..).unwrap_or_default();
     let Ok(expression) = std::str::from_utf8(expression) else { return };
-    // libpcap would look up a name in files, and by DNS.
+    // libpcap would look up a name in files and by DNS, so skip expressions that may contain one.
     if expression.len() > 200
         || !expression.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known)
     {

@@ -1,7 +1,7 @@
 #![no_main]
-//! Packets in the notation of other tools, scapy's text and dumps of octets: no panic, errors lie
-//! inside the text, and the resulting packet text reads back; and the octets of any frame, written
-//! as packet text, build that frame.
+//! Packets in the notations of other tools, which are scapy's text and hex dumps: nothing panics,
+//! errors are within the text, and the resulting packet text can be parsed. The octets of any
+//! frame, written as packet text, build that frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet, parse_hex, scapy, to_hex};

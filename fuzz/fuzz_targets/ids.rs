@@ -1,7 +1,7 @@
 #![no_main]
-//! The evaluator: it ends for any frames, and gives the same result for the same frames. Input:
-//! frames, each after two octets with its length; the first octet chooses between raw frames and
-//! segments of a connection, which get further.
+//! The evaluator ends for any frames, and gives the same result for the same frames. Input: an
+//! octet that selects raw frames or segments of a connection, which get further; then frames, each
+//! preceded by its length in two octets.
 
 use std::sync::OnceLock;
 

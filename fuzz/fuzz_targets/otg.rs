@@ -1,5 +1,5 @@
-//! Configurations and requests of Open Traffic Generator: no JSON panics, and each gives a profile
-//! or problems.
+//! Configurations and requests of Open Traffic Generator: no JSON causes a panic, and each gives a
+//! profile or problems.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 #![no_main]
-//! Requests of Open Traffic Generator, as JSON or as protobuf: reading ends; the value is written
-//! in both forms, and reads back as the same.
+//! Requests of Open Traffic Generator, as JSON or protobuf: parsing ends, and a value that is
+//! written in either form is the same when parsed again.
 
 #[path = "../../crates/squall-server/src/otg/schema.rs"]
 mod schema;

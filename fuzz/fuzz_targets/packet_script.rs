@@ -1,6 +1,6 @@
 #![no_main]
-//! A packet script is read or refused, and runs against Squall's TCP, over IPv4 and IPv6: for any
-//! actions of the peer and the application, at any time, the stack neither panics nor hangs.
+//! A packet script is parsed or refused, and runs against Squall's TCP over IPv4 and IPv6. No
+//! actions of peer and application, at any time, make the stack panic or hang.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
@@ -21,14 +21,14 @@ mod runner {
 
 fuzz_target!(|text: &str| {
     let Ok(script) = Script::parse("fuzz", text) else { return };
-    // A long run is not an error: hours of timers, megabytes of segments.
+    // A long run, with hours of timers or megabytes of segments, is not an error; skip it.
     let seconds: u64 = script.steps.iter().map(|step| step.time.to.0 / Nanos::SECOND.0).sum();
     let octets: u64 = script.steps.iter().map(|step| octets(&step.action)).sum();
     if seconds > 600 || octets > 100_000 {
         return;
     }
     for family in script.families.clone() {
-        // Out-of-range tunables are refused.
+        // Tunables that are out of range are refused.
         let Ok(mut subject) = Squall::new(&script, family) else { continue };
         let mode = Mode {
             target: Target::Squall,
@@ -37,7 +37,7 @@ fuzz_target!(|text: &str| {
             stretch: 0.0,
             grace: Nanos::ZERO,
         };
-        // A failed expectation of the script is not an error here.
+        // It is not an error here if an expectation in the script fails.
         let _ = play(&script, mode, &mut subject);
     }
 });

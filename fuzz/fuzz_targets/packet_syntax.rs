@@ -1,6 +1,6 @@
 #![no_main]
-//! Packet text: no panic, errors lie inside the text, printed text reads back, and the built frame
-//! is right.
+//! Packet text: nothing panics, errors are within the text, printed text can be parsed again, and
+//! the frame that it builds is correct.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::{Frame, Packet};

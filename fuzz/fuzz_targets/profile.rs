@@ -1,5 +1,5 @@
-//! Profiles in all three formats: no text panics, and a profile that was read can be written and
-//! read again.
+//! Profiles in all three formats: no text causes a panic, and a profile that was parsed can be
+//! written and parsed again.
 #![no_main]
 
 use std::{io, path::Path};
@@ -7,7 +7,8 @@ use std::{io, path::Path};
 use libfuzzer_sys::fuzz_target;
 use squall_profile::{Format, Profile};
 
-/// Files that a profile names: small ones, and missing ones. No file of the disk is read.
+/// Contents of the files that a profile names: some are small, some are missing. No file on disk is
+/// read.
 fn files(path: &Path) -> io::Result<String> {
     match path.extension() {
         Some(_) => Ok("1\n0x2 # two\n10.0.0.1\n\n::1\n".into()),

@@ -1,6 +1,6 @@
-//! Any text as a program, and any octets from its peer: no panic, each event ends, a written
-//! program reads back, and no state of a flow is left. Input: an octet that chooses side and
-//! transport, lines up to an octet 0, then the octets of the peer.
+//! Any text as a program, and any octets from the peer: nothing panics, each event ends, a program
+//! that is written can be parsed again, and no state of the flow is left. Input: an octet that
+//! selects side and transport, lines up to a zero octet, then the octets from the peer.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
     };
     apps.on_event(&mut socket, Event::Established);
     let mut input = &rest[end.min(rest.len())..];
-    // The octets themselves choose the next event.
+    // The input itself selects the next event.
     while let Some((&how, after)) = input.split_first() {
         let len = usize::from(how >> 3).min(after.len());
         let (octets, next) = after.split_at(len);
@@ -101,7 +101,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Sent data can be written again, also in part, with the same octets.
+    /// Checks that sent data can be written again, in whole or in part, with the same octets.
     fn write(&self, apps: &Apps<Counts>, pieces: usize) {
         for piece in &self.sent[..pieces] {
             let len = piece.len.min(3000) as usize;
@@ -132,7 +132,7 @@ impl FlowSocket for Fake {
     }
     fn send(&mut self, piece: Piece) -> bool {
         assert!(piece.len > 0 && !self.over);
-        // Over UDP, sent datagrams are not acknowledged.
+        // Over UDP, there are no acknowledgments.
         if self.kind == FlowKind::Udp {
             self.sent.clear();
         }

@@ -1,7 +1,7 @@
 #![no_main]
-//! Readers of the application layer: any octets of both sides, in pieces of any size, never make
-//! one panic, and no buffer is longer than its limit. Input: the protocol and (its highest bit) the
-//! transport, octets of a piece less one, pieces of client and server in turn.
+//! Parsers of application protocols: any octets from both sides, in pieces of any size, cause no
+//! panic, and no buffer exceeds its limit. Input: the protocol, with the transport in the highest
+//! bit; the number of octets per piece minus one; pieces from client and server in alternation.
 
 use libfuzzer_sys::fuzz_target;
 

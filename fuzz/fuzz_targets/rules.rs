@@ -1,7 +1,7 @@
 #![no_main]
-//! A file of rules: each line gives a rule or a problem and never both, the parts of a rule refer
-//! to options that it has, and its text read again gives the same rule. Input: an octet whose
-//! lowest bit asks for rules after `#`, then the text, which also sets variables.
+//! A rule file: each line gives either a rule or a problem, the parts of a rule refer to options
+//! that exist, and the rule's text gives the same rule when parsed again. Input: an octet whose
+//! lowest bit enables rules after `#`, then the text, which may also set variables.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,8 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(rule.packet.iter().map(|test| test.option).all(known));
         assert!(rule.application.iter().map(|test| test.option).all(known));
-        // Lines may set variables in between, and a backslash at the end would join the next line.
+        // Lines before this one may set variables, and a backslash at the end would join the next
+        // line.
         if rule.text.ends_with('\\') || text.contains("var") {
             continue;
         }

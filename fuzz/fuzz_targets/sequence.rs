@@ -1,7 +1,7 @@
 #![no_main]
-//! Packets of one flow, each with its arrival time: no panic in the detection of sequence numbers,
-//! and each packet is counted once. Input: the requested kind (one octet), then packets: gap (16
-//! bits, times 1 us), length (8 bits), octets.
+//! Packets of one flow with arrival times: the detection of sequence numbers does not panic, and
+//! counts each packet once. Input: the requested kind of sequence number (one octet), then packets:
+//! gap (16 bits, in us), length (8 bits), octets.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::{

@@ -1,7 +1,7 @@
 #![no_main]
-//! Frames of any octets reach clients or servers, inside tags and tunnels, while templates come and
-//! go; one has flows that begin others. No panic, every frame has a reason, and each answer of the
-//! side is a valid frame.
+//! Clients or servers receive any octets as frames, in tags and tunnels, while templates join and
+//! leave; one template has flows that begin other flows. Nothing panics, every frame has a reason,
+//! and each answer is a valid frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
@@ -25,7 +25,7 @@ impl FrameOutput for Frames {
     }
 }
 
-/// A limit, because each of them leaves a template.
+/// Maximum number of changes, because each leaves a template.
 const CHANGES: u32 = 16;
 
 fuzz_target!(|data: &[u8]| {
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
         ..Load::default()
     };
     let mut more = load.clone();
-    // Its flows begin flows, and only those may end.
+    // Its flows begin other flows, and only these can end.
     let asks = Program::client("c").lines(["begin t", "count asked", "begin called"]).send("ping");
     let of = |name: &str, port, client: &Program, arrival: &Arrival| Template {
         name: name.into(),
@@ -95,7 +95,7 @@ fuzz_target!(|data: &[u8]| {
         of("called", 82, &first.client, &Arrival::Called),
     ]);
     let role = if role & 1 == 0 { Role::Clients } else { Role::Servers };
-    // Checksums would reject nearly all frames.
+    // Do not verify checksums, which would reject nearly all frames.
     let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };
     let network = Network { mac, wraps, ..Network::default() };
     let mut side = Side::new(&load, &network, settings).expect("a good load");
@@ -109,7 +109,7 @@ fuzz_target!(|data: &[u8]| {
         frames += 1;
         now = now + Nanos(1_000_000);
         if high & 0x80 != 0 && changes < CHANGES {
-            // A template joins, and leaves later.
+            // A template joins, and a later change removes it.
             let joined = played.joined(if changes % 2 == 0 { &more } else { &load });
             played.can_become(&joined).expect("it has a port of its own");
             side.change(now, &joined);

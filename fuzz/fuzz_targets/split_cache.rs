@@ -1,6 +1,6 @@
 #![no_main]
-//! A cache of tcpprep's, and rules that split packets: no panic, a cache is written again octet for
-//! octet, and an error names a place within the file.
+//! A tcpprep cache, and rules that split packets: nothing panics, a cache that is written again has
+//! the same octets, and an error has an offset within the file.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::Link;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(error) => assert!(error.offset <= data.len() && !error.to_string().is_empty()),
     }
-    // A rule on the first line, then packets of 64 octets.
+    // The first line is a rule; packets of 64 octets follow.
     let at = data.iter().position(|octet| *octet == b'\n').unwrap_or(data.len());
     let (text, packets) =
         (String::from_utf8_lossy(&data[..at]), data.get(at + 1..).unwrap_or_default());

@@ -1,7 +1,7 @@
 #![no_main]
-//! Any packets in any state of a stack, at any time: no panic, flows and timers stay bounded, and
-//! at the end no flow is left. Segments start from a flow's true numbers, and the input changes
-//! them.
+//! Any packets in any state of a stack, at any time: nothing panics, the number of flows and timers
+//! is bounded, and no flow is left at the end. Segments begin with a flow's real sequence numbers,
+//! which the input then changes.
 
 use libfuzzer_sys::fuzz_target;
 use squall_tcp::{
@@ -29,7 +29,7 @@ impl Application for App {
             }
             Event::Received(octets) => {
                 assert!(!octets.is_empty() || socket.tuple().kind == FlowKind::Udp);
-                // The input chooses the actions.
+                // The input selects the actions.
                 match octets.first().map_or(0, |o| o % 8) {
                     1 => socket.close(),
                     2 => socket.abort(),
@@ -60,7 +60,7 @@ impl Application for App {
     }
 }
 
-/// Keeps the numbers of the last segment of each local port.
+/// Remembers the numbers in the last segment of each local port.
 #[derive(Default)]
 struct Wire {
     last: [(u32, u32); 4],
@@ -135,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
             0 => drop(stack.connect(now, ClassId(port % 2), tuple, 0)),
             1 => now = now + Nanos(u64::from(a) << (b % 32)),
             2 => {
-                // Octets of the input, unchanged.
+                // Use octets of the input unchanged.
                 let len = usize::from(a).min(rest.len());
                 let (packet, tail) = rest.split_at(len);
                 rest = tail;
@@ -157,7 +157,7 @@ fuzz_target!(|data: &[u8]| {
                 packet[24..28].copy_from_slice(&moved(ack, b).to_be_bytes());
                 packet[28..32].copy_from_slice(&moved(nxt, c).to_be_bytes());
                 packet[32] = 0x80;
-                // Most have an ACK.
+                // Most segments have an ACK.
                 packet[33] = if what & 8 > 0 { a } else { a & 0xdb | 0x10 };
                 packet[34..36].copy_from_slice(&(u16::from(c) << (b % 9)).to_be_bytes());
                 packet[40..44].copy_from_slice(&[1, 1, 8, 10]);
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(stack.active() + stack.time_wait() <= FLOWS as usize);
         assert!(stack.next_due().is_none_or(|due| due > now), "a timer stalls");
     }
-    // Without a peer each flow ends by itself, except for those that wait for the other side.
+    // If there is no peer, each flow ends by itself, except for flows that wait for the other side.
     let mut steps = 0;
     wire.room = 1000;
     stack.transmit(now, &mut wire);

@@ -1,6 +1,7 @@
-//! Any octets from the peer of a TLS session, instead of its handshake or during it: no panic, sent
-//! data can be written again, and no state of a flow is left. Input: an octet that chooses the side
-//! and the length of a correct handshake, then the octets, in pieces with their lengths.
+//! Any octets from the peer of a TLS session, instead of its handshake or during it: nothing
+//! panics, sent data can be written again, and no state of the flow is left. Input: an octet that
+//! selects the side and the length of a correct handshake, then pieces of octets, each with its
+//! length.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use squall_apps::{
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
-/// Making a certificate takes longer than everything after it.
+/// Made once, because making a certificate takes longer than everything else here.
 static TLS: OnceLock<Tls> = OnceLock::new();
 
 fuzz_target!(|data: &[u8]| {
@@ -24,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     });
     let mut ends = [End::new(tls, false), End::new(tls, true)];
     ends.iter_mut().for_each(|end| end.event(Event::Established));
-    // A correct handshake, for this number of turns of both sides.
+    // A correct handshake in which each side gets this number of turns.
     for turn in 0..choice >> 1 & 7 {
         let from = usize::from(1 - (turn & 1));
         let octets = ends[from].take();
@@ -48,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// One side, and its sent data.
+/// One side, with the data that it sent.
 struct End {
     apps: Apps<Counts>,
     socket: Fake,
@@ -93,7 +94,7 @@ impl End {
         }
     }
 
-    /// The sent data, which is then acknowledged.
+    /// Takes the sent data, and acknowledges it.
     fn take(&mut self) -> Vec<u8> {
         let mut all = vec![];
         for piece in std::mem::take(&mut self.socket.sent) {

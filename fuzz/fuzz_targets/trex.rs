@@ -1,5 +1,6 @@
-//! Messages of TRex's clients, a line each, to one server: each gets an answer, and no stream
-//! panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has given.
+//! Messages from TRex's clients, one per line, to a single server: each gets an answer, and no
+//! stream panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has
+//! assigned.
 #![no_main]
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use squall_control::driving::{DrivenRun, Start};
 use squall_trex::{PortInfo, Server};
 use squall_units::MacAddr;
 
-/// No frames are sent here.
+/// A start that sends no frames.
 struct Nowhere;
 
 impl Start for Nowhere {
@@ -37,7 +38,7 @@ fuzz_target!(|octets: &[u8]| {
         driver: String::new(),
         bus: String::new(),
     };
-    // Streams or flows, by the first octet.
+    // The first octet selects streams or flows.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);
     let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows, false);
     let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };

@@ -10,12 +10,12 @@ from squall._errors import PortError
 
 
 def main() -> None:
-    """Replace this process by the tool.
+    """Replace this process with the tool.
 
     Raises
     ------
     SystemExit
-        With status 3 and a message if it is not installed.
+        The tool is not installed: status 3 and a message.
     """
     try:
         program = find_binary()

@@ -55,7 +55,7 @@ class ASTFError(TRexArgumentError):
 
 
 class ASTFErrorBadIp(ASTFError):
-    """A text is not an IPv4 address."""
+    """A string is not an IPv4 address."""
 
 
 class ASTFErrorBadIpRange(ASTFError):
@@ -179,15 +179,15 @@ class ASTFProgram:
     Parameters
     ----------
     file : str, optional
-        A capture with one flow, which gives the commands.
+        A capture with one flow, from which the commands are made.
     side : {"c", "s"}
         Which side of the capture.
     stream : bool
-        TCP; otherwise UDP. A capture decides it.
+        TCP if true, otherwise UDP. With a capture, that of its flow.
     s_delay : ASTFCmdDelay or ASTFCmdDelayRnd, optional
         Time that the server waits before it answers.
     udp_mtu : int, optional
-        Octets of a packet, at most: the payload of UDP is cut.
+        Maximum octets per packet; longer UDP payload is truncated.
     addon : str, optional
     """
 
@@ -271,7 +271,7 @@ class ASTFProgram:
         self._add("connect", True)
 
     def accept(self) -> None:
-        """As `connect`, on the server's side."""
+        """Like `connect`, on the server's side."""
         self._add("connect", True)
 
     def reset(self) -> None:
@@ -279,7 +279,7 @@ class ASTFProgram:
         self._add("reset", True)
 
     def wait_for_peer_close(self) -> None:
-        """Close after the other side has."""
+        """Close after the other side has closed."""
         self._add("nc", True)
 
     def close_msg(self) -> None:
@@ -532,7 +532,9 @@ _HEADERS = 42
 
 @dataclass
 class _Message:
-    """A message of one side, and the microseconds since its last one without an answer."""
+    """A message of one side, and the microseconds since the previous message if that was of the
+    same side.
+    """
 
     of_client: bool
     octets: bytes
@@ -727,7 +729,7 @@ class ASTFIPGenDist:
 
 
 class ASTFIPGenGlobal:
-    """The increments of addresses for each further pair of ports."""
+    """Address increments for each further pair of ports."""
 
     def __init__(self, ip_offset: str = "1.0.0.0", ip_offset_server: str | None = None) -> None:
         _address("ip_offset", ip_offset)
@@ -893,14 +895,14 @@ class ASTFTCPClientTemplate:
     port : int
         Destination port.
     cps : float
-        Flows begun each second.
+        New flows per second.
     glob_info : ASTFGlobalInfoPerTemplate, optional
     limit : int, optional
         Number of flows.
     cont : bool, optional
-        Flows that end are followed by others, up to the limit.
+        Start a new flow whenever one ends, up to the limit.
     core_base : int, optional
-        Without effect.
+        Has no effect.
     """
 
     def __init__(
@@ -964,7 +966,7 @@ _LONGEST_NAME = 20
 
 
 class ASTFTemplate:
-    """Clients and their servers; templates of one `tg_name` are counted together."""
+    """Clients and their servers; templates with the same `tg_name` are counted together."""
 
     def __init__(
         self,
@@ -987,14 +989,14 @@ class ASTFTemplate:
 
 
 class ASTFCapInfo:
-    """A template of the flow in a capture.
+    """A template made from the flow in a capture.
 
     Parameters
     ----------
     file : str
         Relative to the profile.
     cps : float, optional
-        Flows begun each second. Default: 1.
+        New flows per second. Default: 1.
     assoc : ASTFAssociation or ASTFAssociationRule, optional
     ip_gen : ASTFIPGen, optional
         Default: that of the profile.
@@ -1067,7 +1069,7 @@ class ASTFCapInfo:
 
 
 def _keep_both(client: ASTFProgram, server: ASTFProgram) -> None:
-    """The keepalive of the side with the longer silence is used for the other side, too."""
+    """Use the keepalive of the side with the longer silence for both sides."""
     longest = client._keepalive or server._keepalive
     client._keep(longest)
     server._keep(client._keepalive)
@@ -1168,7 +1170,9 @@ def _of_captures(
 
 
 def _distinct(templates: Iterable[ASTFTemplate]) -> None:
-    """Templates that only their port selects, as in their first rule, must have different ports."""
+    """Check that templates that are selected by port alone, as in their first rule, have different
+    ports.
+    """
     taken: set[int] = set()
     for template in templates:
         first = template.server.assoc.rules[0]

@@ -35,7 +35,7 @@ def attack(
     Parameters
     ----------
     rules : path or iterable of paths
-        Files of rules of Snort 2, Snort 3 or Suricata, or folders of files.
+        Rule files for Snort 2, Snort 3 or Suricata, or directories of rule files.
     port, port2 : str
         Addresses: clients run on `port`, servers on `port2` if it is given. Default: a file,
         ``attacks.pcap``.

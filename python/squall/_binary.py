@@ -31,6 +31,6 @@ def find_binary() -> str:
         return found
     raise PortError(
         "cannot find the program squall: it is neither in this installation nor in the search path"
-        "\n  try pip install squall from a wheel, cargo install --path crates/squall-cli, or set"
+        "\n  try make install in the source folder, cargo install --path crates/squall-cli, or set"
         " $SQUALL"
     )

@@ -45,7 +45,7 @@ def compare(
     tool : dict, optional
         Other tools, by name: ``{"mine": "mytool -i {interface} -w {file}"}``.
     steps, pps : str or iterable of str, optional
-        Rates: ``"100Mbps,1Gbps,max"``; in frames a second: ``"100k,400k"``.
+        Rates: ``"100Mbps,1Gbps,max"``; in frames/s: ``"100k,400k"``.
     rounds : int, optional
         Number of repetitions; the result is their median.
     duration : seconds or str, optional
@@ -57,7 +57,7 @@ def compare(
     html : path, optional
         Also write the result as one HTML file with plots.
     executable : path, optional
-        The command line tool. Default: ``$SQUALL``, that of this installation, or ``squall`` of
+        The command line tool. Default: ``$SQUALL``, the one of this installation, or ``squall`` on
         the search path.
 
     Returns

@@ -39,7 +39,7 @@ def edit(
     """Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them.
 
     A damaged file raises no exception: packets before the damage are written, and
-    ``inputs[i].fault`` has the error and its place.
+    ``inputs[i].fault`` has the error and its position.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def edit(
     Raises
     ------
     ProfileError
-        An edit is unknown, or a value is wrong; the text has the expected ones. Or `out` exists.
+        An edit is unknown, a value is invalid (the message has what is expected), or `out` exists.
     PortError
         A file cannot be opened or written.
 

@@ -40,8 +40,9 @@ _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 
 
 def printable(text: str) -> str:
-    """Replace characters that control a terminal by visible ones: names, rules and octets of
-    captures may contain any."""
+    """Replace characters that control a terminal with visible ones: names, rules and octets in
+    captures may contain any character.
+    """
     return _STEERS.sub(
         lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text
     )

@@ -12,6 +12,7 @@ from ._methods import ColumnMethods, DistributionMethods, ReasonMethods
 from ._values import Arrays, ByName, Streams
 
 __all__ = [
+    "ArrivedRange",
     "Asked",
     "AttackReport",
     "Bursts",
@@ -50,6 +51,7 @@ __all__ = [
     "Lengths",
     "LinkEvent",
     "LinkReport",
+    "LossPeriods",
     "Memory",
     "MtuChange",
     "NodeClock",
@@ -865,6 +867,9 @@ class StreamRx:
         Number of times that the sender restarted its sequence; only for streams from other senders.
     patterns : Patterns or None
         Patterns of lost and late frames; None if there were none.
+    arrived : ArrivedRange or None
+        The range of numbers that arrived, and the losses within; None if the numbers of the sender
+        are not known. At the port that received most of the stream.
     receivers : tuple of ReceiverRx
         Figures for each port, if more than one received the stream (multicast, flooding).
     """
@@ -888,6 +893,7 @@ class StreamRx:
     reordering_ratio: float
     restarts: int
     patterns: Patterns | None
+    arrived: ArrivedRange | None
     receivers: tuple[ReceiverRx, ...]
 
 
@@ -913,6 +919,47 @@ class Patterns:
     loss_distance_packets: Distribution | None
     reordering_extent_packets: Distribution | None
     n_reordering_packets: Distribution | None
+
+
+@dataclass(frozen=True)
+class ArrivedRange:
+    """The range of numbers of a stream that a port received. The frames of a stream are numbered
+    from 0 in the order of their departure.
+
+    Attributes
+    ----------
+    first, end : int
+        The number of the first frame that arrived, and the number after the last one; both 0 if
+        none did.
+    losses : LossPeriods or None
+        Loss periods (RFC 3357 §4) between these two; None: not known, because several queues or
+        nodes each received a part of the stream.
+    """
+
+    first: int
+    end: int
+    losses: LossPeriods | None
+
+
+@dataclass(frozen=True)
+class LossPeriods:
+    """Lost frames by their numbers.
+
+    Attributes
+    ----------
+    periods : int
+        Number of loss periods (RFC 3357 §4).
+    longest, longest_from : int
+        Frames in the longest period, and the number of the first one.
+    first, last : int
+        Numbers of the first and of the last lost frame.
+    """
+
+    periods: int
+    longest: int
+    longest_from: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -1105,7 +1152,7 @@ class ReplayRead:
     too_long : int
         Excluded because they are longer than their port can send.
     not_ethernet : int
-        Excluded because they are not Ethernet frames and cannot be converted to any.
+        Excluded because they are not Ethernet frames and cannot be converted to Ethernet.
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int

@@ -66,7 +66,7 @@ class Http:
         ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443.
         ``unix:PATH`` is the socket of a daemon on this machine.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its folder, if it
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its directory, if it
         can be read.
     verify
         How a certificate is checked: as `squall.connect` has it.
@@ -196,7 +196,7 @@ class Http:
         return Reply(response.status, octets)
 
     def close(self) -> None:
-        """Close idle connections; from now on, close each connection after its answer."""
+        """Close idle connections, and from now on each connection after its reply."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -296,7 +296,7 @@ class Http:
             ) from error
 
     def _well_known(self) -> bool:
-        """Whether an authority that the system trusts vouches for the certificate."""
+        """Whether the certificate is signed by an authority that the system trusts."""
         try:
             with socket.create_connection((self.host, self.port), self._timeout) as plain:
                 with ssl.create_default_context().wrap_socket(plain, server_hostname=self.host):

@@ -78,7 +78,7 @@ def info(
     """Summarize captures: packets, rates, protocols, lengths, gaps, flows.
 
     A damaged file raises no exception: it is summarized up to the damage, and ``files[i].fault``
-    has the error and its place.
+    has the error and its position.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Unknown keyword arguments: the error names the nearest."""
+"""Errors for unknown keyword arguments, which name the most similar one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARK = "__names_the_nearest__"
 
 
 def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function` with errors that name the nearest keyword, where it takes no others.
+    """`function`, with errors that name the most similar keyword, unless it accepts any keyword.
 
     Python has that from 3.13 on; earlier versions only say that a keyword is unexpected.
     """
@@ -41,7 +41,7 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def unknown(name: str, keywords: Mapping[str, Any], known: list[str]) -> str:
-    """The unknown `keywords`, with the nearest of `known`, as text."""
+    """The unknown `keywords`, each with the most similar one in `known`, as text."""
     wrong = next(keyword for keyword in keywords if keyword not in known)
     names = [keyword for keyword in known if keyword != "self"]
     close = difflib.get_close_matches(wrong, names, 1)

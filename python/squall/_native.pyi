@@ -85,6 +85,7 @@ def run_ab(
     settings: str,
     options: str,
     repeats: int,
+    rest_s: float,
     progress: Callable[[str], object] | None,
     controller: list[str] | None,
 ) -> str: ...

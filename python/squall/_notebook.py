@@ -208,7 +208,7 @@ def plot_report(report: Report) -> Any:
     figure, axes = pyplot.subplots(1, 2 if delays else 1, squeeze=False, layout="constrained")
     figure.set_size_inches(10 if delays else 6, 4)
     plot_series(report.series_arrays(), "tx_pps", axes[0][0], {})
-    axes[0][0].set_title("sent, frames a second")
+    axes[0][0].set_title("sent, frames/s")
     for name, values in delays.items():
         plot_distribution(values, axes[0][1], True, {"label": name})
     if delays:

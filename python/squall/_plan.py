@@ -63,7 +63,7 @@ class PlanWorker:
     Attributes
     ----------
     tx, rx : tuple of (str, int)
-        Ports and their queues that it sends to, and receives from.
+        Ports and queues on which it sends, and on which it receives.
     cpu : int or None
         The CPU that it is bound to; None: the system chooses.
     """

@@ -53,9 +53,9 @@ def prep(
         The rule that decides the side: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
         ``("regex", "^10[.]")``, ``("mac", "02:00:00:00:00:01")``, ``("port", "")``.
     reverse : bool
-        Exchange the two ports.
+        Swap the two ports.
     non_ip : bool
-        Send packets without IP on the primary port.
+        Send non-IP packets on the primary port.
     include, exclude : str, optional
         At most one. Send only these packets, or all except these: ``"S:10.0.0.0/8"``,
         ``"P:1-5,9"``, ``"F:tcp port 80"``.

@@ -165,7 +165,7 @@ class STLFlowStats:
 
 
 class STLFlowLatencyStats(STLFlowStats):
-    """As `STLFlowStats`, with latency, jitter, loss and order."""
+    """Like `STLFlowStats`, with latency, jitter, loss and reordering."""
 
     _latency = True
 
@@ -222,7 +222,7 @@ class STLVmFlowVar(_Variable):
 
 
 class STLVmFlowVarRepeatableRandom(_Variable):
-    """Random numbers: `limit` of them, which then repeat."""
+    """`limit` random numbers, repeated."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class STLVmWrFlowVar(_Instruction):
 
 
 class STLVmWrMaskFlowVar(STLVmWrFlowVar):
-    """As `STLVmWrFlowVar`, with its own size and mask, and the variable shifted: to the left, or
+    """Like `STLVmWrFlowVar`, with its own size and mask, and the variable shifted: to the left, or
     with a negative `shift` to the right.
     """
 
@@ -525,7 +525,7 @@ class STLPktBuilder:
         return {"packet": {"binary": binary, "meta": ""}, "vm": vm}
 
     def _given(self, field: str) -> bool:
-        """Whether the packet's first layer has the value of a field given."""
+        """Whether this field is set explicitly in the packet's Ethernet layer."""
         fields = getattr(self.packet, "fields", {})
         return type(self.packet).__name__ == "Ether" and field in fields
 
@@ -731,7 +731,7 @@ class STLProfile:
         min_ipg_usec : float, optional
             Smallest gap, in microseconds. With `ipg_usec`: the gap.
         src_mac_pcap, dst_mac_pcap : bool
-            Take MAC addresses of the capture.
+            Take MAC addresses from the capture.
 
         Raises
         ------
@@ -866,7 +866,7 @@ def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[Non
 
 
 def _is_of(version: int) -> Callable[[str], bool]:
-    """Whether a text is an address of this version of IP."""
+    """Whether a string is an address of this IP version."""
 
     def valid(text: str) -> bool:
         try:
@@ -976,7 +976,8 @@ def _ends(octets: bytes, mode: str) -> tuple[str, str] | None:
 
 
 def _second_side(path: pathlib.Path, pairs: list[tuple[str, str]]) -> set[str]:
-    """The addresses on the other side of the first, among those that talk to each other."""
+    """The addresses on the side opposite to the first address, among those that talk to each other.
+    """
     peers: dict[str, set[str]] = {}
     for source, destination in pairs:
         if source != destination:
@@ -1007,7 +1008,9 @@ def _chain(
     vm: Any,
     macs: tuple[bool, int],
 ) -> list[STLStream]:
-    """A stream for each packet, which starts the next; the last one starts the first."""
+    """A chain of streams with one packet each: each stream starts the next, and the last starts the
+    first.
+    """
     common: dict[str, Any] = {
         "mac_src_override_by_pkt": macs[0],
         "mac_dst_override_mode": macs[1],

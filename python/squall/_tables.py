@@ -272,12 +272,16 @@ class Pool(Table):
         sequential: one address after the other, then the next port. random: shuffled, each once
         before any is used again. hash: drawn by a hash; a server by the hash of its client's
         address. Default "sequential".
+    shared : bool
+        true: the next flow of any template has the next client. false: each template begins with
+        the first one. Default false.
     """
 
     name: str | None = None
     addresses: Number | Iterable[Number] | None = None
     ports: str | None = None
     order: Literal["sequential", "random", "hash"] | None = None
+    shared: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -355,9 +359,9 @@ class Template(Table):
         Flows begin when the stream, replay, template or attack of this name has ended.
     tcp : Mapping[str, Any]
         How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
-        timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial, rto_min,
-        rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
-        congestion, ecn, tos, ttl, udp_idle.
+        timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, push_all,
+        rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
+        time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
     client_tcp : Mapping[str, Any]
         The same of the clients alone, in addition to ``tcp``.
     server_tcp : Mapping[str, Any]

@@ -57,8 +57,8 @@ Path = str | os.PathLike[str]
 
 API = "/squall/v1"
 DEFAULT_URL = "https://127.0.0.1:8443"
-#: Seconds between two checks whether a run is over: the first comes soon, because most runs in
-#: tests are short.
+#: Seconds between two checks whether a run is over. The first is short, because most runs in tests
+#: are.
 POLL_FIRST_S, POLL_INTERVAL_S = 0.02, 0.25
 
 
@@ -236,7 +236,7 @@ def _known(kind: type[T], table: Mapping[str, Any]) -> T:
 
 
 class _Keeper:
-    """Renews leases on a separate thread, each while a reference to it exists."""
+    """Renews leases on a separate thread, each as long as a reference to it exists."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -279,7 +279,7 @@ class _Keeper:
                 for key in due:
                     holder, every, _ = self._held[key]
                     self._held[key] = (holder, every, now + every)
-                # Often enough that a lease without a reference is not renewed for long.
+                # Wake up often, so a lease without a reference is not renewed for long.
                 wait = min(min(at for _, _, at in self._held.values()) - now, 5.0)
             for key in due:
                 try:
@@ -1050,7 +1050,7 @@ class Run:
         Raises
         ------
         ServerError
-            That instant has passed (``too-late``), or the run is not held (``not-ready``).
+            That time has passed (``too-late``), or the run is not held (``not-ready``).
         """
         await self._ask("POST", "/go", {"at_ns": at_ns})
 
@@ -1063,7 +1063,9 @@ class Run:
         await self._ask("POST", "/stop")
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most `timeout` seconds (None: without limit). True if it came."""
+        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether it has
+        ended.
+        """
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout = {timeout!r}: not a time to wait")
         end = None if timeout is None else time.monotonic() + timeout
@@ -1162,7 +1164,9 @@ class Test:
         await self._run.stop()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most `timeout` seconds (None: without limit). True if it came."""
+        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether it has
+        ended.
+        """
         return await self._run.wait(timeout)
 
     async def finish(self) -> Result:

@@ -433,7 +433,7 @@ def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethP
         ):
             squall.recordings.extend(_Recording(name) for name in names)
         yield VethPair(f"af_packet:{names[0]}", f"af_packet:{names[1]}", names)
-        # Before the network is removed, so that no run reports a lost port.
+        # End the runs before the network is removed, so no run reports a lost port.
         squall._close()
 
 
@@ -469,8 +469,8 @@ def _ip(*arguments: str) -> None:
 
 
 class _Recording:
-    """The newest frames that an interface received. Frames that Squall's ports send there bypass
-    the kernel's taps.
+    """The newest frames that an interface received. Frames that Squall's ports send there are not
+    among them, because they bypass the kernel's taps.
     """
 
     def __init__(self, interface: str) -> None:

@@ -62,10 +62,10 @@ def connect(
             socket of a daemon on this machine, where root and the user that started it need no
             token.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its folder, if it
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its directory, if it
         can be read.
     verify : optional
-        How to check the daemon's certificate. None: by the one in the folder of a daemon on this
+        How to check the daemon's certificate. None: by the one in the directory of a daemon on this
         machine, or by the system's authorities; otherwise it is trusted when first seen, and must
         stay the same from then on (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: by
         this fingerprint. A path: by the certificates in this file (PEM). True: by the system's
@@ -84,7 +84,7 @@ def connect(
 
 
 class _Blocking:
-    """Requests that are complete when they return: coroutines over them never wait."""
+    """Requests that block until they are complete, so coroutines that use them never wait."""
 
     def __init__(self, http: Http) -> None:
         self.http = http

@@ -1,8 +1,8 @@
 """Standard tests of network devices, with a verdict.
 
-Each function runs one method on the streams (or flows) of a profile: frame sizes and rates are the
-method's, all else is the profile's. A trial that the generator did not keep to is repeated and never
-counted; the verdict is then ``generator_bound``.
+Each function runs one method on the streams (or flows) of a profile: the method sets frame sizes
+and rates, the profile everything else. A trial that the generator did not keep to is repeated and
+never counted; the verdict is then ``generator_bound``.
 
 >>> import squall, squall.test
 >>> profile = squall.Profile(ports={"A": "loop:test,virtual,drain=10kpps,buffer=50"})
@@ -78,7 +78,7 @@ class Result:
         return list(self.data["trials"])
 
     def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
-        """Figures against those of an earlier result.
+        """Compare the figures with those of an earlier result.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ def run(
         The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
         capacity of its link.
     quick : bool
-        Short trials and few repetitions.
+        Short trials and few repetitions, where no setting gives them.
     repeats : int
         Repeat a trial up to this often if the generator did not keep to it.
     rest : seconds, optional
@@ -229,22 +229,25 @@ def ab(
     *,
     duration: Time | None = None,
     repeats: int = 2,
+    rest: float = 0.0,
     options: dict[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
     nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Compare two profiles by trials in turns: better, worse, or no significant difference.
+    """Compare two profiles in alternating trials: better, worse, or no significant difference.
 
     Parameters
     ----------
     a, b : Profile
     duration : seconds or str, optional
         Length of a trial. Default: the duration in the profiles.
+    rest : seconds
+        Time between trials.
     repeats, options, progress, nodes
         As in `run`.
     **settings
-        ``pairs``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
+        ``pairs``, ``primary``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
 
     Returns
     -------
@@ -259,6 +262,7 @@ def ab(
         settings=json.dumps(settings),
         options=json.dumps({**(options or {}), **ends}),
         repeats=repeats,
+        rest_s=float(rest),
         progress=on_progress,
         controller=_controller(nodes, a),
     )

@@ -95,7 +95,9 @@ class Machine:
         return _run(self.command(*argv), timeout)
 
     def outside(self, *argv: str) -> str:
-        """As `run`, but only in the network namespace: process numbers are those of the caller."""
+        """Like `run`, but only in the network namespace, so process numbers are those of the
+        caller.
+        """
         return _run(["nsenter", "-t", str(self.pid), "-n", "--", *argv], 60)
 
     def counter(self, interface: str, name: str = "rx_packets") -> int:
@@ -180,7 +182,7 @@ def local_cluster(
         Start Ray on the machines.
     lease : str
     up : bool
-        Start the nodes, too (`squall cluster up`). Otherwise each run starts its own nodes.
+        Also start the nodes (`squall cluster up`). Otherwise each run starts its own nodes.
 
     Raises
     ------
@@ -268,7 +270,7 @@ def _wire(switch: Machine, machines: Sequence[Machine]) -> None:
             switch.outside("ip", "link", "add", end, "type", "veth", *peer)
             switch.run("ip", "link", "set", end, "master", bridge, "up")
         machine.run("ip", "link", "set", "eth1", "address", machine.mac)
-        # Otherwise a frame to a node that has not sent yet would be flooded.
+        # Without this entry, a frame to a node that has not sent yet would be flooded.
         switch.run("bridge", "fdb", "add", machine.mac, "dev", f"test-{number}", "master", "static")
         machine.run("sysctl", "-qw", "net.ipv6.conf.eth1.disable_ipv6=1")
         machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "control")

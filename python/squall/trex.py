@@ -396,7 +396,9 @@ class STLClient:
         total: bool = False,
         **_: Any,
     ) -> None:
-        """Change the rate while sending; ``"5kpps+"`` and ``"10%-"`` are relative to the current."""
+        """Change the rate while sending; ``"5kpps+"`` and ``"10%-"`` are relative to the current
+        rate.
+        """
         chosen = self._ports(ports, self.get_active_ports())
         with self._lock:
             silent = set(chosen) - set(self.get_active_ports())

@@ -169,12 +169,13 @@ def test_a_service_that_loses_frames_is_not_activated() -> None:
 def test_tcp_reaches_what_the_path_makes_possible() -> None:
     profile = connections("drain=20Mbps,buffer=50000,delay=2000000")
     found = squall.test.rfc6349(profile, max_rate="100Mbps", connections=[4], quick=True)
-    assert found.figures["mtu"] == 1500
+    assert found.figures["mtu/to-clients"] == found.figures["mtu/to-servers"] == 1500
     # 2 ms, plus the transmission time of 128 octets at 20 Mb/s, in each direction.
     assert abs(found.figures["rtt"] - 2 * (2_000_000 + 128 * 8 * 50)) < 10_000, found
-    assert 19.9e6 < found.figures["bottleneck"] <= 20e6
-    assert 1.0 <= found.figures["transfer_time_ratio/4"] < 1.3
-    assert found.figures["tcp_throughput/4"] <= 20e6 * 1460 / 1518
+    for direction in ("to-servers", "to-clients"):
+        assert 19.9e6 < found.figures[f"bottleneck/{direction}"] <= 20e6
+        assert 1.0 <= found.figures[f"transfer_time_ratio/{direction}/4"] < 1.3
+        assert found.figures[f"tcp_throughput/{direction}/4"] <= 20e6 * 1460 / 1518
 
 
 def test_a_firewall_is_measured_by_connections() -> None:

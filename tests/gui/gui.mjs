@@ -13,7 +13,7 @@ const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const [url, executablePath, ...rest] = process.argv.slice(2);
 const option = (name) => (rest.includes(name) ? rest[rest.indexOf(name) + 1] : null);
 const shots = option("--shots");
-/** Steps whose names match, and the login before them. */
+/** Run only the steps whose names match, after the login. */
 const only = option("--only");
 const token = process.env.SQUALL_TOKEN;
 /** Another daemon that this daemon's page may use. */
@@ -60,7 +60,7 @@ async function login(page) {
 
 const api = "/squall/v1";
 
-/** The daemon's answer to a request of the page's own browser, with its cookie. */
+/** The daemon's answer to a request from the page's own browser, which includes the cookie. */
 const ask = (page, path, method = "GET", body = undefined) =>
   page.evaluate(
     async ([path, method, body]) => {
@@ -72,7 +72,7 @@ const ask = (page, path, method = "GET", body = undefined) =>
     [api + path, method, body],
   );
 
-/** A capture of UDP frames, a millisecond apart. */
+/** A capture of UDP frames at intervals of a millisecond. */
 function pcap(frames) {
   const headers = "020000000002020000000001" + "0800" + "450000240000000040111cb6c6120001c6130001" + "1000000900100000";
   const frame = Buffer.from((headers + "6162636465666768").padEnd(120, "0"), "hex");
@@ -94,7 +94,7 @@ const fact = async (scope, name) => {
   return (await of.locator("dd").textContent())?.trim();
 };
 
-/** The figure at a line of a chart. */
+/** The figure shown with a line of a chart. */
 async function figure(page, label) {
   const text = await page.locator("figure button", { has: page.getByText(label, { exact: true }) }).locator("b").first().getAttribute("data-value");
   return Number(text);
@@ -182,16 +182,16 @@ const steps = {
     await stack.getByRole("option", { name: /vlan/ }).click();
     await page.getByRole("button", { name: "Remove vlan" }).click();
     await until(async () => (await stack.getByRole("option", { name: /vlan/ }).count()) === 0, "the tag is gone");
-    // Field to octets: the TTL is the 23rd.
+    // From field to octets: the TTL is the 23rd octet.
     await stack.getByRole("option", { name: /ipv4/ }).click();
     await page.locator("#f-ttl").fill("17");
     await page.locator("#f-ttl").press("Enter");
     await until(async () => (await page.locator('[data-octet="22"]').textContent()) === "11", "the TTL is in the octets");
     await until(async () => (await page.locator('[data-octet="22"]').getAttribute("aria-pressed")) === "true", "and is marked there");
-    // Octets to field: the first of the destination address.
+    // From octets to field: the first octet of the destination address.
     await page.locator('[data-octet="30"]').click();
     await page.locator(".field.chosen #f-dst").waitFor();
-    // An error of size is shown where it was typed, and changes nothing.
+    // An out-of-range value is reported at its field, and changes nothing.
     await page.locator("#f-ttl").fill("9999");
     await page.locator("#f-ttl").press("Enter");
     await page.locator("#h-ttl.problem").waitFor();
@@ -199,7 +199,7 @@ const steps = {
     await page.locator("#f-ttl").fill("18");
     await page.locator("#f-ttl").press("Enter");
     await until(async () => (await page.locator('[data-octet="22"]').textContent()) === "12", "the right one is taken");
-    // A field that varies.
+    // A varying field.
     await page.getByRole("tab", { name: /Variations/ }).click();
     await page.getByRole("button", { name: "Vary a field" }).click();
     await page.locator(".preview tbody tr").nth(5).waitFor();
@@ -342,14 +342,14 @@ const steps = {
     const before = counted("veth-a").tx;
     await page.getByRole("button", { name: "Start only attacks" }).click();
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
-    // Two attacks and their twins, a datagram each.
+    // Two attacks and their near misses, with one datagram each.
     const sent = () => fact(page.getByLabel("The run", { exact: true }), "Sent");
     await until(async () => (await sent()) === "4", "all four are sent");
     assert.ok(counted("veth-a").tx - before >= 4);
     await page.goto(`${url}/#/attacks?tab=run`);
     await page.getByRole("button", { name: "Remove the attack" }).click();
     await page.getByText("No attack yet").waitFor();
-    // An engine that saw the first attack, and the second's twin instead of the second.
+    // An engine that raised an alert for the first attack, and for the near miss of the second.
     await page.goto(`${url}/#/attacks?tab=score`);
     const chosen = () => page.getByLabel("Labels", { exact: true }).inputValue();
     await until(async () => /^labels-.*csv$/.test(await chosen()), "the labels of that run are chosen");
@@ -436,7 +436,7 @@ const steps = {
     await click("New attack");
     await page.getByLabel("Rules file").selectOption("two.rules");
     for (const name of ["1 stream", "2 flow templates", "1 replay", "1 attack"]) await mix.getByRole("link", { name, exact: true }).waitFor();
-    // Each of its pages starts the whole mix.
+    // The start button on each page of the mix starts the whole mix.
     await page.getByText("ready", { exact: true }).waitFor();
     if (shots) await page.screenshot({ path: `${shots}/mix.png` });
     await page.getByRole("button", { name: "Start", exact: true }).click();
@@ -467,7 +467,7 @@ const steps = {
   },
 
   async "a run that falls behind says so in red while it goes on"(page) {
-    // More than any machine can send: no slow machine makes this run valid.
+    // A higher rate than any machine can send, so this run is never valid.
     const stream = { name: "too fast", packet: "eth/ipv4/udp", size: 64, rate: "10000 Mpps" };
     const { run } = await ask(page, "/runs", "POST", { owner: "alice", name: "too fast", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
     await page.goto(`${url}/#/run?id=${run.id}`);
@@ -500,7 +500,7 @@ const steps = {
     await notice.waitFor();
     await page.getByRole("button", { name: "Stop", exact: true }).click();
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
-    // A run on schedule shows nothing of the kind.
+    // A run that keeps to its schedule shows no such notice.
     const slow = { ...stream, rate: 100 };
     const calm = (await ask(page, "/runs", "POST", { owner: "alice", profile: { duration: "5 min", ports: { A: "null:" }, stream: [slow] } })).run;
     await page.goto(`${url}/#/run?id=${calm.id}`);
@@ -655,7 +655,7 @@ const steps = {
     await dialog.getByLabel("Amount").fill("20");
     await dialog.getByRole("button", { name: "Set" }).click();
     await until(async () => Math.abs((await cell("web", "CPS")) - 20) < 10, "about 20 a second");
-    // Cleared on this page, and not in the daemon.
+    // The counters are cleared on this page, not in the daemon.
     const id = new URLSearchParams(page.url().split("?")[1]).get("id");
     const before = await cell("names", "Begun");
     await page.getByRole("button", { name: "Clear stats" }).click();
@@ -705,7 +705,7 @@ const steps = {
       ports: { A: "veth-a", B: "veth-b" },
       stream: [
         stream("asks", "A", "eth/ipv4(src=10.1.0.1, dst=10.2.0.1)/udp(sport=1024, dport=53)", [{ field: "udp.sport", op: "increment", min: 1024, max: 1026 }]),
-        // By a click on the question, so that the host that asks is A.
+        // Found by a click on the request, so the host that sent it is A.
         { ...stream("answers", "B", "eth/ipv4(src=10.2.0.1, dst=10.1.0.1)/udp(sport=53, dport=1024)"), start_delay: "1 s" },
         stream("web", "A", "eth/ipv4(src=10.1.0.10, dst=10.2.0.2)/tcp(sport=2000, dport=80)"),
       ],
@@ -721,7 +721,7 @@ const steps = {
     const first = await total();
     await until(async () => (await total()) > first, "it is live");
     await until(async () => (await numbers("packets_ba")).some((n) => n > 0), "there are answers");
-    // By key as by click: the same header reverses the order.
+    // Sorting from the keyboard works like clicking: the same header again reverses the order.
     const head = (name) => table.getByRole("columnheader", { name, exact: true });
     await head("Port A").getByRole("button").focus();
     await page.keyboard.press("Enter");
@@ -749,7 +749,7 @@ const steps = {
     await until(async () => (await lines.count()) === 1 && `${await column("b_port")}` === "80", "the one of TCP");
     assert.equal(await page.locator(".bar .problem").count(), 0);
     assert.match((await shown.textContent()).replace(/\s+/g, " "), /1 of 1 matching conversations shown, \d+ in total/);
-    // By a link as by typing: no earlier answer remains.
+    // A filter in a link works like a typed one: no earlier answer remains.
     await page.goto(`${url}/#/ports`);
     await page.goto(`${url}/#/conversations?id=${run.id}&q=port+x`);
     await page.locator(".bar .problem", { hasText: "column 6: expected a port" }).waitFor();
@@ -803,7 +803,7 @@ const steps = {
     await form.getByLabel("Capture filter").fill("udp port 9");
     await form.getByRole("button", { name: "Start" }).click();
     const table = page.getByRole("table", { name: "conversations" });
-    // More rows than are drawn at once.
+    // There are more rows than are drawn at once.
     const shown = async () => ((await page.getByTestId("shown").textContent()) ?? "").replace(/\s+/g, " ");
     await until(async () => (await shown()).startsWith("200 of 300 conversations shown"), "it says of how many");
     assert.equal(await table.locator("tbody tr").count(), 200);
@@ -853,7 +853,7 @@ const steps = {
     await page.getByText(`This is the other, ${other}`).waitFor();
     await page.getByText("Live", { exact: true }).waitFor();
     const before = (await ask(page, "/runs")).runs.length;
-    // Only that profile starts, and its own WebSocket reports it.
+    // Only that profile starts, and the other daemon's WebSocket reports its run.
     await page.evaluate(() => localStorage.setItem("squall.draft", JSON.stringify({ ports: { A: "loop:there" }, stream: [{ name: "there", packet: "eth/ipv4/udp", rate: "500 pps" }] })));
     // Before the page saves its own draft again.
     await page.reload();
@@ -1019,7 +1019,7 @@ const steps = {
     const { talk } = await latest(page);
     const talks = ["conversations?id=none", `conversations?id=${talk}`, `conversations?id=${talk}&by=pairs&q=port`, `conversations?id=${talk}&by=endpoints`];
     const places = ["ports", "streams", "streams?tab=vary", "streams?tab=shape", "flows", "run", "replay", "attacks", "attacks?tab=run", "attacks?tab=score", "capture", `capture?file=${(await latest(page)).file}&n=1`, ...talks, "servers", "runs", `runs?id=${(await latest(page)).runs[0]}`, "log"];
-    // All violations, so that one run of this test shows everything to fix.
+    // Collect all violations, so one run of this test shows everything to fix.
     const violations = [];
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
@@ -1027,7 +1027,7 @@ const steps = {
         await page.goto(`${url}/#/${place}`);
         await page.locator("main h1").waitFor();
         await sleep(150);
-        // Through the debugger's protocol, because the page's policy does not block that.
+        // Use the debugger protocol, which the page's content security policy does not block.
         await page.evaluate(axe);
         // In dark mode only the colors differ.
         const only = colorScheme === "dark" ? { runOnly: ["color-contrast"] } : {};
@@ -1066,7 +1066,7 @@ async function picture(page) {
   for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 360, 780], ["dark", 360, 780]]) {
     await page.emulateMedia({ colorScheme });
     for (const [name, place] of Object.entries(places(await latest(page)))) {
-      // All charts.
+      // The window must be high enough for all charts.
       await page.setViewportSize({ width, height: name === "run" && width > 600 ? 1110 : height });
       await page.goto(`${url}/#/${place}`);
       await sleep(900);
@@ -1148,7 +1148,7 @@ try {
     }
   }
   if (shots) {
-    // A running run makes the pictures useful.
+    // The pictures are useful only with a run in progress.
     await page.goto(`${url}/#/log`);
     await page.evaluate((profile) => localStorage.setItem("squall.draft", JSON.stringify(profile)), SHOWN);
     await page.reload();

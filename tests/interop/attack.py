@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """squall attack over a real network: the payloads of both ends over a veth pair, by Squall's TCP
 and UDP and as prepared frames, are those in the capture of the same attacks, for every rule; with a
-hundred times as much other traffic, of which nothing is lost; a device that blocks the attacks of
-one rule is reported by sid. tshark finds no wrong checksum and, except where a rule asks for it,
+hundred times as much other traffic, none of which is lost; a device that blocks the attacks of one
+rule is reported by sid. tshark finds no wrong checksum and, except where a rule asks for it,
 nothing malformed.
 
 Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
@@ -144,7 +144,9 @@ def attack(folder, *argv, rules=RULES):
 
 
 def same_payloads(folder, what, expected, *argv):
-    """Send the same attacks over the veth pair: the receiver's capture has the same payloads."""
+    """Send the same attacks over the veth pair, and check that the receiver's capture has the same
+    payloads.
+    """
     capture = folder / "live.pcap"
     # On the bridge: an interface does not capture its own frames that bypass the queue discipline.
     with Captured("ba", capture):
@@ -203,7 +205,7 @@ def payloads(folder):
 
 
 def among_others(folder):
-    """With a hundred times as many other frames, none is lost."""
+    """Send attacks among a hundred times as many other frames, none of which is lost."""
     profile = folder / "scenario.toml"
     profile.write_text(f"""
 duration = "5 s"
@@ -422,8 +424,8 @@ def blocked(folder):
 
 
 def one_way(folder, argv):
-    """A sender of datagrams or packets without answers cannot know their fate: the receiver
-    decides.
+    """A sender of datagrams or packets that get no answer cannot know whether they arrive, so the
+    receiver decides.
     """
     rules = folder / "one-way.rules"
     rules.write_text("""
@@ -441,8 +443,7 @@ alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid
 
 
 def well_formed(folder):
-    """tshark finds nothing wrong in the examples' attacks, none of which asks for a malformed
-    packet."""
+    """tshark finds no error in the examples' attacks, none of which asks for a malformed packet."""
     capture = folder / "examples.pcap"
     run(
         SQUALL,

@@ -21,6 +21,8 @@ import time
 SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC, PACKET_IGNORE_OUTGOING = 263, 1, 1, 23
 EVERYTHING = 3
 BATCH = 64
+# Seconds without a test frame that separate two trials.
+PAUSE_S = 0.3
 
 
 def opened(interface: str) -> socket.socket:
@@ -35,12 +37,16 @@ def opened(interface: str) -> socket.socket:
 
 
 class Limits:
-    def __init__(self, given: argparse.Namespace, impaired: bool) -> None:
-        self.gap = 1 / given.rate if impaired and given.rate else 0.0
+    def __init__(self, given: argparse.Namespace, side: str) -> None:
+        impaired = given.direction in (side, "both")
+        self.dead = given.dead in (side, "both")
+        rate = (given.rate or {}).get(side) if impaired else None
+        self.gap = 1 / rate if rate else 0.0
         self.queue = given.queue
         self.delay = given.delay_ms / 1000 if impaired else 0.0
         self.outages = [tuple(map(float, o.split(":"))) for o in given.outage if impaired]
         self.frames = [tuple(map(int, o.split(":"))) for o in given.drop if impaired]
+        self.of_trials = [tuple(map(int, o.split(":"))) for o in given.lose if impaired]
         self.police, self.burst = given.policer if impaired and given.policer else (0.0, 0.0)
         self.smallest = getattr(given, "from")
 
@@ -55,7 +61,12 @@ class Direction:
         self.tokens, self.refilled = limits.burst, 0.0
         self.first: float | None = None
         self.test_frames = 0
+        # Test frames of each trial, and when the last one came.
+        self.trials: list[int] = []
+        self.latest = 0.0
         self.counts: collections.Counter[str] = collections.Counter()
+        #: Length, in frames and in seconds, of each series of consecutive test frames that was
+        #: lost.
         self.periods: list[dict] = []
         self.losing: dict | None = None
         self.last_passed: float | None = None
@@ -75,6 +86,7 @@ class Direction:
         if tested:
             self.first = now if self.first is None else self.first
             self.test_frames += 1
+            self.count_in_trial(now)
         reason = self.refuses(now, tested)
         if tested:
             self.note(reason, now)
@@ -85,12 +97,24 @@ class Direction:
         self.free_at = at + self.limits.gap
         self.waiting.append((at + self.limits.delay, frame))
 
+    def count_in_trial(self, now: float) -> None:
+        if not self.trials or now - self.latest > PAUSE_S:
+            self.trials.append(0)
+            self.losing, self.last_passed = None, None
+        self.trials[-1] += 1
+        self.latest = now
+
     def refuses(self, now: float, tested: bool) -> str | None:
         limits = self.limits
+        if limits.dead:
+            return "dead"
         if tested and any(a <= self.test_frames - 1 < b for a, b in limits.frames):
             return "frames"
         if tested and any(s <= now - self.first < s + length for s, length in limits.outages):
             return "outage"
+        trial, number = len(self.trials) - 1, (self.trials or [0])[-1] - 1
+        if tested and any(t == trial and a <= number < b for t, a, b in limits.of_trials):
+            return "trial"
         if limits.police:
             self.tokens = min(limits.burst, self.tokens + (now - self.refilled) * limits.police)
             self.refilled = now
@@ -109,7 +133,8 @@ class Direction:
             return
         if self.losing is None:
             since = None if self.last_passed is None else self.last_passed - self.first
-            self.losing = {"frames": 0, "since_s": since, "until_s": None}
+            at = {"trial": len(self.trials) - 1, "from": self.trials[-1] - 1}
+            self.losing = at | {"frames": 0, "since_s": since, "until_s": None}
             self.periods.append(self.losing)
         self.losing["frames"] += 1
 
@@ -125,9 +150,14 @@ class Direction:
             self.counts["forwarded_octets"] += len(frame)
 
     def figures(self) -> dict:
-        found = dict(self.counts) | {"loss_periods": self.periods}
+        found = dict(self.counts) | {"loss_periods": self.periods, "trials": self.trials}
         found["not_yet_forwarded"] = len(self.waiting)
         return found
+
+
+def rates(text: str) -> dict[str, float]:
+    a, _, b = text.partition(":")
+    return {"a": float(a), "b": float(b or a)}
 
 
 def policer(text: str) -> tuple[float, float]:
@@ -139,18 +169,26 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("a", help="interface")
     parser.add_argument("b", help="interface")
-    parser.add_argument("--rate", type=float, help="frames/s to which each direction is shaped")
+    parser.add_argument(
+        "--rate", type=rates, help="frames/s to which each direction is shaped, or FROM-A:FROM-B"
+    )
     parser.add_argument("--queue", type=int, default=50, help="frames that wait at --rate")
     parser.add_argument("--policer", type=policer, help="RATE:BURST in frames/s and frames")
     parser.add_argument("--delay-ms", type=float, default=0)
     parser.add_argument("--outage", action="append", default=[], help="START:LENGTH in seconds")
     parser.add_argument("--drop", action="append", default=[], help="FIRST:LAST+1, test frames")
+    parser.add_argument(
+        "--lose", action="append", default=[], help="TRIAL:FIRST:LAST+1, test frames of a trial"
+    )
     parser.add_argument("--from", type=int, default=0, help="octets of a test frame at least")
     parser.add_argument(
         "--direction",
         choices=["a", "b", "both"],
         default="both",
         help="which frames the limits are for: those from a, from b, or both",
+    )
+    parser.add_argument(
+        "--dead", choices=["a", "b", "both"], help="drop all frames from this side, of any kind"
     )
     return parser.parse_args()
 
@@ -159,8 +197,8 @@ def main() -> int:
     given = arguments()
     a, b = opened(given.a), opened(given.b)
     ways = {
-        "a": Direction(a, b, Limits(given, given.direction in ("a", "both"))),
-        "b": Direction(b, a, Limits(given, given.direction in ("b", "both"))),
+        "a": Direction(a, b, Limits(given, "a")),
+        "b": Direction(b, a, Limits(given, "b")),
     }
     running = True
 

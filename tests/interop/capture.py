@@ -24,20 +24,21 @@ PACKET = ["--packet", "eth(dst=02:00:00:00:00:01)/ipv4/udp(dport=9)", "--size", 
 
 
 def packets_of(path):
-    """The number of packets by capinfos; a file that ends within a packet is read up to there."""
+    """The number of packets that capinfos counts; a file that ends within a packet is read up to
+    there.
+    """
     text = run("capinfos", "-c", "-M", "-T", "-r", path, ok=(0, 1, 2)).stdout
     return int(text.split("\t")[-1]) if text.strip() else 0
 
 
 def readable(path):
-    """The number of packets by tshark, whether or not the file ends with a complete packet."""
+    """The number of packets that tshark reads, whether or not the file ends with a complete packet."""
     done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
     return len(done.stdout.split())
 
 
 def wait(come, what):
-    """Wait until a packet has arrived, without a time limit, because that depends on the
-    machine."""
+    """Wait until a packet has arrived. There is no time limit, because that depends on the machine."""
     until = time.monotonic() + 60
     while not come():
         if time.monotonic() > until:
@@ -122,7 +123,7 @@ def sent_and_captured(folder):
         "udp port 9",
     )
     capture = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    # A line per second, from the start of the capture on.
+    # One line per second since the start of the capture.
     while "pps" not in (line := capture.stderr.readline()):
         same("it runs", line != "", True)
     run(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Captures that Squall writes, read by capinfos, tshark and tcpdump; captures of other tools,
-compressed and cut, read by Squall; and packets in one line each, compared with tcpdump's lines.
+compressed and cut, read by Squall; and one-line summaries of packets, compared with tcpdump's.
 Needs tshark (with capinfos and editcap), tcpdump and the examples `captures` and `lines`, from the
 folder $EXAMPLES or built by cargo; compressors are optional.
 """
@@ -135,8 +135,8 @@ def a_pcapng_with_every_option_is_understood(folder):
         expect(got, wanted, f"frame {i + 1}")
         expect("lost before" in row[4], i == 8, f"comment of frame {i + 1}: {row[4]}")
     expect(len(rows), FRAMES, "tshark's packets")
-    # libpcap reads one link type per file: the packets of both interfaces are counted, or refused
-    # with that reason.
+    # libpcap reads one link type per file, so the packets of both interfaces are counted, or
+    # refused for that reason.
     done = subprocess.run(
         ["tcpdump", "-n", "-t", "-r", path], capture_output=True, text=True, timeout=60, check=False
     )
@@ -198,7 +198,7 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
         ]
         packed.write_bytes(b"".join(parts))
         expect(packets_in(packed), (whole, []), f"{tool} in two members")
-        # A cut file yields at least what the tool itself decompresses from it.
+        # Squall reads at least as much of a cut file as the tool itself decompresses from it.
         large = folder / "large"
         record = struct.pack("<IIII", 1_700_000_000, 0, 700, 700)
         large.write_bytes(data[:24] + b"".join(record + chance.randbytes(700) for _ in range(3000)))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs over three nodes with the real Ray, each in namespaces that stand for a machine
+"""Runs over three nodes with the real Ray, each in namespaces that simulate a machine
 (`squall.testing.local_cluster`): totals are exact; delays and starts hold within the clocks' bounds
 although two nodes have wrong clocks on purpose; and after a kill, a stop or a cut link, traffic
-ends within the lease, the report names what is missing, and no process or file is left.
-Traffic of each kind and one fault; all of it with --full; a step's name as argument: that one
-alone.
+ends within the lease, the report names what is missing, and no process or file is left. By default
+it tests traffic of each kind and one fault, and with --full everything. An argument names a single
+step.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class Rig:
         return file
 
     def ring(self, packets=1000, rate="1 kpps", **table):
-        """A profile with which each node sends to the next."""
+        """A profile in which each node sends to the next."""
         streams = [
             {
                 "name": f"{a} to {b}",
@@ -169,7 +169,9 @@ def status(rig):
 
 
 def streams(rig):
-    """In a ring, all frames sent have arrived, by the reports and by the counters of the switch."""
+    """In a ring, all sent frames arrive, according to the reports and to the counters of the
+    switch.
+    """
     before = rig.sent()
     whole, parts, _ = rig.run(rig.ring())
     after = rig.sent()
@@ -206,8 +208,8 @@ def starts(parts):
 
 @contextlib.contextmanager
 def first_frames(rig):
-    """When the first frame of each node arrived at the switch, in seconds, on one clock."""
-    # Without its process namespace, because nsenter would fork for that.
+    """When the first frame of each node arrived at the switch, in seconds on a single clock."""
+    # Do not enter its process namespace, because nsenter would fork for that.
     argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
     argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
     found = {}
@@ -438,12 +440,12 @@ def fault(rig, hit, *more, missing="node3", within=LEASE_S + MORE_S):
 
 
 def daemon(rig):
-    """kill -9 of a node's daemon: the others are ended."""
+    """kill -9 of a node's daemon: the other nodes' runs are ended."""
     fault(rig, lambda: rig.signal("node3", "serve --json", 9))
 
 
 def daemon_continue(rig):
-    """kill -9 of a node's daemon; the others continue to their end."""
+    """kill -9 of a node's daemon: the other nodes' runs continue to their end."""
     fault(rig, lambda: rig.signal("node3", "serve --json", 9), "--on-loss", "continue")
 
 
@@ -539,7 +541,7 @@ def serving(rig):
 
 
 def seen(run, what, seconds=60):
-    """The row of a run over nodes, once `what` is true for each of its three nodes."""
+    """The row of a run over nodes, as soon as `what` is true for each of the three nodes."""
     until = time.monotonic() + seconds
     while True:
         info = run.info()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """squall compare captures, for real: one step in a private lab. It checks counts, not speeds: the
 requested frames were sent and arrived, the tools' files hold as many as their reports claim, and a
-false report is found. With a capture as data, too, and as an ordinary user as far as a user
-namespace allows. Leaves nothing on the machine.
+false report is found. It is repeated with a capture as data, and as an ordinary user as far as a
+user namespace allows. Leaves nothing on the machine.
 """
 
 import json
@@ -16,7 +16,7 @@ import tempfile
 import time
 
 UNPRIVILEGED_UID = 65534
-# Slow enough for any machine that runs tests. The losses of a busy one are counted, but are not an
+# Slow enough for any machine that runs tests. Losses on a busy machine are counted, but are not an
 # error of the tools.
 STEP = {"--pps": "5k", "--duration": "500ms", "--rounds": "1"}
 
@@ -42,7 +42,7 @@ def compare(squall, *arguments, step=STEP, **options):
 
 
 def check(step):
-    """The counts of a step's run are right."""
+    """Check the counts of a step's run."""
     name = f"{step['tool']}, {step['data']}"
     (run,) = step["rounds"]
     expect(run["failed"] is None, f"{name}: {run['failed']}")
@@ -115,7 +115,7 @@ def rounds_off_the_requested_rate_do_not_count(squall, folder):
 
 
 def near(run, step):
-    """Whether a round kept to the requested rate."""
+    """Whether a round was sent at the requested rate."""
     pps = run["arrived"] / run["sending_s"]
     bps = 8 * (run["arrived_octets"] + 4 * run["arrived"]) / run["sending_s"]
     pairs = [(pps, step["asked_pps"]), (bps, step["asked_bps"])]
@@ -212,7 +212,9 @@ TESTS = [
 
 
 def as_an_ordinary_user(squall, folder):
-    """No XDP there, and tcpdump considers itself root and cannot change its user: squall alone."""
+    """Compare only squall: XDP is not available, and tcpdump considers itself root and cannot
+    change its user.
+    """
     shutil.copy(squall, folder / "squall")
     (folder / "work").mkdir()
     for path in [folder, folder / "squall", folder / "work"]:

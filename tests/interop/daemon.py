@@ -3,7 +3,7 @@
 clients of Open Traffic Generator, and the daemon itself, during runs, captures and uploads. Traffic
 stops within the lease, ports are free, the history is complete, no partial file is left on the
 disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk that is full or
-read-only is an error. All of it in a lab. A step's name as argument: that one alone.
+read-only is an error. All of it runs in a lab. An argument names a single step.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from secure import (
 )
 
 SEED = int(os.environ.get("SEED", "7"))
-# The lease of all clients here, and the further seconds that a busy machine may take.
+# Lease duration for every client here, and the slack allowed on a busy machine, in seconds.
 LEASE, MORE = 3, 2
 RATE = 1000
 SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"
@@ -56,7 +56,8 @@ def sends(timeout_s=60, what="nothing is sent"):
 def goes_on(seconds, what):
     """Check that frames leave continuously, except while the machine may be busy."""
     end = time.monotonic() + seconds
-    # Counted in polls of 0.1 s, because a machine that is stopped meanwhile does not poll either.
+    # Count polls at intervals of 0.1 s instead of time, because a machine that is stopped meanwhile
+    # does not poll either.
     before, looks = sent(), 0
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -172,8 +173,9 @@ class Served:
         raise Failed(f"no run with {wanted}")
 
     def reported(self, run, before, because):
-        """Check that a run that has ended has its report, with the number of frames that the
-        interface has counted since `before`."""
+        """Check that an ended run has a report, with the number of frames that the interface has
+        counted since `before`.
+        """
         path = f"{API}/runs/{run['id']}"
         row = self.daemon.until(
             path, lambda row: row["state"] in ("done", "failed", "interrupted"), 5
@@ -322,7 +324,7 @@ def the_browser_of_the_page_is_killed(folder):
     daemon = served.start()
     before = sent()
     environment = {"SQUALL_TOKEN": daemon.token, "NODE_PATH": str(ROOT / "ui/node_modules")}
-    # The script is read from standard input: modules are found through NODE_PATH.
+    # The script is read from standard input, so modules are found through NODE_PATH.
     client, (run, browser) = client_of(
         [node, "-", f"https://{daemon.name}", chromium], "started", environment, PAGE
     )
@@ -336,7 +338,7 @@ def the_browser_of_the_page_is_killed(folder):
     return stopped_by_its_lease(served, run, before, "the browser was killed")
 
 
-# A stock client: it has no leases, and keeps its ports only by its connection.
+# A stock client, which has no leases and keeps its ports only while it is connected.
 OTG = """
 import os, sys, time, warnings
 warnings.simplefilter("ignore")
@@ -365,7 +367,7 @@ time.sleep(3600)
 
 
 def by_otg(served, transport):
-    """A stock client sends and captures. Over loopback it has no token, and needs none."""
+    """A stock client sends and captures. Over loopback it needs no token, and has none."""
     daemon = served.daemon
     where = (
         f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
@@ -449,7 +451,7 @@ def under_way(served, otg=True):
     half = daemon.connect()
     half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
     open_ones.callback(half.close)
-    # One client reads, one does not read, one sends nothing.
+    # One client reads, one does not, and one sends nothing.
     watch, lazy = (
         WebSocket(daemon, "runs=all&every_ms=100"),
         WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096),
@@ -726,7 +728,7 @@ def a_folder_has_one_daemon(folder):
     now = {name: (daemon.data / name).read_bytes() for name in before}
     check(now == before, "token or certificate are others")
     served.terminate()
-    # The owner of an address differs from the owner of a folder in the message.
+    # Messages about an address in use differ from those about a directory in use.
     other = Served(folder / "other")
     other.start()
     serve = [
@@ -799,7 +801,7 @@ def full_or_read_only_disks_are_errors(folder):
                 f"on a full disk, {what}: {got}",
             )
         goes_on(1, "the disk is full")
-        # Sending does not need the full disk.
+        # A full disk does not prevent sending.
         small = {"profile": profile("null:") + "# " + "x" * 50_000, "options": {"packets": 1}}
         got = daemon.ask("POST", f"{API}/runs", small)
         expect(got.status == 201, f"a run on a full disk: {got}")
@@ -957,7 +959,7 @@ def memory_of_hostile_configurations_is_given_back(folder):
                 run["state"] not in ("starting", "running") for run in found["runs"]
             )  # noqa: E731
             daemon.until(f"{API}/runs", over, 60)
-            # Memory that is still used after 10 s will not be freed.
+            # Memory that is still in use after 10 s will not be freed.
             for _ in range(5):
                 time.sleep(2)
                 after = daemon.status()["MiB"]
@@ -1034,7 +1036,7 @@ def captures_of_otg_stop_at_once(folder):
 
 
 def a_standard_test_goes_on_after_a_kill(folder):
-    """On the interfaces, frames stop, and the journal continues in a daemon that starts again."""
+    """Frames stop on the interfaces, and a daemon that is started again continues the journal."""
     served = Served(folder / "tested", allow="af_packet:veth-*")
     daemon = served.start()
     body = {

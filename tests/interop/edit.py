@@ -4,8 +4,8 @@ every operation that means the same in both. Needs tcprewrite and tcpprep.
 
 Where tcprewrite 4.4.3 does something else, and why it is left out:
 - It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever is
-  asked for: these four octets are not compared, nor IPv6 where MAC addresses are asked for.
-  (Nothing asked Squall to change them.)
+  asked for: these four octets are not compared, nor IPv6 where MAC addresses are asked for. (Squall
+  does not change what no option asks for.)
 - A frame whose IPv4 destination is a group, or becomes one, gets that group's MAC address, even
   against --enet-dmac and where no address changes: Squall's follow a new address only, and not
   against --enet-dmac.
@@ -18,9 +18,9 @@ Where tcprewrite 4.4.3 does something else, and why it is left out:
 - --fixlen=del and --dlt=pppserial end with an error.
 - --fixlen=trunc and --mtu-trunc leave UDP's length as it was, longer than the packet: TCP alone is
   compared.
-- --pnat given twice and --endpoints change an ARP request's addresses the other way round, by a
-  guess at its direction.
-- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw other numbers; tcp-sequence shifts
+- --pnat given twice and --endpoints change an ARP request's addresses in reverse, because
+  tcprewrite guesses its direction.
+- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw different numbers; tcp-sequence shifts
   both directions by the same amount and leaves SACK blocks, which then acknowledge octets that were
   never sent.
 - It rejects 8000,8080,88888:80, an example of its manual; Squall reads 8000,8080:80.
@@ -298,7 +298,7 @@ def compare(folder, options, what):
         )
     for number, (a, b) in enumerate(zip(squall_packets, tcprewrite_packets), 1):
         if "--efcs" in options:
-            # After removing the FCS, tcprewrite changes IP's length by as much.
+            # After removing the FCS, tcprewrite reduces IP's length by the same amount.
             a, b = a[:2] + (len(a[2]),), b[:2] + (len(b[2]),)
         if a != b:
             at = (

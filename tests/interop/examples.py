@@ -12,9 +12,8 @@ run in order, so that later ones use the files of earlier ones. Two pages run at
   lab2.example are this host.
 - A file that a command names and that no earlier command made is a copy from `store`: captures,
   certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
-- Examples are alternatives, and some write the same file: a file that a command writes packets to
-is
-  removed first, because Squall overwrites files only with --force.
+- Examples are alternatives, and some write the same file. A file to which a command writes packets
+  is removed first, because Squall overwrites files only with --force.
 - A block is shell if its first line begins with a program; lines after a prompt (`$ `) are commands
   and the other lines of such a block are output.
 - A run of a daemon has the number of today. An interface has the speed of 1 Gb/s where a command
@@ -25,7 +24,7 @@ is
   print something.
 - `squall serve` runs until the next `squall serve`, or the end of its block. For other commands
   that address a daemon, one is started.
-- SQUALL_ALLOW_INVALID is set: the verdict does not count. (A bridge translates no tags: flows
+- SQUALL_ALLOW_INVALID is set, so the verdict does not matter. (A bridge translates no tags: flows
   between VLAN 7 and VLAN 8 do not begin.)
 
 A command fails if one of its processes of Squall has an exit status other than 0, or 130 after
@@ -121,7 +120,7 @@ class Page:
         return [item for item in self.items if not item.profile]
 
     def seconds(self):
-        """About how long it takes."""
+        """Approximate duration."""
         return 1 + sum(estimate(item.text) for item in self.commands())
 
 
@@ -132,7 +131,7 @@ def estimate(text):
         return 15
     if computes(text):
         return 0.2
-    return 2.5 if re.search(r"squall flows|--stateful|compare", text) else 1.2
+    return 2.5 if re.search(r"squall flows|--stateful|compare|experiment", text) else 1.2
 
 
 def written(text):
@@ -280,7 +279,7 @@ def sample(pages, seconds, seed):
 # Files that pages name
 
 
-# The streams of a test, both ways.
+# The streams of a test, in both directions.
 RIG = """
 ports.A = "eth1,speed=1Gbps"
 ports.B = "eth2,speed=1Gbps"
@@ -331,7 +330,7 @@ def store(folder, pages):
     rules = (ROOT / "examples/rules/web.rules").read_text()
     (files / "rules").mkdir()
     for name, sid in [("local.rules", 1000), ("community.rules", 1), ("rules/web.rules", 1)]:
-        # Sids of the pages: --sid 1000-1999, --explain SID.
+        # The sids that pages use: --sid 1000-1999, --explain SID.
         own = rules.replace("sid:9100001;", f"sid:{sid};").replace("sid:9100003;", "sid:2019401;")
         (files / name).write_text(own.replace("sid:9100002;", "sid:9000001;"))
     squall("attack", "local.rules", "--near-miss", "also")
@@ -490,11 +489,12 @@ def serve(files):
 
 
 def programs(folder):
-    """Programs that precede others in PATH: Squall, which leaves each exit status in $STATUSES,
-    sudo and others."""
+    """Programs that are first in PATH: Squall, which writes each exit status to $STATUSES, sudo and
+    others.
+    """
     place = folder / "bin"
     place.mkdir()
-    # The shell survives Ctrl-C, because it only waits for the foreground process.
+    # The trap keeps the shell alive at Ctrl-C, because it still has to write the exit status.
     squall = f'trap : INT\n{shlex.quote(str(SQUALL))} "$@"\n'
     texts = {
         "squall": squall + 'status=$?\necho "$status" >> "$STATUSES"\nexit "$status"\n',
@@ -570,7 +570,7 @@ class Runner:
     def provide(self, text):
         """Provide files that are named, but not made by a command."""
         paths = {path.rstrip("/") for path in re.findall(r"[\w./-]+", text)}
-        # A directory if a file in it is named; a file for a pattern of the shell.
+        # Provide a directory if a file in it is named, and a file that matches a shell pattern.
         names = paths | {path.partition("/")[0] for path in paths}
         if "*.pcap.gz" in text:
             names.add("old.pcap.gz")
@@ -622,7 +622,7 @@ class Runner:
         quiet = re.search(r"--quiet| -w |\| jq", text)
         if interrupted and not quiet and not out + err:
             if again and timeout_s < ENDING_S:
-                # The command had not begun yet, on a busy machine.
+                # On a busy machine, the command had not begun yet.
                 return self.command(place, text, again=False)
             return self.fail(place, text, "printed nothing before it was ended by SIGINT")
         self.judge(place, text, process.returncode, interrupted, out + err)
@@ -731,7 +731,9 @@ def as_name(page):
 
 
 def outside(page, folder, files, deadline):
-    """Run a page in private namespaces, which end with it and with all their processes."""
+    """Run a page in private namespaces. They are torn down, with all processes in them, when the
+    page is done.
+    """
     place = folder / as_name(page)
     place.mkdir()
     left = max(1, deadline - time.monotonic()) if deadline else 0

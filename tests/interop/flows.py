@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in private
 namespaces: Squall's clients to nginx, and other clients to Squall's servers, IPv4 and IPv6, by
-af_packet and by af_xdp, with frames lost, doubled, delayed and out of order on purpose. Both sides
-count the same, all octets are right, and no flow is left open.
+af_packet and by af_xdp, with frames deliberately lost, duplicated, delayed and reordered. Both
+sides count the same, all octets are right, and no flow is left open.
 
 Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless set.
 """
@@ -66,7 +66,8 @@ def network():
         "netns",
         REMOTE,
     )
-    # Packets that the kernel of Squall's side would send by itself must not be counted.
+    # Prevent packets that the kernel on Squall's side would send by itself, because they would be
+    # counted.
     run(*inside(LOCAL, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
     run("ip", "-n", LOCAL, "link", "set", "va", "up")
     run("ip", "-n", REMOTE, "link", "set", "vb", "up")
@@ -91,8 +92,9 @@ def flows(folder, *argv):
 
 
 def counted(what, report, side, flows, requests=None):
-    """Check that every flow was begun, is done and closed; flows that did not begin (on a machine
-    with other work) were counted as late."""
+    """Check that every flow has begun, has completed and is closed; on a busy machine, flows that
+    did not begin must be counted as late.
+    """
     role = report["flows"]["total"][side]
     late = role["not_begun"].get("late", 0)
     same(f"{what}: not begun", sum(role["not_begun"].values()), late)
@@ -161,8 +163,8 @@ FAULTS = {
     "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
     "50 ms late": ",delay=50000000",
 }
-# The frames that reach the stack are the same for all kinds of ports: the second kind has the
-# faults that are hardest for it.
+# The stack gets the same frames on all kinds of ports, so the second kind is tested with every
+# second fault only.
 BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
 
 
@@ -239,10 +241,10 @@ def squall_clients(folder, nginx):
 
 
 def shared_by_two(what, report):
-    """Two workers serve the port, each with the share of the frames that the kernel gives it."""
+    """Two workers serve the port, each with the frames that the kernel assigns to it."""
     shares = [worker["tx_packets"] for worker in report["workers"]]
     same(f"{what}: workers", len(shares), 2)
-    # A worker that had no CPU when its flows were due has begun fewer of them, which is counted.
+    # A worker that had no CPU when flows were due has begun fewer of them, and counted the others.
     late = report["flows"]["total"]["client"]["not_begun"].get("late", 0)
     if not late and min(shares) < 0.3 * sum(shares):
         raise Failed(f"{what}: one worker has nearly all: {shares}")
@@ -274,8 +276,9 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 
 def large_transfers(folder, nginx):
-    """64 MB each way, with Squall at either end, arrive complete; also over a network that loses 1
-    %."""
+    """64 MB in each direction, with Squall at either end, arrive complete, even over a network that
+    loses 1 %.
+    """
     ports = [
         ("af_packet:va", MEGABYTES),
         ("af_xdp:va", MEGABYTES),
@@ -353,7 +356,7 @@ def hash_of_body(octets, text=b"squall sends octets\n"):
 
 
 class Served:
-    """Squall's servers, for the length of a with block."""
+    """Squall's servers, for the duration of a with block."""
 
     v4, v6 = "10.77.2.1", "fd77::2:1"
 
@@ -477,8 +480,9 @@ def uploads():
 
 
 def played_again(folder, nginx):
-    """Squall's clients repeat a conversation to nginx: tcpdump has captured it between curl and
-    nginx."""
+    """Squall's clients repeat a conversation with nginx that tcpdump has captured between curl and
+    nginx.
+    """
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
     argv = inside(

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts as a user. This script makes
+"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts like a user. This script makes
 what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and another
-daemon whose page may use the first.
-With `--shots FOLDER`, pictures of all pages are saved there.
+daemon whose page may use the first. With `--shots FOLDER`, pictures of all pages are saved there.
 """
 
 import json
@@ -16,7 +15,7 @@ import tempfile
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A minute is typical; pictures take another.
+# A run typically takes a minute; pictures take another.
 TIMEOUT_S = 400
 
 
@@ -92,7 +91,7 @@ def main():
                 chromium,
                 *sys.argv[1:],
             ]
-            # In the environment, because all users can read arguments.
+            # Passed in the environment, because all users can read arguments.
             environment = {
                 **os.environ,
                 "SQUALL_TOKEN": token,

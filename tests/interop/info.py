@@ -32,8 +32,8 @@ def capinfos(capture: pathlib.Path) -> dict[str, str]:
 
 
 def tshark(capture: pathlib.Path) -> tuple[dict[int, int], dict[str, tuple[int, int]]]:
-    """Packets of each length; packets and octets of IPv4 and IPv6 directly after the link's header
-    and its tags and labels.
+    """Number of packets of each length; packets and octets of IPv4 and IPv6 directly after the link
+    header and any tags and labels.
     """
     lengths: collections.Counter[int] = collections.Counter()
     shares: dict[str, tuple[int, int]] = {}

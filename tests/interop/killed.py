@@ -51,8 +51,9 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind that no living process holds: another process on this machine may
-    load some meanwhile."""
+    """Identifiers of each kind that no living process holds. Others are ignored, because another
+    process on this machine may load some meanwhile.
+    """
     held = {"prog": set(), "map": set(), "link": set()}
     for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
         try:
@@ -105,8 +106,9 @@ def differs(what, before, now):
 
 
 def processes(state):
-    """Processes of this test that are still running, found by their environment: (number, network
-    namespace, name)."""
+    """Processes of this test that are still running, recognized by their environment: (number,
+    network namespace, name).
+    """
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -231,7 +233,7 @@ def kill_at(command, after_s, environment):
 
 
 def moments():
-    """Delays until the kill: some during the start, some during the run."""
+    """Delays before the kill: some are within the start, some within the run."""
     chance = random.Random(SEED)
     for i in range(ROUNDS):
         yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
@@ -267,7 +269,7 @@ def works_after(squall):
 
 
 def sees(state):
-    """Check that a difference would be found."""
+    """Check that this test would find a difference."""
     before = snapshot(state)
     subprocess.run(inside("ip", "link", "set", "a0", "promisc", "on"), check=True)
     different = snapshot(state)["interfaces"] != before["interfaces"]
@@ -332,7 +334,7 @@ def main():
         return
     try:
         with tempfile.TemporaryDirectory(prefix="squall-killed-") as state:
-            # As in labs: no frames other than those of the test.
+            # As in labs, prevent frames other than those of the test.
             for step in [
                 "ip link set lo up",
                 "ip link add a0 type veth peer name b0",

@@ -20,7 +20,7 @@ from tools import background
 
 HERE = pathlib.Path(__file__).resolve()
 UNPRIVILEGED_UID = 65534
-# Profiles whose frames do not depend on time, and that have no end in time.
+# Profiles whose frames do not depend on time, and whose end is not a time.
 PROFILES = "headers-ethernet headers-ipv4 headers-ipv6 tunnels payloads sizes fields modes many wrong".split()
 
 
@@ -50,7 +50,7 @@ def on_one_cpu():
 
 
 class Lab:
-    """A lab that is up for the length of a with block."""
+    """A lab that is up for the duration of a with block."""
 
     def __init__(self, squall):
         self.squall, self.name = squall, f"interop-{os.getpid()}"
@@ -134,7 +134,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}",
             )
             if name == "modes":
-                # Late frames, on a busy machine, mix its streams in another order.
+                # On a busy machine, late frames change the order in which its streams alternate.
                 wanted, got = sorted(wanted), sorted(got)
             for number, (expected, found) in enumerate(zip(wanted, got), 1):
                 expect(
@@ -189,7 +189,9 @@ def holders(lab):
 
 
 def both_ways_and_measured(squall, _golden, folder):
-    """Two processes on the two ends: one sends, and the other receives the same and measures it."""
+    """One process sends at one end, and another receives the same frames at the other end and
+    measures them.
+    """
     with Lab(squall) as lab:
         received = folder / "heard.json"
         receive = [
@@ -267,7 +269,9 @@ def main():
 
 
 def as_other_user(squall, golden):
-    """The same with copies, in a folder without read permission for others."""
+    """The same with copies of the files, because the other user may not have permission to read the
+    originals.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)
         shutil.copy(squall, place / "squall")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel in
-a lab of their own, those for routers against the lab's Linux router and its simulated device, the
-others against a device of known rate in virtual time. Times are short, and the machine may be busy:
-checked is what holds on any machine, not how fast it is. With --full every membership protocol, and
-the simulated device on a machine at rest, too.
+"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel
+in a lab of their own, those for routers against the lab's Linux router and its simulated device,
+the others against a device of known rate in virtual time. Times are short and the machine may be
+busy, so the checks hold on any machine, however fast it is. With --full every membership protocol,
+and the simulated device on a machine at rest, too.
 """
 
 import contextlib
@@ -13,14 +13,15 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve()
 PORTS = 3
 GROUPS = 16
 
-# Frames for the bridge, on one end of each pair, and nothing else: no ARP, no IPv6 of the kernel.
-# Groups without members are not flooded while there is a querier; that of MLD asks from the bridge's
-# own IPv6 address.
+# One end of each pair is a port of the bridge. Only test frames reach the bridge: no ARP and no
+# IPv6 from the kernel. Groups without members are not flooded while there is a querier; the MLD
+# querier sends from the bridge's own IPv6 address.
 BRIDGE = f"""
 set -e
 ip link add br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 \
@@ -42,8 +43,24 @@ ip link set br0 type bridge mcast_querier 1
 """
 
 
-# Frames per second in each direction that the lab's simulated device forwards, and its buffer.
+# The ends of two links, between which bridge.py forwards.
+LINKS = """
+set -e
+for i in 0 1; do
+  ip link add p$i type veth peer name s$i
+  for end in p$i s$i; do
+    echo 1 > /proc/sys/net/ipv6/conf/$end/disable_ipv6
+    ip link set $end arp off up
+  done
+done
+"""
+
+# Frames/s that the lab's simulated device forwards in each direction, and the frames in its buffer.
 CAPACITY, BUFFER = 2_000, 20
+
+
+# Seconds for attempts to measure outages while other programs use the CPUs.
+PATIENCE_S = 30
 
 
 class Failed(Exception):
@@ -56,10 +73,11 @@ def expect(good, what):
 
 
 class Lab:
-    """A lab, up for the length of a with block: with a device, or with a bridge."""
+    """A lab with a device, or made by a script, which is up for the duration of a with block."""
 
-    def __init__(self, squall, *device):
+    def __init__(self, squall, *device, script=BRIDGE):
         self.squall, self.name, self.device = squall, f"methods-{os.getpid()}", device
+        self.script = script
 
     def run(self, *arguments, timeout=60):
         command = [self.squall, "lab", *arguments]
@@ -77,7 +95,7 @@ class Lab:
         expect(up.returncode == 0, f"lab up: {up.stderr}")
         if self.device:
             return self
-        made = self.exec("sh", "-c", BRIDGE)
+        made = self.exec("sh", "-c", self.script)
         if made.returncode != 0:
             self.run("down", self.name)
             print(f"SKIPPED: the bridge: {made.stderr.strip()}")
@@ -122,8 +140,8 @@ def throughput_is_that_of_the_device(run):
         for size in (84, 512):
             value = figure(found, f"throughput/{size}")["value"]
             expect(9_950 < value <= 10_000, f"{method}: {value} frames/s of 10,000")
-    # For a port that takes 1/10,000 s for each frame, two streams at the rate of the device: a
-    # frame waits at most for the other stream's frame.
+    # The port takes 1/10,000 s per frame, and two streams send at the rate of the device, so a
+    # frame waits at most for one frame of the other stream.
     for name in ("typical_latency/84", "worst_case_latency/84"):
         value = figure(found, name)["value"]
         expect(100_000 <= value <= 201_000, f"{name}: {value} ns")
@@ -181,8 +199,25 @@ def a_bridge_forwards_learns_and_floods(run):
     expect(any("4 ports" in note for note in found["notes"]), found["notes"])
 
 
+def options_win_over_quick(run):
+    found = outcome(
+        run, "rfc2544", "--tests", "throughput", "--trial-s", "2", "--frame-sizes", "84"
+    )
+    lasted = {one["trial"]["duration_s"] for one in found["trials"]}
+    expect(lasted == {2}, f"trials of 2 s: {lasted}")
+
+
+def a_comparison_takes_its_ports_from_the_command_line(squall, folder):
+    profile = str(folder / "rig.toml")
+    command = [squall, "test", "ab", "--a", profile, "--b", profile, "--pairs", "6"]
+    command += ["--port", "A=loop:methods-ab,virtual", "--duration", "100ms", "--rest", "0"]
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, check=False)
+    expect(done.returncode == 0, done.stderr)
+    expect(json.loads(done.stdout)["figures"], done.stdout)
+
+
 def versions_share_a_port(squall):
-    """Without a profile, one frame in four is IPv6."""
+    """If there is no profile, one frame in four is IPv6."""
 
     def run(*arguments):
         command = [squall, "test", *arguments, "--port", "A=loop:methods-versions,virtual"]
@@ -247,7 +282,7 @@ def a_bridge_snoops(run, memberships):
 
 
 def through(lab, profile):
-    """Tests in the lab of a device, with the profile that `lab up` has written."""
+    """Run tests in the lab of a device, with the profile that `lab up` has written."""
 
     def run(method, *arguments):
         command = [
@@ -271,14 +306,16 @@ def no_result_exceeds_the_capacity_of_the_device(run):
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # Both directions. A burst from the buffer during a trial of a second is not throughput.
+    # The capacity of both directions. What the buffer adds in a trial of one second is not
+    # throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
         expect(throughput["value"] >= most * 0.9, f"{throughput} of {most}")
     for row in found["figures"]:
         if row["name"] == "loss@100%/128":
-            # The offered load is twice the capacity, and the content of the buffer passes once.
+            # The offered load is twice the capacity, so half of the frames are lost, apart from the
+            # content of the buffer.
             expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
 
 
@@ -309,15 +346,144 @@ def a_router_is_measured_and_a_service_through_it(run):
         else:
             # On a busy machine no trial of the device is valid.
             expect(found["verdict"]["status"] == "generator_bound", found["verdict"])
-    service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
+    service = "stream=A to B ipv4,cir_bps=1Mbps,flr=0.5,policed=false"
     lengths = ["--step-s", "0.5", "--performance-s", "0"]
     done = run("y1564", "--service", service, "--quick", *lengths, "--json", "-")
     expect(done.returncode in (0, 1, 4), f"y1564: {done.returncode} {done.stderr}")
     expect(json.loads(done.stdout)["tables"], "a table of the steps")
 
 
+class Device:
+    """bridge.py between the two links of a lab; its counters are known after the with block."""
+
+    def __init__(self, lab, *arguments):
+        bridge = [sys.executable, str(HERE.parent / "bridge.py"), "s0", "s1", *arguments]
+        command = [lab.squall, "lab", "exec", lab.name, "--", *bridge]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        expect(self.process.stdout.readline() == "ready\n", "the bridge does not start")
+        self.counters = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        counters, _ = self.process.communicate(timeout=10)
+        self.counters = json.loads(counters)["a"]
+
+    def periods(self, trial):
+        """(First lost frame, frames) of each period of a trial."""
+        every = self.counters["loss_periods"]
+        return [(one["from"], one["frames"]) for one in every if one["trial"] == trial]
+
+
+def loses_the_same_frames(lane, periods):
+    """The loss periods of a lane are those of the device, which counts frames in the same order."""
+    arrived, sent = lane["arrived"], lane["sent"]
+    inside, after = arrived["losses"], sent - arrived["end"]
+    found = inside["periods"] + (arrived["first"] > 0) + (after > 0)
+    longest = max(arrived["first"], inside["longest"], after)
+    last = sent - 1 if after else inside["last"] if inside["periods"] else arrived["first"] - 1
+    truth = (len(periods), max((frames for _, frames in periods), default=0))
+    expect((found, longest) == truth, f"{lane}, the device: {periods}")
+    if periods:
+        at, frames = periods[-1]
+        expect(last == at + frames - 1, f"{lane}, the device: {periods}")
+
+
+def through_device(lab, bridge, method, *arguments):
+    """Runs a test through bridge.py. Returns the outcome and the device; None if the generator did
+    not keep to a trial, so that the device lost frames of another one than intended."""
+    ports = ["--port=A=af_packet:p0", "--port=B=af_packet:p1", "--one-way", "--repeats", "0"]
+    common = [*ports, "--linger", "300ms", "--rest", "0.2", "--quick", "--json", "-"]
+    with Device(lab, "--direction", "a", "--from", "100", *bridge) as device:
+        done = lab.exec(lab.squall, "test", method, *common, *arguments)
+    expect(done.returncode in (0, 4), f"{method}: {done.returncode}\n{done.stderr}")
+    found = json.loads(done.stdout)
+    lanes = [one["measured"]["lanes"] for one in found["trials"]]
+    # On a busy machine, the device may see one trial as two.
+    if device.counters["trials"] != [sum(lane["sent"] for lane in of) for of in lanes]:
+        return None
+    for trial, of in enumerate(lanes):
+        periods = device.periods(trial)
+        lost = sum(lane["lost"] for lane in of)
+        expect(lost == sum(frames for _, frames in periods), f"{of}, the device: {periods}")
+        if len(of) == 1:
+            loses_the_same_frames(of[0], periods)
+    return (found, device) if not any(t["measured"]["not_kept"] for t in found["trials"]) else None
+
+
+def patiently(until, attempt, *arguments):
+    """The first result of some attempts that begin before `until`; None on a busy machine."""
+    while (result := attempt(*arguments)) is None and time.monotonic() < until:
+        pass
+    return result
+
+
+def recovery(lab):
+    """The last frame lost after the overload, of a device of 1,000 frames/s with a short queue."""
+    settings = ["--tests", "recovery", "--frame-sizes", "128", "--resolution", "0.1"]
+    settings += ["--max-rate", "1200pps", "--trial-s", "0.4", "--overload-s", "0.5"]
+    # The fourth trial: an outage from before the end of the overload to 80 frames later.
+    limits = ["--rate", "1000", "--queue", "5", "--lose", "3:500:600"]
+    result = through_device(lab, limits, "rfc2544", *settings)
+    if result is None or len(result[1].counters["trials"]) != 4:
+        return None
+    found, device = result
+    over, under = found["trials"][-1]["trial"]["lanes"]
+    sent = found["trials"][-1]["measured"]["lanes"][0]["sent"]
+    first, frames = device.periods(3)[-1]
+    truth = (first + frames - 1 - sent) / under["rate_fps"]
+    expect(over["rate_fps"] > 1000 and truth > 0.1, f"{over}: {truth}")
+    return figure(found, "recovery/128"), truth, 1 / under["rate_fps"], "device"
+
+
+def reset(lab, first, end, limit):
+    """An outage in the trial after the search, from its frame `first` to before `end`."""
+    settings = ["--tests", "reset", "--frame-sizes", "128", "--max-rate", "500pps"]
+    settings += ["--trial-s", "0.3", "--reset-s", "1"]
+    result = through_device(lab, ["--lose", f"1:{first}:{end}"], "rfc2544", *settings)
+    if result is None or len(result[1].counters["trials"]) != 2:
+        return None
+    found, device = result
+    gap = 1 / found["trials"][-1]["trial"]["lanes"][0]["rate_fps"]
+    ((_, frames),) = device.periods(1)
+    return figure(found, "reset/128"), (frames + 1) * gap, gap, limit
+
+
+def soak(lab):
+    """An outage from the end of one trial to the begin of the next, longer than another one."""
+    settings = ["--duration-s", "3", "--trial-s", "1", "--max-rate", "500pps", "--load", "0.4"]
+    losses = ["--lose", "0:0:10", "--lose", "1:150:999", "--lose", "2:0:40"]
+    result = through_device(lab, losses, "soak", *settings, "--frame-size", "128")
+    if result is None or len(result[1].counters["trials"]) != 3:
+        return None
+    found, device = result
+    frames = device.periods(1)[-1][1] + device.periods(2)[0][1]
+    return figure(found, "longest_outage"), frames / 200, 1 / 200, "device"
+
+
+def outages_are_those_of_the_device(lab):
+    until = time.monotonic() + PATIENCE_S
+    for name, check, *arguments in (
+        ("recovery", recovery),
+        ("a reset", reset, 200, 309, "device"),
+        ("a reset without an end", reset, 200, 9999, "trial"),
+        ("a reset that began before", reset, 0, 150, "trial"),
+        ("the longest outage", soak),
+    ):
+        result = patiently(until, check, lab, *arguments)
+        if result is None:
+            print(f"SKIPPED: {name} and later outages: the machine is too busy")
+            return
+        found, truth, gap, limit = result
+        near = abs(found["value"] - truth) <= max(1.01 * gap, 0.05 * truth)
+        expect(near, f"{name}: {found}, the device says {truth} s")
+        expect(found["limit"] == limit, f"{name}: {found}, expected {limit}")
+
+
 def live(squall, folder, full):
-    """Test the lab's devices, by their kind."""
+    """Test each kind of device in the lab."""
     reference = f"reference,drain={CAPACITY}pps,buffer={BUFFER}"
     checks = [(reference, a_loaded_machine_gives_no_wrong_figure)]
     if full:
@@ -337,10 +503,16 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         run = device(squall, pathlib.Path(folder))
         throughput_is_that_of_the_device(run)
+        options_win_over_quick(run)
+        a_comparison_takes_its_ports_from_the_command_line(squall, pathlib.Path(folder))
         versions_share_a_port(squall)
         a_soak_passes_below_the_rate_and_fails_above(run)
         print("virtual time: tst009, rfc8219 and soak find the device")
         live(squall, pathlib.Path(folder), full)
+    with Lab(squall, script=LINKS) as lab:
+        if lab is not None:
+            outages_are_those_of_the_device(lab)
+            print("bridge.py: recovery, resets and the longest outage")
     with Lab(squall) as lab:
         if lab is None:
             return

@@ -32,8 +32,8 @@ alert tcp $HOME_NET any -> $EXTERNAL_NET 7000 (msg:"word"; flow:established,to_s
 alert http $HOME_NET any -> $EXTERNAL_NET any (msg:"page"; flow:established,to_server; http.uri; content:"/squall-mix/"; sid:2;)
 alert udp $HOME_NET any -> $EXTERNAL_NET 9000 (msg:"datagram"; content:"|01 02 03|"; depth:3; sid:3;)
 """
-# Hosts of the streams and of the capture. They do not exist, so the router has static neighbors for
-# them.
+# Hosts that streams and the capture use. They do not exist, so the router needs static neighbor
+# entries.
 STREAMS = {"10.76.9.1": "A", "10.78.9.1": "B"}
 
 
@@ -221,7 +221,7 @@ def mixed(folder, kind):
     same("nginx says", dict(collections.Counter(log)), expected)
     passage = report["attacks"][0]["passage"]
     same("attacks passed", (passage["passed"], passage["conversations"]), (ATTACKS, ATTACKS))
-    # Frames that belong neither to a stream nor to a host are those of the capture.
+    # The frames that belong to neither a stream nor a host are those of the capture.
     unsigned = sum(port["rx"]["unsigned_packets"] for port in report["ports"])
     same("of nobody", unsigned, REPLAYED)
     for port, interface in [("A", "va"), ("B", "vb")]:
@@ -234,8 +234,9 @@ def mixed(folder, kind):
 
 
 def labelled(labels, seen):
-    """Each attack is in the capture with the addresses and time of its label, and no other frames
-    are between such ends."""
+    """Check that each attack is in the capture with the addresses and time of its label, and that
+    no other frames are between these ends.
+    """
     same("labels", len(labels), ATTACKS)
     first = {}
     for frame in seen:
@@ -263,7 +264,7 @@ def labelled(labels, seen):
 
 
 def prints(folder):
-    """The frames over veth are those of a file, except for the times in signatures."""
+    """Check that the frames over veth equal those in a file, except for the times in signatures."""
     found = {}
     for kind in ["pcap", "af_packet", "af_xdp"]:
         address = f"pcap:{folder}/prints.pcap" if kind == "pcap" else f"{kind}:va"

@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """Multiple loss ratio search (RFC 9971): Squall next to the library of the RFC's authors, MLRsearch
 1.2.1 of PyPI, on the same simulated devices, for the goals of RFC 2544, ETSI TST 009 and FD.io
-CSIT. Each trial of Squall's search had the loss of the device's formula; bounds and conditional
-throughputs are those of the pseudocode in the RFC's appendices A and B; and they are within the
-goal width of the library's, unless trials of the same load differ by chance and the goal has not
-enough of them. Over all devices Squall runs no more trials than the library, in no more time.
+CSIT, and for the four goals of the RFC's appendix C in one search. Each trial of Squall's search
+had the loss of the device's formula; bounds and conditional throughputs are those of the
+pseudocode in the RFC's appendices A and B.
 
-100 devices; with --full 1,000. Needs the library, and $EXAMPLES/mlrsearch or cargo.
+Steady devices: results are within the goal width of the library's, unless trials of the same load
+differ by chance and the goal has not enough of them. Noisy devices, whose trials of the same load
+differ: the throughputs are those of the library in the mean. For each set of goals, Squall runs at
+most as many trials as the library in at most its time, and at most 1.5 times as many or as long on
+any class of devices (a sample: 1.05 and 1.8 times, by chance). Prints both as a table.
+
+100 steady and 140 noisy devices; with --full 1,000 and 300. Needs the library, and
+$EXAMPLES/mlrsearch or cargo.
 """
 
 import collections
@@ -53,25 +59,36 @@ class Device(AbstractMeasurer):
     def lost(self, load, duration):
         nth = self.seen[load, duration]
         self.seen[load, duration] += 1
+        seed = self.seed ^ bits(load) ^ (bits(duration) >> 7)
+
+        def draw(i):
+            return (mix(seed, nth + (i << 32)) >> 11) / 2**53
+
         offered = math.floor(load * duration + 0.5)
-        carried = self.capacity * (self.collapse if load > self.capacity else 1.0)
+        phase = self.trials % self.period / self.period
+        varied = 1.0 + self.jitter * (draw(1) + draw(2) - 1.0)
+        varied -= self.drift * (1.0 - abs(2.0 * phase - 1.0))
+        capacity = self.capacity * varied
+        carried = capacity * (self.collapse if load > capacity else 1.0)
         over = max(offered - math.floor(carried * duration + self.buffer), 0)
         ratio = 0.0
         if load > self.onset:
             ramp = 1.0 if self.flat else (load - self.onset) / (self.capacity - self.onset)
-            ratio += self.floor * min(ramp, 1.0)
+            ramp = math.prod([min(ramp, 1.0)] * self.power)
+            ratio += self.floor * ramp * (1.0 + self.jitter * draw(3))
         if self.dip[0] <= load < self.dip[1]:
             ratio += 0.01
-        seed = self.seed ^ bits(load) ^ (bits(duration) >> 7)
-        if (mix(seed, nth) >> 11) / 2**53 < self.noise:
+        edge = (load - self.edge[0]) / max(self.edge[1] - self.edge[0], 1.0)
+        if draw(0) < (edge if self.edge[1] > 0.0 else self.noise):
             ratio += self.amount
-        return offered, over + math.floor((offered - over) * ratio)
+        event = self.burst if draw(4) < self.events * duration else 0.0
+        self.trials += 1
+        self.seconds += duration
+        return offered, min(over + math.floor((offered - over) * ratio) + event, offered)
 
     def measure(self, intended_duration, intended_load):
-        self.trials += 1
-        self.seconds += intended_duration
         offered, lost = self.lost(intended_load, intended_duration)
-        return MeasurementResult(intended_duration, intended_load, offered, loss_count=lost)
+        return MeasurementResult(intended_duration, intended_load, offered, loss_count=int(lost))
 
 
 def library(device, goals, limits):
@@ -101,7 +118,7 @@ def library(device, goals, limits):
 
 
 def bounds(goal, trials):
-    """Relevant bounds and conditional throughput by the pseudocode of RFC 9971."""
+    """Relevant bounds and conditional throughput, by the pseudocode in RFC 9971."""
     loads = collections.defaultdict(list)
     for load, duration, loss_ratio in trials:
         loads[load].append((duration, loss_ratio))
@@ -155,8 +172,9 @@ def close(a, b, width):
 
 
 def checked(where, device, search, limits):
-    """The trials of Squall's search match the device's formula, and its results follow from its
-    trials."""
+    """Check that the trials of Squall's search match the device's formula, and that its results
+    follow from its trials.
+    """
     formula, trials = Device(device), []
     for load, duration, lost in search["trials"]:
         offered, expected = formula.lost(load, duration)
@@ -174,7 +192,8 @@ def checked(where, device, search, limits):
             raise Failed(f"{where}: {goal['name']} is between {lower} and {upper}")
 
 
-def compared(line, totals):
+def compared(line, noisy, totals):
+    """Compares the searches of one device, and adds them to the totals of its class."""
     one = json.loads(line)
     device, limits = one["device"], one["limits"]
     for preset, search in one["searches"].items():
@@ -187,29 +206,70 @@ def compared(line, totals):
             for a, b in zip(found[:2], result[:2], strict=True)
         )
         # At most one trial in five is lossy by chance: 21 trials find the rate in spite of that,
-        # one or two do not.
-        if differ and (device["noise"] == 0.0 or preset == "csit"):
+        # one or two do not. A goal of 120 trials of 1 s may use trials of 60 s, in which a queue
+        # fills; which ones it has depends on the order of loads.
+        same_trials = device["noise"] == 0.0 or preset == "csit"
+        if differ and not noisy and same_trials and preset != "appendix":
             raise Failed(f"{where}: {search['found']}, the library {results}")
         seconds = sum(duration for _, duration, _ in search["trials"])
-        ran = [len(search["trials"]), measurer.trials, seconds, measurer.seconds]
-        totals[preset] += collections.Counter(dict(enumerate([*ran, differ])))
+        ratios = [
+            found[2] / result[2]
+            for found, result in zip(search["found"], results, strict=True)
+            if found[2] and result[2]
+        ]
+        totals[preset, device["shape"]].append(
+            (len(search["trials"]), measurer.trials, seconds, measurer.seconds, differ, ratios)
+        )
+
+
+def row(name, runs):
+    """Prints means of trials and seconds, Squall's and the library's; returns their ratios."""
+    trials, trials_l, seconds, seconds_l = (sum(run[i] for run in runs) for i in range(4))
+    worst = max(runs, key=lambda run: run[0] / run[1])
+    n = len(runs)
+    print(
+        f"{name:20} {trials / n:7.1f} {trials_l / n:7.1f} {trials / trials_l:6.2f} "
+        f"{seconds / n:9.1f} {seconds_l / n:9.1f} {seconds / seconds_l:6.2f}   "
+        f"{worst[0]} / {worst[1]}"
+    )
+    return trials / trials_l, seconds / seconds_l
+
+
+def judged(kind, count, totals, most, most_by_class):
+    """Prints the table, and fails if Squall takes more trials or time than `most` times the
+    library's over all devices, or `most_by_class` times on any class."""
+    print(f"{count} {kind} devices: means of trials and seconds, Squall and the library")
+    print(f"{'':20} {'trials':>15} {'ratio':>6} {'seconds':>19} {'ratio':>6}   worst device")
+    for preset in dict.fromkeys(preset for preset, _ in totals):
+        classes = {shape: runs for (other, shape), runs in totals.items() if other == preset}
+        runs = [run for runs in classes.values() for run in runs]
+        whole = row(preset, runs)
+        ratios = [ratio for run in runs for ratio in run[5]]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        by_class = {shape: row(f"  {shape}", runs) for shape, runs in sorted(classes.items())}
+        differ = sum(run[4] for run in runs)
+        print(f"  throughput {mean:.4f} of the library's; {differ} results differ by a width")
+        if max(whole) > most:
+            raise Failed(f"{kind}, {preset}: {max(whole):.2f} times the library")
+        for shape, both in by_class.items():
+            if max(both) > most_by_class:
+                raise Failed(f"{kind}, {preset}: {max(both):.2f} times the library on {shape}")
+        # One lossy trial of 60 s makes an upper bound: which load has it is chance.
+        if abs(mean - 1.0) > 0.02:
+            raise Failed(f"{kind}, {preset}: throughput is {mean:.4f} of the library's")
 
 
 def main():
-    count = 1000 if "--full" in sys.argv[1:] else 100
+    full = "--full" in sys.argv[1:]
     examples = os.environ.get("EXAMPLES")
     cargo = ["cargo", "run", "-q", "-p", "squall-method", "--example", "mlrsearch", "--"]
     program = [f"{examples}/mlrsearch"] if examples else cargo
-    totals = collections.defaultdict(collections.Counter)
-    for line in run(*program, 0, count, cwd=ROOT).stdout.splitlines():
-        compared(line, totals)
-    for preset, ran in totals.items():
-        print(
-            f"{preset}: {count} devices: {ran[0]} trials, the library {ran[1]}; {ran[2]:.0f} s of "
-            f"traffic, the library {ran[3]:.0f}; {ran[4]} differ by chance"
-        )
-        if ran[0] > ran[1] or ran[2] > ran[3]:
-            raise Failed(f"{preset}: more trials or time than the library")
+    for kind, count in [("steady", 1000 if full else 100), ("noisy", 300 if full else 140)]:
+        noisy = ["noisy"] if kind == "noisy" else []
+        totals = collections.defaultdict(list)
+        for line in run(*program, 0, count, *noisy, cwd=ROOT).stdout.splitlines():
+            compared(line, bool(noisy), totals)
+        judged(kind, count, totals, *((1.0, 1.5) if full else (1.05, 1.8)))
 
 
 if __name__ == "__main__":

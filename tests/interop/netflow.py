@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with fresh addresses in
+"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with new addresses in
 each of 100 loops, and softflowd on its other end, which exports to nfcapd. The flows in nfdump
 match the replay's report and its addresses.
 
@@ -123,7 +123,7 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
                 else:
                     head = struct.pack(">HHHH", sport, dport, 12, 0)
                     frames.append(frame(src, dst, 17, head + b"data", 6))
-    # Neither a flow nor counted as one.
+    # ARP is not a flow, and must not be counted as one.
     arp = bytes.fromhex("ffffffffffff0200000000010806" + "0001080006040001") + bytes(20)
     packets = len(frames)
     records = [
@@ -171,7 +171,9 @@ def relay() -> None:
 
 
 class Collector:
-    """softflowd on an interface, nfcapd and the relay between them, for the length of a with block."""
+    """softflowd on an interface, nfcapd and the relay between them, for the duration of a with
+    block.
+    """
 
     def __init__(self, folder: pathlib.Path, interface: str):
         self.folder, self.interface = folder, interface
@@ -209,8 +211,7 @@ class Collector:
         ] + ["-texpint=0"]
         self.start(
             "softflowd", "-d", "-i", self.interface, "-n", f"127.0.0.1:{PROBE}", "-v", "9", "-m", "200000",
-            # The size of libpcap's queue: it holds all packets of the test, however late softflowd
-            # reads them.
+            # libpcap's queue must hold all packets of the test, however late softflowd reads them.
             "-B", 64 << 20, "-c", self.control, "-p", self.folder / "softflowd.pid", *never,
         )  # fmt: skip
         wait("softflowd", self.control.exists)
@@ -335,7 +336,8 @@ def test(folder: pathlib.Path) -> None:
     packets, flows = capture(pcap)
     reported, found = replayed(folder / "unique", pcap, "--unique-ip")
     check("fresh addresses", reported, found, packets, flows * LOOPS)
-    # Each direction of a conversation has its reverse: the answer goes to the host that asked.
+    # Each direction of a conversation has its reverse, because the answer goes to the host that
+    # asked.
     ways = collections.Counter((f["src"], f["dst"], f["src_port"], f["dst_port"]) for f in found)
     alone = [way for way in ways if (way[1], way[0], way[3], way[2]) not in ways]
     same("flows that nobody answers", len(alone) % LOOPS, 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet where both
-mean the same, and otherwise Squall's result with the reason. Each program reads the caches of the
-other.
+"""`squall prep` against tcpprep, on captures made here: the caches are equal octet for octet where
+both programs mean the same; elsewhere Squall's result is checked, and the reason is given. Each
+program reads the caches of the other.
 
 Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless set.
 """
@@ -149,7 +149,7 @@ class Both:
 
     @staticmethod
     def sides(cache: pathlib.Path) -> str:
-        """P, S or D for each packet, as tcpprep reads the cache."""
+        """P, S or D for each packet, according to tcpprep."""
         reported = run("tcpprep", "-I", cache)
         same(f"tcpprep -I {cache.name}", reported.returncode, 0)
         return "".join(line.split("-> ")[1][0] for line in reported.stdout.splitlines())
@@ -266,7 +266,7 @@ def differences(folder: pathlib.Path) -> None:
     known, others = folder / "known.pcap", folder / "others.pcap"
     frames = len(conversations(1))
 
-    # tcpprep's manual says that bridge aborts at an unknown host. Instead it sends the packet by
+    # tcpprep's manual says that bridge mode aborts at an unknown host. Instead the packet goes to
     # the secondary port.
     done = both.squall(others, "--auto=bridge")
     same(
@@ -283,8 +283,8 @@ def differences(folder: pathlib.Path) -> None:
     expected = both.squall_sides(others, "--cidr=10.2.0.0/15", "--reverse")
     same("router", by_squall, expected)
 
-    # tcpprep's --reverse makes all packets those of the secondary port with --regex, and does
-    # nothing with --auto, --port.
+    # tcpprep's --reverse assigns all packets to the secondary port with --regex, and has no effect
+    # with --auto and --port.
     for rule in [r"--regex=^10\.1\.", "--auto=first", "--port"]:
         straight, by_squall = (
             both.squall_sides(known, rule),
@@ -324,7 +324,7 @@ def differences(folder: pathlib.Path) -> None:
         by_squall,
     )
 
-    # tcpprep's --mac ignores rules of addresses.
+    # tcpprep's --mac ignores conditions on addresses.
     by_tcpprep, by_squall = (
         of(known, BY_MAC, "--include=S:10.1.0.0/16")
         for of in [both.tcpprep_sides, both.squall_sides]
@@ -339,7 +339,7 @@ def differences(folder: pathlib.Path) -> None:
         both.squall_sides(six, "--cidr=2001:db8:1::/48"),
     )
 
-    # As tcpreplay's own -x, and unlike tcpprep's: up to the end.
+    # Like tcpreplay's own -x, and unlike tcpprep's, an open range extends to the end.
     same(
         "to the end",
         both.squall_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """One profile with haproxy between Squall's clients and servers, with logins at a Python server
 whose tokens and cookies the next request must carry, and with 10,000 users of a CSV file, each used
-once. It runs by af_packet, with one worker per port and with two, and by af_xdp, with broadcasts on
-the way. The counts of haproxy, the Python server and both of Squall's sides are the same. A login
-that takes the wrong value from an answer fails the run.
+once. It runs on af_packet with one worker per port and with two, and on af_xdp, while broadcasts
+arrive. haproxy, the Python server and both of Squall's sides count the same. A login that takes the
+wrong value from an answer fails the run.
 
 Needs root and haproxy; $SQUALL is target/debug/squall unless set.
 """
@@ -145,7 +145,7 @@ def network():
     run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
     run("ip", "-n", REMOTE, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
     for name in ["ra", "rb"]:
-        # The kernel must not resolve an address again, because that could happen at the end of a
+        # Prevent the kernel from resolving an address again, which could happen at the end of a
         # run.
         known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
         run(*inside(REMOTE, "sysctl", "-qw", known))
@@ -385,7 +385,7 @@ def proxied(folder, haproxy, kind, *argv):
 
 
 def once_each(what, haproxy):
-    """Haproxy has logged each user of the file once."""
+    """Check that haproxy has logged each user in the file once."""
     wait(f"{what}: users in the log", lambda: len(haproxy.lines()) >= USERS, 10)
     logged = collections.Counter(haproxy.lines())
     same(f"{what}: logged twice", [line for line, count in logged.items() if count > 1], [])
@@ -415,8 +415,8 @@ def wrong_values(folder):
         found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
         same(f"{extract}: the server says", found, [20, 0, refused])
 
-    # The same with options: each of three logins over a connection carries the token of the
-    # previous one.
+    # The same with options: in each of three logins over a connection, the request has the token of
+    # the previous one.
     login = '{"user": "${data:user}", "password": "${data:password}"}'
     common = ["--url", f"http://{VIP}:8080/login", "--content", login, "--requests", 3, "--cookies"]
     common += ["-H", "Authorization: Bearer ${value:token}", "--clients", "16.0.0.0/24"]

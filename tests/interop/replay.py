@@ -49,7 +49,7 @@ def network():
         )
         run("ip", "-n", NAMESPACE, "link", "set", a, "up")
         run("ip", "-n", PEER, "link", "set", b, "up")
-        # Otherwise it accepts no frames from xdp_live.
+        # Without GRO, a veth accepts no frames from xdp_live.
         run(*inside(PEER, "ethtool", "-K", b, "gro", "on"))
 
 
@@ -66,7 +66,7 @@ def packets(path):
 
 
 class Watched:
-    """tcpdump on interfaces of the peer, for the length of a with block."""
+    """tcpdump on interfaces of the peer, for the duration of a with block."""
 
     def __init__(self, folder, *links):
         self.files = [folder / f"{link}.pcap" for link in links]
@@ -123,7 +123,7 @@ def replay(folder, capture, *argv, ok=(0,)):
 
 
 def make(folder):
-    """Make 2,000 frames of 200 flows both ways, of many lengths, 200 us apart."""
+    """Make 2,000 frames of many lengths, 200 us apart, from 200 flows in both directions."""
     parts = []
     for i, (src, dst, more) in enumerate(
         [
@@ -156,8 +156,9 @@ def make(folder):
 
 
 def arrives(folder, capture):
-    """Frames arrive octet for octet, in order: on one port, and on two in the order of the
-    capture."""
+    """Check that frames arrive unchanged and in order: on one port, and on two in the order of the
+    capture.
+    """
     expected = [octets for _, octets in packets(capture)]
     for port in ["af_packet:va", "af_xdp:va", "xdp_live:va"]:
         for more in [["-t"], ["-t", "-K", "-l", "3"], ["-p", "20000"], ["-M", "50"], ["-x", "2"]]:
@@ -208,8 +209,9 @@ LATE_KEYS = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
 
 
 def exact(folder, capture):
-    """No option cancels another's rate: the exact number of frames or octets (to the frame) leaves
-    within a second."""
+    """Check that no option cancels another's rate: the exact number of frames or octets (to the
+    frame) leaves within a second.
+    """
     ways = [
         [],
         ["-K"],
@@ -233,7 +235,7 @@ def exact(folder, capture):
                 packets, octets = (
                     sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets")
                 )
-                # With a limit in octets, the frame that begins before the limit is sent whole.
+                # With a limit in octets, a frame that begins before the limit is sent completely.
                 asked = int(value) if option == "-p" else float(value) * 1e6 / 8
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
@@ -250,7 +252,7 @@ def exact(folder, capture):
 
 
 def as_tcpreplay(folder, capture):
-    """The same numbers as tcpreplay's, in the same lines."""
+    """Check that the output has the same numbers as tcpreplay's, in the same lines."""
     with Watched(folder, "vb") as by_tcpreplay:
         reported = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
         by_tcpreplay.wait(2000)
@@ -286,9 +288,9 @@ def as_tcpreplay(folder, capture):
 
 
 def ends(folder, capture):
-    """Ctrl-C ends a replay, which reports; a damaged capture is sent up to the damage."""
+    """Ctrl-C ends a replay, which still reports; a damaged capture is sent up to the damage."""
     report = folder / "stopped.json"
-    # Frames that a port holds until their time do not leave after Ctrl-C.
+    # Frames that a port holds until they are due do not leave after Ctrl-C.
     for port, speed in [
         ("af_packet:va", ["-p", "1000"]),
         ("xdp_live:va", ["-p", "1000"]),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The daemon attacked from its network: no token and wrong ones, leases of other users, paths
-out of its folder, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that send nothing or one
-octet at a time, more connections than it accepts, pages of other origins; and schemathesis over its
-description. Each is refused, no secret leaks, the daemon stays small, and another user's traffic is
-not affected. All of it in a lab; grpcio is that of target/otg/snappi-1.62.0, schemathesis that of
-target/otg/schemathesis (scripts/setup otg). A step's name as argument: that one alone.
+outside its directory, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that send
+nothing or one octet at a time, more connections than it accepts, pages of other origins; and
+schemathesis over its description. Each is refused, no secret leaks, the daemon stays small, and
+another user's traffic is not affected. All of it runs in a lab; grpcio is that of
+target/otg/snappi-1.62.0, schemathesis that of target/otg/schemathesis (scripts/setup otg). An
+argument names a single step.
 """
 
 import base64
@@ -51,7 +52,8 @@ def expect(good, what):
         raise Failed(what)
 
 
-# Errors of the running step: it continues, because later checks may fail as well.
+# Errors of the current step. The step continues after an error, because later checks may fail as
+# well.
 wrong = []
 
 
@@ -97,7 +99,7 @@ class Daemon:
             *([] if tls else ["--plain"]),
             *options,
         ]
-        # The limit of files in shells and services.
+        # The usual limit on open files in shells and services.
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))  # noqa: E731
         self.process = subprocess.Popen(
@@ -194,8 +196,9 @@ class Daemon:
         }
 
     def cpu_s(self):
-        """CPU seconds of the process, without the threads that send and receive: those may spin
-        continuously."""
+        """CPU seconds of the process, without those of threads that send and receive, because these
+        may spin continuously.
+        """
 
         def ticks(folder):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -348,8 +351,8 @@ class Alice:
     def look(self):
         """Update the longest time without a frame on the interface."""
         counter = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
-        # Counted in polls of 20 ms, because a machine that is stopped meanwhile does not poll
-        # either.
+        # Count polls at intervals of 20 ms instead of time, because a machine that is stopped
+        # meanwhile does not poll either.
         last, looks = counted(counter), None
         while not self.over.wait(0.02):
             now = counted(counter)
@@ -604,7 +607,7 @@ def by_grpc(d, what):
         print("SKIPPED: no grpcio: scripts/setup otg")
         return {}
     command = [str(GRPC_PYTHON), "-c", GRPC, f"{d.grpc[0]}:{d.grpc[1]}", str(SEED), what]
-    # In the environment, because all users can read arguments.
+    # Passed in the environment, because all users can read arguments.
     environment = {**os.environ, "SQUALL_TOKEN": d.token, "GRPC_VERBOSITY": "NONE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     expect(done.returncode == 0, f"gRPC: {done.stderr[-2000:]}")
@@ -735,7 +738,7 @@ def leases_that_are_over_do_nothing(d, local, alice):
     old = new("bob", 1).json()["id"]
     body = {"profile": profile("loop:x"), "owner": "bob", "lease": old}
     run = d.ask("POST", f"{API}/runs", body).json()["run"]["id"]
-    # A list neither names nor renews a lease.
+    # Polling the list of leases does not renew a lease.
     d.until(
         f"{API}/leases", lambda all_of: not any(lease["id"] == old for lease in all_of["leases"])
     )
@@ -1044,8 +1047,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         check(got.status in (statuses or (400, 413)), f"{what}: {got}")
 
     def half(path, headers, data=b"", timeout_s=5):
-        """Send a request whose body never comes; return the answer until then, None if there is
-        none."""
+        """Send a request whose body never arrives; return the answer, or None if there is none."""
         sock = d.connect(timeout_s)
         try:
             return d.ask("POST", path, data, {**JSON, **headers}, sock=sock)
@@ -1054,8 +1056,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         finally:
             sock.close()
 
-    # A request is refused by its announced length, before any body is sent; and clients without the
-    # token may send very little.
+    # A request is refused because of its announced length, before any body is sent, and clients
+    # without the token may send very little.
     for length in [str(1 << 62), str(100 << 20)]:
         for path in ["/config", f"{API}/files/big"]:
             got = half(
@@ -1157,8 +1159,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             ).encode(),
         ),
     ]:
-        # CPU time of this process, because others may use the CPUs meanwhile. A list of a million
-        # numbers is the unit.
+        # Measure CPU time of this process, because others may use the CPUs meanwhile. The unit is a
+        # list of a million numbers.
         since = d.cpu_s()
         got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=60)
         took, most = d.cpu_s() - since, 4 * slowness(time.thread_time)
@@ -1543,8 +1545,8 @@ def slow_readers(d, local, alice):
 
 
 def more_connections_than_there_are_places(d, local, alice):
-    """Connections without the token. A client that is connected with the token is not affected;
-    others get through at once.
+    """Too many connections without the token do not affect a client that is connected with the
+    token, and others with the token can connect at once.
     """
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     known, socks = d.connect(), []
@@ -1596,7 +1598,7 @@ def more_connections_than_there_are_places(d, local, alice):
     return f"another got through after {took:.1f} s"
 
 
-# Names of existing objects, because most generated requests would otherwise end with 404.
+# Names of objects that exist. Without these, most generated requests would end with 404.
 KNOWN = """
 [[operations]]
 include-path-regex = "^/squall/v1/runs/[{]id[}]/(stats|report|profile|pause|resume|rate|change|step|trigger)$"
@@ -1702,7 +1704,7 @@ class Schemathesis:
             status == 0 and "= FAILURES =" not in report and "= ERRORS =" not in report,
             f"{early}schemathesis: {status}\n{report[-8000:]}",
         )
-        # Fewer cases would prove nothing.
+        # With fewer cases, the test would prove nothing.
         generated = re.search(r"Test cases:\s+(\d+) generated", report)
         expect(generated and int(generated[1]) > 300, f"{early}schemathesis: {report[-2000:]}")
         return f"{early}{generated[1]} requests"

@@ -33,7 +33,7 @@ HTTPS = """
 
 
 def certificates(folder):
-    """Make an authority, and a certificate of it for squall.test."""
+    """Make a certificate authority, and a certificate that it has signed for squall.test."""
     new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     ca, server = folder / "ca.pem", folder / "server.pem"
     run(

@@ -32,15 +32,16 @@ def same(what, found, expected):
         raise Failed(f"{what}: found {found}, expected {expected}")
 
 
-# A list of numbers, which Python reads in 45 ms where the bounds were set.
+# A list of numbers that Python parses in 45 ms on the machine on which the bounds were set.
 WORK, WORK_S = "[" + "7919," * 400_000 + "0]", 0.045
 
 
 def slowness(clock=time.monotonic):
-    """How many times longer this machine takes for a piece of work than the machine on which the
-    bounds were set, at least 1. Bounds on times are multiples of this factor, measured close to the
-    time that they bound. The default clock includes the CPU time that other programs take; bounds
-    on CPU time use `time.thread_time`."""
+    """Factor by which this machine is slower than the machine on which the bounds were set, at
+    least 1. Bounds on times are multiples of this factor, measured close to the time that they
+    bound. The default clock includes the CPU time that other programs take; bounds on CPU time use
+    `time.thread_time`.
+    """
     since = clock()
     json.loads(WORK)
     return max(1.0, (clock() - since) / WORK_S)

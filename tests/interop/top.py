@@ -92,7 +92,7 @@ class Terminal:
         self.main, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(end)
-        # The terminal's end stays open, so that its modes can be read when the command has ended.
+        # The terminal's end stays open, so its modes can be read after the command has ended.
         self.end = end
         self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
         self.process = subprocess.Popen(

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """TRex's stock Python client and console, unchanged, drive `squall serve --trex` in a lab: connect,
-reset, the shipped profiles loaded, started at 1,000 frames a second and stopped, with the same
-counters as the receiving interface; two clients and a port that one takes from the other; pause,
-update, statistics, latency; fields that drivers of test frameworks read; addresses of ports, which
-Linux pings. A dozen of the profiles and one of the example scripts; all of them with --full.
+reset, the shipped profiles loaded, started at 1,000 frames/s and stopped, with the same counters as
+the receiving interface; two clients and a port that one takes from the other; pause, update,
+statistics, latency; fields that drivers of test frameworks read; addresses of ports, which Linux
+pings. By default a dozen of the profiles and one of the example scripts are used, with --full all
+of them.
 
 Skipped without the client and its profiles (trex_oracle.py), except for broken messages.
 """
@@ -30,7 +31,7 @@ from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, 
 warnings.simplefilter("ignore")
 # Shipped files that are not profiles of streams.
 NONE = {"stl/imix_wlc.py", "stl/tpg_tags_conf.py"}
-# Features that each covers: lengths, chains, tags, randoms, tuples, masks, statistics.
+# Profiles that together cover lengths, chains, tags, random values, tuples, masks and statistics.
 SOME = [
     "stl/bench.py",
     "stl/burst_3st_loop_x_times.py",
@@ -129,7 +130,7 @@ def profiles(api, client, full, argv=()):
 
 
 def controls(api, client):
-    """Pause, resume, update, stop, both ports at once, a rate in percent."""
+    """Test pause, resume, update, stop, both ports at once, and a rate in percent."""
     client.reset(ports=[0, 1])
     packet = api.STLPktBuilder(
         pkt=api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30)
@@ -172,8 +173,9 @@ def until(what, holds, seconds=30):
 
 
 def figures(api, client):
-    """Figures that used to be constants: load of the threads, the latest maximum delay, a link that
-    is down."""
+    """Test figures that must not be constants: the load of the threads, the latest maximum delay, a
+    link that is down.
+    """
 
     def share():
         return client.get_stats()["global"]["cpu_util"]
@@ -234,9 +236,10 @@ def figures(api, client):
 
 
 def driven(api, client):
-    """As test frameworks do: a rate of both ports together with a stream that measures latency, all
-    packets of rate and duration, a histogram of HdrHistogram; traffic that one client starts and
-    another stops, with counters from the difference of two snapshots."""
+    """Use the server as test frameworks do: a rate of both ports together with a stream that
+    measures latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that
+    one client starts and another stops, with counters from the difference of two snapshots.
+    """
 
     def stream(port, group=None, vm=None, packet=None):
         if packet is None:
@@ -273,7 +276,7 @@ def driven(api, client):
         same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
         same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
 
-    # Both ports accept the frames that one of them sends.
+    # Both ports must accept frames as long as those that one of them sends.
     client.reset(ports=[0, 1])
     jumbo = api.Ether() / api.IP(src="10.10.0.2", dst="20.20.20.2", proto=61) / (b"x" * 8962)
     client.add_streams(stream(0, 3, packet=jumbo), ports=[0])
@@ -315,7 +318,7 @@ def segments(api, client):
     seconds, rate, flows = 2, 2000, 64
 
     def varied(names, packet):
-        """Each variable counts the flows; variables of a MAC address in its last two octets."""
+        """Make each variable count the flows. Variables in a MAC address use its last two octets."""
         commands = []
         for name, low, place in names:
             commands.append(
@@ -352,7 +355,7 @@ def segments(api, client):
             names += [("from", 32768, f"{layer}.sport"), ("to", 53, f"{layer}.dport")]
             packet = varied(names, packet)
             pps = 100.0 if latency else rate / 2 - 100.0
-            # Half a second, a pause of one packet that is not sent, the rest.
+            # Half a second, then a pause as long as one packet, which is not sent, then the rest.
             for part, (lasts, sent) in enumerate([(0.5, True), (0, False), (1, True)]):
                 group = 1000 + len(asked) if sent else 0
                 count = int(pps * lasts) if sent else 1
@@ -448,7 +451,7 @@ def together(api, client):
     packets = []
     client.stop_capture(capture["id"], packets)
     times = [[one["ts"] for one in packets if one["port"] == port] for port in (0, 1)]
-    # Port by port: a busy machine is late for some frames.
+    # Compare the ports packet by packet. A busy machine is late for some of them.
     differences = sorted(abs(a - b) for a, b in zip(*times))
     if not len(differences) == 20 or not differences[5] < 0.005:
         raise Failed(f"packets of two ports that start at one instant leave {differences} s apart")
@@ -510,7 +513,7 @@ def console(folder):
     lines += ["start -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force"]
     lines += ["stats", "streams", "ping", "stop -a", "service -p 0 1"]
     lines += ["l3 -p 0 --src 10.99.0.1 --dst 10.99.0.2", "arp -p 0"]
-    # The console has no captures in batch mode. The first two commands are for ARP.
+    # The console cannot capture in batch mode, so these lines are typed. The first two are for ARP.
     typed = ["capture record start --tx 0 --rx 0 --limit 100 -f icmp"]
     typed += ["ping -p 0 -d 10.99.0.2 -n 2", "capture show"]
     typed += ["capture record stop --id 3 -o ./pings.pcap", "capture clear", "service -p 0 1 --off"]
@@ -598,7 +601,7 @@ def services(api, client, folder):
             same("octets", bytes(one["binary"])[14:], bytes(packet)[14:])
         times = [one["ts"] for one in packets]
         same("order", times, sorted(times))
-        # At least half of them, because a stopped machine makes one long gap and short ones after
+        # Use the median, because a machine that was stopped causes a long gap and short ones after
         # it.
         gap = statistics.median(b - a for a, b in zip(times, times[1:]))
         same("gaps of 2 ms", 0.0015 < gap < 0.0025, True)
@@ -753,7 +756,7 @@ def hosts(api, client):
 
 
 def headers(api, client):
-    """Packets with TRex's own header: those from Squall, and those from another TRex."""
+    """Packets with TRex's own header: those from Squall, and those from another TRex server."""
     import scapy.all as scapy
 
     packet = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12)
@@ -821,8 +824,9 @@ def headers(api, client):
 
 
 def short(api, client):
-    """Packets without room for a signature: each group is counted by its mark, which is TRex's; so
-    are those that another TRex sends, and no others."""
+    """Packets without room for a signature are counted per group by TRex's mark. So are packets
+    with that mark from another TRex server, and no others.
+    """
     import scapy.all as scapy
 
     ether = scapy.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -963,7 +967,7 @@ def inside(folder, argv):
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
-            # The last one: the kernel sends packets when a link comes up again.
+            # This test is last, because the kernel sends packets when a link comes up again.
             figures(api, client)
             client.disconnect()
             broken()

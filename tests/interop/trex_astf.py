@@ -2,7 +2,7 @@
 """TRex's stock client of flows (ASTF), unchanged, drives `squall serve --trex-mode astf` in a lab:
 shipped profiles loaded, played and stopped, with equal counters of clients and servers and no
 counters of errors; updates, template groups, latency at the same time, profiles by name, the
-console. Some of the profiles; with --full, all that TRex's simulator accepts.
+console. By default some of the profiles are used, with --full all that TRex's simulator accepts.
 
 Skipped without the client and its profiles (trex_oracle.py).
 """
@@ -61,7 +61,7 @@ SOME += ["shared_port", "template_groups", "udp_sip"]
 def one_profile(client, name):
     client.load_profile(f"astf/{name}.py")
     client.clear_stats()
-    # At a tenth of the rate if the machine is the limit.
+    # Run at a tenth of the nominal rate if the machine is the bottleneck.
     client.start(mult=0.1 if name in HEAVY else 1, duration=2)
     client.wait_on_traffic(timeout=60)
     stats = client.get_stats()
@@ -74,7 +74,7 @@ def one_profile(client, name):
         ("udps_sndbyte", "udps_rcvbyte"),
         ("udps_rcvbyte", "udps_sndbyte"),
     ]
-    # Packets on their way are lost when flows are aborted at the end.
+    # Packets in transit are lost when flows are aborted at the end.
     cut = c.get("tcps_drops", 0) + s.get("tcps_drops", 0) and name not in RESET or name in CUT
     for one, other in pairs:
         # Its server accepts with every datagram; its clients send none.
@@ -131,7 +131,7 @@ def profiles(api, client, names):
 
 
 def controls(api, client):
-    """A changed rate, a stop, groups, latency, a second profile, refused settings."""
+    """Test a changed rate, a stop, groups, latency, a second profile, and refused settings."""
     client.reset()
     client.load_profile("astf/template_groups.py")
     same("groups", client.get_tg_names(), ["1x", "2x"])
@@ -214,7 +214,7 @@ def held(api, clients=10, cps=20, port=80):
 
 
 def several(api, client):
-    """Profiles join others and end: by time, by a stop, and one of them twice."""
+    """Profiles join others, and end by time or by a stop; one of them does so twice."""
 
     def counters(pid):
         stats = client.get_stats(pid_input=pid)["traffic"]
@@ -275,7 +275,7 @@ def several(api, client):
         counters("udp")[0]["m_active_flows"] >= 0,
         True,
     )
-    # Cut short, and the only one at the end.
+    # The only profile that is left. Its flows are aborted when it is stopped.
     client.start(mult=1, pid_input="same", nc=True)
     time.sleep(1.5)
     at = time.monotonic()
@@ -379,7 +379,7 @@ def one_by_one(api, client):
 
 
 def ignored(api, client):
-    """Frames with some addresses belong to no flow, also during a run."""
+    """Frames with ignored addresses belong to no flow, even if they are set during a run."""
 
     def connects(seconds=1.5):
         before = client.get_stats()["traffic"]["client"]
@@ -413,7 +413,7 @@ def clients(api, client):
         return int(ipaddress.ip_address(ip))
 
     def begun():
-        """The number of open flows, by client."""
+        """Number of open flows per client."""
         names = (name.split(":")[0] for name in client.get_flow_info())
         return collections.Counter(names)
 
@@ -492,7 +492,7 @@ def busy(api, client):
     stats = client.get_stats()["global"]
     same("the latest second", 0 < stats["cpu_util_raw"] <= 100, True)
     per_core = 2 * stats["tx_bps"] / 1e9 * 100 / stats["cpu_util"]
-    # One core or more. These figures are from different moments.
+    # There may be several cores, and the figures are from different times.
     if not per_core / 20 < stats["bw_per_core"] < per_core * 3:
         raise Failed(f"{stats['bw_per_core']} Gb/s per core, about {per_core}")
     history = now()

@@ -17,7 +17,8 @@ import tempfile
 
 from trex_oracle import ORACLE, SQUALL, captures, has_client, has_data, made_profiles, unpack
 
-# With hardware checksums the simulator leaves the fields to a NIC that it does not have.
+# With hardware checksums, the simulator leaves the checksum fields to a NIC, which it does not
+# have.
 HARDWARE = "fix_cs_hw"
 # Only payload and offered options of these flows are compared, not owners, start times and each
 # segment: one profile waits for random times; in the other the templates take turns at random, and

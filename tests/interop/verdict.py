@@ -2,17 +2,17 @@
 """The verdict matrix: squall send, replay and flows through devices of known behavior, during
 disturbances.
 
-A device passes an evenly paced stream of the requested rate without a loss, so the generator has
-caused each drop. Therefore a run is never VALID when the device has dropped a frame, whatever
+A device passes an evenly paced stream of the requested rate without a loss, so every drop is caused
+by the generator. Therefore a run is never VALID when the device has dropped a frame, whatever
 happened meanwhile; when it is not VALID, it names the cause that the disturbance has; and its exit
 status agrees. Cells are devices (a policer and a buffer in the port's address, nftables' limit and
 tbf on a bridge) x ports x sources x disturbances. Nothing is assumed of the machine: on a busy one
 fewer runs are VALID, and nothing else changes.
 
 By default a sample of cells that takes at most --seconds; with --full each cell, and then
---quiet-runs runs of each port at half of its highest rate, of which at least 95 % must be VALID:
-this is required of a quiet machine only. --burner keeps every CPU busy during all of it. Needs root
-for all ports except loops; a missing tool is reported once.
+--quiet-runs runs of each port at half of its highest rate, of which at least 95 % must be VALID.
+Only a quiet machine must pass that. --burner keeps every CPU busy during all of it. Needs root for
+all ports except loops; a missing tool is reported once.
 """
 
 import argparse
@@ -47,10 +47,10 @@ CPS = 2000
 FLOW_LIMIT, FLOW_DEPTH = 3000, 20
 # Many slow sources, evenly spaced: a device sees their sum.
 MANY, SLOW = 40, 20
-# Frames per second that no port reaches.
+# A rate in frames/s that no port reaches.
 FASTEST = 40_000_000
 MANY_KINDS = ["streams", "replays", "templates", "attacks"]
-# Loads that the timers of flows cause: calls of 50 packets a second, users with pauses.
+# Loads that are due to timers of flows: calls of 50 packets/s, users with pauses.
 LOADS = {
     "flows": ["app", "dns", "--cps", CPS],
     "rtp": ["app", "rtp", "-o", "packets=50", "--cps", 47],
@@ -139,7 +139,7 @@ def cells() -> list[Cell]:
 
 
 def sample(chance: random.Random) -> list[Cell]:
-    """First two cells that were wrong once, then one cell for each disturbance, then the others."""
+    """First two cells that have failed before, then one cell per disturbance, then the others."""
     first = [
         Cell("af_packet", "streams", "nft", "quiet"),
         Cell("af_packet", "streams", "nft", "stop-9ms"),
@@ -158,7 +158,7 @@ def sample(chance: random.Random) -> list[Cell]:
 def many(
     kind: str, ports: list[str], seconds: str, capture: pathlib.Path, pps: float = SLOW
 ) -> str:
-    """A profile of many sources on one port, of `pps` each, one after the other evenly apart."""
+    """A profile of many sources on one port, with `pps` each, whose frames are evenly spaced."""
     lines = [f'duration = "{seconds}"', "[ports]", f'A = "{ports[0]}"', f'B = "{ports[1]}"']
     if kind == "templates":
         lines += ["[[pool]]", 'name = "clients"', 'addresses = "10.9.0.0/24"']
@@ -235,7 +235,7 @@ class Network:
             self.name = None
 
     def put(self, device: str, source: str) -> None:
-        """Set up a device: clear the rules and their counts, and add its own."""
+        """Set up a device: clear all rules and their counters, and add the rules of this device."""
         self.shell(
             "tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true"
         )
@@ -263,7 +263,7 @@ class Network:
 
 @contextlib.contextmanager
 def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance: random.Random):
-    """Stop the process for `pause_s`, some times per second."""
+    """Stop the process for `pause_s` several times per second."""
     over = threading.Event()
 
     def disturb() -> None:
@@ -294,7 +294,7 @@ def quota_group() -> pathlib.Path | None:
         try:
             group.mkdir(exist_ok=True)
             for file, text in quota.items():
-                # Otherwise the file would be created outside a control group.
+                # Writing would create the file if this is not a control group.
                 if not (group / file).exists():
                     raise FileNotFoundError(file)
                 (group / file).write_text(text)
@@ -366,7 +366,7 @@ class Matrix:
         )
 
     def lacks(self, cell: Cell) -> str | None:
-        """The reason why the cell cannot be tested here."""
+        """The reason why the cell cannot be tested on this machine."""
         if cell.port in KERNEL:
             tools = ["ip", "bridge", "ethtool", "tc", *(["nft"] if cell.device == "nft" else [])]
             if os.getuid() != 0:
@@ -722,8 +722,8 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
 
 def quiet_runs(matrix: Matrix, runs: int) -> bool:
     """At half of a port's highest rate on a quiet machine at least 95 in 100 runs are VALID, with
-    one stream and with 40: only then is the verdict useful. Runs of which the hypervisor took more
-    than 15 % are listed separately, with their reasons, and do not count.
+    one stream and with 40: only then is the verdict useful. Runs with more than 15 % steal time are
+    listed separately, with their reasons, and do not count.
     """
     if os.getloadavg()[0] > 0.3 * len(os.sched_getaffinity(0)):
         print(f"SKIPPED: runs on a quiet machine: its load is {os.getloadavg()[0]:.1f}")

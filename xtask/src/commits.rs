@@ -1,14 +1,15 @@
-//! The messages of commits since a fixed one: short subjects, and a body where much is changed.
+//! Checks the messages of commits after a fixed one: subjects are short, and large changes have a
+//! body.
 
 use std::{path::Path, process::Command};
 
 use crate::generate;
 
-/// Commits before it are not judged.
+/// Commits up to this one are not checked.
 const BASE: &str = "23792065";
-/// The width that `git log --oneline` leaves for a subject on a terminal of 80 columns.
+/// Maximum length of a subject, for which `git log --oneline` has room on a terminal of 80 columns.
 const SUBJECT: usize = 72;
-/// Number of changed lines, without generated files, above which the body must give the reason.
+/// Maximum number of changed lines, without generated files, for which a commit needs no body.
 const LINES: usize = 100;
 
 #[derive(Debug, Default, PartialEq)]
@@ -16,7 +17,7 @@ struct Commit {
     id: String,
     subject: String,
     has_body: bool,
-    /// Added and deleted.
+    /// Number of lines added and deleted.
     lines: usize,
 }
 
@@ -31,7 +32,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(read(&log).iter().filter_map(wrong).collect())
 }
 
-/// `None`: an archive of the source, or a clone without its history.
+/// The log of the commits to check. `None`: this is an archive of the source, or a clone without
+/// its history.
 fn log(root: &Path) -> Result<Option<String>, String> {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).current_dir(root).output();
@@ -41,7 +43,7 @@ fn log(root: &Path) -> Result<Option<String>, String> {
         return Ok(None);
     }
     let range = format!("{BASE}..HEAD");
-    // Only the first line of a body: whether there is one.
+    // Only the first line of each body, which shows whether there is a body.
     let output =
         git(&["log", "--no-merges", "--numstat", "--format=%x00%h%x00%s%x00%b%x00", &range])?;
     if !output.status.success() {
@@ -64,8 +66,8 @@ fn read(log: &str) -> Vec<Commit> {
         .collect()
 }
 
-/// Lines that a line of `--numstat` adds and removes: 0 for generated files and for binary files,
-/// which have `-`.
+/// Number of lines that a line of `--numstat` adds and deletes; 0 for generated files, and for
+/// binary files, which have `-`.
 fn by_hand(line: &str) -> usize {
     let mut parts = line.split('\t');
     let mut count = || parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);

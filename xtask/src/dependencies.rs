@@ -1,8 +1,8 @@
-//! External dependencies: licenses, sources and versions as `deny.toml` allows them, and no
-//! dependency that is unused.
+//! Checks external dependencies: licenses, sources and versions must be allowed by `deny.toml`, and
+//! no dependency may be unused.
 //!
-//! cargo-deny reads the same `deny.toml`, and more of it (advisories, whose database is not here).
-//! This check takes a second instead of a build.
+//! cargo-deny reads more of the same `deny.toml` (advisories, whose database is not here), but this
+//! check needs a second and no build.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Limited to the target systems of `deny.toml`.
+/// The output of `cargo metadata`, limited to the target systems in `deny.toml`.
 fn metadata(root: &Path, rules: &Value) -> Result<Value, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
@@ -77,10 +77,10 @@ fn licences(rules: &Value, packages: &[&Value]) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// The allowed licenses that satisfy `expression` (SPDX). The first choice counts, in the order of
-/// `allowed`.
+/// The allowed licenses that satisfy `expression` (SPDX). If there is a choice, the first license
+/// in the order of `allowed` counts.
 fn satisfied<'a>(expression: &str, allowed: &[&'a str]) -> Result<Option<Vec<&'a str>>, String> {
-    // Crates wrote `MIT/Apache-2.0` before SPDX.
+    // Before SPDX, crates wrote `MIT/Apache-2.0`.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
@@ -151,8 +151,8 @@ fn sources(packages: &[&Value]) -> Vec<String> {
     packages.iter().filter(other).map(message).collect()
 }
 
-/// Two versions of a crate are built twice and confuse backtraces. `skip` lists those that cannot
-/// be avoided.
+/// Reports crates with two versions: both are built, and backtraces are confusing. `skip` lists
+/// those that cannot be avoided.
 fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     packages
@@ -186,14 +186,14 @@ fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     wrong
 }
 
-/// Whether `0.10.7` satisfies `0.10`.
+/// Whether version `0.10.7` is within `0.10`.
 fn is_of(version: &str, prefix: &str) -> bool {
     version
         .strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+', '-']))
 }
 
-/// Dependencies that no code of their package names. As for cargo-machete,
+/// Dependencies that their package's code does not name. As with cargo-machete,
 /// `package.metadata.cargo-machete.ignored` lists those that are needed for a feature or a build.
 fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
     let library = |name: &str| {

@@ -9,12 +9,13 @@ use crate::{python, typescript};
 
 type Make = fn() -> String;
 
-/// Each generated file, and the function that makes it.
+/// Each generated file, with the function that makes it.
 const FILES: &[(&str, Make)] = &[
     ("schemas/profile.schema.json", profile_schema),
     ("schemas/report.schema.json", squall::report::schema),
     ("schemas/comparison.schema.json", squall_compare::schema),
     ("schemas/generators.schema.json", squall_compare::generators::schema),
+    ("schemas/experiment.schema.json", squall_compare::experiments::schema),
     ("schemas/test.schema.json", squall_method::schema),
     ("schemas/info.schema.json", squall_offline::info::schema),
     ("schemas/edit.schema.json", squall_offline::edit::schema),
@@ -37,7 +38,7 @@ fn profile_schema() -> String {
     format!("{:#}\n", squall_profile::schema())
 }
 
-/// Names that a fuzzer would take long to guess, in libFuzzer's dictionary form.
+/// Names that a fuzzer would take long to guess, as a libFuzzer dictionary.
 fn packet_words() -> String {
     let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
     let names = headers.flat_map(|header| {
@@ -46,7 +47,7 @@ fn packet_words() -> String {
     dictionary(names.map(String::from).collect())
 }
 
-/// The names of keys, as members of JSON.
+/// The names of keys, as members of JSON objects.
 fn otg_words() -> String {
     let reference = squall_otg::reference();
     let words = reference
@@ -61,8 +62,8 @@ fn profile_words() -> String {
     dictionary(words)
 }
 
-/// The vocabulary of programs: instructions, the words in their examples, marks of messages and
-/// lines of HTTP.
+/// The vocabulary of programs: instructions, the words in their examples, marks in messages, and
+/// HTTP lines.
 fn program_words() -> String {
     let mut words: BTreeSet<String> = squall_apps::Instruction::WORDS
         .iter()
@@ -110,7 +111,7 @@ fn dictionary(words: BTreeSet<String>) -> String {
     plain.map(|word| format!("\"{word}\"\n")).collect()
 }
 
-/// Whether `cargo xtask generate` writes `file`, or a test with BLESS=1 does.
+/// Whether `file` is written by `cargo xtask generate`, or by a test with BLESS=1.
 pub fn writes(file: &str) -> bool {
     file == "docs/rfc/tcp.md" || FILES.iter().any(|(written, _)| *written == file)
 }
@@ -150,7 +151,7 @@ fn current(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// The line, from 1, where two texts begin to differ; `None` if they are the same.
+/// The first line (1-based) in which two texts differ; `None` if they are equal.
 fn first_difference(a: &str, b: &str) -> Option<usize> {
     let same = a.split('\n').zip(b.split('\n')).take_while(|(a, b)| a == b).count();
     (a != b).then_some(same + 1)

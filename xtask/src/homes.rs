@@ -1,6 +1,7 @@
-//! Helpers that once had several copies, each with the one file that may define it.
+//! Finds second definitions of helpers that once had several copies. Each has one file that may
+//! define it.
 //!
-//! A definition is found by its text: `fn NAME(` without `self`, or a constant that only this
+//! A definition is recognized by its text: `fn NAME(` without `self`, or a constant that only this
 //! helper needs.
 
 use std::path::{Path, PathBuf};
@@ -10,16 +11,16 @@ struct Home {
     what: &'static str,
     sign: Sign,
     file: &'static str,
-    /// The import that other files use.
+    /// The import that other files need.
     try_this: &'static str,
-    /// Files that have the same constant for another purpose.
+    /// Files that have the same constant for a different purpose.
     also: &'static [&'static str],
 }
 
 enum Sign {
-    /// A function of this name.
+    /// A function with this name.
     Function(&'static str),
-    /// A number, in lower-case hexadecimal digits.
+    /// A number with these lower-case hexadecimal digits.
     Number(&'static str),
 }
 
@@ -41,6 +42,7 @@ const HOMES: &[Home] = &[
     function("lcm", NUMBER, "use squall_units::lcm"),
     function("median", NUMBER, "use squall_units::median"),
     function("median_high", NUMBER, "use squall_units::median_high"),
+    function("remaining_sd", NUMBER, "use squall_units::remaining_sd"),
     function("edit_distance", SUGGEST, "use squall_units::edit_distance"),
     function("levenshtein", SUGGEST, "use squall_units::edit_distance"),
     function("suggest", SUGGEST, "use squall_units::suggest"),
@@ -49,7 +51,7 @@ const HOMES: &[Home] = &[
         sign: Sign::Number("bf58476d1ce4e5b9"),
         file: RANDOM,
         try_this: "use squall_units::mix or squall_units::SplitMix64",
-        // The same computation as instructions for the kernel.
+        // The same computation, as instructions for the kernel.
         also: &["crates/squall-program/src/kernel/frame.rs"],
     },
 ];
@@ -70,9 +72,9 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Messages for each helper that `file` defines although its home is another file.
+/// A message for each helper that `file` defines although another file is its home.
 fn again(file: &str, text: &str) -> Vec<String> {
-    // This file contains the list.
+    // Skip this file, which contains the list.
     let homes = HOMES.iter().filter(|home| {
         home.file != file && !home.also.contains(&file) && file != "xtask/src/homes.rs"
     });

@@ -1,8 +1,8 @@
-//! The allowed dependencies between crates: one row here for each row of the table in
+//! The allowed dependencies between crates. Each row here has a row in the table in
 //! docs/architecture.md.
 //!
-//! The check compares them with `cargo metadata`: direct dependencies, normal and build. Tests may
-//! use any crate.
+//! The check compares them with `cargo metadata`: direct dependencies of crates and build scripts.
+//! Tests may use any crate.
 
 use serde_json::Value;
 use std::path::Path;
@@ -11,13 +11,13 @@ use std::process::Command;
 struct Row {
     number: u8,
     crates: &'static [&'static str],
-    /// Crates of Squall this row may depend on, besides `rows_below`.
+    /// Squall's crates that this row may use, in addition to `rows_below`.
     may_use: &'static [&'static str],
-    /// All crates of the rows under this number as well.
+    /// The row may also use all crates in rows below this number.
     rows_below: u8,
-    /// External crates this row must not use, and why.
+    /// External crates that this row must not use, each list with the reason.
     must_not: &'static [(&'static str, &'static [&'static str])],
-    /// Calls that the code must not make (tests aside), each with the reason.
+    /// Calls that the code must not make (except in tests), each list with the reason.
     must_not_call: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -53,8 +53,8 @@ const RUNTIME: (&str, &[&str]) = (
 );
 const CLOCK: (&str, &[&str]) = (
     "time comes in as an argument, so that a test can hold the clock",
-    // `time` is allowed for its calendar of a given instant; `NOW` checks that no code reads the
-    // clock through it.
+    // `time` is allowed, because it computes the calendar date of a given time; `NOW` checks that
+    // no code reads the clock through it.
     &["quanta", "chrono", "jiff"],
 );
 const HTTP: (&str, &[&str]) = (
@@ -99,7 +99,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 0,
-        // Options of a run, as in a profile. Each is also an argument of the command line.
+        // Options of a run, as in a profile. Each option is also a command line argument.
         crates: &["squall-options"],
         may_use: &["squall-units"],
         rows_below: 0,
@@ -131,17 +131,19 @@ const TABLE: &[Row] = &[
     Row {
         number: 3,
         crates: &["squall-port"],
-        // The capture format for the pcap port; instructions for ports that make their frames
-        // themselves. Programs, profiles and headers stay unknown: it moves octets.
+        // The capture format is for the pcap port, the instructions for ports that generate frames
+        // themselves. This row moves octets, so it must not depend on programs, profiles and
+        // headers.
         may_use: &["squall-units", "squall-pcap", "squall-bpf"],
         rows_below: 0,
-        // Except for the clock with which kernels stamp frames, because `Instant` hides it.
+        // The clock is allowed with which kernels timestamp frames, because `Instant` hides that
+        // clock.
         must_not: &[SYSTEM_BUT_CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
     },
     Row {
         number: 3,
-        // From captures to captures, and to frames that are due.
+        // Converts captures to captures, and to frames with due times.
         crates: &["squall-edit"],
         may_use: &[],
         rows_below: 3,
@@ -175,7 +177,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // Conversations that match rules; the evaluator examines them.
+        // Makes conversations that match rules; the evaluator verifies them.
         crates: &["squall-attacks"],
         may_use: &[],
         rows_below: 3,
@@ -184,7 +186,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // Fills in figures that its callers have measured.
+        // Completes figures that its callers have measured.
         crates: &["squall-report"],
         may_use: &["squall-units", "squall-stats"],
         rows_below: 0,
@@ -209,7 +211,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Asks for trials and decides; its callers have ports and clocks.
+        // Requests trials and decides by their results; its callers have ports and clocks.
         crates: &["squall-method"],
         may_use: &["squall-report", "squall-units"],
         rows_below: 0,
@@ -226,7 +228,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // All backends by their addresses, and the rest of what a machine has.
+        // All backends by address, and everything else about a machine.
         crates: &["squall-machine"],
         may_use: &["squall-port-linux", "squall-port-dpdk"],
         rows_below: 4,
@@ -244,7 +246,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Work without a run: whole files, the language of their filters, and its cost.
+        // Work that needs no run: whole files, the filter language, and its cost.
         crates: &["squall-offline"],
         may_use: &["squall-port-linux", "squall-machine"],
         rows_below: 4,
@@ -261,7 +263,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // From the outcome of a run to its report.
+        // Converts the outcome of a run to its report.
         crates: &["squall-record"],
         may_use: &["squall-engine", "squall-capture"],
         rows_below: 4,
@@ -270,7 +272,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Attacks as what the engine plays; files of rules, and of labels.
+        // Attacks as sources that the engine can play; rule files and label files.
         crates: &["squall-attacking"],
         may_use: &["squall-engine"],
         rows_below: 4,
@@ -306,8 +308,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A session for each trial, here or on nodes, whose controller is a process. Settings of trials
-        // are also arguments of the command line, as in squall-method.
+        // Runs a session for each trial, either here or on nodes, whose controller is a process.
+        // The settings of trials are also command line arguments, as in squall-method.
         crates: &["squall-trials"],
         may_use: &[],
         rows_below: 6,
@@ -316,7 +318,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // OTG's view of a run, and the translation of its messages. Transport is above.
+        // OTG's and TRex's view of a run, and the translation of their messages. The transport is
+        // in a higher row.
         crates: &["squall-otg", "squall-trex"],
         may_use: &["squall-control"],
         rows_below: 6,
@@ -325,7 +328,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A session sends; the programs that capture are external.
+        // The sender is a session; the programs that capture are external.
         crates: &["squall-compare"],
         may_use: &[
             "squall",
@@ -389,7 +392,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-py"],
-        // The part of the editor that writes a profile as Python.
+        // The editor's conversion of a profile to Python.
         may_use: &[
             "squall",
             "squall-units",
@@ -444,7 +447,8 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// Crates with a size limit: lines of src without tests, and what to do above it.
+/// Crates with a size limit: the maximum number of lines in src without tests, and what to do if
+/// there are more.
 const BUDGETS: &[(&str, usize, &str)] = &[(
     "squall",
     4500,
@@ -452,7 +456,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[(
      report to squall-record, what runs several sessions to a crate above",
 )];
 
-/// The only crates that may hold unsafe code.
+/// The only crates that may contain unsafe code.
 const UNSAFE_ALLOWED: &[&str] = &["squall-port-linux", "squall-port-dpdk", "squall-py"];
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
@@ -502,10 +506,11 @@ fn unknown(packages: &[Package]) -> Vec<String> {
 
 struct Package {
     name: String,
-    /// Whether it lies in crates/. Other packages (this program, the benches) may use every crate.
+    /// Whether the package is in crates/. Other packages (this program, the benches) may use every
+    /// crate.
     layered: bool,
     dependencies: Vec<String>,
-    /// The root file of each library and binary.
+    /// The root files of all libraries and binaries.
     roots: Vec<String>,
 }
 
@@ -576,7 +581,7 @@ fn wrong_arrow(row: &Row, from: &str, to: &str) -> Option<String> {
     Some(format!("{from} -> {to}: a row {} crate must not use {to}\n  {why}", row.number))
 }
 
-/// Calls that a row must not make, in the code before the tests of each file.
+/// Calls that a row must not make, found in the code before the tests of each file.
 fn wrong_calls(row: &Row, package: &Package) -> Result<Vec<String>, String> {
     let mut wrong = vec![];
     for root in &package.roots {
@@ -608,7 +613,7 @@ fn over_budget(name: &str, lines: usize) -> Option<String> {
     (lines > *most).then(|| format!("{name}: {lines} lines, expected at most {most}\n  {what}"))
 }
 
-/// Lines of libraries and binaries, without tests.
+/// Number of lines in libraries and binaries, without tests.
 fn lines(package: &Package) -> Result<usize, String> {
     let mut lines = 0;
     for root in &package.roots {

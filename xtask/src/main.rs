@@ -1,6 +1,6 @@
-//! Checks and generators of the repository: `cargo xtask TASK`.
+//! Checks and code generators for this repository: `cargo xtask TASK`.
 //!
-//! Each check returns its errors as lines for a person. Only `generate` and `words --bless` change
+//! Each check returns its errors as lines of text. Only `generate` and `words --bless` change
 //! files.
 
 #![forbid(unsafe_code)]
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository, whatever the current directory of `cargo xtask` is.
+/// The root directory of the repository, whatever directory `cargo xtask` is run in.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

@@ -1,5 +1,5 @@
-//! The figures of reports, of captures and of edits, the tables of profiles and the options of runs
-//! as Python's classes: from their schemas.
+//! Generates Python classes from the schemas: for figures in reports, captures and edits, for
+//! tables of profiles, and for options of runs.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ from ._values import Arrays, ByName, Streams
 
 "#;
 
-/// Lists whose items can also be looked up by name, and their class in Python.
+/// Lists whose items can also be looked up by name, with their class in Python.
 const BY_NAME: &[(&str, &str)] = &[
     ("Report.ports", "ByName"),
     ("Report.streams", "Streams"),
@@ -31,23 +31,23 @@ const BY_NAME: &[(&str, &str)] = &[
     ("ReceivedFlowsReport.sources", "ByName"),
 ];
 
-/// Methods that Python adds by hand, in python/squall/_methods.py.
+/// Methods that are written by hand, in python/squall/_methods.py.
 const METHODS: &[(&str, &str)] = &[
     ("Distribution", "DistributionMethods"),
     ("ReceivedFlowsReport", "ColumnMethods"),
     ("Reason", "ReasonMethods"),
 ];
 
-/// Classes that are extended by hand, and the names of their generated bases.
+/// Classes that are extended by hand, with the names of their generated base classes.
 const EXTENDED: &[(&str, &str)] = &[("Report", "ReportFigures"), ("Info", "InfoFigures")];
 
-/// Properties built on demand, by hand.
+/// Properties that are written by hand, because they are computed on demand.
 const LEFT_OUT: &[&str] = &["Report.series"];
 
-/// Keywords of Python, and the names used instead.
+/// Python keywords, and the names used instead of them.
 const RENAMED: &[(&str, &str)] = &[("from", "start"), ("to", "end")];
 
-/// Samples that also exist as columns.
+/// Lists of samples that are also available as columns.
 const COLUMNS: &[(&str, &str)] = &[
     ("CaptureSample", "CaptureSeries"),
     ("PortSample", "PortSeries"),
@@ -68,11 +68,11 @@ from typing import Literal, TypedDict
 __all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 "#;
 
-/// Options that are parameters of functions which take the others as keywords, and the class of
-/// the others.
+/// Options that are separate parameters of functions which take all others as keywords, with the
+/// class of those others.
 const SUBCLASSED: &[(&str, &str, &str)] = &[("CaptureOptions", "file", "CaptureSettings")];
 
-/// Python's annotation for the arguments that set an option, by type or by option.
+/// Python annotations for arguments that set an option, by type or by option.
 const TAKEN: &[(&str, &str)] = &[
     ("Time", "float | str | datetime.timedelta"),
     ("Multiplier", "float | str"),
@@ -115,10 +115,10 @@ class Table:
     """A table of a profile."""
 "#;
 
-/// Arguments of Python's class of a profile that can be given by position, before all others.
+/// Arguments of the Python profile class that may be positional; they come first.
 const POSITIONAL: [&str; 2] = ["ports", "stream"];
 
-/// Tables that are classes in Python: class, table, and the end of its docstring. All other tables
+/// Tables that are classes in Python: class, table, and the end of the docstring. All other tables
 /// are mappings.
 const TABLES: &[(&str, &str, &str)] = &[
     ("Vary", "stream.vary", "`vary` is a shorter way to write it."),
@@ -150,7 +150,7 @@ const TEMPLATE_EXAMPLE: &str = r#"Examples
 ...     client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
 ... )"#;
 
-/// Python's annotation for the arguments that set a key of a profile, by key or by kind of value.
+/// Python annotations for arguments that set a key of a profile, by key or by kind of value.
 const KEYS: &[(&str, &str)] = &[
     ("Profile.ports", "dict[str, str]"),
     ("Profile.packets", "int | str"),
@@ -190,7 +190,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Text", "str"),
 ];
 
-/// The tables of a profile as keyword arguments, in the format of `ruff format`.
+/// The tables of a profile as keyword arguments, formatted like `ruff format`.
 pub fn tables() -> String {
     let all = types::of_tables(&squall_profile::schema());
     let mut out = String::from(TABLES_HEAD);
@@ -229,11 +229,11 @@ pub fn tables() -> String {
     out + &profile_class(profile)
 }
 
-/// The title of the schema.
+/// The title of the profile schema.
 const PROFILE: &str = "Squall profile";
 
-/// The class of a profile, without its methods: lists of tables have the names of their keys in the
-/// plural.
+/// The class of a profile, without its methods. The name of a list of tables is the plural of its
+/// key.
 fn profile_class(definition: &Definition) -> String {
     let Shape::Object(fields) = &definition.shape else { panic!("a profile is a table") };
     let fields = fields.iter().filter(|field| !matches!(&*field.name, "schema" | "$schema"));
@@ -284,7 +284,7 @@ fn key(of: &str, field: &Field) -> Attribute {
     Attribute { name: field.name.clone(), words: hint.clone(), hint, doc, array: false }
 }
 
-/// Python's annotation for an argument that sets a value of a profile.
+/// The Python annotation for an argument that sets a value of a profile.
 fn given(is: &Type) -> String {
     match is {
         Type::Text => "str".into(),
@@ -311,7 +311,7 @@ fn given(is: &Type) -> String {
     }
 }
 
-/// Keyword arguments of runs, in the format of `ruff format`.
+/// Keyword arguments for runs, formatted like `ruff format`.
 pub fn options() -> String {
     let all = types::of_schema(&squall_options::schema(false));
     let mut out = String::from(OPTIONS_HEAD);
@@ -355,7 +355,7 @@ pub fn options() -> String {
     out
 }
 
-/// In the format of `ruff format`.
+/// The classes for figures, formatted like `ruff format`.
 pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
     for schema in
@@ -400,7 +400,7 @@ fn class(name: &str, definition: &Definition, fields: &[Field], all: &[Definitio
         .filter(|(path, _)| !LEFT_OUT.contains(&path.as_str()))
         .map(|(path, field)| Attribute::new(&path, field, all))
         .collect();
-    // Arrays have an equality of their own, and are too long to print.
+    // Arrays have their own kind of equality, and are too long to print.
     let arrays = fields.iter().any(|field| field.array);
     let mut bases: Vec<_> = instead(METHODS, of).into_iter().collect();
     bases.extend(arrays.then_some("Arrays"));
@@ -434,9 +434,9 @@ fn head(name: &str, bases: &[&str], arrays: bool) -> String {
 
 struct Attribute {
     name: String,
-    /// The type as an annotation.
+    /// The type as a Python annotation.
     hint: String,
-    /// The type as a sentence of numpydoc.
+    /// The type in words, as numpydoc has it.
     words: String,
     doc: Vec<String>,
     array: bool,
@@ -463,7 +463,7 @@ impl Attribute {
     }
 }
 
-/// The type as an annotation and in words. Long sequences of numbers are arrays.
+/// The type as an annotation and in words. Long sequences of numbers become arrays.
 fn hint(is: &Type, all: &[Definition]) -> (String, String) {
     let same = |text: &str| (text.to_owned(), text.to_owned());
     match is {
@@ -505,7 +505,7 @@ fn shape<'a>(name: &str, all: &'a [Definition]) -> &'a Shape {
     &all.iter().find(|known| known.name == name).expect("a schema has what it refers to").shape
 }
 
-/// The allowed texts of an enum.
+/// The allowed strings of an enum.
 fn values(is: &Type, all: &[Definition]) -> Option<String> {
     let name = match is {
         Type::Named(name) => name,
@@ -520,18 +520,19 @@ fn values(is: &Type, all: &[Definition]) -> Option<String> {
     Some(format!("One of {}.", words.iter().map(one).collect::<Vec<_>>().join(", ")))
 }
 
-/// The first letter in lower case, to use a sentence within another.
+/// Makes the first letter lower case, for use within another sentence.
 fn clause(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
-/// Converts Markdown of Rust's comments to numpydoc. JSON's `null` becomes Python's None.
+/// Converts the Markdown in Rust comments to numpydoc. JSON's `null` becomes Python's None.
 fn rst(text: &str) -> String {
     types::without_links(text).replace('`', "``").replace("``null``", "None")
 }
 
-/// Figures without a text of their own share the text of the previous one of the same type.
+/// Writes a docstring. A figure without a description shares that of the previous one of the same
+/// type.
 fn docstring(out: &mut String, doc: &[String], fields: &[Attribute], of: &str) {
     let [first, more @ ..] = doc else { panic!("{of} has no comment in Rust") };
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The number of files that a change of each common kind touches: sample changes as patches in
-//! xtask/reach, each with a budget of files that are changed by hand.
+//! Measures how many files a change of each common kind touches. The patches in xtask/reach are
+//! sample changes, each with a maximum number of files changed by hand.
 
 use std::{
     fs,
@@ -13,7 +13,8 @@ const FOLDER: &str = "xtask/reach";
 
 struct Sample {
     name: &'static str,
-    /// Files that the change may touch, without those that `cargo xtask generate` writes.
+    /// Maximum number of files that the change may touch, not counting those that `cargo xtask
+    /// generate` writes.
     budget: usize,
 }
 
@@ -26,7 +27,7 @@ const SAMPLES: &[Sample] = &[
     Sample { name: "option", budget: 3 },
 ];
 
-/// Counts the files of each sample, and whether it still applies.
+/// Counts the files that each sample touches, and checks that it still applies.
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut wrong = unknown(root)?;
     for sample in SAMPLES {
@@ -71,7 +72,7 @@ fn stale(name: &str, why: &str) -> String {
     )
 }
 
-/// A patch without a budget is not checked, and is therefore an error.
+/// Patches without a budget. They are an error, because they would not be checked.
 fn unknown(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| format!("{FOLDER}: {e}"))?;
@@ -113,7 +114,7 @@ fn by_hand(numstat: &str) -> Vec<String> {
 fn git_apply(folder: &Path, options: &[&str], patch: &Path) -> Result<Output, String> {
     let mut git = Command::new("git");
     git.arg("apply").args(options).arg(patch).current_dir(folder);
-    // Within a repository around `folder`, git apply would take paths from its root, and skip all
+    // If a repository contains `folder`, git apply would resolve paths from its root and skip all
     // of them.
     if !folder.join(".git").exists() {
         git.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
@@ -125,7 +126,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Where a patch has no sample profile of its own (lines that begin with `| `), this one is tried.
+/// A profile to try if a patch has no sample profile of its own (in lines that begin with `| `).
 const PROFILE: &str = "\
 ports.A = \"loop:reach\"
 duration = \"100 ms\"
@@ -137,15 +138,15 @@ packet = \"eth/ipv4/udp\"
 rate = \"1 kpps\"
 ";
 
-/// Builds the tree with each sample, runs the generators, and tries the sample.
+/// Builds the tree with each sample applied, runs the generators, and tries the sample profile.
 pub fn build(root: &Path) -> Result<Vec<String>, String> {
     let work = root.join("target/reach");
     let tree = work.join("tree");
     let files = tidy::files(root)?;
     let mut wrong = vec![];
     for sample in SAMPLES {
-        // Not in the repository itself, because its files may have changes; and always in the same
-        // folder, so that the compiler's work is kept.
+        // Work on a copy, because the repository may have uncommitted changes. It is always in the
+        // same directory, which keeps the compiler's results.
         copy(root, &tree, &files)?;
         let patch = patch(root, sample.name);
         let applied = git_apply(&tree, &["-C1"], &patch)?;
@@ -193,7 +194,7 @@ fn tried(tree: &Path, work: &Path, patch: &Path) -> Result<(), String> {
     }
 }
 
-/// The lines before the first diff.
+/// The lines of a patch before its first diff.
 fn head(patch: &str) -> impl Iterator<Item = &str> {
     patch.lines().take_while(|line| !line.starts_with("diff --git"))
 }
@@ -206,11 +207,12 @@ fn done(command: &mut Command) -> Result<Output, String> {
     }
 }
 
-/// Leaves equal files alone: cargo compares modification times, and would rebuild their crates.
+/// Copies files, but leaves equal ones alone: cargo compares modification times, and would rebuild
+/// their crates.
 fn copy(from: &Path, to: &Path, files: &[String]) -> Result<(), String> {
     for file in files {
         let (from, to) = (from.join(file), to.join(file));
-        // Deleted, but the deletion is not committed yet.
+        // The file is deleted, and the deletion is not committed yet.
         let Ok(content) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == content) {
             continue;

@@ -1,9 +1,9 @@
-//! Marks of unfinished work, paths of one machine, and links to files that do not exist.
+//! Finds marks of unfinished work, machine-specific paths, and links to files that do not exist.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Split, so that this file does not find itself.
+/// The words are split, so this file does not match itself.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "finish it, or write an issue"),
     (concat!("FIX", "ME"), "finish it, or write an issue"),
@@ -49,7 +49,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Every file that is or would be committed; none outside of a git work tree (a source archive).
+/// Every file that is or would be committed; none outside a git work tree, as in a source archive.
 pub fn files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -66,7 +66,7 @@ pub fn files(root: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// The lines where doc tests begin: code in doc comments whose language is Rust, or not given.
+/// The lines where doc tests begin: code blocks in doc comments with no language, or with Rust.
 fn doc_tests(text: &str) -> Vec<usize> {
     let mut open = false;
     let mut found = vec![];

@@ -1,9 +1,9 @@
-//! The types that a JSON schema defines, in the form that generators of code need: in the order of
-//! their declaration, and with their descriptions.
+//! The types that a JSON schema defines, in the form that code generators need: in order of
+//! declaration, with descriptions.
 
 use serde_json::{Map, Value};
 
-/// Keys of a profile without which their tables say nothing.
+/// Keys that their tables in a profile must have, because the tables mean nothing without them.
 pub const NEEDED: &[&str] = &["Vary.op"];
 
 pub struct Definition {
@@ -23,7 +23,7 @@ pub enum Shape {
 pub struct Field {
     pub name: String,
     pub doc: Vec<String>,
-    /// The name of this kind of value in the schema: `Time`.
+    /// The schema's name for this kind of value, such as `Time`.
     pub kind: Option<String>,
     pub is: Type,
 }
@@ -34,27 +34,27 @@ pub enum Type {
     Integer,
     Number,
     Truth,
-    /// One of these texts.
+    /// One of these strings.
     Words(Vec<String>),
-    /// The definition of this name.
+    /// The definition with this name.
     Named(String),
     List(Box<Type>),
     Tuple(Vec<Type>),
     Table(Box<Type>),
     Either(Vec<Type>),
-    /// Or `null`.
+    /// The type, or `null`.
     Optional(Box<Type>),
     Unknown,
 }
 
-/// The root, if it has a title, and the definitions that it refers to.
+/// The root of the schema, if it has a title, and the definitions to which it refers.
 pub fn of_schema(schema: &Value) -> Vec<Definition> {
     let title = schema["title"].as_str().map(|title| definition(title, schema));
     let definitions = schema["$defs"].as_object().into_iter().flatten();
     title.into_iter().chain(definitions.map(|(name, schema)| definition(name, schema))).collect()
 }
 
-/// The tables that a schema defines in place, each with a title: outer ones before inner ones.
+/// The tables that a schema defines inline and that have a title. Outer tables come first.
 pub fn of_tables(schema: &Value) -> Vec<Definition> {
     let mut found: Vec<Definition> = Vec::new();
     tables(schema, &mut found);
@@ -77,8 +77,8 @@ fn tables(schema: &Value, found: &mut Vec<Definition>) {
     }
 }
 
-/// The definitions that answers of an OpenAPI document refer to. Those of requests alone are left
-/// out.
+/// The definitions to which responses in an OpenAPI document refer. Those for requests only are
+/// omitted.
 pub fn of_answers(openapi: &Value) -> Vec<Definition> {
     let schemas = openapi["components"]["schemas"].as_object().expect("OpenAPI has components");
     let mut wanted = Vec::new();
@@ -131,7 +131,8 @@ fn definition(name: &str, schema: &Value) -> Definition {
     Definition { name: name.to_owned(), doc: paragraphs(schema), shape }
 }
 
-/// An enum without data: `enum` where no variant has a description, `oneOf` where some have.
+/// The values of an enum without data: `enum` if no variant has a description, `oneOf` if some have
+/// one.
 fn words(schema: &Value) -> Option<Vec<(String, Vec<String>)>> {
     if let Some(one) = schema["const"].as_str() {
         return Some(vec![(one.to_owned(), paragraphs(schema))]);
@@ -197,7 +198,7 @@ fn last(reference: &str) -> String {
     reference.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// A description's paragraphs, each as one line.
+/// The paragraphs of a description, each as one line.
 fn paragraphs(schema: &Value) -> Vec<String> {
     let text = schema["description"].as_str().unwrap_or_default();
     let lines =
@@ -205,7 +206,7 @@ fn paragraphs(schema: &Value) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Adds `text` to `out` in lines of at most `width` columns, each after `indent`.
+/// Appends `text` to `out` in lines of at most `width` columns, with `indent` before each.
 pub fn fill(out: &mut String, text: &str, indent: &str, width: usize) {
     let mut line = String::from(indent);
     for word in text.split(' ') {
@@ -224,7 +225,7 @@ pub fn fill(out: &mut String, text: &str, indent: &str, width: usize) {
     out.push('\n');
 }
 
-/// `[`A::b`]`, a link of rustdoc, as ``A.b``.
+/// Converts `[`A::b`]`, a rustdoc link, to ``A.b``.
 pub fn without_links(text: &str) -> String {
     let mut parts = text.split("[`");
     let mut out = parts.next().unwrap_or_default().to_owned();

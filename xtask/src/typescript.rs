@@ -1,5 +1,5 @@
-//! The daemon's answers and requests, as types of TypeScript for the page: answers from the OpenAPI
-//! document, profiles from their schema.
+//! Generates TypeScript types for the web page: the daemon's responses and requests from the
+//! OpenAPI document, profiles from their schema.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const PROFILES: &str = "
 // A profile as an object: the keys of the file (schemas/profile.schema.json).
 ";
 
-/// In the format of prettier, so that its check of the page passes.
+/// The types, formatted like prettier, whose check the page must pass.
 pub fn answers() -> String {
     let openapi: Value = serde_json::from_str(&squall_server::openapi()).expect("it is JSON");
     let mut out = String::from(HEAD);
@@ -41,8 +41,8 @@ pub fn answers() -> String {
     out
 }
 
-/// The tables of a profile. A page edits them by names that are known at run time, and keeps
-/// unknown keys: hence the index signature.
+/// The tables of a profile. They have an index signature, because a page edits keys whose names are
+/// only known at run time, and keeps unknown keys.
 fn profiles(out: &mut String) {
     let mut schema = squall_profile::schema();
     schema["title"] = "Profile".into();
@@ -63,7 +63,7 @@ fn profiles(out: &mut String) {
 }
 
 /// The type of a value that a form can put into a profile. A value that may be a table comes from a
-/// text field, and the daemon checks it.
+/// text field, and is checked by the daemon.
 fn taken(is: &Type) -> String {
     match is {
         Type::Either(types) if types.iter().any(|is| matches!(is, Type::Named(_))) => {

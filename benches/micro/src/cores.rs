@@ -1,30 +1,30 @@
-//! The gain from a second worker: `squall-bench cores`.
+//! Measures how much a second worker gains: `squall-bench cores`.
 //!
-//! On a machine that other programs use too, frames per second mean little. So this also prints the
-//! rate that each worker would reach with a CPU of its own: its frames over its CPU time, summed
-//! over the workers. Contention (cache lines that move between cores) would raise the CPU time of a
-//! frame with two workers, and that sum would not double.
+//! If other programs use the machine too, frames/s mean little. So this also prints the rate that
+//! each worker would reach with a CPU of its own: its frames divided by its CPU time, summed over
+//! the workers. If two workers contend (for cache lines that move between cores), the CPU time per
+//! frame rises, and that sum does not double.
 
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
-/// Number of rounds, odd for the median; rounds with one and with two workers take turns.
+/// Number of rounds; odd, for the median. Rounds with one worker and with two alternate.
 const ROUNDS: usize = 7;
-/// Duration of a round: long compared with the 20 ms that workers wait for the start, which count
+/// Duration of a round. Long compared with the 20 ms that workers wait for the start, which count
 /// as CPU time.
 const SECONDS: f64 = 1.5;
 
-/// Prints frames per second and per CPU second, and their ratios.
+/// Prints frames/s and frames per second of CPU time, and their ratios.
 pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
     for (name, address, signed) in
         [("null", "null:", false), ("loop, measured", "loop:cores", true)]
     {
-        // [workers - 1]: (frames per second, frames per CPU second)
+        // [workers - 1]: (frames/s, frames per second of CPU time)
         let mut found: [Vec<(f64, f64)>; 2] = Default::default();
         for round in 0..=ROUNDS {
             for workers in [1, 2] {
                 let report = run(address, signed, workers)?;
-                // The first round is a warm-up.
+                // The first round is only a warm-up.
                 if round > 0 {
                     found[workers - 1].push(speeds(&report));
                 }
@@ -78,8 +78,8 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream, shared by the workers. A measured stream has one receiving worker, which sees its
-    // whole sequence.
+    // One stream, shared by the workers. If it is measured, a single worker receives it, because
+    // that worker must see the whole sequence.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),
@@ -98,7 +98,7 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
     Ok(session.open()?.start()?.finish()?)
 }
 
-/// Frames per second, and the rate that the workers would reach with a CPU each.
+/// Frames/s, and the rate that the workers would reach with a CPU each.
 fn speeds(report: &Report) -> (f64, f64) {
     let alone = report.workers.iter().map(|w| w.tx_packets as f64 / w.cpu_s);
     (report.ports[0].tx.packets as f64 / report.duration_s, alone.sum())

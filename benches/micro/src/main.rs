@@ -1,10 +1,10 @@
-//! The cost of a frame, in nanoseconds and in cycles of the CPU's time stamp counter: `squall-bench
-//! [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
+//! Measures the cost per frame, in nanoseconds and in cycles of the CPU's time stamp counter:
+//! `squall-bench [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
 //!
-//! Figures are CPU time, so that other programs on the machine count little; medians of nine runs,
-//! after one to warm up. `--once CASE N` makes N frames of one case and nothing else (flows: as
-//! many as take the time of N) and prints their number, so that `valgrind --tool=callgrind` can
-//! count instructions: the difference between two N is the cost of the frames.
+//! Figures are CPU time, so other programs on the machine matter little. They are medians of nine
+//! runs after a warm-up run. `--once CASE N` only makes N frames of one case (flows: as many as fit
+//! into the time of N) and prints their number, so `valgrind --tool=callgrind` can count
+//! instructions: the difference between two values of N is the cost of the frames.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -74,13 +74,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The CPU time of this thread.
+/// CPU time of this thread.
 fn cpu_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// The rate of the time stamp counter; 0 where there is none.
+/// Frequency of the time stamp counter; 0 if there is none.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -96,7 +96,7 @@ fn counter_ghz() -> f64 {
 type Cost = Result<Made, Box<dyn std::error::Error>>;
 
 struct Made {
-    /// Number of items: frames, flows, readings or changes.
+    /// Number of items, which are frames, flows, readings or changes.
     frames: u64,
     /// Nanoseconds per item.
     ns: f64,
@@ -155,7 +155,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// A 64-octet UDP frame whose source address, ports and destination address vary.
+/// A 64-octet UDP frame in which source address, ports and destination address vary.
 fn program(vars: usize, signed: bool) -> Result<Program, Box<dyn std::error::Error>> {
     let frame = udp()?;
     let fields = [
@@ -193,7 +193,7 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     fill_by(&program(vars, signed)?, frames)
 }
 
-/// Fills frames whose two varying fields repeat after 2,048 frames.
+/// Fills frames with two varying fields, which repeat after 2,048 frames.
 fn fill_made_ahead(frames: u64) -> Cost {
     let frame = udp()?;
     let fields = [("ipv4.src", 64), ("udp.sport", 2048)];
@@ -235,14 +235,14 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
     Ok(Made::new(frames, cpu_ns() - begun))
 }
 
-/// Schedule, fill and send on the null port with one worker, for as long as `frames` take at 20 ns
-/// each. The rates of the streams exceed what the worker can send.
+/// Schedules, fills and sends on the null port with one worker, for as long as `frames` take at 20
+/// ns each. The streams have higher rates than the worker can send.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
     ];
-    // Two fields, so that frames repeat after 1,024.
+    // Two varying fields, so frames repeat after 1,024.
     let repeating = serde_json::json!([
         {"field": "ipv4.src", "op": "increment", "min": "16.0.0.0", "max": "16.0.0.255"},
         {"field": "udp.sport", "op": "increment", "min": 1024, "max": 2047},
@@ -256,7 +256,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         }
         stream
     };
-    // By time, not by count: with a count, streams keep their exact order however late they are.
+    // The run ends by time, not by count: with a count, streams keep their exact order however late
+    // they are.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
         "duration": frames as f64 * 20e-9,
@@ -265,8 +266,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     run(&profile, false)
 }
 
-/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and
-/// recorded in order, delay, variation and gap.
+/// One worker sends signed frames from a port to itself. They are scheduled, filled, sent, received
+/// and recorded (sequence, delay, jitter and gap).
 fn round_trip(size: &str, frames: u64) -> Cost {
     let profile = serde_json::json!({
         "ports": {"A": "loop:bench"},
@@ -276,7 +277,7 @@ fn round_trip(size: &str, frames: u64) -> Cost {
     run(&profile, true)
 }
 
-/// CPU time of a run on one worker, for each frame sent.
+/// CPU time per sent frame in a run on one worker.
 fn run(profile: &serde_json::Value, receive: bool) -> Cost {
     let profile = Profile::from_value(profile, "bench")?;
     let mut session = Session::new(profile);
@@ -289,7 +290,7 @@ fn run(profile: &serde_json::Value, receive: bool) -> Cost {
     Ok(Made::new(sent, used(&report)))
 }
 
-/// Flows of 20 users and their servers on one worker, as many as fit into the time.
+/// Plays flows of 20 users and their servers on one worker, as many as fit into the time.
 fn flows(app: &str, flows: u64) -> Cost {
     let profile = serde_json::json!({
         "ports": {"A": "loop:bench", "B": "loop:bench"},
@@ -306,15 +307,15 @@ fn flows(app: &str, flows: u64) -> Cost {
     Ok(Made::new(load.map_or(0, |clients| clients.completed), used(&report)))
 }
 
-/// CPU time of a run, in nanoseconds.
+/// CPU time of a run in nanoseconds.
 fn used(report: &Report) -> u64 {
     ((report.cpu.user_s + report.cpu.system_s) * 1e9) as u64
 }
 
-/// One reading of the engine's clock.
+/// Reads the engine's clock.
 fn clock(readings: u64) -> Cost {
     let mut clock = FastClock::new();
-    // Spin until the clock knows the counter's rate.
+    // Spin until the clock has determined the counter's frequency.
     let until = monotonic() + Nanos(30_000_000);
     while clock.now() < until {}
     let begun = cpu_ns();
@@ -325,8 +326,8 @@ fn clock(readings: u64) -> Cost {
 }
 
 /// The cost when a member of a control leaves or joins, including the counters of all 100 members
-/// after that. In each round all members leave and join again, one by one. No stream sends, so the
-/// worker sleeps.
+/// afterward. In each round every member leaves and joins again, one by one. No stream sends, so
+/// the worker sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;
     let stream = |i| {
@@ -340,7 +341,7 @@ fn control(frames: u64) -> Cost {
     });
     let profile = Profile::from_value(&profile, "bench")?;
     let mut control = Control::<usize, Sent>::new(1);
-    // A change takes as long as several thousand frames.
+    // One change takes as long as several thousand frames.
     let rounds = frames.div_ceil(1_000_000);
     let begun = cpu_ns();
     for _ in 0..rounds {
@@ -372,7 +373,7 @@ impl Counts for Sent {
     }
 }
 
-/// Records sequence, delay, order and histograms of each frame, one batch at a time.
+/// Records sequence, delay, order and histograms of each frame, batch by batch.
 fn receive(signed: bool, frames: u64) -> Cost {
     let program = program(0, signed)?;
     let stride = 64;
@@ -380,7 +381,8 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
-    // Batches between two readings of the clock: one reading takes as long as some frames do.
+    // Process several batches between two readings of the clock, because one reading takes as long
+    // as some frames do.
     let mut batches = vec![Vec::new(); 16];
     let mut receiver = Receiver::new(&Measure::default());
     let (mut now, mut spent) = (0, 0);

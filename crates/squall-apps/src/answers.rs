@@ -218,7 +218,7 @@ impl Kept {
         text.into_bytes()
     }
 
-    /// Memory, octets.
+    /// Memory usage in bytes.
     pub fn memory(&self) -> usize {
         let values: usize = self.values.iter().map(Vec::capacity).sum();
         size_of::<Self>() + values + self.octets.capacity() + self.head.capacity()

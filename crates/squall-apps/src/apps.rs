@@ -296,7 +296,7 @@ impl<O: Observer> Apps<O> {
         &mut self.observer
     }
 
-    /// Memory in octets, without the flows' records: programs, variables, early octets.
+    /// Memory usage in bytes, without the flows' records: programs, variables, early octets.
     #[must_use]
     pub fn memory(&self) -> usize {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();

@@ -38,9 +38,11 @@ Examples:
   squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
                         10kpps,100kpps,max
 
-Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn.
-Not started, but named with the reason: drone, which takes its streams over a protocol of its own; \
-                        pktgen-dpdk and trex, which need ports of their own configuration.
+Tools: squall, squall-af_xdp, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, rude, hping3, nping, \
+                        mausezahn, drone (Ostinato); on request curl and squall-rules (attacks from \
+                        rules).
+Not started, but named with the reason: pktgen-dpdk and trex, which need ports of their own \
+                        configuration.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
                         comparison and still reports the finished measurements.")]
 struct Generators {
@@ -161,7 +163,7 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
     let outputs = Outputs::create(&args.results)?;
     outputs.announce(&estimate(&settings));
     let signals = Signals::catch()?;
-    let result = compare::captures(&settings, &mut outputs.progress(), &|| signals.came())?;
+    let result = compare::captures(&settings, &mut progress(outputs.to.quiet), &|| signals.came())?;
     outputs.write(&result)
 }
 
@@ -174,7 +176,8 @@ fn generators(args: &Generators) -> Result<ExitCode, Error> {
     outputs.announce(&format!("at most {runs} runs, {}", render::human::seconds(time)));
     let signals = Signals::catch()?;
     let stop = || signals.came();
-    let result = compare::generators::generators(&settings, &mut outputs.progress(), &stop)?;
+    let result =
+        compare::generators::generators(&settings, &mut progress(outputs.to.quiet), &stop)?;
     outputs.write(&result)
 }
 
@@ -196,7 +199,7 @@ impl Generators {
 }
 
 /// Width of tables if standard output is not a terminal.
-const WIDTH: usize = 120;
+pub const WIDTH: usize = 120;
 
 /// Destinations of a comparison's result.
 struct Outputs<'a> {
@@ -216,16 +219,6 @@ impl<'a> Outputs<'a> {
     fn announce(&self, text: &str) {
         if !self.to.quiet {
             eprintln!("{text}");
-        }
-    }
-
-    fn progress(&self) -> impl FnMut(&str) + use<> {
-        let (quiet, mut done) = (self.to.quiet, 0);
-        move |line: &str| {
-            done += 1;
-            if !quiet {
-                eprintln!("{done:4}  {line}");
-            }
         }
     }
 
@@ -254,7 +247,18 @@ impl<'a> Outputs<'a> {
     }
 }
 
-fn own_path() -> Result<PathBuf, Error> {
+/// Numbers and prints the lines of a measurement's progress.
+pub fn progress(quiet: bool) -> impl FnMut(&str) {
+    let mut done = 0;
+    move |line: &str| {
+        done += 1;
+        if !quiet {
+            eprintln!("{done:4}  {line}");
+        }
+    }
+}
+
+pub fn own_path() -> Result<PathBuf, Error> {
     std::env::current_exe()
         .map_err(|e| Error::Environment(format!("cannot find the path of this program: {e}")))
 }

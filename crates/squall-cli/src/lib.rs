@@ -32,6 +32,7 @@ mod docs;
 mod doctor;
 mod drive;
 mod edit;
+mod experiment;
 mod features;
 mod flows;
 mod help;
@@ -112,6 +113,7 @@ enum Command {
     Server(server::Command),
     Test(Box<test::Args>),
     Compare(compare::Args),
+    Experiment(Box<experiment::Args>),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
 }
@@ -156,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Server(command) => server::run(&command),
         Command::Test(args) => test::test(*args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Experiment(args) => experiment::experiment(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     };

@@ -22,7 +22,7 @@ use crate::{
 Examples:
   squall replay capture.pcap -i eth1                      # as it was captured
   squall replay capture.pcapng -i eth1 -x 2.5             # two and a half times as fast
-  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames a second, ten times, \
+  squall replay capture.pcap -i eth1 -p 100000 -l 10 -K   # 100,000 frames/s, ten times, \
                         from memory
   squall replay capture.pcap -i eth1 -t -K -l 0 --duration 60
   squall replay a.pcap b.pcap -i eth1 --merge             # interleaved by their timestamps

@@ -19,7 +19,7 @@ use squall_method::{
 };
 
 use crate::{
-    args::{Choice, Options, command_line, put_port},
+    args::{Choice, Given, Options, command_line, put_port},
     cluster,
     drive::Signals,
     output,
@@ -43,6 +43,8 @@ Examples:
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
+Before the first trial, some frames or connections have to come through in each direction that the \
+                        method uses.
 A trial that the generator did not keep to is repeated and never counted; then the result says \
                         GENERATOR-BOUND.
 
@@ -68,11 +70,17 @@ macro_rules! subcommands {
         }
 
         impl Methods {
-            /// Splits a subcommand into the method and the common options. `Err` for a subcommand
-            /// that is not a search on one device.
+            /// Splits a subcommand into the method, shortened with `--quick`, and the common options.
+            /// `Err` for a subcommand that is not a search on one device.
             fn parts(self) -> Result<(Method, Common), Other> {
                 Ok(match self {
-                    $(Self::$variant(of) => (Method::$variant(of.settings), *of.common),)*
+                    $(Self::$variant(of) => {
+                        let given: Vec<&str> =
+                            of.settings.arguments.iter().map(|one| one.key.as_str()).collect();
+                        let method = Method::$variant(of.settings.args);
+                        let quick = of.common.quick;
+                        (if quick { method.quick(&given) } else { method }, *of.common)
+                    })*
                     Self::Ab(args) => return Err(Other::Ab(args)),
                     Self::Trend(args) => return Err(Other::Trend(args)),
                 })
@@ -93,7 +101,7 @@ squall_method::each_method!(subcommands);
 #[derive(Debug, clap::Args)]
 struct OfMethod<S: clap::Args> {
     #[command(flatten)]
-    settings: S,
+    settings: Given<S>,
     #[command(flatten)]
     common: Box<Common>,
 }
@@ -109,12 +117,18 @@ struct Ab {
     b: PathBuf,
     #[command(flatten)]
     settings: ab::Settings,
+    /// Port of both profiles: A=eth1; repeatable
+    #[arg(short, long, value_name = "NAME=ADDR", conflicts_with = "nodes")]
+    port: Vec<String>,
     /// Length of a trial [default: as in the profiles]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<squall_options::Time>,
     /// Repeat a trial up to N times if the generator did not keep to it
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
+    /// Wait between trials, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    rest: f64,
     #[command(flatten)]
     options: Options<OfTests>,
     #[command(flatten)]
@@ -139,9 +153,11 @@ fn place(nodes: &mut Option<squall_trials::Nodes>) -> Place<'_> {
 fn ab(args: &Ab) -> Result<ExitCode, Error> {
     let is_result = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
     let files;
+    let wants_trials = args.nodes.nodes.is_some() || !args.port.is_empty() || args.rest > 0.0;
     let outcome = match (is_result(&args.a), is_result(&args.b)) {
-        (true, true) if args.nodes.nodes.is_some() => {
-            let text = "--nodes: two results are compared without nodes\n  try two profiles";
+        (true, true) if wants_trials => {
+            let text = "--nodes, --port, --rest: two results are compared without trials\n  try \
+                        two profiles";
             return Err(Error::Usage(text.into()));
         }
         (true, true) => {
@@ -153,11 +169,11 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
             let mut options = args.options.run.clone();
             options.duration = args.duration;
             let comparison = squall_trials::Comparison {
-                a: Profile::load(&args.a)?,
-                b: Profile::load(&args.b)?,
+                a: args.profile(&args.a)?,
+                b: args.profile(&args.b)?,
                 settings: args.settings.clone(),
                 options,
-                retry: RetryPolicy { repeats: args.repeats, ..RetryPolicy::default() },
+                retry: RetryPolicy { repeats: args.repeats, rest_s: args.rest },
                 command: command_line(),
             };
             let all = [&comparison.a, &comparison.b];
@@ -185,7 +201,16 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(exit_status(&outcome, &[])))
 }
 
-/// Whether a run of `profile` ends by itself. Only a quick check.
+impl Ab {
+    /// The profile of one side, with the ports of the command line.
+    fn profile(&self, path: &Path) -> Result<Profile, Error> {
+        let mut profile = Profile::load(path)?;
+        self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
+        Ok(profile)
+    }
+}
+
+/// Checks quickly whether a run of `profile` ends by itself.
 fn ends(profile: &Profile) -> bool {
     let stop = profile.stop;
     let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
@@ -213,7 +238,8 @@ struct Common {
     /// Wait between trials, seconds [default: 5; with --quick 0.2]
     #[arg(long, value_name = "SECONDS")]
     rest: Option<f64>,
-    /// Use short trials and few repetitions: for a first look, not for a result by the standard
+    /// Use short trials and few repetitions where no option sets them: for a first look, not for a
+    /// result by the standard
     #[arg(long)]
     quick: bool,
     /// Say how long it takes, and send nothing
@@ -280,8 +306,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(Other::Ab(args)) => return ab(&args),
         Err(Other::Trend(args)) => return trend::trend(&args),
     };
-    let method = if common.quick { method.quick() } else { method };
-    // Read the baseline before the files are created, because it may be one of them.
+    // Read the baseline before the files are created, because one of them may be the same file.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;

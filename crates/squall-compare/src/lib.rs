@@ -8,7 +8,8 @@
 //! Each round has all data sets, rates and tools, which take turns because the speed of a machine
 //! varies over minutes ([`design`]).
 //!
-//! [`generators`] does the same for programs that send.
+//! [`generators`] does the same for programs that send, and [`experiments`] repeats experiments of
+//! papers.
 //!
 //! The input is [`Settings`], the result a [`Comparison`], which [`render`] displays. The crate
 //! sends through the facade `squall`, and contains no engine, plans or headers.
@@ -17,6 +18,8 @@
 mod compared;
 mod data;
 mod design;
+pub mod experiments;
+mod gaps;
 pub mod generators;
 pub mod model;
 mod process;
@@ -24,6 +27,7 @@ pub mod render;
 mod sender;
 mod stats;
 mod tools;
+mod watch;
 
 use std::{
     fs,
@@ -344,7 +348,7 @@ impl<'a> Bench<'a> {
         let tool = process::Running::start(
             run.tool,
             &arguments,
-            to,
+            &|| child::has_receiver(to),
             self.result.method.tool_cpu,
             &log,
             self.stop,

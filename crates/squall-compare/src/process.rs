@@ -60,7 +60,7 @@ impl Program {
     }
 
     /// Whether it ends within this time.
-    fn ends_within(&self, at_most: Duration) -> bool {
+    pub fn ends_within(&self, at_most: Duration) -> bool {
         let started = Instant::now();
         while !child::has_ended(self.pid()) {
             if started.elapsed() > at_most {
@@ -124,14 +124,14 @@ pub struct Finished {
 }
 
 impl Running {
-    /// Starts the tool on `cpu` and waits until it listens on `interface`.
+    /// Starts the tool on `cpu` and waits until `listens` and the tool is idle.
     ///
     /// # Errors
     /// The error, as text, with the last lines of its output.
     pub fn start(
         tool: &Tool,
         arguments: &[String],
-        interface: &str,
+        listens: &dyn Fn() -> bool,
         cpu: Option<u32>,
         log: &Path,
         stop: &dyn Fn() -> bool,
@@ -140,7 +140,7 @@ impl Running {
             tool.find().ok_or_else(|| format!("{} is not installed", tool.program.display()))?;
         let program = Program::start(&program, arguments, cpu, log.into())?;
         let mut running = Self { program, before: Default::default() };
-        running.wait_until_ready(interface, stop)?;
+        running.wait_until_ready(listens, stop)?;
         running.before = (child::cpu_time(running.pid()), child::run_time(running.pid()));
         Ok(running)
     }
@@ -149,9 +149,13 @@ impl Running {
         self.program.pid()
     }
 
-    fn wait_until_ready(&mut self, interface: &str, stop: &dyn Fn() -> bool) -> Result<(), String> {
+    fn wait_until_ready(
+        &mut self,
+        listens: &dyn Fn() -> bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
         let started = Instant::now();
-        let mut listens = None;
+        let mut since = None;
         let mut still = Still::new(self.pid());
         loop {
             std::thread::sleep(LOOK);
@@ -161,15 +165,15 @@ impl Running {
             if stop() {
                 return Err("interrupted".into());
             }
-            if listens.is_none() && child::has_receiver(interface) {
+            if since.is_none() && listens() {
                 // Idle time before it listens does not count.
-                (listens, still) = (Some(Instant::now()), Still::new(self.pid()));
+                (since, still) = (Some(Instant::now()), Still::new(self.pid()));
             }
-            match listens {
+            match since {
                 Some(at) if still.holds() || at.elapsed() > RESTLESS => return Ok(()),
                 None if started.elapsed() > START => {
                     return Err(format!(
-                        "it did not capture on {interface} within {} s: {}",
+                        "it did not capture within {} s: {}",
                         START.as_secs(),
                         self.program.last_lines()
                     ));

@@ -1,4 +1,4 @@
-//! The search for the largest rate without loss. Pure.
+//! The search for the largest rate without loss, and the spread of a sample. Pure.
 
 use super::model::{Trial, reached};
 
@@ -89,6 +89,16 @@ impl Search {
     pub fn trials(self) -> Vec<Trial> {
         self.trials
     }
+}
+
+/// The mean and the standard deviation (n - 1) of a sample; the deviation of a single value is 0.
+pub fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
+    if sample.is_empty() {
+        return None;
+    }
+    let mean = sample.iter().sum::<f64>() / sample.len() as f64;
+    let squares: f64 = sample.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((mean, (squares / (sample.len() - 1).max(1) as f64).sqrt()))
 }
 
 #[cfg(test)]

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_tcpdump() {
+    fn the_last_lines_of_tcpdump() {
         let text = "tcpdump: listening on veth-b, link-type EN10MB (Ethernet), snapshot length \
                     262144 bytes\n812345 packets captured\n900000 packets received by \
                     filter\n87655 packets dropped by kernel\n";
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_dumpcap() {
+    fn the_last_lines_of_dumpcap() {
         let text = "Capturing on 'veth-b'\nFile: /dev/shm/x.pcapng\n\rPackets captured: \
                     50000\nPackets received/dropped on interface 'veth-b': 50000/17 \
                     (pcap:17/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)\n";
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_netsniff_ng() {
+    fn the_last_lines_of_netsniff_ng() {
         let text = "Running! Hang up with ^C!\n\n\r       50100  packets incoming (0 unread on \
                     exit)\n\r       50000  packets passed filter\n\r         100  packets failed \
                     filter (out of space)\n\r      0.1996% packet droprate\n\r           3  sec, \

@@ -27,27 +27,22 @@ enum At {
 }
 
 /// Makes streams continue from the frames that they sent in former runs (`sent`, by name). A stream
-/// that has ended does not start, a burst sends its remaining frames, and in a chain, the stream
-/// that was active starts.
-///
-/// If a series of bursts repeats, or a chain returns to a burst, the current burst is sent again
-/// from its start, because a burst has the same length in all its repetitions.
+/// that has ended does not start, a stream that has begun continues with its next frame, and in a
+/// chain, the stream that was active starts.
 pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
-    let mut left: Vec<u64> =
-        streams.iter().map(|stream| sent.get(&stream.name).copied().unwrap_or(0)).collect();
+    for stream in &mut *streams {
+        stream.sent = sent.get(&stream.name).copied().unwrap_or(0);
+    }
+    let mut left: Vec<u64> = streams.iter().map(|stream| stream.sent).collect();
     let begun = |i: &usize| streams[*i].self_start && left[*i] > 0;
     let begun: Vec<usize> = (0..streams.len()).filter(begun).collect();
     for first in begun {
         streams[first].self_start = false;
         let At::Stream(at, done) = follow(streams, &mut left, first) else { continue };
-        let again = returns(streams, at);
         let stream = &mut streams[at];
         stream.self_start = true;
         if done > 0 {
             stream.start_delay = Nanos::ZERO;
-            if !again {
-                stream.mode = rest(stream.mode, done);
-            }
         }
     }
 }
@@ -70,31 +65,6 @@ fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
         }
     }
     At::Stream(at, 0)
-}
-
-/// Whether the chain returns to the stream `at`.
-fn returns(streams: &[Stream], at: usize) -> bool {
-    let mut next = streams[at].next;
-    for _ in 0..=streams.len() {
-        match next {
-            Some(arrow) if arrow.times == Some(0) => return false,
-            Some(arrow) if arrow.stream == at => return true,
-            Some(arrow) => next = streams[arrow.stream].next,
-            None => return false,
-        }
-    }
-    false
-}
-
-/// The rest of a mode after its first `done` frames, where `done` is less than the total.
-fn rest(mode: Mode, done: u64) -> Mode {
-    match mode {
-        Mode::Continuous => Mode::Continuous,
-        Mode::Burst(packets) => Mode::Burst(packets - done),
-        Mode::Bursts { bursts, packets, gap } => {
-            Mode::Bursts { bursts: bursts - done / packets, packets, gap }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -132,7 +102,8 @@ mod tests {
         let all = streams(&[Mode::Burst(10), Mode::Burst(10), Mode::Burst(10)], &[]);
         let all = carried(all, &[("s0", 10), ("s1", 4)]);
         assert_eq!([0, 1, 2].map(|i| all[i].self_start), [false, true, true]);
-        assert_eq!((all[1].mode, all[1].start_delay), (Mode::Burst(6), Nanos::ZERO));
+        assert_eq!((all[1].mode, all[1].sent), (Mode::Burst(10), 4));
+        assert_eq!(all[1].start_delay, Nanos::ZERO);
         assert_eq!((all[2].mode, all[2].start_delay.0), (Mode::Burst(10), 1_000_000_000));
     }
 
@@ -140,14 +111,15 @@ mod tests {
     fn a_stream_without_end_goes_on_without_its_delay() {
         let all = carried(streams(&[Mode::Continuous], &[]), &[("s0", 7)]);
         assert!(all[0].self_start && all[0].start_delay == Nanos::ZERO);
+        assert_eq!(all[0].sent, 7);
     }
 
     #[test]
-    fn of_a_series_of_bursts_those_that_have_ended_are_not_sent_again() {
+    fn a_series_of_bursts_continues_within_its_burst() {
         let gap = Nanos(5);
         let mode = Mode::Bursts { bursts: 5, packets: 10, gap };
         let all = carried(streams(&[mode], &[]), &[("s0", 25)]);
-        assert_eq!(all[0].mode, Mode::Bursts { bursts: 3, packets: 10, gap });
+        assert_eq!((all[0].mode, all[0].sent), (mode, 25));
     }
 
     #[test]
@@ -155,7 +127,7 @@ mod tests {
         let chain = || streams(&[Mode::Burst(10), Mode::Burst(20)], &[(0, 1, None)]);
         let all = carried(chain(), &[("s0", 10), ("s1", 5)]);
         assert_eq!((all[0].self_start, all[1].self_start), (false, true));
-        assert_eq!(all[1].mode, Mode::Burst(15));
+        assert_eq!((all[1].mode, all[1].sent), (Mode::Burst(20), 5));
         let all = carried(chain(), &[("s0", 10), ("s1", 20)]);
         assert_eq!((all[0].self_start, all[1].self_start), (false, false));
     }
@@ -167,7 +139,7 @@ mod tests {
         // Two rounds, and ten frames of the second stream's third burst.
         let all = carried(chain(), &[("s0", 30), ("s1", 50)]);
         assert_eq!((all[0].self_start, all[1].self_start), (false, true));
-        assert_eq!(all[1].mode, Mode::Burst(20), "it is sent anew");
+        assert_eq!((all[0].sent, all[1].sent), (30, 50));
         assert_eq!(all[1].next.expect("an arrow").times, Some(1));
         let all = carried(chain(), &[("s0", 40), ("s1", 80)]);
         assert_eq!((all[0].self_start, all[1].self_start), (false, false));

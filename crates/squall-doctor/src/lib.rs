@@ -226,7 +226,9 @@ fn governor() -> Finding {
     let governors = each_cpu("cpufreq/scaling_governor");
     let slow = governors.iter().filter(|g| *g != "performance").count();
     match (governors.is_empty(), slow) {
-        (true, _) => Finding::ok("cpu", "governor", "none: the frequency is not Linux's to set"),
+        (true, _) => {
+            Finding::ok("cpu", "governor", "none: the frequency is not controlled by Linux")
+        }
         (false, 0) => Finding::ok("cpu", "governor", "performance"),
         (false, n) => Finding::ok("cpu", "governor", format!("{} on {n} CPUs", governors[0]))
             .advised(State::Limited, "sudo cpupower frequency-set -g performance"),

@@ -16,6 +16,7 @@ use squall::{
     report::{Distribution, Host, ReceivedFlowsReport, Report},
 };
 use squall_options::ReceivedFlows;
+use squall_units::remaining_sd;
 
 /// Schema version of [`Floor`].
 pub const SCHEMA: &str = "squall-floor/1";
@@ -37,7 +38,7 @@ pub struct Floor {
     pub timestamps: String,
     /// Resolution of all timestamps.
     pub timestamp_resolution_ns: Option<u64>,
-    /// Measurements in ascending order of rates.
+    /// Measurements, sorted by ascending rate.
     pub rates: Vec<FloorAt>,
     /// Whether the sender reached every rate and no frame was lost.
     pub valid: bool,
@@ -142,7 +143,7 @@ impl FloorAt {
             lost: rx.map_or(0, |rx| rx.lost),
             gap_stddev_ns: gap.stddev,
             receiver_stddev_ns: receiver,
-            sender_stddev_ns: remaining(gap.stddev, receiver),
+            sender_stddev_ns: remaining_sd(gap.stddev, receiver),
             departure_error_p99_ns: stream
                 .and_then(|s| s.departure_error_ns.as_ref())
                 .map_or(0, |d| d.p99),
@@ -153,11 +154,6 @@ impl FloorAt {
             latency_stddev_ns: delay.stddev,
         }
     }
-}
-
-/// sqrt(total² - part²), at least 0.
-pub fn remaining(total: f64, part: f64) -> f64 {
-    (total * total - part * part).max(0.0).sqrt()
 }
 
 impl Floor {
@@ -194,7 +190,7 @@ impl Floor {
             let Some(gap) = &flow.arrival_gap_ns else { continue };
             let floor = self.receiver_stddev_ns(flow.pps);
             flow.gap_floor_ns = Some(floor);
-            flow.gap_stddev_corrected_ns = Some(remaining(gap.stddev, floor));
+            flow.gap_stddev_corrected_ns = Some(remaining_sd(gap.stddev, floor));
         }
     }
 
@@ -244,12 +240,6 @@ mod tests {
             rates: vec![at(1e3, 3000.0), at(1e5, 400.0)],
             ..Floor::default()
         }
-    }
-
-    #[test]
-    fn squares_of_independent_deviations_add_up() {
-        assert_eq!(remaining(5.0, 3.0), 4.0);
-        assert_eq!(remaining(3.0, 5.0), 0.0);
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub enum Fuzzed {
 /// because parsers depend on them most.
 const REACH: u64 = 64;
 
-/// Drops, truncates or overwrites one of `factor` packets. Overwriting sets an octet at the
+/// Drops, truncates or overwrites one in every `factor` packets. Overwriting sets an octet at the
 /// beginning, in the middle or at the end of the payload to 0, 255 or a random value. The result
-/// depends only on the seed and the packet's number, so it can be repeated.
+/// depends only on the seed and the packet's number, so a run is reproducible.
 pub fn fuzz(frame: &mut Frame, number: u64, seed: u64, factor: u32) -> Fuzzed {
     let draw = |k: u64| mix(mix(seed, number), k);
     let below = |k: u64, n: u64| draw(k) % n;

@@ -66,6 +66,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         ranges: vec![range.parse().expect("a range")],
         ports: 1024..=65535,
         order: Order::Random,
+        shared: false,
     };
     let body = "x".repeat(answer as usize);
     let client = Program::client("get").send(&"g".repeat(100)).recv(answer as u32);

@@ -97,8 +97,8 @@ impl Waiting {
     pub fn report(&self, ended: &mut Vec<(Part, Picos)>) {
         for (part, at) in ended.drain(..) {
             for link in self.afters.links.iter().filter(|link| link.after.of.contains(&part)) {
-                // `end` before `open`: the decrement has release ordering, so workers that see 0
-                // also see `end`.
+                // `end` before `open`: the decrement has release ordering, so that workers that see
+                // 0 also see `end`.
                 link.end.fetch_max(at.0, Ordering::Relaxed);
                 if link.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                     self.afters.ended.fetch_add(1, Ordering::Release);
@@ -118,7 +118,7 @@ impl Waiting {
     /// The parts that start now, each with the end of its predecessors.
     #[cold]
     pub fn take(&mut self) -> Vec<(Part, Picos)> {
-        // A link that ends after this load changes the count, so the next turn finds it.
+        // Before the links are read, so that the next turn finds one that ends meanwhile.
         self.seen = self.afters.ended.load(Ordering::Acquire);
         let mut begin = Vec::new();
         for (link, begun) in self.afters.links.iter().zip(&mut self.begun) {

@@ -137,9 +137,9 @@ impl Watch {
     }
 }
 
-/// A worker spins this long before a departure: a CPU that slept wakes up late and with cold
-/// caches. With sleeps, gaps of 1 ms spread three times as much (standard deviation 154 us, against
-/// 47 us with spinning).
+/// A worker spins this long before a departure, because a CPU that slept wakes up late and with
+/// cold caches. Measured with sleeps, gaps of 1 ms spread three times as much (standard deviation
+/// 154 us, against 47 us with spinning).
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
 /// Sleeps until `margin` before `until`, at most `longest`; the caller spins for the rest.

@@ -19,7 +19,8 @@ pub(crate) struct Cutter {
     left: usize,
     /// The frame before the next one was dropped after some of its segments had left.
     dropped: bool,
-    /// An error of the next frame, kept until the frames before it are reported as sent.
+    /// An error of the next frame, kept until the frames before it are reported as sent, because
+    /// `send` returns either a count or an error.
     failure: Option<SendError>,
 }
 
@@ -31,7 +32,7 @@ impl Cutter {
     }
 
     /// Sends the segments of the next frame while the port has room. Returns whether all of them
-    /// left. If the port refuses a segment, the later ones are dropped too, so the count of
+    /// left. If the port refuses a segment, the later ones are dropped too, so that the count of
     /// segments alone says which ones left.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.lent.range(1).start);

@@ -216,8 +216,8 @@ impl Wire {
 const HANDED_AT_ONCE: usize = 16;
 /// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
 const BEGIN: usize = 32;
-/// A frame whose time stamp is further in the future than this is held until then. Clock readings
-/// of two threads differ by less.
+/// A frame whose time stamp is further in the future than this is held until then. Others are not
+/// held, because clock readings of two threads differ by less than this.
 const LATER: Nanos = Nanos(100_000);
 /// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
 /// with others. Linux's default is 50 us.
@@ -226,7 +226,7 @@ const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
 const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
-    /// Call on the worker's thread: timer slack is per thread.
+    /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After]) -> Self {
         if clock != Clock::Virtual {
             // With the kernel's default slack, flows would begin some 50 us later.
@@ -420,7 +420,8 @@ struct OpenFlows {
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Most records per answer. An answer takes some 100 us, in which the worker does not receive.
+/// Most records per answer, because an answer takes some 100 us, in which the worker does not
+/// receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
 /// The open TCP flows, each with its port. Stops after the answer in which `most` is reached.
@@ -581,7 +582,7 @@ impl Source for Player {
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = self.now(turn.watch);
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
-        // The end of the run takes no virtual time.
+        // Without a wire, because the end of the run takes no virtual time.
         self.ports.iter_mut().for_each(|port| port.out.wire = None);
         // The end is lifted, because aborts must leave although it has passed.
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
@@ -632,7 +633,7 @@ impl Sink for PlayerPort {
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), FlowHint::default());
         let mut near = std::mem::take(&mut self.near);
-        // For the whole batch first: the cache misses of its flows overlap.
+        // For the whole batch first, so that the cache misses of its flows overlap.
         self.side.prefetch(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
@@ -952,7 +953,7 @@ impl FrameOutput for Room<'_> {
         self.hand[at] = (len as u32, cut, self.due);
         self.batch.frame(at, len, self.now);
         let meta = &mut self.batch.meta[at];
-        // A reused slot has the metadata of its previous frame.
+        // Reset, because a reused slot has the metadata of its previous frame.
         (meta.owner, meta.mark, meta.cut) = (0, 0, cut);
         let start = at * self.batch.stride;
         Some(&mut self.batch.base[start..][..len])

@@ -43,8 +43,8 @@ const UNPACED_BATCH: u32 = 64;
 const ONE_BY_ONE: f64 = 1e6;
 const MOST_PACED_BATCH: f64 = 16.0;
 
-/// Limit on waiting for a program to notice that it is held. A system call that is just beginning
-/// or ending takes some 30 ms.
+/// Limit on waiting for a program to notice that it is held. Not shorter, because a system call
+/// that is just beginning or ending takes some 30 ms.
 const HOLD_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct Driver {
@@ -256,8 +256,8 @@ impl Driver {
         }
     }
 
-    /// Holds the streams while the link is down: frames due meanwhile must not leave, not even in a
-    /// burst later.
+    /// Holds the streams while the link is down, because frames due meanwhile must not leave, not
+    /// even in a burst later.
     fn follow_link(&mut self, at: Picos) {
         let refused = |layout: &Layout, m: &dyn Memory, i: usize| {
             let accounts = layout.accounts(m, i);
@@ -681,6 +681,7 @@ fn image(
             gap: s.gap,
             law: &s.law,
             pattern: s.pattern,
+            sent: s.sent,
             start: s.start,
             share: *share,
         })

@@ -42,7 +42,7 @@ impl PortPace {
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
         let traffic = self.clock.owing(at, due, passed, allowance);
-        // Usually all frames are on time.
+        // The cheaper comparison is first, because usually all frames are on time.
         if traffic != at && self.clock.catching_up_since().is_some() {
             self.audit.give_up();
         }

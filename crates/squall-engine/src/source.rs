@@ -104,8 +104,8 @@ pub(crate) trait Source {
 /// How a worker may wait for a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Sleep until shortly before the due time, then spin: a CPU that slept wakes up late and with
-    /// cold caches.
+    /// Sleep until shortly before the due time, then spin, because a CPU that slept wakes up late
+    /// and with cold caches.
     Awake,
     /// Sleep; the port itself waits until each frame is due.
     Port,
@@ -182,8 +182,8 @@ pub(crate) struct Outlet {
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
     pub ahead: Nanos,
-    /// The member with unsent frames in lent slots. Slots leave in order, so no other member gets
-    /// slots before these are sent.
+    /// The member with unsent frames in lent slots. No other member gets slots before these are
+    /// sent, because slots leave in order.
     holder: Option<Member>,
     members: u32,
     finished: bool,
@@ -440,8 +440,8 @@ impl Outlet {
         crate::cut::partly_sent(&*self.queue, cut)
     }
 
-    /// Waits until frames that the port took are out. Only the first caller gets the error, which
-    /// is therefore counted once.
+    /// Waits until frames that the port took are out. Only the first caller gets the error, so that
+    /// it is counted once.
     pub fn finish(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());

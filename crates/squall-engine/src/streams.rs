@@ -16,7 +16,8 @@ use crate::{
     transmit::{Share, Transmitter},
 };
 
-/// Most batches per turn while no other source needs a turn; bounds the delay of the mailbox.
+/// Most batches per turn while no other source needs a turn. Bounded, because the mailbox is read
+/// only between turns.
 const MOST_ROUNDS: u32 = 8;
 
 pub(crate) struct Streams {

@@ -250,9 +250,10 @@ pub struct LinkChanges {
 }
 
 /// Most flows per answer of a worker. An answer takes some 100 us, in which the worker does not
-/// receive: with more flows, a ring could overflow.
+/// receive: bounded, because a ring could overflow meanwhile.
 const FLOWS_AT_ONCE: usize = 2048;
-/// Time between the start of a run and its first departure, for all workers to get ready.
+/// Time between the start of a run and its first departure, so that all workers are ready before
+/// it.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
 /// The end of a run without a limit.
@@ -330,6 +331,8 @@ pub fn ready(
         flows::check(flows)
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
+            // Before the queues open, because af_xdp assembles its program for these addresses (ADR
+            // 0031).
             let served = ports[side.port].serve(&flows::hosts(&plan, side, &flows.load));
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
@@ -699,7 +702,7 @@ impl Running {
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((worker, added)) => self.open[worker] = added < self.added[worker],
-                // A worker that ended without a command has failed: do not wait for it.
+                // No wait for a worker that ended without a command, because it has failed.
                 Err(RecvTimeoutError::Timeout) => {
                     return self.threads.iter().any(|t| t.2.is_finished());
                 }
@@ -764,6 +767,7 @@ impl Running {
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
+        // All are asked before the first answer is awaited, so that workers answer in parallel.
         let replies: Vec<_> = self
             .threads
             .iter()
@@ -981,7 +985,7 @@ impl Running {
                     }
                     number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
-                    // The number must be the same in the workers.
+                    // At the index of the number, because workers refer to the stream by it.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
                     added.push((number, next));
                 }
@@ -1008,7 +1012,7 @@ impl Running {
         Ok(())
     }
 
-    /// Begins the templates from number `first` on, except those that wait for others.
+    /// Starts templates `first` and later, except those that wait for others.
     fn begin_templates(&self, load: &Load, first: usize) {
         if first == load.templates.len() {
             return;
@@ -1103,7 +1107,7 @@ impl Running {
     /// [`EngineError::Panic`].
     pub fn finish(mut self) -> Result<Outcome, EngineError> {
         self.stop();
-        // Open flows get time to drain.
+        // Open flows get time to drain, because aborted ones count as failed.
         let drain = self.plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
         let until = Instant::now() + Duration::from_nanos(drain.0);
         self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));

@@ -25,8 +25,8 @@ use crate::{
     wheel::{Entry, Wheel},
 };
 
-/// Limit on counting unsent frames one by one when time is up and their number has no closed form:
-/// a run with billions of unsent frames must still end soon.
+/// Limit on counting unsent frames one by one when time is up and their number has no closed form,
+/// because a run with billions of unsent frames must still end soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
 /// Most late frames of a stream skipped before the worker checks its mailbox again, so that a
@@ -45,8 +45,8 @@ const FAR_OVERDUE: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
 /// Picoseconds after the end of the run in which frames that were due before it may still leave:
-/// longer than a short stall of the machine, too short to stretch a run that asks for more than the
-/// port takes.
+/// longer than a short stall of the machine, so that this costs no frames; too short to stretch a
+/// run that asks for more than the port takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
 /// Reason why frames did not leave: the link was down.
@@ -151,8 +151,8 @@ impl Hand {
     }
 }
 
-/// A stream, or a worker's share of it. Fields that each frame needs come first: with thousands of
-/// streams, every further cache line is another miss.
+/// A stream, or a worker's share of it. Fields that each frame needs come first, because with
+/// thousands of streams every further cache line is another miss.
 #[repr(C, align(64))]
 struct Sender {
     timeline: Timeline,
@@ -191,6 +191,7 @@ struct Sender {
     last_left: Nanos,
 
     plan: Arc<PlanStream>,
+    /// First frame of the share, counted from the first that this run sends.
     first: u64,
     paused: Option<Picos>,
     /// By how much the schedule moved because frames were late.
@@ -263,7 +264,7 @@ impl Transmitter {
             }
         }
         let ended = self.ended.drain(..);
-        // A stall can move frames past the end of the schedule.
+        // Not before now, because a stall can move frames past the end of the schedule.
         turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
     }
 
@@ -313,12 +314,14 @@ impl Transmitter {
             |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
         // Streams of a port share one lag, because their order is part of the schedule: one stream
         // that catches up makes all of them catch up.
+        // Field values and the signature's sequence continue too.
+        let first_of_all = plan.sent + first;
         self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             // Plus 1, because owner 0 means that a slot holds no template.
-            cursor: program.cursor(first, by, number + 1),
+            cursor: program.cursor(first_of_all, by, number + 1),
             timeline: plan.timeline(Picos(0)),
-            next: first,
+            next: first_of_all,
             by,
             walk: false,
             fixed_len: program.sizes().only().unwrap_or(0),
@@ -367,13 +370,13 @@ impl Transmitter {
             return;
         }
         let begin = s.begin(at);
-        let whole = s.plan.timeline(begin);
+        let whole = s.plan.rest(begin);
         (s.timeline, s.walk) = match (s.by, whole.clone().share(s.first, s.by)) {
             (1, _) => (whole, false),
             (_, Some(share)) => (share, false),
             (_, None) => {
                 let mut walked = whole;
-                walk(&mut walked, s.program.sizes(), 0..s.first);
+                walk(&mut walked, s.program.sizes(), s.plan.sent..s.plan.sent + s.first);
                 (walked, true)
             }
         };
@@ -452,7 +455,7 @@ impl Transmitter {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        // A stream that starts again uses the new rate.
+        // In the plan too, so that a stream that starts again uses the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
@@ -589,7 +592,8 @@ impl Transmitter {
                     let weight = u64::from(self.sender_of(i).weight);
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
-            // Skipped frames do not count toward the end of a run that ends by a count.
+            // Given back, because skipped frames do not count toward the end of a run that ends by
+            // a count.
             turn.budget.packets = turn.budget.packets.saturating_add(packets);
             turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.drop_hand(turn.outlets, LINK_DOWN);
@@ -828,8 +832,8 @@ impl Transmitter {
         if sent == 0 {
             return;
         }
-        // Frames of one send call left one after the other: each gets an equal share of its
-        // duration.
+        // Each frame gets an equal share of the send call's duration, because the frames left one
+        // after the other.
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
         let virtual_time = self.clock == Clock::Virtual;
@@ -1033,7 +1037,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // A device without a link never sends its frames, which is not an error of the run.
+        // No error without a link, because the device then never sends its frames.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
@@ -1061,8 +1065,8 @@ impl Transmitter {
     }
 }
 
-/// Advances over frames that other workers send, but not beyond the end of the stream: a timeline
-/// cannot advance past its end.
+/// Advances over frames that other workers send, but not beyond the end of the stream, because a
+/// timeline cannot advance past its end.
 fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: Range<u64>) {
     for frame in frames {
         if timeline.due().is_none() {
@@ -1226,7 +1230,8 @@ impl Sender {
 
     /// Number of frames of this share that are due before `end` and not scheduled.
     fn due_before(&self, end: Picos) -> u64 {
-        // A timeline that advances frame by frame includes the frames of the other workers.
+        // Frame by frame if the timeline is walked, because it then includes the frames of other
+        // workers.
         let (step, share) = if self.walk { (1, self.by) } else { (self.by, 1) };
         let len = |k| self.program.sizes().at(self.next + k * step);
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
@@ -1271,6 +1276,8 @@ impl Sender {
             self.next += self.by * n;
             skipped += n;
         }
+        // Fields are functions of the frame's index (ADR 0003), so that the cursor can move at
+        // once.
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped

@@ -11,8 +11,8 @@ use std::{
 /// the time they cover, so none needs the slower heap.
 const BUCKETS: usize = 4096;
 const WORDS: usize = BUCKETS / 64;
-/// Up to this number, streams are kept in one sorted list: an insertion moves a few entries within
-/// one or two cache lines.
+/// Up to this number, streams are kept in one sorted list, because an insertion then moves a few
+/// entries within one or two cache lines.
 const FEW: usize = 16;
 
 /// A stream, and when its next frame is due.
@@ -60,7 +60,7 @@ impl Wheel {
     pub fn push(&mut self, entry: Entry) {
         let tick = entry.due >> self.shift;
         if tick <= self.tick {
-            // Usually the new entry is the latest: streams take turns.
+            // Usually the new entry is the latest, because streams take turns.
             match self.current.back() {
                 Some(last) if *last > entry => {
                     let at = self.current.partition_point(|e| *e < entry);

@@ -273,7 +273,7 @@ const RX_REST: Nanos = Nanos(200_000);
 const LONG_WAIT: Nanos = Nanos(1_000_000);
 /// Longest wait for a frame: bounds the delay of [`Sink::idle`](crate::sink::Sink::idle).
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Longest sleep of a worker that only sends: bounds the delay of its mailbox.
+/// Longest sleep of a worker that only sends, because its mailbox is not read meanwhile.
 const TX_REST: Nanos = Nanos(2_000_000);
 /// Longest sleep of a worker that only supervises generator threads: longer than [`TX_REST`],
 /// because the worker shares their CPU.
@@ -285,7 +285,7 @@ const NEAR: Nanos = Nanos(15_000);
 const NAP: Nanos = Nanos(100_000);
 /// Longest sleep before a turn of such a source if all ports can wake the worker.
 const SLEEP: Nanos = Nanos(50_000_000);
-/// Interrupt moderation: one wake-up then finds several frames (docs/adr/0031).
+/// Interrupt moderation, so that one wake-up finds several frames (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
 /// Limit on receiving at the end of a run, because another sender may never stop.
 const DRAINED_AT_MOST: Nanos = Nanos(100_000_000);
@@ -343,8 +343,8 @@ impl Worker {
             self.read_mail(now);
         }
         if self.clock != Clock::Virtual {
-            // Before anything is received: frames that arrived during a stall are judged by the lag
-            // before it.
+            // Before anything is received, because frames that arrived during a stall are judged by
+            // the lag before it.
             if self.outlets.is_shared() {
                 self.sources.iter_mut().for_each(|source| source.owe(&mut self.outlets));
             }
@@ -541,8 +541,8 @@ impl Worker {
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// Sleeps until a queue signals frames, when there is nothing to send and nothing received.
-    /// Returns false, without a sleep, if not all queues can signal.
+    /// Blocks until a queue signals frames; for when there is nothing to send and nothing was
+    /// received. Returns false without sleeping if not all queues can signal.
     fn wait_for_frames(&mut self) -> bool {
         let mut descriptors = Vec::with_capacity(self.rx.len());
         let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
@@ -720,7 +720,7 @@ impl Worker {
         let (lived, cpu) = self.watch.lived();
         let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
         let rx = self.rx.iter().map(|rx| rx.port).collect();
-        // Capped by the CPU time: time in which other threads had the CPU is not work.
+        // Capped by the CPU time, because time in which other threads had the CPU is not work.
         Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 

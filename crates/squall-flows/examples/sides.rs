@@ -44,6 +44,7 @@ fn main() {
         ranges: vec![range.parse().expect("a range")],
         ports: 1024..=65535,
         order: Order::Random,
+        shared: false,
     };
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
     let client = Program::client("get").send(&"g".repeat(100)).recv(100);

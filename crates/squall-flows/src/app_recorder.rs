@@ -20,7 +20,7 @@ pub(crate) struct AppRecorder {
     pub clients: Vec<(Tuples, Tuples)>,
     /// Indexed by flow number; only for flows that this side began.
     begun: Vec<Begun>,
-    /// The flow that is being begun: it may end before its number is known.
+    /// The flow that is being begun, because a UDP flow may end before its number is known.
     pub beginning: Option<Begun>,
     /// Whether open flows are being aborted because time is up.
     pub stopping: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Begun(u64);
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
 /// Resolution of the delay before the start: 1024 ns, at most 17 s. Longer delays do not occur with
-/// the default patience of 1 s, after which an arrival is given up.
+/// the default patience of 1 s, because an arrival is then given up.
 const WAIT_STEP: u32 = 10;
 
 impl Begun {
@@ -49,6 +49,7 @@ impl Begun {
     /// Time since the start, and since the flow was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
+        // The mask removes the delay in the upper bits, so that it need not be removed before.
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
         let took = steps << START_STEP;
         (took, took + (self.0 >> START_BITS << WAIT_STEP))
@@ -64,7 +65,8 @@ pub(crate) struct Recorder {
     failed: Vec<FailedConversation>,
     served: Served,
     /// Templates whose client flows have ended, with the time at which the cause was due: the
-    /// arrivals of a closed loop continue from that time.
+    /// arrivals of a closed loop continue from that time, because a late worker would otherwise
+    /// lengthen think times.
     ended: Vec<(u32, Nanos)>,
     /// How the last flow ended: the reason, and whether its program had completed.
     gone: Option<(Reason, bool)>,
@@ -191,7 +193,8 @@ impl Application for AppRecorder {
         self.apps.on_event(socket, event);
         let (id, now, due) = (socket.id().0 as usize, socket.real(), socket.due());
         let begun = match self.beginning.take() {
-            // A UDP flow may end within `connect`, before `began` is called.
+            // Recorded as begun here, because a UDP flow may end within `connect`, before `began`
+            // is called.
             Some(begun) => {
                 self.apps.observer_mut().opened(program);
                 begun
@@ -208,7 +211,7 @@ impl Application for AppRecorder {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        // A flow accepted now would be aborted immediately.
+        // None, because a flow accepted now would be aborted immediately.
         if self.stopping {
             return None;
         }

@@ -57,7 +57,7 @@ pub(crate) struct Arrivals {
     /// The lag of the arrival clock against real time (ADR 0050): after a stall the schedule slips,
     /// because a burst would overflow the queues of a device.
     lag: Nanos,
-    /// Audits the arrivals of scheduled lines.
+    /// Audits the arrivals of scheduled lines only, because a user has no due time to be late for.
     audit: Audit,
     /// Per template: the closed loop or script that begins its flows.
     closed: Vec<Option<usize>>,
@@ -170,7 +170,8 @@ struct Users {
 /// The times at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// With equal think times, users are ready in the order of insertion.
+    /// With equal think times, users are ready in the order of insertion, so that a queue serves
+    /// instead of a heap.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
@@ -188,17 +189,19 @@ struct Steering {
 }
 
 /// Arrivals searched per worker for the next one that is this worker's. If none is, the worker
-/// wakes up early once and continues the search.
+/// wakes up early once and continues the search. With n workers 16 n misses in a row have a
+/// probability below e^-16, so a longer search would save hardly any wake-ups.
 const SEARCHED_AHEAD: u64 = 16;
 /// Up to this number, overdue arrivals are counted exactly in running reports; above it, a worker's
 /// share is estimated, because each arrival costs a hash of its tuple.
 const MAX_EXACT: u64 = 10_000;
-/// Long enough for the octets of several flows at [`FIRST_CPS`], short compared with the ramps of a
-/// load.
+/// Long enough for the octets of several flows at [`FIRST_CPS`], because each interval measures the
+/// size of a flow; short compared with the ramps of a load (ADR 0025).
 const STEER_EVERY: Nanos = Nanos(100_000_000);
-/// The rate until the first octets reveal the size of a flow.
+/// The rate until the first octets reveal the size of a flow. Low, because flows of unknown size
+/// would otherwise exceed the target bandwidth.
 const FIRST_CPS: f64 = 100.0;
-/// Limit for flows that carry hardly any data.
+/// Limit for flows that carry hardly any data, of which a target bandwidth would need any number.
 const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
@@ -278,8 +281,9 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Adds the new templates of `load`, if they are `played`; they wait for [`Arrivals::begin`].
-    /// Ends the lines of removed templates.
+    /// Adds the new templates of `load`, if they are `played`; they wait for [`Arrivals::begin`],
+    /// so that all sides have their servers before the first flow. Ends the lines of removed
+    /// templates.
     pub fn join(&mut self, load: &Load, played: bool) {
         let known = self.late.len();
         if known < load.templates.len() {
@@ -386,7 +390,8 @@ impl Arrivals {
         now >= self.end || self.stopped || self.lines.iter().all(over)
     }
 
-    /// Ends all arrivals. Those due by `now` that did not begin are late.
+    /// Ends all arrivals. Those due by `now` that did not begin are late. They are counted exactly,
+    /// because each arrival must be in one counter at the end.
     pub fn stop(&mut self, now: Nanos, is_own: impl IsOwn) {
         let overdue = self.overdue_of(now, is_own, true);
         self.late.iter_mut().zip(overdue).for_each(|(late, overdue)| *late += overdue);
@@ -504,7 +509,7 @@ impl Arrivals {
         let line = &mut self.lines[i];
         match &mut line.kind {
             Kind::Open { .. } => {}
-            // On a falling ramp, users leave when their flow has ended.
+            // On a falling ramp, users leave when their flow has ended, rather than abort it.
             Kind::Closed(users)
                 if users.here > users.asked(&line.shape, line.origin, now, line.by) =>
             {
@@ -532,7 +537,8 @@ impl Arrivals {
         self.set_cps(now, cps);
     }
 
-    /// The total rate if each worker has `cps`.
+    /// The total rate if each worker has `cps`, because the timeline of each worker has the
+    /// arrivals of all workers.
     fn steered(&self, cps: f64) -> Cps {
         Cps::from_f64(cps * self.seat.1 as f64)
     }
@@ -612,17 +618,21 @@ impl Arrivals {
             let line = &mut self.lines[i];
             match &mut line.kind {
                 Kind::Open { timeline, .. } => {
+                    // In the time of the load instead of real time, so that ramps do not change
+                    // (ADR 0030).
                     let passed = |at: Nanos| line.shape.passed(at.saturating_sub(line.origin)).0;
                     timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
                 }
                 Kind::Script(script) => script.base = script.base + now.saturating_sub(since),
+                // Users have no schedule that would have to be postponed.
                 Kind::Closed(_) => {}
             }
             self.schedule(i);
         }
     }
 
-    /// When the next flow of an open loop would be due if there were no limits.
+    /// When the next flow of an open loop would be due if there were no limits. The steady part of
+    /// the load lasts until then, so that n flows at n flows/s take one second (ADR 0030).
     pub fn after_last(&self) -> Option<Nanos> {
         let open = || self.lines.iter().filter(|line| line.gives_up());
         let next = |line: &Line| line.next(self.start).map(|next| next.min(line.until));
@@ -639,7 +649,7 @@ impl Arrivals {
         let gap = cps.gap();
         timeline.set_gap(gap);
         // At a low rate the next arrival may be hours away: brings it within one gap of the new
-        // rate.
+        // rate, which would otherwise take effect only then (ADR 0030).
         let (passed, gap) = (
             line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
@@ -662,7 +672,7 @@ impl Arrivals {
     #[cold]
     fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
-        // Arrivals after the end were never requested.
+        // Arrivals after the end were never requested: without the limit they would count as late.
         let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
@@ -759,7 +769,7 @@ fn end_of(load: &Load, start: Nanos) -> Nanos {
 }
 
 fn exponential(mean: Nanos, seed: u64, k: u64) -> Nanos {
-    // 53 bits, the precision of an f64, and never 0: the logarithm of 0 is infinite.
+    // 53 bits, the precision of an f64, and never 0, because the logarithm of 0 is infinite.
     let unit = ((mix(seed, k) >> 11) + 1) as f64 / (1u64 << 53) as f64;
     Nanos((mean.0 as f64 * -unit.ln()) as u64)
 }
@@ -924,8 +934,8 @@ impl Line {
             [(_, only)] => only,
             _ => {
                 let sum = self.templates[self.templates.len() - 1].0;
-                // A draw in proportion to the weights, from the flow's number: all workers draw the
-                // same.
+                // A draw in proportion to the weights, from the flow's number, so that all workers
+                // draw the same.
                 let drawn = ((u128::from(mix(self.seed, number)) * u128::from(sum)) >> 64) as u64;
                 self.templates[self.templates.partition_point(|(weight, _)| *weight <= drawn)].1
             }
@@ -1016,8 +1026,8 @@ impl Line {
     #[cold]
     fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
-            // At least one: the mapping through the ramp rounds times, and the next arrival is
-            // known to be due.
+            // At least one, because the mapping through the ramp rounds times, and the next arrival
+            // is known to be due.
             Kind::Open { timeline, .. } => {
                 let passed = self.shape.passed(before.saturating_sub(self.origin));
                 skip(&mut timeline.clone(), passed).max(1)
@@ -1054,7 +1064,8 @@ impl Kind {
 }
 
 /// The step between flow numbers of a closed loop on one worker. Workers without users begin no
-/// flows. With a limit, only the workers that have users share the numbers below it.
+/// flows. With a limit, only the workers that have users share the numbers below it, so that none
+/// is left out.
 fn step(template: &Template, users: u64, workers: u64) -> u64 {
     if template.limit.is_some() { workers.min(users.max(1)) } else { workers }
 }
@@ -1104,6 +1115,8 @@ impl Scripted {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 && self.next == self.own.len() {
             (self.turn, self.next) = (self.turn + 1, 0);
+            // Not before the end of this loop, because overlapping loops would need the same tuples
+            // (ADR 0029).
             self.base = (self.base + self.period).max(now);
         }
     }

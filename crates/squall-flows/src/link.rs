@@ -74,7 +74,8 @@ pub(crate) struct Link {
     part: Division,
     addresses: u64,
     /// The side's MAC address as a number, if frames have only Ethernet in front of IP and all
-    /// addresses share it. This is the usual case, which has a short path in both directions.
+    /// addresses share it. This is the usual case, whose short path avoids the search for tags and
+    /// tunnels in both directions.
     plain: Option<u64>,
     prefixes: Prefixes,
     /// Headers with the tags only, without the tunnel.
@@ -90,7 +91,8 @@ pub(crate) struct Link {
     recent: Box<[(IpAddr, MacAddr); RECENT_HOPS]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
-    /// Buffer for packets that cannot be sent yet.
+    /// Buffer for packets that cannot be sent yet. The stack writes them here, because no room
+    /// would mean a full output, which stops all flows.
     scratch: Vec<u8>,
     pub statistics: LinkStatistics,
 }
@@ -105,7 +107,8 @@ struct OwnPool {
     divided: bool,
 }
 
-/// Most queued replies.
+/// Most queued replies. Further ones are dropped, because a flood of requests would otherwise take
+/// all memory.
 const MAX_ANSWERS: usize = 4096;
 /// Longest echo request that gets a reply: a jumbo frame.
 const MAX_ECHO: usize = 9000;
@@ -127,11 +130,12 @@ const VXLAN_PORT: u16 = 4789;
 const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
 
-/// Direct-mapped, 10 bits of a hash; larger pools fall back to the neighbor table.
+/// Direct-mapped, 10 bits of a hash. In larger pools addresses replace each other, which costs a
+/// search of the neighbor table.
 const RECENT_HOPS: usize = 1024;
 
-/// The index of an address in the next hop cache: Fibonacci hashing, which spreads the consecutive
-/// addresses of a pool.
+/// The index of an address in the next hop cache: Fibonacci hashing, because it spreads the
+/// consecutive addresses of a pool. Their low 32 bits differ.
 #[inline]
 fn place(address: IpAddr) -> usize {
     let low = match address {
@@ -155,7 +159,7 @@ pub enum FrameOwner {
     /// The worker that has the flow.
     Other(u32),
     /// A neighbor's MAC address or a request for one: all workers must learn it, and one replies.
-    /// Each worker has its own neighbor table: a lookup needs no lock.
+    /// Each worker has its own neighbor table, so that a lookup needs no lock.
     All,
 }
 
@@ -271,6 +275,7 @@ impl Link {
 
     #[inline]
     fn has_mac(&self, mac: &[u8]) -> bool {
+        // Also group addresses, because ARP requests and neighbor solicitations are sent to them.
         if mac == self.network.mac.0 || mac[0] & 1 == 1 {
             return true;
         }
@@ -344,7 +349,8 @@ impl Link {
         ends.map(|(one, other)| owner::of_ends(one, other, workers)).ok_or(FrameOwner::Here)
     }
 
-    /// Learns from a neighbor's frame, and sends no reply.
+    /// Learns from a neighbor's frame, and sends no reply, because the worker that received the
+    /// frame sends it.
     pub fn learn_neighbor(&mut self, frame: &[u8]) {
         if self.ignores(frame) {
             return;
@@ -354,7 +360,7 @@ impl Link {
         while self.answers.len() > answers {
             self.unused.extend(self.answers.pop_back());
         }
-        // The worker that received the frame has counted it.
+        // Restored, because the worker that received the frame has counted it.
         self.statistics = LinkStatistics { resolved: self.statistics.resolved, ..before };
     }
 
@@ -379,8 +385,8 @@ impl Link {
     }
 
     /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path, which learns the sender's MAC address. The first 48
-    /// octets include the TCP flags.
+    /// address. A SYN takes the long path instead, which learns the sender's MAC address. The first
+    /// 48 octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
@@ -480,6 +486,7 @@ impl Link {
     /// packets: a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
         let place = place(address);
+        // Avoids an access to the neighbor table for each further flow of a client.
         if self.recent[place] == (address, mac) {
             return;
         }
@@ -489,7 +496,8 @@ impl Link {
         if self.neighbors.learn(address, mac) {
             self.statistics.resolved += 1;
         }
-        // Packets of both families enter a tunnel, whatever the family of its ends.
+        // For a tunnel both entries, because packets of both families enter it, whatever the family
+        // of its ends.
         match (self.network.next_hop, self.ends, address) {
             (NextHop::OnLink, Some((_, end)), _) if end == address => self.hops = [Some(mac); 2],
             (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a))
@@ -558,7 +566,8 @@ impl Link {
             None => {
                 let pools = self.pools.iter().map(|pool| &pool.tuples);
                 let pools = pools.filter(|pool| pool.is_ipv4() == v4);
-                // A large pool has an address of each part near its start.
+                // Adjacent addresses belong to the parts in turn, so that the first few suffice
+                // instead of the whole pool.
                 let first = |pool: &Tuples| 0..pool.addresses().min(self.part.of().into());
                 pools
                     .flat_map(|pool| first(pool).map(|index| pool.address(index)))
@@ -638,6 +647,7 @@ impl Link {
                     self.mac_of(message.target.into())
                 };
                 let (reply, unicast) = message.advertise(mac);
+                // To all nodes (RFC 4861 §7.2.4) if the solicitation has no source address.
                 let to = if unicast { to } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
                 if self.answer(inside.outer, IPV6, to, mac, &reply.octets()) {
                     self.statistics.nd_solicitations_answered += 1;
@@ -716,6 +726,7 @@ impl Link {
             let frame = out.frame(ETHERNET + len, shifted(cut, ETHERNET))?;
             let (head, packet) =
                 frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+            // Two stores of eight octets, which overlap, instead of copies of six, six and two.
             head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
             head[6..].copy_from_slice(&(mac << 16 | u64::from(IPV4)).to_be_bytes());
             self.statistics.frames_sent += 1;
@@ -1155,6 +1166,7 @@ impl Prefix {
         }
         if places.v4 {
             put(places.ip + 2, end - places.ip);
+            // After the length, because the sum covers it.
             let check = !fold(sum(&frame[places.ip..places.ip + 20]));
             frame[places.ip + 10..places.ip + 12].copy_from_slice(&check.to_be_bytes());
         } else {

@@ -67,7 +67,8 @@ pub struct Template {
     /// Its own ramps and stages, counted from its start, instead of the load's.
     pub shape: Option<Shape>,
     /// It was removed from a running load ([`Load::joined`]): no flow begins, no client is served,
-    /// and open flows are aborted. It keeps its number and its counters.
+    /// and open flows are aborted. It keeps its number and its counters, because templates are
+    /// identified by their position.
     pub gone: bool,
     /// It has joined a running load, so its start does not count from the load's.
     pub joined: bool,
@@ -160,8 +161,8 @@ pub struct Limits {
 /// (after 1 s and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
 /// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
-/// drops none (20 ms, the earlier value, gave up five of six flows after one stall); short enough to
-/// limit the backlog.
+/// drops none, because 20 ms, the earlier value, gave up five of six flows after one stall; short
+/// enough to limit the backlog.
 pub const MAX_DELAY: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
@@ -428,6 +429,8 @@ impl Load {
     pub fn plateau(&self) -> Option<(Nanos, Nanos)> {
         let own = || self.templates[..self.own_templates()].iter().filter(|own| !own.gone);
         let begins_later = |template: &Template| template.waits || template.joined;
+        // The stages of a template that begins on an event are at times unknown in advance, and
+        // would change the load within the interval.
         if own().any(|template| begins_later(template) && template.shape.is_some()) {
             return None;
         }
@@ -462,7 +465,7 @@ impl Load {
     /// The load multiplied by `num / den`.
     pub fn times(mut self, num: u64, den: u64) -> Self {
         let whole = |n: u64| {
-            // Rounded up: a small factor leaves at least one user or flow.
+            // Rounded up, so that a small factor leaves at least one user or flow.
             (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into())
                 as u64
         };
@@ -495,7 +498,7 @@ impl Load {
         };
         if !self.scripts.is_empty() || !new.scripts.is_empty() {
             let mut joined = new.clone();
-            // [`Load::can_become`] compares scripts by pointer, so equal ones share server_pool.
+            // Equal scripts keep the old pointer, because [`Load::can_become`] compares pointers.
             for (old, new) in self.scripts.iter().zip(&mut joined.scripts) {
                 if old == new {
                     new.clone_from(old);
@@ -598,7 +601,8 @@ impl Template {
     /// Whether this template can change to `new` during a run.
     fn can_become(&self, new: &Self) -> Result<(), String> {
         if self.gone {
-            // Numbers of templates are never reused.
+            // Numbers of templates are never reused, because the counters of the removed one
+            // remain.
             return if new.gone {
                 Ok(())
             } else {

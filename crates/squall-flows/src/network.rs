@@ -39,7 +39,8 @@ pub enum Wrap {
 pub enum NextHop {
     /// A fixed MAC address; no ARP or neighbor discovery.
     Mac(MacAddr),
-    /// A router, whose MAC address is requested before the first flow.
+    /// A router, whose MAC address is requested before the first flow, so that the times of flows
+    /// do not include ARP.
     Gateway { v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr> },
     /// The peer itself: its MAC address is requested, or learned from its frames.
     OnLink,
@@ -74,7 +75,8 @@ impl Wrap {
 }
 
 impl Network {
-    /// Length of the longest frame in octets, without FCS. The port must accept it.
+    /// Length of the longest frame in octets, without FCS, which the NIC appends. The port must
+    /// accept it.
     pub fn longest_frame(&self) -> u32 {
         u32::from(self.mtu) + crate::link::overhead(self)
     }
@@ -90,6 +92,8 @@ impl Network {
                         order"
                 .into());
         }
+        // After a label no EtherType follows (RFC 3032), so a tag inside labels could not be
+        // recognized.
         let mut labels = self.wraps.iter().skip_while(|w| !matches!(w, Wrap::Mpls { .. }));
         if labels.any(|w| matches!(w, Wrap::Vlan { .. })) {
             return Err(

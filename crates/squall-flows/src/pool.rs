@@ -20,6 +20,9 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
+    /// The next flow of any template has the next tuple; otherwise each template begins with the
+    /// first. For client pools.
+    pub shared: bool,
 }
 
 /// The address and port of the k-th flow.
@@ -32,14 +35,16 @@ pub enum Order {
     /// likewise.
     Random,
     /// Selected by a hash of the flow's number: a tuple may repeat before another has appeared.
-    /// Servers: selected by a hash of the client's address, so a client always has the same server.
+    /// Servers: selected by a hash of the client's address, so that a client always has the same
+    /// server.
     Hash,
 }
 
-/// Default source ports of clients, as in TRex: all except the well-known ports.
+/// Default source ports of clients, as in TRex: all except the well-known ports (RFC 6335: 0 to
+/// 1023).
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
-/// Most addresses in a pool: the counters per address must fit in memory.
+/// Most addresses in a pool, because the counters per address must fit in memory.
 pub const MAX_ADDRESSES: u64 = 1 << 24;
 
 /// Why a pool or the text of a range is invalid.
@@ -132,6 +137,7 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
             })
         }
         IpAddr::V6(base) => {
+            // IPv6 has no broadcast address (RFC 4291 §2), so no address is left out.
             let rest = u128::MAX.checked_shr(len).unwrap_or(0);
             let base = u128::from(base);
             (len <= 128).then(|| AddrRange {
@@ -147,10 +153,11 @@ fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
 pub struct Tuples {
     /// The ranges, each with the index of its first address.
     ranges: Vec<(u64, AddrRange)>,
-    /// The ranges, sorted by address: first, last, index of the first.
+    /// The ranges, sorted by address: first, last, index of the first. A copy, because `ranges` has
+    /// the order in which flows use the addresses.
     by_address: Vec<(u128, u128, u64)>,
     /// Set in the usual case of a single IPv4 range: its first address and its size. Most lookups
-    /// are then one subtraction.
+    /// are then one subtraction instead of a search.
     only: Option<(u32, u32)>,
     v4: bool,
     addresses: u64,
@@ -267,6 +274,7 @@ impl Tuples {
     #[inline]
     pub fn index_of(&self, address: IpAddr) -> Option<u64> {
         if let (Some((first, addresses)), IpAddr::V4(address)) = (self.only, address) {
+            // Wraps for addresses before the first, so that one comparison excludes both sides.
             let index = u32::from(address).wrapping_sub(first);
             return (index < addresses).then_some(index.into());
         }
@@ -344,11 +352,12 @@ fn scaled(random: u64, n: u64) -> u64 {
 
 /// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and xor-shifts,
 /// each of which is a bijection over a power of two, repeated until the value is below `n` (fewer
-/// than two rounds on average). It needs no table: the order of a pool with 2^24 addresses and
-/// 64,512 ports takes no memory.
+/// than two rounds on average). Computed instead of shuffled in a table, because that of a pool
+/// with 2^24 addresses and 64,512 ports would have 10^12 entries.
 #[inline]
 fn shuffled(k: u64, n: u64, key: u64) -> u64 {
     let bits = 64 - (n - 1).leading_zeros();
+    // A pool of one address has no bits, and the shift for `mask` would overflow.
     if bits < 2 {
         return if n == 2 { k ^ (key & 1) } else { k };
     }
@@ -378,7 +387,7 @@ mod tests {
 
     fn pool(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Pool {
         let ranges = ranges.iter().map(|r| r.parse().expect(r)).collect();
-        Pool { name: "clients".into(), ranges, ports, order }
+        Pool { name: "clients".into(), ranges, ports, order, shared: false }
     }
 
     fn tuples(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Tuples {

@@ -92,7 +92,8 @@ impl Serving {
         self.by_tuple.get_mut(flow).map(Turns::take)
     }
 
-    /// The program for any other client: a device between the ports may translate addresses.
+    /// The program for any other client, because a device between the ports may translate
+    /// addresses.
     pub fn take_other(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_server.get_mut(&(flow.kind, flow.local, flow.local_port)).map(Turns::take)
     }

@@ -38,7 +38,7 @@ impl Sharing {
             shared: vec![false; load.templates.len()],
             error: None,
         };
-        // Both ends know the conversations of a script, so its templates need no shares.
+        // Without the templates of scripts, because both ends know the conversations of a script.
         let all = &load.templates[..load.own_templates()];
         let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {
@@ -59,8 +59,8 @@ impl Sharing {
             let i = alone.remove(0);
             let (mut group, mut at) = (vec![i], 0);
             while let Some(one) = group.get(at).copied() {
-                // Grouping is transitive: templates A and C may overlap only with B,
-                // and then all three need disjoint ports.
+                // Grouping is transitive, because templates A and C may overlap only with B, and
+                // then all three need disjoint ports.
                 let (joined, rest) =
                     alone.into_iter().partition(|other| alike(&all[one], &all[*other]));
                 alone = rest;
@@ -75,7 +75,8 @@ impl Sharing {
             let enough = |(rank, template): (u16, &usize)| {
                 clients[all[*template].clients].share(rank, of).is_some()
             };
-            // External clients choose their own ports, so shares cannot tell their templates apart.
+            // Shares cannot separate the templates of external clients, because these choose their
+            // own ports.
             let foreign = group.iter().any(|template| all[*template].arrival == Arrival::None);
             if !foreign && (0..of).zip(&group).all(enough) {
                 (0..of)

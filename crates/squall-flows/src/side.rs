@@ -170,8 +170,8 @@ pub struct Side {
     end: Option<Nanos>,
     stopping: Stopping,
     steady: Steady,
-    /// The end of the arrivals: one gap after the last flow was due, so n flows at n flows/s take
-    /// one second.
+    /// The end of the arrivals: one gap after the last flow was due, so that n flows at n flows/s
+    /// take one second.
     arrivals_until: Option<Nanos>,
     /// The latest `now`, and its lag against real time.
     now: Nanos,
@@ -279,21 +279,24 @@ struct ClientTemplate {
 
 struct Pool {
     tuples: Tuples,
+    /// If all templates share one order: the first unused position.
+    next: Option<u64>,
     /// One bit per address: whether a flow found no free port at it.
     busy: Vec<u64>,
     exhausted: Exhausted,
 }
 
-/// Most flows waiting for their next hop (ADR 0025).
+/// Most flows waiting for their next hop (ADR 0025), because a router that does not reply would
+/// otherwise collect arrivals without end.
 const MAX_PARKED: usize = 1 << 16;
 /// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
-/// core has in flight.
+/// core has in flight, since further ones would wait for these.
 const PREFETCHED: u64 = 8;
-/// Most tuples tried for one flow: bounds the time that one arrival takes when a pool is nearly
-/// exhausted.
+/// Most tuples tried for one flow, because an arrival would otherwise take the longer, the more of
+/// a pool is in use.
 const MAX_TRIES: u64 = 64;
 /// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT (1
-/// s by default), which is usually what holds the tuple.
+/// s by default), because that usually holds the tuple.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
 /// Most positions searched for one of this worker's, per worker. With n workers each position
 /// misses with probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
@@ -301,15 +304,17 @@ const MAX_SEARCH: u64 = 64;
 /// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
 /// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Most flows aborted at once. Each sends a reset, and the output has no room for millions: the
-/// next flows wait until it is empty.
+/// Most flows aborted at once. The next flows wait until the output is empty, because each sends a
+/// reset, and there is no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Most flow records searched at once for those of a template: bounds the time in which the port is
-/// not served.
+/// Most flow records searched at once for those of a template, because the port is not served
+/// meanwhile.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
-/// Shortest interval between checks whether the last flows are still active.
+/// Shortest interval between checks whether the last flows are still active: a drain time of 0
+/// would otherwise cause a check at each turn.
 const ACTIVITY_INTERVAL: Nanos = Nanos(1_000_000);
-/// Number of a template's servers whose next hops are requested at the start.
+/// Number of a template's servers whose next hops are requested at the start: not all, because a
+/// request for each of a large pool would flood the network.
 const RESOLVED_AHEAD: u64 = 256;
 
 impl Side {
@@ -327,12 +332,13 @@ impl Side {
             .for_each(|(pool, divided)| link.add_pool(pool, divided));
 
         let app = AppRecorder::new(Apps::new(load.seed, Recorder::default()));
-        // Room for at least one flow. The key depends on the load's seed, which makes runs
+        // Room for at least one flow. The key depends on the load's seed, so that runs are
         // repeatable.
         let stack_settings = Settings {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
             verify: settings.verify,
+            // No GSO with tags or tunnels, because ports can cut only plain Ethernet frames.
             gso_max_size: if link.is_plain() { settings.gso_max_size } else { 0 },
             ..Settings::default()
         };
@@ -392,7 +398,8 @@ impl Side {
         servers: &[Tuples],
     ) -> Result<(), LoadError> {
         if let Some(known) = &mut self.clients {
-            known.pools.extend(clients.iter().skip(known.pools.len()).cloned().map(Pool::new));
+            let pools = load.clients.iter().zip(clients);
+            known.pools.extend(pools.skip(known.pools.len()).map(Pool::new));
             known.servers.extend(servers.iter().skip(known.servers.len()).cloned());
             known.first_scripted = load.own_templates();
         }
@@ -432,6 +439,8 @@ impl Side {
                 ports_tried: 0,
                 not_begun: NotBegun::default(),
             });
+            // Only UDP, because a server may send after its client has ended
+            // (`AppRecorder::ended`).
             if template.ends.has_clients() && template.client.transport == Transport::Udp {
                 let ends = (pool.clone(), servers[template.servers].clone());
                 self.stack.app_mut().clients.push(ends);
@@ -514,8 +523,8 @@ impl Side {
             let [client, server] = &self.classes[conversation.template];
             let tuple = conversation.of_client();
             if let Some((_, kind)) = client {
-                // The index is the conversation's number, so conversations of other workers need an
-                // entry too.
+                // Conversations of other workers need an entry too, because the index is the
+                // conversation's number.
                 let program = match seat.has(&tuple) {
                     true => app
                         .add_conversation(*kind, before + number, &conversation.client)
@@ -555,8 +564,8 @@ impl Side {
         }
     }
 
-    /// Prefetches the flow records of frames that are about to be received, all at once: their
-    /// cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
+    /// Prefetches the flow records of frames that are about to be received, all at once, so that
+    /// their cache misses overlap. Fills `near` in the order of the frames, as far as it has room.
     #[inline]
     pub fn prefetch<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [FlowHint]) {
         match self.link.is_plain() {
@@ -631,8 +640,8 @@ impl Side {
         self.link.owner(frame, self.settings.worker)
     }
 
-    /// Learns from a neighbor's reply that another worker received: it must reach all workers.
-    /// Sends no reply.
+    /// Learns from a neighbor's reply that another worker received, because each worker has its own
+    /// neighbor table. Sends no reply.
     pub fn learn_neighbor(&mut self, frame: &[u8]) {
         self.link.learn_neighbor(frame);
     }
@@ -703,11 +712,13 @@ impl Side {
         {
             let at = self.clients.as_ref().and_then(|clients| {
                 let (next, end) = (clients.arrivals.after_last()?, clients.arrivals.end());
-                // The last gap of an open loop may extend beyond its end: the rate applies until
-                // then.
+                // The last gap of an open loop may extend beyond its end, because the rate applies
+                // until then.
                 Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
+            // A side with servers goes on, because only the other side knows when its last flow has
+            // begun.
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
                 // The last flows may use the rest of the configured time. Otherwise a limit of
@@ -753,7 +764,7 @@ impl Side {
         }
         self.leave(now, load);
         if joined {
-            // A side that had already begun all its flows has more to begin.
+            // Undone, because a side that had already begun all its flows has more to begin.
             self.stopping = Stopping::No;
             self.stack.app_mut().stopping = false;
             self.steady.go_on(now, load, self.settings.start);
@@ -812,6 +823,7 @@ impl Side {
             let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
                 let is_gone = programs.contains(&app.apps.program(socket.state()));
                 if is_gone {
+                    // So that the flow counts as stopped instead of aborted by its program.
                     app.stopping = true;
                     socket.abort();
                 }
@@ -879,7 +891,8 @@ impl Side {
         match self.link.resolve(now, place.tuple.remote) {
             Answer::Mac(_) => self.connect(now, due, place),
             Answer::Wait if clients.parked.len() < MAX_PARKED => {
-                clients.parked.push_back((due, place))
+                clients.passed(due.template, place);
+                clients.parked.push_back((due, place));
             }
             Answer::Wait | Answer::Silent => {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED)
@@ -901,7 +914,7 @@ impl Side {
         let mut tries = 1;
         loop {
             let Some(clients) = &mut self.clients else { return };
-            clients.templates[due.template].passed(place);
+            clients.passed(due.template, place);
             let of = (clients.templates[due.template].class, program);
             let begun = Begun::new(due.at, real);
             self.stack.due(due.at.min(now));
@@ -979,9 +992,9 @@ impl Side {
         }
     }
 
-    /// Begins flows that other flows' programs request, and wakes programs whose request is done. A
-    /// program runs inside an event of its flow, where the stack cannot begin another flow, so its
-    /// calls are deferred (ADR 0049).
+    /// Begins flows that other flows' programs request, and wakes programs whose request is done.
+    /// The calls are deferred because a program runs inside an event of its flow, where the stack
+    /// cannot begin another flow (ADR 0049).
     #[cold]
     fn answer_calls(&mut self, now: Nanos) {
         if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
@@ -1066,7 +1079,8 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().refuse(&call);
     }
 
-    /// Retries flows whose next hop was resolved or has failed.
+    /// Retries flows whose next hop was resolved or has failed. Without such a change, a search of
+    /// the waiting flows in each turn would find none.
     fn unpark(&mut self, now: Nanos) {
         let known = self.link.statistics.resolved + self.link.statistics.resolution_failed;
         let Some(clients) = &mut self.clients else { return };
@@ -1090,7 +1104,7 @@ impl Side {
         let (stack, classes) = (&self.stack, &self.classes);
         let (first, begun) = (clients.first_scripted, clients.begun);
         clients.arrivals.steer(now, || {
-            // Scripts keep their own times, so they do not count for a target bandwidth.
+            // Scripts do not count for a target bandwidth, because they keep their own times.
             let own = classes[..first].iter();
             let of = own.filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
             (of.map(|counters| counters.delivered + counters.acked).sum(), begun)
@@ -1134,6 +1148,8 @@ impl Side {
     #[inline]
     pub fn transmit(&mut self, now: Nanos, out: &mut impl FrameOutput) {
         if self.link.has_answers() {
+            // Replies come first, because the stack may fill the output, and peers wait for a MAC
+            // address.
             self.link.transmit(out);
         }
         self.stack.transmit(now, &mut Framer { link: &mut self.link, out, now });
@@ -1158,6 +1174,8 @@ impl Side {
     fn stop_arrivals(&mut self, now: Nanos) {
         if let Some(clients) = &mut self.clients {
             clients.stop_arrivals(now);
+            // Each waiting flow gets a reason, because every arrival must be in one counter at the
+            // end.
             while let Some((due, _)) = clients.parked.pop_front() {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED);
             }
@@ -1211,7 +1229,7 @@ impl Side {
                     Stopping::Draining(now)
                 };
             }
-            // Flows in TIME-WAIT have completed, so there is no need to wait for them.
+            // No wait for flows in TIME-WAIT, because they have completed.
             Stopping::Draining(until)
                 if now >= until || self.stack.active() == self.stack.app().apps.lingering() =>
             {
@@ -1312,7 +1330,7 @@ impl Side {
                     Transport::Tcp => tcp.acked,
                     Transport::Udp => tcp.sent,
                 };
-                // TCP counts ciphertext, so TLS sessions count their plaintext themselves.
+                // TLS sessions count their plaintext themselves, because TCP counts ciphertext.
                 all.sent_octets = all.tls.as_ref().map_or(plain, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
                 all
@@ -1441,6 +1459,7 @@ fn own_pools(
 }
 
 fn end_of(load: &Load, start: Nanos) -> Option<Nanos> {
+    // At most half, because the drain time is added to it without a check for overflow.
     load.limits.duration.map(|duration| Nanos(start.0.saturating_add(duration.0).min(u64::MAX / 2)))
 }
 
@@ -1477,9 +1496,10 @@ impl Busy {
 }
 
 impl Pool {
-    fn new(tuples: Tuples) -> Self {
+    fn new((pool, tuples): (&PoolOf, &Tuples)) -> Self {
         let busy = vec![0; tuples.addresses().div_ceil(64) as usize];
-        Self { tuples, busy, exhausted: Exhausted::default() }
+        let next = pool.shared.then_some(0);
+        Self { tuples: tuples.clone(), next, busy, exhausted: Exhausted::default() }
     }
 }
 
@@ -1503,7 +1523,8 @@ impl Clients {
         }
         let template = &self.templates[due.template];
         let servers = &self.servers[template.servers];
-        let first = due.number.max(template.next);
+        let shared = self.pools[template.pool].next;
+        let first = shared.unwrap_or_else(|| due.number.max(template.next));
         if self.seat.is_only() {
             return Some(Place { tuple: template.tuple(servers, first), position: first });
         }
@@ -1512,8 +1533,16 @@ impl Clients {
         places.into_iter().find(|place| self.seat.has(&place.tuple))
     }
 
-    /// Prefetches the slots of the flows after `position`, several at a time: the table of a
-    /// million flows does not fit the near caches, and is accessed in random order.
+    /// Marks a position as used or busy.
+    #[inline]
+    fn passed(&mut self, template: usize, place: Place) {
+        let of = &mut self.templates[template];
+        let next = self.pools[of.pool].next.as_mut().unwrap_or(&mut of.next);
+        *next = (*next).max(place.position + 1);
+    }
+
+    /// Prefetches the slots of the flows after `position`, several at a time, because the table of
+    /// a million flows does not fit the near caches, and is accessed in random order.
     #[inline]
     fn prefetch(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
@@ -1648,17 +1677,11 @@ impl ClientTemplate {
     }
 
     /// The number of the next called flow, which no other flow of the template has. The top bit
-    /// separates called flows from arrivals.
+    /// separates called flows from arrivals, because a template may have both.
     fn number_of_call(&self, seat: Seat) -> u32 {
         let (worker, workers) = seat.among();
         let own = if self.only_called { 0 } else { 1 << 31 };
         (self.called * workers + worker) as u32 | own
-    }
-
-    /// Marks a position as used or busy.
-    #[inline]
-    fn passed(&mut self, place: Place) {
-        self.next = self.next.max(place.position + 1);
     }
 }
 
@@ -1679,7 +1702,7 @@ fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl 
 }
 
 /// A worker of a part. A function of the flow's tuple selects first the part, then the worker, so
-/// parts may have different numbers of workers.
+/// that parts may have different numbers of workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub part: Division,
@@ -1705,7 +1728,7 @@ impl Seat {
     }
 
     /// Its number among the workers of all parts, and their total, assuming that all parts have as
-    /// many workers as this one: divides users and limits, which have no tuple.
+    /// many workers as this one: divides users and limits, because these have no tuple.
     #[inline]
     pub fn among(self) -> (u64, u64) {
         self.part.share(self.worker.0.into(), self.worker.1.into())

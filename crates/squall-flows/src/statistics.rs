@@ -74,7 +74,8 @@ impl Served {
     }
 }
 
-/// Most failed conversations stored: both ends of as many conversations as a script may have.
+/// Most failed conversations stored: both ends of as many conversations as a script may have, which
+/// are 65,000 because program numbers have 16 bits (ADR 0029).
 pub const MOST_FAILED: usize = 1 << 17;
 
 /// The flows of one template, by role. A side with a single role leaves the other empty.
@@ -101,7 +102,8 @@ pub struct FlowStatistics {
     pub failed: Failures,
     /// Deviations of peers from their programs, by [`squall_apps::ProtocolError::name`].
     pub protocol_errors: BTreeMap<&'static str, u64>,
-    /// Counted only for clients whose programs have a known number of requests.
+    /// Counted only for clients whose programs have a known number of requests. Without that
+    /// number, `sent` and `answered` would have nothing to be compared with.
     pub requests: Requests,
     /// The program's own counters, by name.
     pub counted: Vec<(Arc<str>, u64)>,
@@ -112,7 +114,8 @@ pub struct FlowStatistics {
     pub waiting: u64,
     /// Flows that are open now.
     pub active: u64,
-    /// Most flows open at the same time; if merged, the sum of the workers' peaks.
+    /// Most flows open at the same time; if merged, the sum of the workers' peaks, which is an
+    /// upper bound because these may have been at different times.
     pub peak: u64,
     /// Time from the SYN to the end of the handshake, in nanoseconds.
     pub setup: Histogram,
@@ -143,7 +146,8 @@ pub struct FlowStatistics {
 /// Requests of flows, over TCP or UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Requests in the programs of all flows that began, and followed redirects.
+    /// Requests in the programs of all flows that began, and followed redirects. These are added
+    /// because a redirect costs a request that is not in the program.
     pub asked: u64,
     /// Requests that were sent completely.
     pub sent: u64,
@@ -317,11 +321,12 @@ impl Failure {
     /// `None` for success; `finished`: whether the program had completed.
     pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
         Some(match reason {
-            // UDP has no FIN, so only the idle timeout shows a server that its client has ended.
+            // Because UDP has no FIN, only the idle timeout shows a server that its client has
+            // ended.
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
-            // A program may end with a reset deliberately.
+            // No failure, because a program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
             Reason::Reset => Self::Reset,

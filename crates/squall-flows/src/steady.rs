@@ -103,6 +103,8 @@ impl Steady {
     /// Reads the counters at `now`.
     #[cold]
     pub fn look(&mut self, now: Nanos, counted: Tallies) {
+        // After a stall several seconds at once, because the seconds of all workers must begin at
+        // the same times to be added.
         while now >= self.second {
             self.second = self.second + SECOND;
             for (side, (before, seconds)) in

@@ -878,7 +878,7 @@ impl<V> FlowTable<V> {
         &self.flows
     }
 
-    /// Memory in octets, excluding memory that the values own.
+    /// Memory usage in bytes, excluding memory that the values own.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * 8 + self.flows.capacity() * size_of::<Flow<V>>()
     }

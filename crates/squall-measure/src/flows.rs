@@ -192,7 +192,7 @@ impl Flows {
         &self.settings
     }
 
-    /// Memory in octets, including heap memory of the flows.
+    /// Memory usage in bytes, including heap memory of the flows.
     pub fn memory(&self) -> usize {
         let heap = |flow: &FlowRx| flow.gaps.memory() + flow.sequence.memory();
         self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()

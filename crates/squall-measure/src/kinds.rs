@@ -475,7 +475,7 @@ struct Candidate {
 }
 
 impl Recognition {
-    /// Heap memory in octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         match self {
             Self::New | Self::Unknown | Self::Signed(_) => 0,

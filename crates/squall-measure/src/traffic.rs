@@ -163,7 +163,7 @@ impl Gaps {
         self.bins.as_deref()
     }
 
-    /// Heap memory in octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.values.memory() + self.bins.as_ref().map_or(0, |bins| size_of_val(bins.counts()))
     }

@@ -1,8 +1,10 @@
 //! Searches of simulated devices, as JSON lines: device, goals, bounds, trials. The counterpart of
 //! tests/interop/mlrsearch.py, which runs another program's search on the same devices.
 //!
-//! `mlrsearch FROM TO`: devices of these seeds.
+//! `mlrsearch FROM TO`: devices of these seeds; `mlrsearch FROM TO noisy`: devices whose trials of
+//! the same load differ.
 
+use serde::Serialize;
 use serde_json::json;
 use squall_method::mlrsearch::{Goal, Next, Preset, Search};
 use squall_units::{SplitMix64, mix};
@@ -28,6 +30,7 @@ fn part(x: u64) -> f64 {
 }
 
 /// A simulated device, which loses frames above its capacity once its buffer is full.
+#[derive(Default, Serialize)]
 struct Device {
     shape: &'static str,
     seed: u64,
@@ -37,9 +40,10 @@ struct Device {
     /// The part of the capacity that remains at a higher load.
     collapse: f64,
     /// The device loses `floor` of the frames at capacity, fewer at lower loads, none up to
-    /// `onset`.
+    /// `onset`. The loss grows with this power of the distance from there.
     onset: f64,
     floor: f64,
+    power: i32,
     /// Whether it loses `floor` at all loads.
     flat: bool,
     /// The loads between which it loses 1 %.
@@ -47,12 +51,25 @@ struct Device {
     /// The part of the trials in which it loses `amount`.
     noise: f64,
     amount: f64,
+    /// The part of the trials that lose `amount` grows from 0 to 1 between these loads.
+    edge: [f64; 2],
+    /// The capacity differs from trial to trial by up to this part, and the loss up to `onset` by
+    /// a factor of up to 1 plus this.
+    jitter: f64,
+    /// The capacity falls and rises by this part, once in `period` trials.
+    drift: f64,
+    period: u64,
+    /// Losses of `burst` frames a second, in the mean.
+    events: f64,
+    burst: f64,
 }
 
 impl Device {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, noisy: bool) -> Self {
         let mut random = Random(SplitMix64(seed));
-        let shapes = ["sharp", "buffer", "lossy", "flat", "noisy", "collapse", "dip"];
+        let steady = ["sharp", "buffer", "lossy", "flat", "noisy", "collapse", "dip"];
+        let varying = ["edge", "jitter", "drift", "events", "ramp", "noisy", "queue"];
+        let shapes = if noisy { varying } else { steady };
         // One device in ten carries more than the highest load.
         let most = if seed % 10 == 9 { 2.0 * MAX } else { MAX };
         let capacity = random.between(MIN / 2.0, most);
@@ -60,14 +77,10 @@ impl Device {
             shape: shapes[(seed % 7) as usize],
             seed,
             capacity,
-            buffer: 0.0,
             collapse: 1.0,
-            onset: 0.0,
-            floor: 0.0,
-            flat: false,
-            dip: [0.0; 2],
-            noise: 0.0,
-            amount: 0.0,
+            power: 1,
+            period: 1,
+            ..Self::default()
         };
         let floor = random.between(1e-4, 1e-2);
         match plain.shape {
@@ -80,14 +93,42 @@ impl Device {
                 let from = capacity * (0.3 + random.below(0.6));
                 Self { dip: [from, from + (capacity - from) * random.below(0.5)], ..plain }
             }
+            "edge" => {
+                let from = capacity * (1.0 - random.between(1e-3, 0.3));
+                Self { edge: [from, capacity], amount: floor, ..plain }
+            }
+            "jitter" => Self { jitter: random.between(1e-3, 0.1), ..plain },
+            "drift" => {
+                let period = 5 + (random.below(1.0) * 200.0) as u64;
+                Self { drift: random.between(1e-3, 0.1), period, ..plain }
+            }
+            "events" => {
+                let burst = (capacity * random.between(1e-6, 1e-2)).ceil();
+                Self { events: random.between(1e-3, 0.2), burst, ..plain }
+            }
+            "ramp" => {
+                let power = 1 + (random.below(1.0) * 4.0) as i32;
+                Self { onset: capacity * random.below(0.9), floor, power, jitter: 0.02, ..plain }
+            }
+            "queue" => {
+                let buffer = capacity * random.between(1e-4, 3.0);
+                Self { buffer, jitter: random.between(1e-3, 0.05), ..plain }
+            }
             _ => plain,
         }
     }
 
-    /// Frames offered and lost in the `nth` trial with this load and duration.
-    fn lost(&self, load: f64, duration_s: f64, nth: u64) -> (f64, f64) {
+    /// Frames offered and lost in the `nth` trial with this load and duration, the `trial`th of
+    /// all.
+    fn lost(&self, load: f64, duration_s: f64, nth: u64, trial: u64) -> (f64, f64) {
+        let seed = self.seed ^ load.to_bits() ^ (duration_s.to_bits() >> 7);
+        let draw = |i: u64| part(mix(seed, nth + (i << 32)));
         let offered = (load * duration_s + 0.5).floor();
-        let carried = self.capacity * if load > self.capacity { self.collapse } else { 1.0 };
+        let phase = (trial % self.period) as f64 / self.period as f64;
+        let varied = 1.0 + self.jitter * (draw(1) + draw(2) - 1.0)
+            - self.drift * (1.0 - (2.0 * phase - 1.0).abs());
+        let capacity = self.capacity * varied;
+        let carried = capacity * if load > capacity { self.collapse } else { 1.0 };
         let over = (offered - (carried * duration_s + self.buffer).floor()).max(0.0);
         let mut ratio = 0.0;
         if load > self.onset {
@@ -95,16 +136,18 @@ impl Device {
                 true => 1.0,
                 false => (load - self.onset) / (self.capacity - self.onset),
             };
-            ratio += self.floor * ramp.min(1.0);
+            ratio += self.floor * ramp.min(1.0).powi(self.power) * (1.0 + self.jitter * draw(3));
         }
         if self.dip[0] <= load && load < self.dip[1] {
             ratio += 0.01;
         }
-        let seed = self.seed ^ load.to_bits() ^ (duration_s.to_bits() >> 7);
-        if part(mix(seed, nth)) < self.noise {
+        let edge = (load - self.edge[0]) / (self.edge[1] - self.edge[0]).max(1.0);
+        let noise = if self.edge[1] > 0.0 { edge } else { self.noise };
+        if draw(0) < noise {
             ratio += self.amount;
         }
-        (offered, over + ((offered - over) * ratio).floor())
+        let event = if draw(4) < self.events * duration_s { self.burst } else { 0.0 };
+        (offered, (over + ((offered - over) * ratio).floor() + event).min(offered))
     }
 }
 
@@ -114,7 +157,7 @@ fn searched(device: &Device, goals: &[Goal]) -> serde_json::Value {
     while let Next::Measure { load, duration_s } = search.next_trial() {
         assert!(trials.len() < 20_000, "device {} ends nowhere", device.seed);
         let nth = trials.iter().filter(|trial| trial.0 == load && trial.1 == duration_s).count();
-        let (offered, lost) = device.lost(load, duration_s, nth as u64);
+        let (offered, lost) = device.lost(load, duration_s, nth as u64, trials.len() as u64);
         search.record(load, duration_s, lost / offered);
         trials.push((load, duration_s, lost));
     }
@@ -124,28 +167,39 @@ fn searched(device: &Device, goals: &[Goal]) -> serde_json::Value {
     json!({ "goals": goals, "found": found, "trials": trials })
 }
 
+/// The goals of RFC 9971 appendix C.1, in one search.
+fn appendix() -> Vec<Goal> {
+    let goal = |name: &str, final_s: f64, sum_s: f64, loss_ratio: f64, exceed_ratio: f64| Goal {
+        name: name.into(),
+        final_s,
+        sum_s,
+        loss_ratio,
+        exceed_ratio,
+        ..Goal::default()
+    };
+    vec![
+        goal("RFC2544", 60.0, 60.0, 0.0, 0.0),
+        goal("TST009", 60.0, 120.0, 0.0, 0.5),
+        goal("1s final", 1.0, 120.0, 0.005, 0.5),
+        goal("20% exceed", 60.0, 60.0, 0.005, 0.2),
+    ]
+}
+
 fn main() {
-    let mut seeds = std::env::args().skip(1).map(|seed| seed.parse::<u64>().expect("a seed"));
-    let (from, to) = (seeds.next().unwrap_or(0), seeds.next().unwrap_or(100));
+    let mut args = std::env::args().skip(1);
+    let mut seed = |default| args.next().map_or(default, |seed| seed.parse().expect("a seed"));
+    let (from, to) = (seed(0), seed(100));
+    let noisy = args.next().is_some();
+    let sets = [
+        ("rfc2544", Preset::Rfc2544.goals()),
+        ("tst009", Preset::Tst009.goals()),
+        ("csit", Preset::Csit.goals()),
+        ("appendix", appendix()),
+    ];
     for seed in from..to {
-        let device = Device::new(seed);
-        let presets =
-            [("rfc2544", Preset::Rfc2544), ("tst009", Preset::Tst009), ("csit", Preset::Csit)];
-        let all = presets.map(|(name, preset)| (name, searched(&device, &preset.goals())));
+        let device = Device::new(seed, noisy);
         let searches: serde_json::Map<_, _> =
-            all.map(|(name, all)| (name.into(), all)).into_iter().collect();
-        println!(
-            "{}",
-            json!({
-                "device": {
-                    "shape": device.shape, "seed": seed, "capacity": device.capacity,
-                    "buffer": device.buffer, "collapse": device.collapse, "onset": device.onset,
-                    "floor": device.floor, "flat": device.flat, "dip": device.dip,
-                    "noise": device.noise, "amount": device.amount,
-                },
-                "limits": [MIN, MAX],
-                "searches": searches,
-            })
-        );
+            sets.iter().map(|(name, goals)| ((*name).into(), searched(&device, goals))).collect();
+        println!("{}", json!({ "device": device, "limits": [MIN, MAX], "searches": searches }));
     }
 }

@@ -5,7 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::trial::{Measured, Trial};
+use crate::{
+    path::Path,
+    trial::{Measured, Trial},
+};
 
 /// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
@@ -13,6 +16,16 @@ pub trait Runner {
     /// A failure that makes any further trial pointless: a missing port, or a profile that is
     /// rejected.
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt>;
+
+    /// Proves that frames and connections of `path` come through. A model of a device has no path
+    /// that could be broken.
+    ///
+    /// # Errors
+    /// [`Halt::Environment`] with the count of each direction if one of them is dead; a part of the
+    /// frames is enough.
+    fn prove(&mut self, _path: &Path) -> Result<(), Halt> {
+        Ok(())
+    }
 
     /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
     ///
@@ -103,11 +116,20 @@ pub struct Bench<'a> {
     /// for the same trials in the same order.
     known: std::vec::IntoIter<Recorded>,
     trials: Vec<Recorded>,
+    /// Proved before the first trial that runs.
+    path: Option<Path>,
 }
 
 impl<'a> Bench<'a> {
     pub fn new(runner: &'a mut dyn Runner, watch: &'a mut dyn Watch, retry: RetryPolicy) -> Self {
-        Self { runner, watch, retry, known: Vec::new().into_iter(), trials: Vec::new() }
+        let (known, trials) = (Vec::new().into_iter(), Vec::new());
+        Self { runner, watch, retry, known, trials, path: None }
+    }
+
+    /// Has the runner prove `path` before the first trial: a test that continues proves it again,
+    /// and one with wrong settings sends nothing.
+    pub(crate) fn expect(&mut self, path: Option<Path>) {
+        self.path = path;
     }
 
     /// Returns the results of `known` while the method asks for the same trials.
@@ -169,6 +191,9 @@ impl<'a> Bench<'a> {
         }
         // The method differs from the earlier run from this trial on.
         self.known = Vec::new().into_iter();
+        if let Some(path) = self.path.take() {
+            self.runner.prove(&path)?;
+        }
         if !self.trials.is_empty() {
             self.runner.rest(self.retry.rest_s)?;
         }

@@ -17,7 +17,19 @@ pub struct Bracket {
     /// Distance of the next guess above the load that passed, as a part of that load.
     step: f64,
     lowest: f64,
+    /// Consecutive trials that the generator did not keep to, and whether the number of frames that
+    /// it sent in the last one is known.
+    unkept: u32,
+    shown: bool,
 }
+
+/// A search ends after this many consecutive trials that the generator did not keep to: above a load
+/// that passed, and before any load passed.
+pub(crate) const UNKEPT: u32 = 2;
+const UNKEPT_AT_FIRST: u32 = 6;
+/// After a trial that the generator did not keep to, try this part of the load that it sent: it
+/// would often miss that load, too.
+const OF_SENT: f64 = 0.9;
 
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,14 +37,25 @@ pub enum Judged {
     Passed,
     /// Failed; with the rate that the device forwarded, if known, as the next guess.
     Failed(Option<f64>),
-    NotKept,
+    /// The generator did not keep to the load; with the load that it sent, if known.
+    NotKept(Option<f64>),
 }
 
 impl Bracket {
     /// `lowest`: the search gives up when this load fails.
     pub fn new(resolution: f64, lowest: f64) -> Self {
         let (failed, not_kept, guess) = (None, None, Some(1.0));
-        Self { resolution, passed: 0.0, failed, not_kept, guess, step: resolution, lowest }
+        Self {
+            resolution,
+            passed: 0.0,
+            failed,
+            not_kept,
+            guess,
+            step: resolution,
+            lowest,
+            unkept: 0,
+            shown: false,
+        }
     }
 
     /// The lowest load that failed or that the generator did not keep to.
@@ -52,8 +75,20 @@ impl Bracket {
         self.not_kept.is_some_and(|load| self.failed.is_none_or(|failed| load < failed))
     }
 
+    /// Whether consecutive trials have shown that the generator cannot exceed the load that passed:
+    /// further ones would only search for its own limit.
+    fn is_at_generator(&self) -> bool {
+        match self.passed > 0.0 {
+            true => self.unkept >= UNKEPT,
+            false => self.shown && self.unkept >= UNKEPT_AT_FIRST,
+        }
+    }
+
     /// The load to try next; `None`: the search is over.
     pub fn next(&self) -> Option<f64> {
+        if self.is_at_generator() {
+            return None;
+        }
         let Some(ceiling) = self.ceiling() else { return self.guess.filter(|_| self.passed < 1.0) };
         let width = (self.passed * self.resolution).max(self.lowest * self.resolution);
         if ceiling - self.passed <= width * (1.0 + 1e-9) || ceiling <= self.lowest {
@@ -65,13 +100,16 @@ impl Bracket {
     }
 
     pub fn record(&mut self, load: f64, judged: Judged) {
+        self.unkept = if matches!(judged, Judged::NotKept(_)) { self.unkept + 1 } else { 0 };
         // The rate forwarded under overload is often the capacity of the device: try a little less,
         // and if that passes, a little more. Otherwise bisect.
         let margin = self.resolution / 2.0;
         self.guess = match judged {
             Judged::Passed => {
                 self.passed = self.passed.max(load);
-                let guessed = self.guess.is_some_and(|guess| guess == load) && load < 1.0;
+                let guessed = self.guess.is_some_and(|guess| guess == load)
+                    && load < 1.0
+                    && !self.generator_bound();
                 let next = load * (1.0 + self.step);
                 // Double the step, so that a guess that is far too low is left in few trials.
                 self.step *= 2.0;
@@ -83,9 +121,10 @@ impl Bracket {
                 self.failed = Some(self.failed.map_or(load, |failed| failed.min(load)));
                 output.filter(|_| first).map(|output| output * (1.0 - margin))
             }
-            Judged::NotKept => {
+            Judged::NotKept(sent) => {
                 self.not_kept = Some(self.not_kept.map_or(load, |lowest| lowest.min(load)));
-                None
+                self.shown = sent.is_some();
+                sent.map(|sent| sent * OF_SENT).filter(|sent| *sent < load / 2.0)
             }
         };
     }
@@ -105,7 +144,7 @@ mod tests {
             bracket.record(
                 load,
                 match load {
-                    _ if load > able => Judged::NotKept,
+                    _ if load > able => Judged::NotKept(hints.then_some(able)),
                     _ if load > capacity => Judged::Failed(hints.then_some(capacity)),
                     _ => Judged::Passed,
                 },
@@ -129,10 +168,32 @@ mod tests {
 
     #[test]
     fn a_load_that_the_generator_did_not_keep_to_is_no_loss_of_the_device() {
-        let (bracket, _) = search(1.0, 0.3, true);
-        assert!(bracket.generator_bound() && bracket.passed <= 0.3 && bracket.passed > 0.299);
         let (bracket, _) = search(0.2, 0.3, true);
         assert!(!bracket.generator_bound());
+    }
+
+    #[test]
+    fn two_trials_in_a_row_above_a_good_load_that_the_generator_misses_end_the_search() {
+        for able in [0.3, 0.01, 0.0005] {
+            let (bracket, trials) = search(1.0, able, true);
+            assert!(bracket.generator_bound(), "{bracket:?}");
+            assert!(bracket.passed <= able && bracket.passed >= able * 0.89, "{bracket:?}");
+            assert!(trials <= 4, "{trials} for {able}");
+            let (bracket, trials) = search(1.0, able, false);
+            assert!(bracket.passed <= able && bracket.passed > able / 2.0, "{bracket:?}");
+            assert!(bracket.generator_bound() && trials <= 14, "{trials} for {able}");
+        }
+    }
+
+    #[test]
+    fn a_generator_that_keeps_to_no_load_is_given_up() {
+        let mut bracket = Bracket::new(0.001, 0.0001);
+        let mut trials = 0;
+        while let Some(load) = bracket.next() {
+            trials += 1;
+            bracket.record(load, Judged::NotKept(Some(load * 0.99)));
+        }
+        assert!(bracket.passed == 0.0 && trials == 6, "{trials}");
     }
 
     #[test]

@@ -462,7 +462,7 @@ mod tests {
         let of = |settings: Settings| settings.check();
         assert!(of(Settings { down: 0, up: 0, ..Settings::default() }).is_err());
         assert!(of(Settings { interval_s: 0.01, ..Settings::default() }).is_err());
-        assert!(of(Settings::default().quick()).is_ok());
+        assert!(of(Settings::default().quick(&[])).is_ok());
         // The model of a device is enough for an estimate.
         let mut device = Device::ideal();
         let mut watch = Unwatched;

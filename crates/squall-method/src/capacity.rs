@@ -71,7 +71,7 @@ impl Settings {
     }
 
     fn http(&self, object_octets: u64) -> Http {
-        Http { object_octets, requests: 1, think_s: 0.0, tls: self.tls }
+        Http { object_octets, requests: 1, tls: self.tls, ..Http::default() }
     }
 
     fn at(&self, cps: f64, object_octets: u64, label: String) -> Trial {
@@ -167,7 +167,7 @@ fn report(
     outcome.verdict.text.push(format!("{name}: {found}"));
     let limit = match limit {
         Limit::Device => "device",
-        Limit::Offered => "the most that was to be tried",
+        Limit::Offered | Limit::Trial => "the most that was to be tried",
         Limit::Generator => "generator",
     };
     table.rows.push(vec![name.into(), found, searched.failure.clone(), limit.into()]);

@@ -61,13 +61,13 @@ impl Search<'_> {
             let flows = measured.flows.clone().unwrap_or_default();
             let failed = 100.0 * flows.failed_ratio();
             let judged = match () {
-                () if !measured.kept() => Judged::NotKept,
+                () if !measured.kept() => Judged::NotKept(None),
                 () if flows.attempted > 0 && (self.passes)(load * self.most, &flows) => {
                     Judged::Passed
                 }
                 () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
             };
-            if judged != Judged::NotKept {
+            if measured.kept() {
                 searched.points.push((load * self.most, failed));
             }
             match judged {

@@ -1,7 +1,8 @@
 //! Values of several fields in one argument of a command line: `name=PDR,loss_ratio=0.005`.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use squall_units::{Rate, RateUnit};
 
 /// Parses fields as in a settings file; the values of the fields in `texts` are always strings.
 pub fn parse<T: DeserializeOwned>(text: &str, texts: &[&str]) -> Result<T, String> {
@@ -15,10 +16,21 @@ fn one(field: &str, texts: &[&str]) -> Result<(String, Value), String> {
         return Err(format!("expected FIELD=VALUE, found \"{field}\""));
     };
     let (key, value) = (key.trim(), value.trim());
-    let read = match texts.contains(&key) {
-        true => value.into(),
-        false => serde_json::from_str(value)
-            .map_err(|_| format!("{key} = {value}, expected a number, true or false"))?,
+    let read = match serde_json::from_str(value) {
+        _ if texts.contains(&key) => value.into(),
+        Ok(read) => read,
+        Err(_) if key.ends_with("_bps") => json!(bps(key, value)?),
+        Err(_) => return Err(format!("{key} = {value}, expected a number, true or false")),
     };
     Ok((key.into(), read))
+}
+
+/// Bits per second of frames with FCS, with a unit: `6Mbps`.
+fn bps(key: &str, value: &str) -> Result<f64, String> {
+    let wrong = |why: String| format!("{key} = {value}, {why}\n  try {key}=6Mbps or {key}=6e6");
+    match value.parse::<Rate>() {
+        Ok(rate) if rate.unit == RateUnit::BpsL2 => Ok(rate.value()),
+        Ok(_) => Err(wrong("expected bits per second of frames with FCS".into())),
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }

@@ -30,7 +30,9 @@ mod fields;
 mod method;
 pub mod mlrsearch;
 mod model;
+mod outage;
 mod outcome;
+mod path;
 pub mod render;
 pub mod rfc2544;
 pub mod rfc2889;
@@ -56,7 +58,9 @@ pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
     schema,
 };
+pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
+pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
     Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Lane, LaneMeasured, Measured,
     PortMeasured, ReceiverMeasured, Second, Template, Trial,

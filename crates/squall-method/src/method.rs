@@ -8,6 +8,7 @@ use crate::{
     capacity,
     model::Device,
     outcome::{Outcome, Status, Verdict},
+    path::Path,
     rig::Rig,
 };
 
@@ -72,10 +73,11 @@ macro_rules! methods {
                 }
             }
 
-            /// The same method with short trials and few repetitions.
-            pub fn quick(self) -> Self {
+            /// The same method with short trials and few repetitions, except for the settings in
+            /// `given`.
+            pub fn quick(self, given: &[&str]) -> Self {
                 match self {
-                    $(Self::$variant(settings) => Self::$variant(settings.quick()),)*
+                    $(Self::$variant(settings) => Self::$variant(settings.quick(given)),)*
                 }
             }
 
@@ -169,6 +171,7 @@ impl Method {
     /// Wrong settings, or a failure that makes further trials pointless.
     pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
+        bench.expect(Path::of(self, rig));
         let done = self.go(rig, bench, &mut outcome);
         // A table without rows belongs to a test that did not run; a note explains that.
         outcome.tables.retain(|table| !table.rows.is_empty());

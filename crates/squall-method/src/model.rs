@@ -6,6 +6,8 @@ use crate::{
 };
 
 /// A fluid queue of `buffer` frames that is served at `capacity_fps`, followed by a fixed delay.
+///
+/// It counts the frames that are lost but not which ones: outages are not among its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub capacity_fps: f64,
@@ -57,6 +59,8 @@ impl Device {
         let failed = (attempted * too_fast.max(too_many)).ceil();
         let completed = attempted - failed;
         let octets = load.http.map_or(1_000, |http| http.object_octets * u64::from(http.requests));
+        // Frames of 1,460 octets of data, at the rate of the queue.
+        let transfer_ns = (octets * completed as u64) as f64 / 1460.0 / self.capacity_fps * 1e9;
         let delay = Delay {
             min: 2 * self.delay_ns,
             mean: 2.0 * self.delay_ns as f64,
@@ -79,7 +83,7 @@ impl Device {
             setup: Some(delay),
             first_byte: Some(delay),
             transaction: Some(delay),
-            duration: Some(delay),
+            duration: Some(Delay { max: delay.max + transfer_ns as u64, ..delay }),
             ..FlowsMeasured::default()
         }
     }
@@ -142,8 +146,6 @@ impl Runner for Device {
                 offered_fps: lane.rate_fps,
                 output_fps: (sent - lost > 1).then_some(lane.rate_fps * part),
                 delay: Some(delay),
-                longest_loss: lost,
-                loss_periods: u64::from(lost > 0),
                 ..LaneMeasured::default()
             }
         };

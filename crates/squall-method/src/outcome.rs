@@ -131,13 +131,15 @@ pub enum Limit {
     Offered,
     /// The generator kept to no higher load: the device may be better.
     Generator,
+    /// The trial showed only a part of the time: the true value is higher.
+    Trial,
 }
 
 impl Limit {
     pub fn mark(self) -> &'static str {
         match self {
             Self::Device => "",
-            Self::Offered => "at least",
+            Self::Offered | Self::Trial => "at least",
             Self::Generator => "at least (generator-bound)",
         }
     }
@@ -216,7 +218,8 @@ impl Outcome {
         ));
     }
 
-    /// Adds a warning if the generator set the limit of a figure.
+    /// Adds a warning if the generator set the limit of a figure, and what limited the generator in
+    /// the last trial that it did not keep to.
     pub fn settle(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
@@ -229,6 +232,17 @@ impl Outcome {
             names.join(", ")
         );
         self.verdict.text.push(text);
+        let missed = |one: &Recorded| {
+            let why = one.measured.not_kept.first()?;
+            let sent = one.measured.sent();
+            let due: u64 = one.trial.lanes.iter().map(|l| l.due(one.trial.duration_s)).sum();
+            Some(format!(
+                "the limit of the generator: {}: {sent} of {due} frames: {}",
+                one.trial.label,
+                why.split(';').next().unwrap_or(why)
+            ))
+        };
+        self.verdict.text.extend(self.trials.iter().rev().find_map(missed));
         if matches!(self.verdict.status, Status::Measured | Status::Passed) {
             self.verdict.status = Status::GeneratorBound;
         }
@@ -249,7 +263,8 @@ pub struct Comparison {
 }
 
 /// Compares the figures of `now` and `before` that have the same names. A figure has changed if it
-/// differs by more than `tolerance` of its value and by more than both uncertainties.
+/// differs by more than `tolerance` of its value and by more than both uncertainties. A time of
+/// which a trial showed only a part is not lower than another one, however short the trial.
 pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
     let one = |figure: &Figure| {
         let old = before.figure(&figure.name)?;
@@ -258,7 +273,9 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
         let (less, more) = (difference < -noise, difference > noise);
         let (regressed, improved) = match figure.better {
             Better::Higher => (less, more),
-            Better::Lower => (more, less),
+            Better::Lower => {
+                (more && old.limit != Limit::Trial, less && figure.limit != Limit::Trial)
+            }
             Better::Neither => (false, false),
         };
         let change = if difference == 0.0 { 0.0 } else { difference / old.value };
@@ -279,6 +296,23 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
 mod tests {
     use super::*;
     use crate::{LaneMeasured, Measured, Trial};
+
+    #[test]
+    fn a_time_that_the_trial_cut_short_is_not_better_than_a_longer_one() {
+        let of = |value, limit| Outcome {
+            figures: vec![Figure::new("reset", value, "s", Better::Lower, 0.0, limit)],
+            ..Outcome::default()
+        };
+        let changed = |before: Outcome, now: Outcome| {
+            let one = compare(&before, &now, 0.01).remove(0);
+            (one.regressed, one.improved)
+        };
+        let (device, trial) = (Limit::Device, Limit::Trial);
+        assert_eq!(changed(of(5.0, device), of(2.0, trial)), (false, false));
+        assert_eq!(changed(of(5.0, device), of(8.0, trial)), (true, false));
+        assert_eq!(changed(of(5.0, trial), of(8.0, device)), (false, false));
+        assert_eq!(changed(of(5.0, trial), of(2.0, device)), (false, true));
+    }
 
     #[test]
     fn times_between_two_clocks_are_as_uncertain_as_these() {

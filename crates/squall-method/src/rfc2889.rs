@@ -14,9 +14,12 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome},
+    path,
     rfc2544::FRAME_SIZES,
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, ports, settings, some, within},
+    stations::unicast,
+    trial::Lane,
 };
 
 /// The tests of the RFC, by their sections.
@@ -121,6 +124,47 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Lanes that prove the path: one from each port that sends in these tests, and one to each port
+/// that receives.
+pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
+    let mut lanes: Vec<((usize, usize), Lane)> = Vec::new();
+    for (from, to) in settings.tests.iter().flat_map(|test| pairs(*test, rig.ports.len())) {
+        let proved =
+            |of: fn(&(usize, usize)) -> usize, port| lanes.iter().any(|(pair, _)| of(pair) == port);
+        if proved(|pair| pair.0, from) && proved(|pair| pair.1, to) {
+            continue;
+        }
+        let lane = Lane {
+            name: format!("{} to {}", rig.ports[from], rig.ports[to]),
+            template: Some(unicast(rig, from, to, 1)),
+            frame_size: settings.frame_sizes.iter().copied().min(),
+            rate_fps: path::FPS,
+            frames: Some(path::FRAMES),
+            ..Lane::default()
+        };
+        lanes.push(((from, to), lane));
+    }
+    lanes.into_iter().map(|(_, lane)| lane).collect()
+}
+
+/// Ports between which `test` sends.
+fn pairs(test: Test, ports: usize) -> Vec<(usize, usize)> {
+    let pairs = match test {
+        Test::FullMesh
+        | Test::OneToMany
+        | Test::ManyToOne
+        | Test::Backbone
+        | Test::Unidirectional => return mesh::pairs(test, ports),
+        Test::Congestion if ports >= 4 => vec![(0, 2), (0, 3), (1, 3)],
+        Test::Congestion | Test::ForwardPressure => Vec::new(),
+        Test::ForwardingRate | Test::ErroredFrames => vec![(0, 1)],
+        Test::AddressCapacity | Test::AddressLearning if ports < 3 => Vec::new(),
+        Test::AddressCapacity | Test::AddressLearning => vec![(1, 0)],
+        Test::Broadcast => (1..ports).map(|to| (0, to)).collect(),
+    };
+    pairs.into_iter().filter(|(_, to)| *to < ports).collect()
 }
 
 /// Runs the tests of `settings`, in the RFC's order.

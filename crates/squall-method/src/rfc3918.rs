@@ -12,10 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bench::{Bench, Halt},
     outcome::{Outcome, Table},
+    path,
     rfc2544::FRAME_SIZES,
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, first, from, ports, settings, some, within},
+    trial::Lane,
 };
+use groups::{Groups, members};
 
 pub use groups::Membership;
 
@@ -128,6 +131,39 @@ fn conditions(settings: &Settings, rig: &Rig) -> Table {
         table.rows.push(vec![name.into(), value]);
     }
     table
+}
+
+/// Lanes that prove the path: receivers join a group that no test uses, get its frames, and leave.
+pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
+    const GROUP: u32 = 0x3f_ffff;
+    /// For the device to add a member to the group.
+    const SETTLE_S: f64 = 0.02;
+    if rig.ports.len() < 2 {
+        return Vec::new();
+    }
+    let groups = Groups::new(settings, GROUP, 1);
+    let sent_s = SETTLE_S + path::FRAMES as f64 / path::FPS;
+    let size = settings.sizes().into_iter().min();
+    let data = Lane {
+        name: "multicast".into(),
+        template: Some(groups.data(rig, 0)),
+        frame_size: size,
+        rate_fps: path::FPS,
+        frames: Some(path::FRAMES),
+        start_s: SETTLE_S,
+        ..Lane::default()
+    };
+    let mut lanes =
+        members(settings, rig, groups, receivers(settings, rig), 0.0, sent_s + SETTLE_S);
+    lanes.push(data);
+    lanes
+}
+
+/// Ports that join: only the first receiver in the tests of delays and of the capacity.
+pub(crate) fn receivers(settings: &Settings, rig: &Rig) -> std::ops::Range<usize> {
+    let one = [Test::JoinDelay, Test::LeaveDelay, Test::GroupCapacity];
+    let all = settings.tests.iter().any(|test| !one.contains(test));
+    1..if all { rig.ports.len() } else { 2.min(rig.ports.len()) }
 }
 
 /// Runs the tests of `settings`, in the RFC's order, except that the capacity comes before the

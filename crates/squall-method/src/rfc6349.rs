@@ -1,19 +1,36 @@
-//! RFC 6349: TCP throughput compared with the capacity of the path.
+//! RFC 6349: TCP throughput compared with the capacity of the path, each direction by itself.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
     bench::{Bench, Halt},
-    outcome::{Better, Figure, Limit, Outcome, Table},
-    rig::Rig,
-    settings::{WEEK, above_0, at_most, from, settings},
+    outcome::{Better, Figure, Limit, Outcome, Status, Table},
+    rfc2544,
+    rig::{Rig, RigLane},
+    settings::{WEEK, above_0, at_most, from, settings, some},
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Measured, Trial},
 };
 
+/// The direction of path MTU, bottleneck and transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Direction {
+    /// Clients send to servers
+    ToServers,
+    /// Servers send to clients
+    ToClients,
+}
+
 settings! {
     "RFC 6349":
-    /// Bottleneck bandwidth of the path, bits per second on layer 2; without it, it is measured by
-    /// the throughput of the profile's first stream (RFC 2544)
+    /// Directions to test, each by itself; each takes a stream of the profile that goes the same way
+    direction: Vec<Direction> = vec![Direction::ToServers, Direction::ToClients]
+        => each("DIRECTION", value_enum), in some("to-clients");
+    /// Bottleneck bandwidth of the path, bits per second on layer 2; without it, it is measured in
+    /// each direction by the throughput of a stream (RFC 2544)
     bottleneck_bps: Option<f64> = None => given("BPS");
     /// Numbers of TCP connections to test with (§5.1)
     connections: Vec<u32> = vec![1, 4] => each("N");
@@ -21,7 +38,8 @@ settings! {
     transfer_s: f64 = 30.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
     /// Length of the measurement of the round-trip time without load, seconds
     baseline_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
-    /// Frames per second of the streams that measure the round-trip time during a transfer
+    /// Frames per second of the streams that measure the round-trip time; during a transfer at most
+    /// 1 % of the bottleneck's
     probe_fps: f64 = 100.0 => one("N"), in above_0(1e6);
     /// Largest frame to try for the path MTU, octets with FCS
     largest_frame: u32 = 1518 => one("OCTETS"), in from(SMALLEST);
@@ -29,10 +47,15 @@ settings! {
     trial_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
 }
 
-/// Octets of Ethernet with FCS, and of IPv4 and TCP without options.
+/// Octets of Ethernet with FCS, and of TCP without options.
 const ETHERNET: u32 = 18;
-const HEADERS: f64 = 40.0;
-const SMALLEST: u32 = 128;
+const TCP: f64 = 20.0;
+pub(crate) const SMALLEST: u32 = 128;
+/// Resolution of the bottleneck, and uncertainty of a transfer's time, as parts.
+const RESOLUTION: f64 = 0.01;
+const TIMING: f64 = 0.02;
+/// The longest body of an HTTP message: longer transfers are several of them.
+const LONGEST_BODY: u64 = 1 << 28;
 
 impl Settings {
     /// # Errors
@@ -47,30 +70,67 @@ impl Settings {
     }
 }
 
-/// Properties of the path, measured before the transfers.
+impl Direction {
+    /// The last part of figures' names.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ToServers => "to-servers",
+            Self::ToClients => "to-clients",
+        }
+    }
+
+    /// The port that sends the data.
+    fn sender(self, rig: &Rig) -> Option<&String> {
+        match self {
+            Self::ToServers => rig.clients.as_ref(),
+            Self::ToClients => rig.servers.as_ref(),
+        }
+    }
+
+    /// The first stream in this direction.
+    fn lane(self, rig: &Rig) -> Option<&RigLane> {
+        let port = self.sender(rig)?;
+        rig.lanes.iter().find(|lane| lane.port == *port)
+    }
+}
+
+/// Properties of the path in one direction, measured before the transfers.
 struct Path {
+    direction: Direction,
+    /// Ports, for people: `A to B`.
+    ways: String,
     /// Largest IP packet, octets.
     mtu: u32,
+    mtu_limit: Limit,
+    /// Octets of IP and TCP without options.
+    headers: f64,
     rtt_ns: f64,
-    /// Bottleneck bandwidth on layer 2.
+    /// Bottleneck bandwidth on layer 2, and its uncertainty as a part.
     bottleneck_bps: f64,
+    uncertainty: f64,
+    limit: Limit,
 }
 
 impl Path {
     /// §4.1.1: the highest TCP throughput at the bottleneck bandwidth.
     fn tcp_bps(&self) -> f64 {
         let mtu = f64::from(self.mtu);
-        self.bottleneck_bps * (mtu - HEADERS) / (mtu + f64::from(ETHERNET))
+        self.bottleneck_bps * (mtu - self.headers) / (mtu + f64::from(ETHERNET))
     }
 
     /// Bandwidth-delay product (§3.3.1), octets.
     fn bdp(&self) -> f64 {
         self.rtt_ns / 1e9 * self.bottleneck_bps / 8.0
     }
+
+    fn frame(&self) -> u32 {
+        self.mtu + ETHERNET
+    }
 }
 
 /// # Errors
-/// If a trial cannot run, if the test is stopped, or if the profile has no streams or no flows.
+/// If a trial cannot run, if the test is stopped, or if the profile has no flows, or no stream in a
+/// direction to test.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -78,50 +138,106 @@ pub fn run(
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
     settings.check()?;
-    if rig.lanes.is_empty() {
-        return Err(Halt::Usage(
-            "rfc6349 measures MTU and round-trip time by streams, and the profile has none\n  add \
-             a [[stream]] for each direction"
-                .into(),
-        ));
-    }
-    let Some(mtu) = path_mtu(settings, rig, bench)? else {
-        outcome.verdict.status = crate::Status::Failed;
-        outcome.verdict.text.push("no frame of the streams came through".into());
-        return Ok(());
-    };
+    let lanes = directions(settings, rig, outcome)?;
     let idle = bench.trial(Trial {
         label: "round-trip time without load".into(),
-        lanes: probes(settings, rig),
+        lanes: probes(rig, settings.probe_fps),
         duration_s: settings.baseline_s,
         ..Trial::default()
     })?;
     let rtt_ns = round_trip(&idle, |delay| delay.min as f64).unwrap_or(0.0);
-    let bottleneck_bps = match settings.bottleneck_bps {
-        Some(bps) => bps,
-        None => bottleneck(settings, rig, mtu, bench)?,
-    };
-    let path = Path { mtu, rtt_ns, bottleneck_bps };
-    report_path(&path, outcome);
-    if bottleneck_bps <= 0.0 {
-        outcome.notes.push("the bottleneck was not found: give bottleneck_bps".into());
-        return Ok(());
+    push_time(rtt_ns, outcome);
+    let mut table = Table::new("TCP throughput (RFC 6349 §4)", &COLUMNS);
+    let mut text = Vec::new();
+    for (direction, lane) in lanes {
+        let ways = ways(direction, rig);
+        let Some((mtu, mtu_limit)) = path_mtu(settings, lane, &ways, bench)? else {
+            fail(format!("{ways}: no frame of {SMALLEST} octets came through"), outcome);
+            continue;
+        };
+        let mut path = Path {
+            direction,
+            ways,
+            mtu,
+            mtu_limit,
+            headers: TCP + if lane.ipv6 { 40.0 } else { 20.0 },
+            rtt_ns,
+            bottleneck_bps: settings.bottleneck_bps.unwrap_or(0.0),
+            uncertainty: 0.0,
+            limit: Limit::Device,
+        };
+        if settings.bottleneck_bps.is_none() {
+            bottleneck(settings, rig, lane, &mut path, bench)?;
+        }
+        report_path(&path, outcome);
+        if path.bottleneck_bps <= 0.0 {
+            let text = format!("{}: the bottleneck was not found: no load passed", path.ways);
+            fail(text, outcome);
+            continue;
+        }
+        text.extend(transfers(settings, rig, &path, bench, &mut table, outcome)?);
     }
-    transfers(settings, rig, &path, bench, outcome)
+    outcome.verdict.text.extend(text);
+    outcome.tables.push(table);
+    Ok(())
 }
 
-/// The first stream of each sending port.
-fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
-    let mut ports: Vec<&str> = Vec::new();
+/// A result that the test cannot give, with its reason.
+fn fail(reason: String, outcome: &mut Outcome) {
+    outcome.verdict.status = Status::Failed;
+    outcome.verdict.text.push(reason);
+}
+
+/// The directions to test, each with its stream. By default a direction without a stream is left
+/// out; one that was asked for alone is an error.
+fn directions<'r>(
+    settings: &Settings,
+    rig: &'r Rig,
+    outcome: &mut Outcome,
+) -> Result<Vec<(Direction, &'r RigLane)>, Halt> {
     let mut lanes = Vec::new();
-    for lane in &rig.lanes {
-        if !ports.contains(&lane.port.as_str()) {
-            ports.push(&lane.port);
+    let mut without = Vec::new();
+    for &direction in &settings.direction {
+        match direction.lane(rig) {
+            Some(lane) => lanes.push((direction, lane)),
+            None => without.push(format!(
+                "{}: path MTU and bottleneck are measured by a stream that goes this way, and the \
+                 profile has none",
+                ways(direction, rig)
+            )),
+        }
+    }
+    if lanes.is_empty() {
+        let text = format!("{}\n  try a [[stream]] for each direction", without.join("; "));
+        return Err(Halt::Usage(text));
+    }
+    outcome.notes.extend(without.into_iter().map(|text| format!("not measured: {text}")));
+    Ok(lanes)
+}
+
+/// `A to B`, or the direction's name if a side has no port.
+fn ways(direction: Direction, rig: &Rig) -> String {
+    let ends = match direction {
+        Direction::ToServers => (&rig.clients, &rig.servers),
+        Direction::ToClients => (&rig.servers, &rig.clients),
+    };
+    match ends {
+        (Some(from), Some(to)) => format!("{from} to {to}"),
+        _ => direction.name().replace('-', " "),
+    }
+}
+
+/// The first stream of each direction.
+pub(crate) fn probes(rig: &Rig, fps: f64) -> Vec<Lane> {
+    let both = [Direction::ToServers, Direction::ToClients];
+    let mut lanes: Vec<Lane> = Vec::new();
+    for lane in both.iter().filter_map(|direction| direction.lane(rig)) {
+        if lanes.iter().all(|other| other.name != lane.stream) {
             lanes.push(Lane {
                 name: lane.stream.clone(),
                 stream: lane.stream.clone(),
                 frame_size: Some(SMALLEST),
-                rate_fps: settings.probe_fps,
+                rate_fps: fps,
                 ..Lane::default()
             });
         }
@@ -132,7 +248,7 @@ fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
 /// Sum of the delays of both directions; with streams in one direction only, twice their delay.
 fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<f64> {
     let ways: Option<Vec<f64>> =
-        measured.lanes.iter().take(2).map(|lane| lane.delay.as_ref().map(&of)).collect();
+        measured.lanes.iter().map(|lane| lane.delay.as_ref().map(&of)).collect();
     match ways?.as_slice() {
         [one] => Some(2.0 * one),
         [there, back] => Some(there + back),
@@ -141,20 +257,25 @@ fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<
 }
 
 /// Probes the path MTU as in RFC 4821: the largest packet that passes, octets.
-fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Option<u32>, Halt> {
+fn path_mtu(
+    settings: &Settings,
+    lane: &RigLane,
+    ways: &str,
+    bench: &mut Bench<'_>,
+) -> Result<Option<(u32, Limit)>, Halt> {
     let (mut passed, mut failed) = (SMALLEST - 1, settings.largest_frame + 1);
     let mut next = settings.largest_frame;
     while failed - passed > 1 {
         let lane = Lane {
-            name: rig.lanes[0].stream.clone(),
-            stream: rig.lanes[0].stream.clone(),
+            name: lane.stream.clone(),
+            stream: lane.stream.clone(),
             frame_size: Some(next),
             rate_fps: settings.probe_fps,
             frames: Some(10),
             ..Lane::default()
         };
         let duration_s = 10.0 / settings.probe_fps;
-        let label = format!("path MTU, frames of {next} octets");
+        let label = format!("path MTU {ways}, frames of {next} octets");
         let trial = Trial { label, lanes: vec![lane], duration_s, ..Trial::default() };
         let came = bench.trial(trial)?.lanes.iter().any(|lane| lane.received > 0);
         if came {
@@ -164,128 +285,205 @@ fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Opt
         }
         next = passed + (failed - passed) / 2;
     }
-    Ok((passed >= SMALLEST).then(|| passed - ETHERNET))
+    let limit = if passed == settings.largest_frame { Limit::Offered } else { Limit::Device };
+    Ok((passed >= SMALLEST).then(|| (passed - ETHERNET, limit)))
 }
 
 /// §3.2.2 refers to RFC 2544 for the bottleneck bandwidth.
 fn bottleneck(
     settings: &Settings,
     rig: &Rig,
-    mtu: u32,
+    lane: &RigLane,
+    path: &mut Path,
     bench: &mut Bench<'_>,
-) -> Result<f64, Halt> {
-    let first = Rig { lanes: rig.lanes.iter().take(1).cloned().collect(), ..rig.clone() };
-    let search = crate::rfc2544::Settings {
+) -> Result<(), Halt> {
+    let alone = RigLane { share: 1.0, ..lane.clone() };
+    let alone = Rig { lanes: vec![alone], ..rig.clone() };
+    let search = rfc2544::Settings {
         trial_s: settings.trial_s,
-        resolution: 0.01,
+        resolution: RESOLUTION,
         ..Default::default()
     };
-    let size = mtu + ETHERNET;
-    let found = crate::rfc2544::throughput(&search, &first, size, "bottleneck bandwidth", bench)?;
-    Ok(found.fps * f64::from(size) * 8.0)
+    let label = format!("bottleneck bandwidth {}", path.ways);
+    let found = rfc2544::throughput(&search, &alone, path.frame(), &label, bench)?;
+    path.bottleneck_bps = found.fps * f64::from(path.frame()) * 8.0;
+    (path.uncertainty, path.limit) = (RESOLUTION, found.limit);
+    Ok(())
+}
+
+fn push_time(rtt_ns: f64, outcome: &mut Outcome) {
+    let (unit, better) = ("ns", Better::Lower);
+    let rtt = Figure::new("rtt", rtt_ns, unit, better, rtt_ns * 0.05, Limit::Device);
+    outcome.figures.push(rtt);
 }
 
 fn report_path(path: &Path, outcome: &mut Outcome) {
-    let mut table = Table::new("The path", &["", "Measured"]);
+    let title = format!("The path {}", path.ways);
+    let mut table = Table::new(&title, &["", "Measured"]);
     let bdp = path.bdp();
+    let marked = |limit: Limit, text: String| format!("{} {text}", limit.mark()).trim().to_owned();
     for (name, value) in [
-        ("path MTU (§3.1)", format!("{} octets", path.mtu)),
+        ("path MTU (§3.1)", marked(path.mtu_limit, format!("{} octets", path.mtu))),
         ("baseline round-trip time (§3.2.1)", ns(path.rtt_ns)),
-        ("bottleneck bandwidth (§3.2.2)", si(path.bottleneck_bps, "bit/s")),
+        ("bottleneck bandwidth (§3.2.2)", marked(path.limit, si(path.bottleneck_bps, "bit/s"))),
         ("bandwidth-delay product, least TCP window (§3.3.1)", si(bdp, "octets")),
         ("highest TCP throughput (§4.1.1)", si(path.tcp_bps(), "bit/s")),
     ] {
         table.rows.push(vec![name.into(), value]);
     }
     outcome.tables.push(table);
-    let mut push = |name: &str, value, unit: &str, better, uncertainty| {
-        outcome.figures.push(Figure::new(name, value, unit, better, uncertainty, Limit::Device));
+    let mut push = |name: &str, value, unit: &str, uncertainty, limit| {
+        let name = format!("{name}/{}", path.direction.name());
+        outcome.figures.push(Figure::new(name, value, unit, Better::Higher, uncertainty, limit));
     };
-    push("mtu", f64::from(path.mtu), "octets", Better::Higher, 0.0);
-    push("rtt", path.rtt_ns, "ns", Better::Lower, path.rtt_ns * 0.05);
-    push("bottleneck", path.bottleneck_bps, "bit/s", Better::Higher, path.bottleneck_bps * 0.01);
+    push("mtu", f64::from(path.mtu), "octets", 0.0, path.mtu_limit);
+    let bps = path.bottleneck_bps;
+    push("bottleneck", bps, "bit/s", bps * path.uncertainty, path.limit);
 }
 
+const COLUMNS: [&str; 8] = [
+    "Direction",
+    "Connections",
+    "Ideal transfer",
+    "Actual",
+    "Transfer time ratio",
+    "TCP efficiency",
+    "Buffer delay",
+    "TCP throughput",
+];
+
+/// Returns the sentences of the verdict.
 fn transfers(
     settings: &Settings,
     rig: &Rig,
     path: &Path,
     bench: &mut Bench<'_>,
+    table: &mut Table,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
-    let columns = [
-        "Connections",
-        "Ideal transfer",
-        "Actual",
-        "Transfer time ratio",
-        "TCP efficiency",
-        "Buffer delay",
-        "TCP throughput",
-    ];
-    let mut table = Table::new("TCP throughput (RFC 6349 §4)", &columns);
+) -> Result<Vec<String>, Halt> {
+    let mut texts = Vec::new();
     for &connections in &settings.connections {
-        let measured = bench.trial(transfer(settings, rig, path, connections))?;
+        let transfer = Transfer::new(settings, path, connections);
+        let measured = bench.trial(transfer.trial(settings, rig, path))?;
         let flows = measured.flows.clone().unwrap_or_default();
-        if !measured.kept() || flows.completed < u64::from(connections) {
-            outcome.notes.push(format!(
-                "{connections} connections: not measured: {}",
-                match measured.kept() {
-                    true => crate::connections::why(&flows),
-                    false => "the generator did not keep to the load".into(),
-                }
-            ));
+        let what = format!("{}, {connections} connections", path.ways);
+        if !measured.kept() {
+            let text = "not measured: the generator did not keep to the load";
+            texts.push(format!("{what}: {text}"));
+            if outcome.verdict.status == Status::Measured {
+                outcome.verdict.status = Status::GeneratorBound;
+            }
             continue;
         }
-        report_transfer(settings, path, connections, &measured, &flows, &mut table, outcome);
+        if flows.completed < u64::from(connections) {
+            let why = crate::connections::why(&flows);
+            fail(
+                format!("{what}: not complete in {LONGEST_TIMES} times the ideal time: {why}"),
+                outcome,
+            );
+            continue;
+        }
+        let time_ratio = transfer.actual_s(&flows) / transfer.ideal_s;
+        // §4.1: the ideal time is the least that the bottleneck allows.
+        if time_ratio < 1.0 - path.uncertainty - TIMING {
+            fail(
+                format!(
+                    "{what}: refused: the transfer time ratio would be {time_ratio:.2}, and none \
+                     is below 1: either the connections took another path than the stream that \
+                     measured the bottleneck of {}, or the bottleneck is more than that; try \
+                     addresses of one path for both, a longer trial_s, or bottleneck_bps",
+                    si(path.bottleneck_bps, "bit/s")
+                ),
+                outcome,
+            );
+            continue;
+        }
+        texts.push(report_transfer(&transfer, path, &measured, &flows, table, outcome));
     }
-    outcome.tables.push(table);
-    Ok(())
+    Ok(texts)
 }
 
-/// The octets of a connection, so that all connections together take `transfer_s` on an ideal path.
-fn octets(settings: &Settings, path: &Path, connections: u32) -> u64 {
-    (path.tcp_bps() * settings.transfer_s / 8.0 / f64::from(connections)).max(1.0) as u64
-}
+/// A trial ends after this many times the ideal time: a path with loss takes longer.
+const LONGEST_TIMES: f64 = 3.0;
 
-fn transfer(settings: &Settings, rig: &Rig, path: &Path, connections: u32) -> Trial {
-    let http = Http {
-        object_octets: octets(settings, path, connections),
-        requests: 1,
-        think_s: 0.0,
-        tls: false,
-    };
-    let load = FlowLoad {
-        // Open all connections within 1 % of the time.
-        cps: f64::from(connections) / (settings.transfer_s / 100.0),
-        limit: Some(connections.into()),
-        http: Some(http),
-        ..FlowLoad::default()
-    };
-    // §4.3 averages over the transfer: after its ideal time the path may be idle.
-    let probe = |lane| Lane { duration_s: Some(settings.transfer_s), ..lane };
-    Trial {
-        label: format!("transfer, {connections} connections"),
-        lanes: probes(settings, rig).into_iter().map(probe).collect(),
-        // A path with loss takes longer. A trial ends after three times the ideal time at the
-        // latest.
-        duration_s: settings.transfer_s * 3.0,
-        flows: Some(load),
-        ..Trial::default()
-    }
-}
-
-fn report_transfer(
-    settings: &Settings,
-    path: &Path,
+/// Connections that together carry what an ideal path carries in the time of a transfer.
+struct Transfer {
     connections: u32,
+    /// Octets of an HTTP body, and bodies of each connection.
+    body: u64,
+    bodies: u32,
+    /// §4.1: the time at the highest TCP throughput of the path.
+    ideal_s: f64,
+}
+
+impl Transfer {
+    fn new(settings: &Settings, path: &Path, connections: u32) -> Self {
+        let octets = path.tcp_bps() * settings.transfer_s / 8.0 / f64::from(connections);
+        let bodies = (octets as u64).div_ceil(LONGEST_BODY).max(1);
+        let body = (octets as u64 / bodies).max(1);
+        let all = body * bodies * u64::from(connections);
+        Self {
+            connections,
+            body,
+            bodies: bodies as u32,
+            ideal_s: all as f64 * 8.0 / path.tcp_bps(),
+        }
+    }
+
+    /// Octets of all connections together.
+    fn octets(&self) -> u64 {
+        self.body * u64::from(self.bodies) * u64::from(self.connections)
+    }
+
+    fn actual_s(&self, flows: &FlowsMeasured) -> f64 {
+        flows.duration.map_or(f64::NAN, |duration| duration.max as f64 / 1e9)
+    }
+
+    fn trial(&self, settings: &Settings, rig: &Rig, path: &Path) -> Trial {
+        let http = Http {
+            object_octets: self.body,
+            requests: self.bodies,
+            upload: path.direction == Direction::ToServers,
+            ..Http::default()
+        };
+        let mut load = FlowLoad {
+            // All connections begin within 0.1 % of the time, so that the longest of them lasts as
+            // long as the whole transfer.
+            cps: f64::from(self.connections) / (settings.transfer_s / 1000.0),
+            limit: Some(self.connections.into()),
+            http: Some(http),
+            ..FlowLoad::default()
+        };
+        if path.mtu_limit == Limit::Device {
+            // §3.1: segments fit the path. The interface does not know its MTU.
+            let mss = f64::from(path.mtu) - path.headers;
+            load.tcp.insert("mss".into(), format!("{mss:.0}"));
+        }
+        // Frames that a device counts are as good as those of TCP.
+        let bottleneck_fps = path.bottleneck_bps / 8.0 / f64::from(path.frame());
+        // §4.3 averages over the transfer: after its ideal time the path may be idle.
+        let probe = |lane| Lane { duration_s: Some(settings.transfer_s), ..lane };
+        let fps = settings.probe_fps.min((bottleneck_fps * 0.01).max(1.0));
+        Trial {
+            label: format!("transfer {}, {} connections", path.ways, self.connections),
+            lanes: probes(rig, fps).into_iter().map(probe).collect(),
+            duration_s: settings.transfer_s * LONGEST_TIMES,
+            flows: Some(load),
+            ..Trial::default()
+        }
+    }
+}
+
+/// Returns a sentence for the verdict.
+fn report_transfer(
+    transfer: &Transfer,
+    path: &Path,
     measured: &Measured,
     flows: &FlowsMeasured,
     table: &mut Table,
     outcome: &mut Outcome,
-) {
-    let ideal_s =
-        octets(settings, path, connections) as f64 * f64::from(connections) * 8.0 / path.tcp_bps();
-    let actual_s = flows.duration.map_or(f64::NAN, |duration| duration.max as f64 / 1e9);
+) -> String {
+    let (ideal_s, actual_s) = (transfer.ideal_s, transfer.actual_s(flows));
     let time_ratio = actual_s / ideal_s;
     let sent = flows.tcp_sent_octets.max(1) as f64;
     let efficiency = (sent - flows.tcp_resent_octets as f64) / sent;
@@ -293,10 +491,11 @@ fn report_transfer(
     let buffer_delay = loaded
         .filter(|_| path.rtt_ns > 0.0)
         .map(|loaded| (loaded - path.rtt_ns).max(0.0) / path.rtt_ns);
-    let throughput = flows.received_octets as f64 * 8.0 / actual_s;
+    let throughput = transfer.octets() as f64 * 8.0 / actual_s;
+    let connections = transfer.connections;
     let mut push = |name: &str, value: f64, unit: &str, better, noise: f64| {
         outcome.figures.push(Figure {
-            name: format!("{name}/{connections}"),
+            name: format!("{name}/{}/{connections}", path.direction.name()),
             value,
             unit: unit.into(),
             better,
@@ -304,13 +503,14 @@ fn report_transfer(
             limit: Limit::Device,
         });
     };
-    push("transfer_time_ratio", time_ratio, "", Better::Lower, 0.02);
+    push("transfer_time_ratio", time_ratio, "", Better::Lower, path.uncertainty + TIMING);
     push("tcp_efficiency", efficiency, "ratio", Better::Higher, 0.001);
-    push("tcp_throughput", throughput, "bit/s", Better::Higher, 0.02);
+    push("tcp_throughput", throughput, "bit/s", Better::Higher, TIMING);
     if let Some(delay) = buffer_delay {
         push("buffer_delay", delay, "ratio", Better::Lower, 0.1);
     }
     table.rows.push(vec![
+        path.ways.clone(),
         connections.to_string(),
         seconds(ideal_s),
         seconds(actual_s),
@@ -319,10 +519,10 @@ fn report_transfer(
         buffer_delay.map_or_else(|| "-".into(), ratio),
         si(throughput, "bit/s"),
     ]);
-    let text = format!(
-        "{connections} connections: {} of {} possible, transfer time ratio {time_ratio:.2}",
+    format!(
+        "{}, {connections} connections: {} of {} possible, transfer time ratio {time_ratio:.2}",
+        path.ways,
         si(throughput, "bit/s"),
         si(path.tcp_bps(), "bit/s"),
-    );
-    outcome.verdict.text.push(text);
+    )
 }

@@ -85,7 +85,7 @@ impl Settings {
     }
 
     fn http(&self, object_octets: u64, requests: u32) -> Http {
-        Http { object_octets, requests, think_s: 0.0, tls: self.https }
+        Http { object_octets, requests, tls: self.https, ..Http::default() }
     }
 
     /// The sizes up to 64 KB (§7.2.3.2).

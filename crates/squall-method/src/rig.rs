@@ -14,7 +14,15 @@ pub struct Rig {
     /// All ports, in the order of the profile.
     pub ports: Vec<String>,
     pub lanes: Vec<RigLane>,
+    /// The ports of the clients and of the servers of flows, if the profile has flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<String>,
     pub most: MostLoad,
+    /// Speed of the slowest link on layer 1, bits per second; `None`: unknown.
+    #[serde(default)]
+    pub link_bps: Option<f64>,
 }
 
 /// One stream of the profile.
@@ -48,7 +56,14 @@ impl Rig {
     pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
         let lane =
             RigLane { stream: stream.into(), port: "A".into(), share: 1.0, ..RigLane::default() };
-        Self { ports: vec!["A".into()], lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
+        Self {
+            ports: vec!["A".into()],
+            lanes: vec![lane],
+            clients: None,
+            servers: None,
+            most: MostLoad::BpsL1(bps_l1),
+            link_bps: Some(bps_l1),
+        }
     }
 
     /// Ports that send.
@@ -68,6 +83,17 @@ impl Rig {
                 bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
             }
             MostLoad::Fps(fps) => fps,
+        }
+    }
+
+    /// The theoretical maximum of the medium (RFC 2544 §26.1): back-to-back frames of `size` octets
+    /// with FCS on all links together, frames per second; `None`: the speed is unknown.
+    pub fn medium_fps(&self, size: u32) -> Option<f64> {
+        let on_link = |most: MostLoad| Self { most, ..self.clone() }.total_fps(size);
+        match (self.link_bps, self.most) {
+            (Some(bps), _) => Some(on_link(MostLoad::BpsL1(bps))),
+            (None, MostLoad::BpsL1(_)) => Some(self.total_fps(size)),
+            (None, MostLoad::Fps(_)) => None,
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Highest {
     pub load: f64,
     /// The load offered in that trial.
     pub offered: f64,
+    /// Frames that had not come out when its last one was sent at that rate: a queue held them.
+    pub absorbed: f64,
     pub limit: Limit,
     /// Load and result of each valid trial.
     pub trials: Vec<(f64, Measured)>,
@@ -50,15 +52,16 @@ impl Search<'_> {
         trial: &dyn Fn(f64, String) -> Trial,
     ) -> Result<Highest, Halt> {
         let mut bracket = Bracket::new(self.resolution, LOWEST);
-        let (mut came_out, mut trials) = (0.0, Vec::new());
+        let (mut came_out, mut absorbed, mut trials) = (0.0, 0.0, Vec::new());
         while let Some(load) = bracket.next() {
             bench.searches(Some(bracket.bounds()));
             let text = format!("{label}, {}", ratio(load));
             let (judged, measured) = self.verified(load, &text, bench, trial)?;
             if judged == Judged::Passed && load > bracket.passed {
                 came_out = load * output(&measured);
+                absorbed = measured.sent() as f64 * (1.0 - output(&measured));
             }
-            if judged != Judged::NotKept {
+            if measured.kept() {
                 trials.push((load, measured));
             }
             bracket.record(load, judged);
@@ -70,7 +73,7 @@ impl Search<'_> {
             _ if bracket.passed >= 1.0 && came_out >= 1.0 - self.resolution => Limit::Offered,
             _ => Limit::Device,
         };
-        Ok(Highest { load: came_out, offered: bracket.passed, limit, trials })
+        Ok(Highest { load: came_out, offered: bracket.passed, absorbed, limit, trials })
     }
 
     /// Runs a trial and repeats it while it fails (ETSI GS NFV-TST 009 §12.3.3).
@@ -87,8 +90,10 @@ impl Search<'_> {
                 0 => label.to_owned(),
                 n => format!("{label}, verification {n}"),
             };
-            let measured = bench.trial(trial(load, label))?;
-            let judged = self.judge(&measured, load);
+            let trial = trial(load, label);
+            let due: u64 = trial.lanes.iter().map(|lane| lane.due(trial.duration_s)).sum();
+            let measured = bench.trial(trial)?;
+            let judged = self.judge(&measured, load, due);
             if !matches!(judged, Judged::Failed(_)) || again == self.verifications {
                 return Ok((judged, measured));
             }
@@ -96,10 +101,11 @@ impl Search<'_> {
         }
     }
 
-    fn judge(&self, measured: &Measured, load: f64) -> Judged {
+    /// `due`: frames to send at this load.
+    fn judge(&self, measured: &Measured, load: f64, due: u64) -> Judged {
         let loss = (self.loss)(measured);
         match measured.kept() {
-            false => Judged::NotKept,
+            false => Judged::NotKept(Some(load * measured.sent() as f64 / due.max(1) as f64)),
             true if measured.sent() > 0 && loss <= self.tolerance => Judged::Passed,
             true => Judged::Failed(Some(load * output(measured).min(1.0 - loss / 2.0))),
         }

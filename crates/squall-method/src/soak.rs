@@ -5,6 +5,7 @@ use squall_report::render::human::{ns, ratio, seconds};
 
 use crate::{
     bench::{Bench, Halt},
+    outage::{Outage, Outages},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
     settings::{above_0, at_most, settings},
@@ -68,10 +69,10 @@ struct Period {
     max_ns: Option<f64>,
     /// Uncertainty of each delay.
     bound_ns: f64,
-    /// The longest time without a frame on any stream.
-    outage_s: f64,
     sent: u64,
     lost: u64,
+    /// The longest gap between the frames of a stream.
+    gap_s: f64,
     /// Counts by second of all streams together; empty in virtual time.
     seconds: Vec<Second>,
 }
@@ -88,14 +89,24 @@ pub fn run(
 ) -> Result<(), Halt> {
     settings.check()?;
     let (mut periods, mut not_kept) = (Vec::new(), 0);
+    let mut outages: Vec<Outages> = vec![Outages::default(); rig.lanes.len()];
     let mut done = Ok(());
     for number in 0..settings.trials() {
         let label = format!("soak, trial {} of {}", number + 1, settings.trials());
         let mut trial = rig.trial(label, settings.frame_size, settings.load, settings.trial_s);
         trial.seconds = true;
         match bench.trial(trial) {
-            Ok(measured) if measured.kept() => periods.push(period(settings, number, &measured)),
-            Ok(_) => not_kept += 1,
+            Ok(measured) if measured.kept() => {
+                periods.push(period(settings, number, &measured));
+                let at_s = number as f64 * settings.trial_s;
+                for (outages, lane) in outages.iter_mut().zip(&measured.lanes) {
+                    outages.add(lane, lane.offered_fps, at_s);
+                }
+            }
+            Ok(_) => {
+                not_kept += 1;
+                outages.iter_mut().for_each(Outages::interrupt);
+            }
             // Report the trials so far.
             Err(Halt::Stopped) => {
                 done = Err(Halt::Stopped);
@@ -109,17 +120,14 @@ pub fn run(
         outcome.notes.push(format!("{not_kept} trials are not counted: {text}"));
     }
     if !periods.is_empty() {
-        report(settings, &periods, not_kept > 0, outcome);
+        let outage = outages.iter().filter_map(|one| one.longest).reduce(Outage::max);
+        report(settings, &periods, outage, not_kept > 0, outcome);
     }
     done
 }
 
 fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
     let delay = measured.delay();
-    let outage = measured.lanes.iter().map(|lane| match lane.offered_fps {
-        fps if fps > 0.0 => lane.longest_loss as f64 / fps,
-        _ => 0.0,
-    });
     Period {
         at_s: (number as f64 + 0.5) * settings.trial_s,
         loss: measured.loss_ratio(),
@@ -127,9 +135,9 @@ fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
         p99_ns: delay.map(|delay| delay.p99 as f64),
         max_ns: delay.map(|delay| delay.max as f64),
         bound_ns: measured.delay_bound_ns().unwrap_or(0) as f64,
-        outage_s: outage.fold(0.0, f64::max),
         sent: measured.sent(),
         lost: measured.lost(),
+        gap_s: measured.lanes.iter().map(|lane| 1.0 / lane.offered_fps).fold(0.0, f64::max),
         seconds: together(measured),
     }
 }
@@ -190,7 +198,13 @@ fn student(freedom: usize) -> f64 {
     )
 }
 
-fn report(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outcome) {
+fn report(
+    settings: &Settings,
+    periods: &[Period],
+    outage: Option<Outage>,
+    bound: bool,
+    outcome: &mut Outcome,
+) {
     let n = periods.len() as f64;
     let (sent, lost) = periods.iter().fold((0, 0), |(s, l), one| (s + one.sent, l + one.lost));
     let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
@@ -201,7 +215,6 @@ fn report(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Ou
         false => Availability::of(&seconds).ratio(),
     };
     let worst_second = seconds.iter().map(second_loss).fold(loss, f64::max);
-    let outage = periods.iter().map(|one| one.outage_s).fold(0.0, f64::max);
     let points = |value: &dyn Fn(&Period) -> Option<f64>| -> Vec<(f64, f64)> {
         periods.iter().filter_map(|one| Some((one.at_s, value(one)?))).collect()
     };
@@ -219,7 +232,6 @@ fn report(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Ou
     let chance = 1.96 * (loss * (1.0 - loss) / sent.max(1) as f64).sqrt();
     push("loss", loss, "ratio", Better::Lower, chance);
     push("availability", available, "ratio", Better::Higher, 1.0 / n);
-    push("longest_outage", outage, "s", Better::Lower, 0.0);
     if !seconds.is_empty() {
         // A frame in flight at the end of a second counts in the next.
         push("worst_second", worst_second, "ratio", Better::Lower, 0.01);
@@ -235,8 +247,15 @@ fn report(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Ou
             push(name, fit.per_hour, unit, Better::Lower, fit.within);
         }
     }
+    // One gap between frames at each end.
+    let gaps_s = 2.0 * periods.iter().map(|one| one.gap_s).fold(0.0, f64::max);
+    let whole = outage.is_none_or(|outage| outage.is_whole());
+    let limit = if whole { limit } else { Limit::Trial };
+    let longest_s = outage.map_or(0.0, |outage| outage.s);
+    let outage_figure = Figure::new("longest_outage", longest_s, "s", Better::Lower, gaps_s, limit);
+    outcome.figures.push(outage_figure);
     let worst_second = (!seconds.is_empty()).then_some(worst_second);
-    outcome.tables.push(summary(periods, loss, available, [Some(outage), worst_second], drifts));
+    outcome.tables.push(summary(periods, loss, available, outage, worst_second, drifts));
     outcome.tables.push(worst(periods));
     outcome.plots.extend(plots(periods));
     judge(settings, loss, worst_mean, available, drifts[0], outcome);
@@ -246,7 +265,8 @@ fn summary(
     periods: &[Period],
     loss: f64,
     available: f64,
-    [outage, worst_second]: [Option<f64>; 2],
+    outage: Option<Outage>,
+    worst_second: Option<f64>,
     [latency, losses]: [Option<Fit>; 2],
 ) -> Table {
     let mut table = Table::new("Soak test", &["", "Value", "95 % within"]);
@@ -256,7 +276,16 @@ fn summary(
     row("Trials", periods.len().to_string(), String::new());
     row("Frame loss rate", ratio(loss), String::new());
     row("Availability (Y.1563)", ratio(available), String::new());
-    row("Longest outage", seconds(outage.unwrap_or(0.0)), String::new());
+    let text = outage.map_or_else(
+        || "none".into(),
+        |one| match one.is_whole() {
+            true => format!("{}, from {}", seconds(one.s), seconds(one.at_s)),
+            false => {
+                format!("at least {}, from {}: {}", seconds(one.s), seconds(one.at_s), one.lacks())
+            }
+        },
+    );
+    row("Longest outage", text, String::new());
     if let Some(loss) = worst_second {
         row("Frame loss rate of the worst second", ratio(loss), String::new());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use squall_report::report::{ArrivedRange, LossPeriods};
 
 /// The load offered to the device under test, and its duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,7 +30,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowLoad {
-    /// Connections that begin per second, over all templates.
+    /// New connections per second, over all templates.
     pub cps: f64,
     /// Total number of connections; `None`: unlimited within the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,12 +51,15 @@ pub struct FlowLoad {
     pub tcp: BTreeMap<String, String>,
 }
 
-/// HTTP/1.1 GET requests between the clients and servers of the profile's first template.
+/// HTTP/1.1 requests between the clients and servers of the profile's first template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Length of a response body, octets.
+    /// Length of the body of each response, or with `upload` of each request, octets.
     pub object_octets: u64,
+    /// Whether clients send the bodies, by POST.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upload: bool,
     /// Requests of each connection.
     pub requests: u32,
     /// Wait between a response and the next request.
@@ -133,6 +137,11 @@ pub struct Template {
 }
 
 impl Lane {
+    /// Whether receivers measure it; frames of a host are not measured.
+    pub fn is_measured(&self) -> bool {
+        self.template.as_ref().is_none_or(|template| !template.plain)
+    }
+
     /// Frames due in a trial of `duration_s`.
     pub fn due(&self, duration_s: f64) -> u64 {
         let active = self.active_s(duration_s);
@@ -188,20 +197,25 @@ pub struct LaneMeasured {
     pub delay_bound_ns: Option<u64>,
     /// Magnitude of the IPDV of consecutive frames (RFC 3393).
     pub ipdv: Option<Delay>,
-    /// The longest loss period in frames, and the number of loss periods (RFC 3357).
+    /// The range of frames that arrived, and the losses within; `None`: not known.
     #[serde(default)]
-    pub longest_loss: u64,
-    #[serde(default)]
-    pub loss_periods: u64,
-    /// Due time of the last lost frame since the lane's start, if known.
-    #[serde(default)]
-    pub last_loss_s: Option<f64>,
+    pub arrived: Option<ArrivedRange>,
     /// Counts by second, if the trial requests them and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
     /// Results by port, if more than one port received the lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receivers: Vec<ReceiverMeasured>,
+}
+
+impl LaneMeasured {
+    /// The loss periods of the lane (RFC 3357 §4), also before the first and after the last frame
+    /// that arrived. If it is not known which frames were lost, one period from the second frame
+    /// on.
+    pub fn losses(&self) -> Option<LossPeriods> {
+        let unknown = ArrivedRange { first: 0, end: self.sent, losses: None };
+        self.arrived.unwrap_or(unknown).losses_of(self.sent, self.lost)
+    }
 }
 
 /// The result of a lane at one receiver.

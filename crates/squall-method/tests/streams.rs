@@ -24,13 +24,14 @@ fn rig() -> Rig {
         ..RigLane::default()
     };
     let lanes = vec![lane("four", false), lane("six", true)];
-    Rig { ports: vec!["four".into(), "six".into()], lanes, most: MostLoad::BpsL1(1e9) }
+    let ports = vec!["four".into(), "six".into()];
+    Rig { ports, lanes, clients: None, servers: None, most: MostLoad::BpsL1(1e9), link_bps: None }
 }
 
 #[test]
 fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     let mut device = Device { capacity_fps: 1e6, buffer: 10.0, ..Device::ideal() };
-    let settings = rfc8219::Settings { frame_sizes: vec![64], ..Default::default() }.quick();
+    let settings = rfc8219::Settings { frame_sizes: vec![64], ..Default::default() }.quick(&[]);
     let outcome = run(&mut device, &rig(), Method::Rfc8219(settings.clone())).unwrap();
     let found = value(&outcome, "throughput/64");
     assert!(found <= 1e6 && found > 0.995e6, "{found}");

@@ -988,6 +988,7 @@ fn schedule(
         law,
         pattern,
         seed: seed_of(seed, &stream.name, GAP_SEED),
+        sent: stream.sent,
         start: Picos::from(stream.start_delay),
         lasts: stream.duration.into_iter().chain(ends).min().map(Picos::from),
         waits: stream.after.is_some(),

@@ -203,6 +203,8 @@ pub struct PlanStream {
     pub pattern: Pattern,
     /// The seed of the gap law.
     pub seed: u64,
+    /// Number of frames that former runs have sent: the first frame of this one.
+    pub sent: u64,
     pub start: Picos,
     /// Time after the stream's start from which no further frame is due.
     pub lasts: Option<Picos>,
@@ -290,9 +292,14 @@ impl PlanStream {
         self.pattern.total().is_none() && self.lasts.is_none()
     }
 
-    /// The departures of the stream, whose first frame is due at `start`.
+    /// The departures of the stream if it begins at `start`, with its first frame.
     pub fn timeline(&self, start: Picos) -> Timeline {
         Timeline::new(self.gap, self.law.clone(), self.pattern, self.seed, start)
+    }
+
+    /// The departures of the stream if it continues at `start`, after the frames of former runs.
+    pub fn rest(&self, start: Picos) -> Timeline {
+        self.timeline(start).after(self.pattern.in_round(self.sent))
     }
 }
 

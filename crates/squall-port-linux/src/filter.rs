@@ -235,9 +235,11 @@ impl Handle {
         let text =
             CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = BpfProgram { len: 0, insns: std::ptr::null_mut() };
-        // Without libpcap's optimizer, which changes the frames that some programs match
-        // (docs/adr/0020-filters.md). PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused. SAFETY:
-        // the handle is open, the text ends in a zero octet, and `program` is writable.
+        // Compile without libpcap's optimizer: it changes which frames some programs match
+        // (docs/adr/0020-filters.md). With PCAP_NETMASK_UNKNOWN (the last argument), libpcap refuses
+        // `ip broadcast`, which cannot be matched without the netmask.
+        //
+        // SAFETY: the handle is open, the text ends in a zero octet, and `program` is writable.
         let status = unsafe {
             (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 0, u32::MAX)
         };

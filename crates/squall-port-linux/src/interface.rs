@@ -350,7 +350,7 @@ impl Ethtool {
     }
 }
 
-/// A C string in the words that the driver filled.
+/// Decodes the C string that the driver wrote into these words.
 fn text(words: &[u32]) -> String {
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     String::from_utf8_lossy(octets.split(|&c| c == 0).next().unwrap_or_default()).into_owned()

@@ -78,7 +78,8 @@ pub enum LabError {
     /// An error of the process that holds the lab or the device, as text.
     #[error("{0}")]
     Holder(String),
-    #[error("lab: {what}: {source}")]
+    /// `what` begins with "cannot".
+    #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
 }
 
@@ -138,7 +139,7 @@ fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabE
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
-    let netlink = Netlink::open().map_err(io_error("netlink"))?;
+    let netlink = Netlink::open().map_err(io_error("cannot open a netlink socket"))?;
     for pair in pairs {
         netlink
             .add_veth(*pair, options.mtu, options.queues)
@@ -237,8 +238,8 @@ impl Lab {
     /// All labs that are up.
     pub fn list() -> Result<Vec<Self>, LabError> {
         let directory = state_directory()?;
-        let entries =
-            fs::read_dir(&directory).map_err(io_error(directory.display().to_string()))?;
+        let entries = fs::read_dir(&directory)
+            .map_err(io_error(format!("cannot read {}", directory.display())))?;
         let names = entries.flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             Some(name.strip_prefix("lab-")?.to_owned())
@@ -253,7 +254,7 @@ impl Lab {
         let lab = Self::find_to("stop", name)?;
         lab.end();
         let file = state_directory()?.join(file_name(name));
-        fs::remove_file(&file).map_err(io_error(file.display().to_string()))
+        fs::remove_file(&file).map_err(io_error(format!("cannot remove {}", file.display())))
     }
 
     /// Replaces this process by `argv`, inside the lab or its device; returns only if that fails.
@@ -273,7 +274,7 @@ impl Lab {
         match Self::find(name).and_then(enter) {
             Err(error) => error,
             Ok(()) => {
-                let what = program.as_ref().to_string_lossy().into_owned();
+                let what = format!("cannot run {}", program.as_ref().to_string_lossy());
                 io_error(what)(Command::new(program).args(arguments).exec())
             }
         }
@@ -303,18 +304,21 @@ impl Lab {
 fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
     let open = |kind: &str| {
         let path = format!("/proc/{}/ns/{kind}", pid);
-        fs::File::open(&path).map_err(io_error(path))
+        fs::File::open(&path).map_err(io_error(format!("cannot open {path}")))
     };
     let (user, net) = (open("user")?, open("net")?);
     // Enters a namespace only if it is not the current one: setns(2) into the current user
     // namespace is an error.
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let current = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
-    let target = user.metadata().map_err(io_error("user namespace"))?;
+    let current =
+        fs::metadata("/proc/self/ns/user").map_err(io_error("cannot read /proc/self/ns/user"))?;
+    let target = user.metadata().map_err(io_error("cannot read the lab's user namespace"))?;
     if id(current) != id(target) {
-        sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
+        sys::setns(&user, libc::CLONE_NEWUSER)
+            .map_err(io_error("cannot enter the lab's user namespace"))?;
     }
-    sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
+    sys::setns(&net, libc::CLONE_NEWNET)
+        .map_err(io_error("cannot enter the lab's network namespace"))?;
     show_own_sysfs();
     Ok(())
 }
@@ -336,8 +340,8 @@ fn start_holder(
     device: Option<&Device>,
     state: &Path,
 ) -> Result<(), LabError> {
-    let (reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
-    match sys::fork().map_err(io_error("fork"))? {
+    let (reader, mut writer) = io::pipe().map_err(io_error("cannot make a pipe"))?;
+    match sys::fork().map_err(io_error("cannot start a process"))? {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
@@ -348,7 +352,8 @@ fn start_holder(
                 let pid = std::process::id();
                 let device = device.map_or(String::new(), |pid| format!(" {pid}"));
                 let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
-                fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
+                fs::write(state, text)
+                    .map_err(io_error(format!("cannot write {}", state.display())))
             });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
             // The zero octet ends the message. Closing the pipe would not: the device's process
@@ -364,7 +369,7 @@ fn start_holder(
             drop(writer);
             let mut text = Vec::new();
             let read = BufReader::new(reader).read_until(0, &mut text);
-            read.map_err(io_error("the process that holds the lab"))?;
+            read.map_err(io_error("cannot read from the process that holds the lab"))?;
             if text == [0] {
                 return Ok(());
             }
@@ -427,7 +432,7 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
         Some(runtime) => runtime.join("squall"),
         None => PathBuf::from(format!("/tmp/squall-{}", sys::uid())),
     };
-    let what = directory.display().to_string();
+    let what = format!("cannot use {}", directory.display());
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(io_error(what)(error));
@@ -440,7 +445,7 @@ pub fn state_directory() -> Result<PathBuf, LabError> {
     if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {
         let source = io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "is not a directory that only this user can write",
+            "it is not a directory that only this user can write",
         );
         return Err(io_error(what)(source));
     }

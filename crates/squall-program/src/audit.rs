@@ -19,7 +19,8 @@ const BIN_BITS: u32 = 28;
 const BIN_S: f64 = (1u64 << BIN_BITS) as f64 * 1e-12;
 /// Number of bins per worker, 0.27 s in total: far longer than a worker can take to count.
 const SLOTS: usize = 1024;
-/// Age, in bins, at which bins are added up: a worker may be stopped between sending and counting.
+/// Age, in bins, at which bins are added up, because a worker may be stopped between sending and
+/// counting.
 const HELD: u64 = 128;
 /// Number of bins after which a worker adds up again.
 const EVERY: u64 = 32;
@@ -27,8 +28,8 @@ const EVERY: u64 = 32;
 const LONGEST: usize = 2048;
 const RING: usize = 2 * LONGEST;
 /// Number of bins by which frames may leave later than they were due: a window whose load is not
-/// above the load due in a window that began up to this much earlier has no surplus. 1.07 ms, above
-/// the clock's allowance of 0.75 ms.
+/// above the load due in a window that began up to this much earlier has no surplus. 1.07 ms,
+/// because frames may be as late as the clock's allowance of 0.75 ms (ADR 0050).
 const LATER: usize = 4;
 /// The load of 1 ms is averaged over half a second and over the last 34 ms, because loads may rise.
 const RECENT: usize = 128;
@@ -53,8 +54,8 @@ const DUE: usize = 2;
 const DUE_OCTETS: usize = 3;
 type Sums = [u64; 4];
 
-/// The counts of one worker, the only one that writes them. They never decrease, so readers need no
-/// lock.
+/// The counts of one worker, the only one that writes them. They never decrease, so that readers
+/// need no lock.
 #[derive(Debug)]
 struct Bins {
     slots: Box<[[AtomicU64; 4]]>,
@@ -65,7 +66,7 @@ impl Bins {
     #[inline]
     fn add(&self, bin: u64, kind: usize, frames: u64, octets: u64) {
         let slot = &self.slots[bin as usize % SLOTS];
-        // A single writer needs no atomic read-modify-write.
+        // A load and a store instead of an atomic addition, because there is a single writer.
         slot[kind].store(slot[kind].load(Relaxed).wrapping_add(frames), Relaxed);
         slot[kind + 1].store(slot[kind + 1].load(Relaxed).wrapping_add(octets), Relaxed);
     }
@@ -152,6 +153,8 @@ impl Auditor {
     fn add(&self, kind: usize, count: &Count) {
         let Count { bin, frames, octets } = *count;
         if frames > 0 {
+            // In the first open bin at least: a slot that was added up is read again only `SLOTS`
+            // bins later, where the counts would be wrong.
             self.bins.add(bin.max(self.audit.open.load(Relaxed)), kind, frames, octets);
         }
     }
@@ -174,7 +177,8 @@ impl Auditor {
         }
     }
 
-    /// Sets the current bin: a worker that sends nothing for a while must still write its counts.
+    /// Sets the current bin, because a worker that sends nothing for a while must still write its
+    /// counts.
     #[inline]
     pub fn pass(&mut self, bin: u64) {
         if bin != self.left.bin {
@@ -257,7 +261,7 @@ impl PortAudit {
 
     /// Stops judging: the port is known to miss its schedule.
     pub fn give_up(&self) {
-        // A plain load first: while catching up, each sender calls this for every batch.
+        // A plain load first, because each sender calls this for every batch while catching up.
         if !self.given_up.load(Relaxed) {
             self.given_up.store(true, Relaxed);
         }

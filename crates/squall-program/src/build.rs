@@ -92,8 +92,8 @@ pub enum ProgramError {
 // belongs to a different program.
 #[repr(C, align(64))]
 pub struct Program {
-    /// The first octets of the template, padded with zeros: small frames are copied from here in
-    /// one piece.
+    /// The first octets of the template, padded with zeros, so that small frames are copied from
+    /// here in one piece.
     pub(crate) head: [u8; 64],
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
@@ -193,8 +193,8 @@ impl Program {
         let written: Vec<Range<usize>> = vars.iter().map(|v| v.bit..v.bit + v.bits).collect();
         check(&frame, &vars, &written, shortest, signature.is_some())?;
 
-        // A variable on a checksum or a length field means that the user wants a wrong one: do not
-        // correct it.
+        // A checksum or length field under a variable is not corrected, because the user then wants
+        // a wrong one.
         let free = |at: usize| !written.iter().any(|w| w.start < at * 8 + 16 && at * 8 < w.end);
         let lengths: Vec<LengthField> =
             frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
@@ -245,7 +245,7 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                // A transformed value needs the bits that the shift removes.
+                // Not if transformed, because the shift needs all bits of the law's value.
                 small: bits <= 32 && turn.is_none(),
                 law,
                 turn: (!turn.is_none()).then_some((turn, bits)),
@@ -277,7 +277,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Writes checksums that are the same in every frame into the template: filling then skips
+    /// Writes checksums that are the same in every frame into the template, so that filling skips
     /// them.
     fn settle(&mut self, variable: bool) {
         if variable {
@@ -295,6 +295,7 @@ impl Program {
         for i in (0..self.sums.len()).filter(|&i| !live[i]) {
             let sum = &self.sums[i];
             let value = match !checksum::fold(u64::from(sum.start(self.longest))) {
+                // RFC 768: 0 would mean that the sender computed no checksum.
                 0 if sum.udp => 0xffff,
                 value => value,
             };
@@ -436,11 +437,14 @@ fn check(
             return Err(ProgramError::TooWide { index, bits: v.bits, value });
         }
     }
-    let free = shortest.saturating_sub(used);
-    if signed && (free < signature::LEN || frame.trailer > 0) {
-        return Err(ProgramError::NoRoomForSignature {
-            free: if frame.trailer > 0 { 0 } else { free },
-        });
+    let free = match (frame.trailer, shortest == frame.bytes.len()) {
+        (0, _) => shortest.saturating_sub(used),
+        // The signature is in the padding as a whole, or checksums would cover a part of it.
+        (padding, true) => padding.min(shortest.saturating_sub(used)),
+        (_, false) => 0,
+    };
+    if signed && free < signature::LEN {
+        return Err(ProgramError::NoRoomForSignature { free });
     }
     Ok(())
 }
@@ -460,7 +464,7 @@ fn crcs(
         let touches = |w: &Range<usize>, octets: &Range<usize>| {
             w.start < octets.end * 8 && octets.start * 8 < w.end
         };
-        // A variable on a CRC means that the user wants a wrong one: do not correct it.
+        // A CRC under a variable is not corrected, because the user then wants a wrong one.
         if written.iter().any(|w| touches(w, &place)) {
             continue;
         }
@@ -569,7 +573,11 @@ impl Sum {
                 taken += (l.from as u64) << shift;
             }
         }
-        let signed = signed && c.to.is_none_or(|to| !variable && to + signature::LEN > longest);
+        let signed = signed
+            && match c.to {
+                None => frame.trailer < signature::LEN,
+                Some(to) => !variable && to + signature::LEN > longest,
+            };
         let uncovered = if signed { longest - end_at(longest) } else { 0 };
         let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);

@@ -37,7 +37,7 @@ impl Allowance {
     /// The allowance of a port that sends `pps` frames/s in total; `None`: not known.
     pub fn of(pps: Option<f64>) -> Self {
         let slow = pps.filter(|pps| *pps > 0.0).map_or(Nanos::ZERO, |pps| {
-            // Capped at an hour, to fit 64 bits in picoseconds.
+            // Capped at an hour, so that it fits 64 bits in picoseconds.
             Nanos((ALLOWANCE_GAPS * 1e9 / pps).min(3.6e12) as u64)
         });
         Self(Picos::from(ALLOWANCE.max(slow)).0)
@@ -58,7 +58,8 @@ pub struct Planned {
 #[derive(Debug)]
 pub struct PortClock {
     /// The real time at which all lag will be recovered, and [`CATCHING_UP`]. The lag at any time
-    /// follows from it. Raising the lag is a maximum, so workers may raise it in any order.
+    /// follows from it. Raising the lag is a maximum, so that workers may raise it in any order
+    /// without a lock (ADR 0050).
     even: AtomicU64,
     /// The sum of all lag ever added.
     moved: AtomicU64,

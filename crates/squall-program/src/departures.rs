@@ -102,6 +102,11 @@ impl Pattern {
     pub fn total(&self) -> Option<u64> {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
+
+    /// Of `frames` frames sent, those since the pattern last began: a chain of streams repeats it.
+    pub fn in_round(&self, frames: u64) -> u64 {
+        self.total().filter(|total| *total > 0).map_or(frames, |total| frames % total)
+    }
 }
 
 /// The state of a timeline, from which a different executor can continue.
@@ -124,8 +129,8 @@ pub struct Timeline {
     fraction: u64,
     /// Frames left in the burst; `u64::MAX`: no limit.
     left: u64,
-    /// Constant gaps independent of the frame length: the common case, which needs no division or
-    /// lookup.
+    /// Constant gaps independent of the frame length: the common case, which avoids a division and
+    /// a lookup.
     even: Even,
     rest: Box<Rest>,
 }
@@ -186,7 +191,7 @@ impl Gap {
         }
     }
 
-    /// The gap if all frames have length `len`: a fraction computed once saves a division per
+    /// The gap if all frames have length `len`: a fraction computed once instead of a division per
     /// frame.
     pub fn fixed(self, len: u32) -> Self {
         let (num, den) = match self {
@@ -289,6 +294,27 @@ impl Timeline {
         self.due = bent.origin.saturating_add(at.0);
         self.rest.bent = Some(bent);
         true
+    }
+
+    /// Leaves out the first `frames` frames, which a former run has sent: the next one is due now,
+    /// or one gap between bursts later if it begins a burst. Random gaps are those of the frames
+    /// that are left. `on` times and stages begin anew.
+    #[must_use]
+    pub fn after(mut self, frames: u64) -> Self {
+        let rest = &mut *self.rest;
+        rest.k = frames;
+        if rest.pattern.packets == u64::MAX || frames == 0 || self.left == 0 {
+            return self;
+        }
+        let (bursts, into) = (frames / rest.pattern.packets, frames % rest.pattern.packets);
+        if rest.bursts_left != u64::MAX {
+            rest.bursts_left = rest.bursts_left.saturating_sub(bursts);
+        }
+        self.left = if rest.bursts_left == 0 { 0 } else { rest.pattern.packets - into };
+        if into == 0 && self.left != 0 {
+            self.due = self.due.saturating_add(rest.pattern.gap.0);
+        }
+        self
     }
 
     /// The share of one of `by` workers in a single burst: frames `first`, `first + by`, ...
@@ -431,7 +457,7 @@ impl Timeline {
     #[inline]
     pub fn run_at_once(&mut self, bound: u64, most: usize) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
-        // The products below have room for 255 frames.
+        // The products below would otherwise overflow: they have room for 255 frames.
         if den == 0 || den >> 56 != 0 {
             return None;
         }
@@ -565,7 +591,7 @@ impl Timeline {
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
-            // The largest time (213 days) means never.
+            // Saturates, because the largest time (213 days) means never.
             self.due = self.due.saturating_add(rest.pattern.gap.0);
         }
     }
@@ -612,6 +638,7 @@ impl Timeline {
     /// Changes the rate from the next gap on.
     pub fn set_gap(&mut self, gap: Gap) {
         self.set(gap);
+        // With the denominator of the new gap, the old numerator would be another time.
         self.fraction = 0;
     }
 
@@ -700,8 +727,8 @@ fn gamma(x: f64) -> f64 {
     (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
 }
 
-/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each attempt has its own random numbers:
-/// frame `k` must not depend on the frames before it.
+/// A gamma draw of scale 1 (Marsaglia and Tsang 2000). Each attempt has its own random numbers,
+/// because frame `k` must not depend on the frames before it.
 fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
     if shape < 1.0 {
         return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);
@@ -917,6 +944,30 @@ mod tests {
         }
         assert_eq!(dues, [5, 15, 25, 1035, 1045, 1055]);
         assert_eq!(t.end(), Picos(1065));
+    }
+
+    #[test]
+    fn a_timeline_continues_within_a_burst_and_after_its_gap() {
+        let pattern = Pattern { bursts: 3, packets: 4, gap: Picos(1_000), tight: false };
+        for law in [GapLaw::Constant, GapLaw::Exponential] {
+            let whole = Timeline::new(Gap::from_pps(7_000_000, 3), law, pattern, 5, Picos(11));
+            for sent in 0..12 {
+                let mut walked = whole.clone();
+                (0..sent).for_each(|_| walked.advance(60));
+                let mut rest = whole.clone().after(sent);
+                let begins_burst = sent > 0 && sent % 4 == 0;
+                let begin = if begins_burst { 1_011 } else { 11 };
+                assert_eq!(rest.due(), Some(Picos(begin)), "after {sent}");
+                while let (Some(a), Some(b)) = (walked.due(), rest.due()) {
+                    (walked.advance(60), rest.advance(60));
+                    let [a, b] = [walked.end().0 - a.0, rest.end().0 - b.0];
+                    assert!(a.abs_diff(b) <= 1, "after {sent}: gaps of {a} and {b}");
+                }
+                assert_eq!((walked.due(), rest.due()), (None, None), "after {sent}");
+            }
+        }
+        assert_eq!((pattern.in_round(12), pattern.in_round(31)), (0, 7));
+        assert_eq!(Pattern::CONTINUOUS.in_round(31), 31);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::{Program, Run, Scratch, build::Place};
 /// IPv6 with an 802.1Q tag.
 const ROW: usize = 64;
 
-/// A program's precomputed frames, if any. They do not change the octets, so they do not count for
-/// the equality of programs.
+/// A program's precomputed frames, if any. They do not count for the equality of programs, because
+/// they do not change the octets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ahead(pub Option<Ring>);
 
@@ -103,7 +103,7 @@ impl Program {
         self.ahead.0.as_ref().map(|ring| ring.rows.len())
     }
 
-    /// Memory of the precomputed frames in octets.
+    /// Memory usage of the precomputed frames in bytes.
     pub fn ring_octets(&self) -> usize {
         self.ring_frames().unwrap_or(0) * ROW
     }

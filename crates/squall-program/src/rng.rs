@@ -1,10 +1,10 @@
-//! Random numbers by index: draw `k` does not depend on earlier draws, so workers can share a
+//! Random numbers by index: draw `k` does not depend on earlier draws, so that workers can share a
 //! stream.
 
 use squall_units::{below, mix};
 
-/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields. `seed` should come from
-/// [`mix`].
+/// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields, because each frame pays
+/// for these (ADR 0003). `seed` should come from [`mix`].
 #[inline]
 pub fn draw(seed: u64, k: u64) -> u64 {
     let x = seed.wrapping_add(k.wrapping_mul(0xa076_1d64_78bd_642f));
@@ -12,7 +12,7 @@ pub fn draw(seed: u64, k: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// A uniform number in 0 < x <= 1, with 53 bits.
+/// A uniform number in 0 < x <= 1, with 53 bits. Never 0, because laws take its logarithm.
 #[inline]
 pub fn unit(random: u64) -> f64 {
     ((random >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)

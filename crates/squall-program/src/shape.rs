@@ -1,7 +1,7 @@
 //! How a load or rate changes over time: linear pieces, in integers.
 //!
 //! Departures are computed at the full level and then moved to where the same load has passed under
-//! the shape. Each time is a function of the shape and the frame's own index: no rounding
+//! the shape. Each time is a function of the shape and the frame's own index, so that no rounding
 //! accumulates, and workers that share the frames need no communication.
 
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub enum ShapeError {
     Endless,
 }
 
-/// Largest level: with it, the area of a day fits 128 bits, and the slowest ramp still has area in
-/// each nanosecond.
+/// Largest level: with a larger one, computing the area of a day would exceed 128 bits; with this
+/// one, the slowest ramp still has area in each nanosecond.
 const FINEST: u64 = (1 << 34) - 1;
 
 impl Default for Shape {
@@ -83,7 +83,7 @@ impl Leg {
     fn reaches(&self, area: u128) -> u64 {
         let (a, slope) = (self.from as f64, self.to as f64 - self.from as f64);
         let root = (a * a + slope * area as f64 / self.lasts as f64).max(0.0).sqrt();
-        // Only a guess. The search below makes the result exact, so it does not depend on the
+        // Only a guess. The search below makes the result exact, so that it does not depend on the
         // machine's floating point.
         let guess = area as f64 / (a + root);
         let mut high = if guess.is_finite() { (guess as u64).min(self.lasts) } else { 0 };

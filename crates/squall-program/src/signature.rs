@@ -8,7 +8,8 @@
 
 use squall_units::signature_check;
 
-/// Octets of the signature. UDP over IPv4 leaves 18 octets free in a 64-octet frame.
+/// Octets of the signature. They fit, because UDP over IPv4 leaves 18 octets free in a 64-octet
+/// frame.
 pub const LEN: usize = 16;
 
 /// The contents of a signature.
@@ -95,8 +96,8 @@ fn difference(high: u64, low: u64) -> u32 {
     signature_check(high, low) ^ (high >> 32) as u32
 }
 
-/// The key of a run with this seed. The default seed has key 0, which gives the octets of versions
-/// without keys.
+/// The key of a run with this seed. The default seed has key 0, so that the octets are those of
+/// versions without keys.
 pub fn key_of(seed: u64) -> u16 {
     const USUAL: u64 = 1;
     let key = |seed| squall_units::mix(seed, 0x7369_676e) as u16;

@@ -2,7 +2,7 @@
 //!
 //! Streams with latency end with TRex's `flow_stat_payload_header` instead of a signature: 16
 //! octets, little-endian: magic 0xab (8 bits), flow_seq (8), hw_id (16), seq (32), time_stamp (64).
-//! It has no checksum, so a receiver accepts it only if a stream of the run has its hw_id.
+//! Because it has no checksum, a receiver accepts it only if a stream of the run has its hw_id.
 //!
 //! Other streams with statistics carry a mark: the IPv4 identification and the lowest bit of the
 //! type of service; in IPv6 the flow label and the lowest bit of the traffic class. It needs no
@@ -16,7 +16,8 @@ use std::{
 use squall_units::{TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark};
 use squall_wire::{Frame, checksum};
 
-/// TRex begins just below 2^32: the counter wraps early, which reveals errors in handling the wrap.
+/// TRex begins just below 2^32: the counter wraps early, so that errors in handling the wrap show
+/// at once.
 const FIRST_SEQUENCE: u32 = u32::MAX - 1;
 
 /// A parsed header.

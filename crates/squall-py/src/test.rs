@@ -1,6 +1,6 @@
 //! Runs standard tests.
 
-use std::{path::PathBuf, process::Command, sync::Mutex};
+use std::{collections::BTreeMap, path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall_method::{Method, Outcome, Recorded, RetryPolicy, Watch, compare, render};
@@ -56,10 +56,15 @@ pub fn run_test(
     progress: Option<Py<PyAny>>,
     controller: Option<Vec<String>>,
 ) -> PyResult<String> {
-    let method: Method = serde_json::from_str(method).map_err(|e| usage(e.to_string()))?;
+    let wrong = |e: serde_json::Error| usage(e.to_string());
+    let settings: BTreeMap<String, serde_json::Map<String, serde_json::Value>> =
+        serde_json::from_str(method).map_err(wrong)?;
+    let given: Vec<&str> =
+        settings.values().flat_map(|map| map.keys()).map(String::as_str).collect();
+    let method: Method = serde_json::from_str(method).map_err(wrong)?;
     let most = max_rate.map(|text| text.parse().map_err(|e| usage(format!("max_rate: {e}"))));
     let test = Test {
-        method: if quick { method.quick() } else { method },
+        method: if quick { method.quick(&given) } else { method },
         profile: profile.0.clone(),
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
         most: most.transpose()?,
@@ -76,7 +81,7 @@ pub fn run_test(
 /// Compares two profiles in alternating trials. `settings` and `options` are JSON. Returns the
 /// outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (a, b, *, settings, options, repeats, progress, controller))]
+#[pyo3(signature = (a, b, *, settings, options, repeats, rest_s, progress, controller))]
 #[allow(clippy::too_many_arguments)]
 pub fn run_ab(
     py: Python<'_>,
@@ -85,6 +90,7 @@ pub fn run_ab(
     settings: &str,
     options: &str,
     repeats: u32,
+    rest_s: f64,
     progress: Option<Py<PyAny>>,
     controller: Option<Vec<String>>,
 ) -> PyResult<String> {
@@ -93,7 +99,7 @@ pub fn run_ab(
         b: b.0.clone(),
         settings: serde_json::from_str(settings).map_err(|e| usage(e.to_string()))?,
         options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
-        retry: RetryPolicy { repeats, ..RetryPolicy::default() },
+        retry: RetryPolicy { repeats, rest_s },
         command: "python".into(),
     };
     watched(py, progress, |callback, stop| {

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use squall_plan::{PlanStream, StreamDivision};
-use squall_report::report::{KnownBy, ReceiverRx, StreamReport, StreamRx, distribution};
-use squall_stats::{Histogram, seen_together};
+use squall_report::report::{
+    ArrivedRange, KnownBy, ReceiverRx, StreamReport, StreamRx, distribution,
+};
+use squall_stats::{Histogram, Patterns, SequenceTracker, seen_together};
 use squall_units::Nanos;
 
 use crate::Record;
@@ -69,7 +71,8 @@ impl Record<'_> {
         // A switch may flood a frame to two ports, which must not hide its loss on a third. So the
         // port that received the most frames counts.
         let (mut best, mut missing, mut came) = (0, 0, 0);
-        let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
+        let mut arrived = ArrivedRange::of([].into_iter());
+        let (mut jitter, mut patterns) = (0.0f64, Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
         // Entries by port, each with its number of unique frames.
         let mut receivers = Vec::new();
@@ -91,12 +94,13 @@ impl Record<'_> {
                 ipdv.merge(s.delay.ipdv());
                 gap.merge(s.delay.gap());
                 jitter = jitter.max(s.delay.jitter_ns());
-                patterns.merge(&s.sequence.patterns());
+                patterns.merge(&self.patterns(i, &s.sequence));
             }
             let (numbered, here_missing) = seen_together(here().map(|s| &s.sequence));
             let unique = numbered + here().map(|s| s.marked).sum::<u64>();
             if unique > best {
                 (best, missing) = (unique, here_missing);
+                arrived = ArrivedRange::of(here().map(|s| &s.sequence));
             }
             delay.merge(&delay_here);
             let port = plan.ports[port].name.clone();
@@ -148,7 +152,28 @@ impl Record<'_> {
         rx.arrival_gap_ns = distribution(&gap);
         rx.jitter_ns = (gap.count() > 0).then_some(jitter);
         rx.reordering_ratio = if came > 0 { rx.reordered as f64 / came as f64 } else { 0.0 };
+        if best == 0 {
+            patterns = self.patterns(i, &SequenceTracker::new());
+        }
         rx.patterns = crate::patterns(&patterns);
+        // Other senders may begin at any number, or again at 0.
+        rx.arrived =
+            (rx.is_signed() && rx.restarts == 0 && !plan.streams.is_empty()).then_some(arrived);
         rx
+    }
+
+    /// Patterns of a stream's losses, with those at both ends where this node has sent all frames.
+    fn patterns(&self, i: usize, sequence: &SequenceTracker) -> Patterns {
+        let (plan, counted) = (self.plan, &self.counted);
+        // During the run, the last frames are in flight.
+        let all_here = !counted.running
+            && !plan.has_other_nodes()
+            && plan.streams.get(i).is_some_and(|stream| {
+                stream.division == StreamDivision::Here && stream.program.group().is_none()
+            });
+        match all_here {
+            true => sequence.patterns_of(counted.streams[i].packets),
+            false => sequence.patterns(),
+        }
     }
 }

@@ -341,6 +341,7 @@ impl Merge for StreamReport {
 impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
         let received = self.packets > 0;
+        self.merge_arrived(other);
         if other.known_by == KnownBy::Mark {
             self.known_by = KnownBy::Mark;
         }

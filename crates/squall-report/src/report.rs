@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_stats::Histogram;
+use squall_stats::{Histogram, SequenceTracker};
 
 /// Version of this structure.
 pub const SCHEMA: &str = "squall-report/1";
@@ -182,7 +182,7 @@ pub struct ReplayRead {
     pub edited_out: u64,
     /// Excluded because they are longer than their port can send.
     pub too_long: u64,
-    /// Excluded because they are not Ethernet frames and cannot be converted to any.
+    /// Excluded because they are not Ethernet frames and cannot be converted to Ethernet.
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
@@ -839,6 +839,10 @@ pub struct StreamRx {
     /// Patterns of lost and late frames; `null` if there were none.
     #[serde(default)]
     pub patterns: Option<Patterns>,
+    /// The range of numbers that arrived, and the losses within; `null` if the numbers of the
+    /// sender are not known. At the port that received most of the stream.
+    #[serde(default)]
+    pub arrived: Option<ArrivedRange>,
     /// Figures for each port, if more than one received the stream (multicast, flooding).
     #[serde(default)]
     pub receivers: Vec<ReceiverRx>,
@@ -848,6 +852,119 @@ impl StreamRx {
     /// Whether the frames have signatures, so order, duplicates and delay are known.
     pub fn is_signed(&self) -> bool {
         self.known_by == KnownBy::Signature
+    }
+}
+
+/// The range of numbers of a stream that a port received. The frames of a stream are numbered from
+/// 0 in the order of their departure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArrivedRange {
+    /// The number of the first frame that arrived, and the number after the last one; both 0 if
+    /// none did.
+    pub first: u64,
+    pub end: u64,
+    /// Loss periods (RFC 3357 §4) between these two; `null`: not known, because several queues or
+    /// nodes each received a part of the stream.
+    pub losses: Option<LossPeriods>,
+}
+
+/// Lost frames by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LossPeriods {
+    /// Number of loss periods (RFC 3357 §4).
+    pub periods: u64,
+    /// Frames in the longest period, and the number of the first one.
+    pub longest: u64,
+    pub longest_from: u64,
+    /// Numbers of the first and of the last lost frame.
+    pub first: u64,
+    pub last: u64,
+}
+
+impl LossPeriods {
+    /// One period of `frames` lost frames from number `from` on; `None` without frames.
+    pub fn one(from: u64, frames: u64) -> Option<Self> {
+        let last = from + frames.checked_sub(1)?;
+        Some(Self { periods: 1, longest: frames, longest_from: from, first: from, last })
+    }
+
+    /// Both together; the periods of `later` come after those of `self`.
+    #[must_use]
+    pub fn then(self, later: Self) -> Self {
+        let longest = if later.longest > self.longest { later } else { self };
+        Self {
+            periods: self.periods + later.periods,
+            longest: longest.longest,
+            longest_from: longest.longest_from,
+            first: self.first,
+            last: later.last,
+        }
+    }
+}
+
+impl ArrivedRange {
+    /// The numbers that the queues of a port received, by the tracker of each.
+    pub fn of<'a>(queues: impl Iterator<Item = &'a SequenceTracker>) -> Self {
+        let queues: Vec<_> = queues.filter_map(|queue| Some((queue, queue.span()?))).collect();
+        let number = |at: i64| u64::try_from(at).unwrap_or(0);
+        let first = queues.iter().map(|(_, span)| number(span.first)).min().unwrap_or(0);
+        let end = queues.iter().map(|(_, span)| number(span.end)).max().unwrap_or(0);
+        let losses = match &queues[..] {
+            [(one, _)] => {
+                let patterns = one.patterns();
+                Some(LossPeriods {
+                    periods: patterns.periods.periods,
+                    longest: patterns.periods.longest,
+                    longest_from: patterns.longest_from,
+                    first: patterns.first_lost,
+                    last: patterns.last_lost,
+                })
+            }
+            [] => Some(LossPeriods::default()),
+            _ => None,
+        };
+        Self { first, end, losses }
+    }
+
+    /// The loss periods of a stream of `sent` frames, of which `lost` did not arrive: also those
+    /// before the first and after the last frame that arrived. Without known [`Self::losses`],
+    /// these count as one period, which is the longest that they can be.
+    pub fn losses_of(&self, sent: u64, lost: u64) -> Option<LossPeriods> {
+        let (before, after) = (self.first, sent.saturating_sub(self.end));
+        let between = match self.losses {
+            Some(losses) => Some(losses).filter(|losses| losses.periods > 0),
+            None => LossPeriods::one(self.first + 1, lost.saturating_sub(before + after)),
+        };
+        let parts = [LossPeriods::one(0, before), between, LossPeriods::one(self.end, after)];
+        parts.into_iter().flatten().reduce(LossPeriods::then)
+    }
+
+    /// Adds the range of another receiver that shares the frames of the port.
+    fn share(&mut self, other: Self) {
+        match (self.end, other.end) {
+            (_, 0) => {}
+            (0, _) => *self = other,
+            _ => {
+                let (first, end) = (self.first.min(other.first), self.end.max(other.end));
+                *self = Self { first, end, losses: None };
+            }
+        }
+    }
+}
+
+impl StreamRx {
+    /// Adds the range of numbers of another receiver at the same port. Of different ports, only the
+    /// receiver with most frames counts.
+    pub(crate) fn merge_arrived(&mut self, other: &Self) {
+        let Some(added) = other.arrived else { return };
+        let shared = other.ports.iter().any(|port| self.ports.contains(port));
+        let unique = |rx: &Self| rx.packets.saturating_sub(rx.duplicates);
+        let more = unique(other) > unique(self);
+        match &mut self.arrived {
+            Some(one) if shared => one.share(added),
+            Some(_) if !more => {}
+            arrived => *arrived = Some(added),
+        }
     }
 }
 

@@ -81,8 +81,8 @@ async fn list(
     .await
 }
 
-/// The key by which refusals are counted: address and, if known, user. Users of one machine share
-/// its address, and one of them must not hide another's refusals.
+/// The key by which refusals are counted: address and, if known, user. The user counts, because
+/// users of one machine share its address, and one of them must not hide another's refusals.
 type RefusalKey = (IpAddr, Option<u32>);
 
 /// Refusals by client: the time of the last recorded one, and the number not recorded since.
@@ -137,7 +137,7 @@ impl Service {
         path: &str,
         status: StatusCode,
     ) {
-        // Clients choose the path, so cut it to bound the audit.
+        // Cut, because clients choose the path, and the audit must stay bounded.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -30,7 +30,7 @@ pub struct Auth {
     pub new_token: Option<String>,
     /// Rules for HTTP and gRPC.
     pub http: Door,
-    /// Rules for TRex, whose clients cannot send a token.
+    /// Rules for TRex, separate because its clients cannot send a token.
     pub trex: Door,
     sessions: Mutex<VecDeque<String>>,
 }
@@ -90,7 +90,7 @@ const OVERFLOW_UID: u32 = 65_534;
 /// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
 fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
     if trex.allow_anyone {
-        // The users are looked up only for the audit, not to decide access.
+        // Looked up all the same, because the audit names the users; they do not decide access.
         return Ok(Door { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
@@ -148,8 +148,8 @@ impl Auth {
             Token::Auto if !settings.plain => known(),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
-        // A listener off loopback is also reached through tunnels and port forwarding, whose ends
-        // are local, so the user of such a connection is not the client's.
+        // Not off loopback, because such a listener is also reached through tunnels and port
+        // forwarding, whose local end belongs to another user than the client.
         let tcp_users = !remote && matches!(needs, Needs::Others(_));
         let http = Door { needs, tcp_users };
         let trex = match &settings.trex {
@@ -187,9 +187,10 @@ impl Auth {
 
     /// Whether the request needs the token.
     pub fn needs_token(&self, headers: &HeaderMap, peer: &Peer) -> bool {
-        // A proxy acts for another client, so the user of its process proves nothing.
+        // The user of a proxy's process proves nothing, because a proxy acts for another client.
         let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
-        // Pages of other daemons run in any browser, so the user of such a request proves nothing.
+        // The user of such a request proves nothing, because pages of other daemons run in any
+        // browser.
         if headers.contains_key(PAGE) {
             return true;
         }
@@ -210,8 +211,8 @@ impl Auth {
 
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        // Browsers let pages set no other header of a WebSocket, so the token is sent as a
-        // subprotocol.
+        // The token is a subprotocol, because browsers let pages set no other header of a
+        // WebSocket.
         let protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
         let mut shown = protocols.filter_map(|one| one.trim().strip_prefix(TOKEN_PROTOCOL));
         if shown.any(|token| self.is_token(token)) {

@@ -39,8 +39,8 @@ use crate::{
 const QUOTED_LINES: usize = 12;
 /// Maximum octets of a line. A line of the live view with a thousand nodes has a fifth of that.
 const MAX_LINE: u64 = 1 << 20;
-/// Maximum lines in the queue. The reader blocks when it is full, so a fast writer cannot use up
-/// memory.
+/// Maximum lines in the queue. The reader blocks when it is full, so that a fast writer cannot use
+/// up memory.
 const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -406,7 +406,7 @@ impl ControllerProcess {
         if let Ok(now) = serde_json::from_str(&line) {
             return on_line(now);
         }
-        // The lines before an error of Squall itself are warnings, so drop them.
+        // Earlier lines are dropped, because those before an error of Squall itself are warnings.
         let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
         if own.is_some() {
             self.words.clear();

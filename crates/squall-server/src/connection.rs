@@ -124,15 +124,15 @@ impl Connection {
             return false;
         }
         let now = self.now();
-        // Slots are limited, so a client that stays silent or whose requests are all refused loses
-        // its slot soon.
+        // A client that stays silent or whose requests are all refused loses its slot soon, because
+        // slots are limited.
         if !self.known.load(Ordering::Relaxed) && Duration::from_millis(now) > HEADER {
             return true;
         }
         let since =
             |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
-        // An HTTP/2 connection has frames between requests, so an octet does not start a header; h2
-        // has limits of its own.
+        // Not for HTTP/2, because it has frames between requests, which start no header; h2 has
+        // limits of its own.
         let header =
             self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE

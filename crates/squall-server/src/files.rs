@@ -1,5 +1,5 @@
 //! Files that requests may name: those below one directory. Requests cannot read or write other
-//! files.
+//! files, because a daemon that runs as root would otherwise be a way to do so as root (ADR 0034).
 
 use std::{
     fs,
@@ -120,8 +120,8 @@ impl Files {
             return Err(outside("is outside the daemon's folder"));
         }
         let whole = self.root.join(relative);
-        // Resolve links in the deepest existing ancestor. The rest does not exist, so it contains
-        // no links.
+        // Resolves links in the deepest existing ancestor only, because the rest does not exist and
+        // contains no links.
         let there = whole.ancestors().find_map(|part| fs::canonicalize(part).ok());
         match there {
             Some(there) if there.starts_with(&self.root) => {}
@@ -251,8 +251,8 @@ impl Files {
             port.address = self.without_root(&port.address);
         }
         for file in report.capture.iter_mut().flat_map(|capture| &mut capture.files) {
-            // Other paths (captures of Open Traffic Generator) are temporary files of the daemon,
-            // so only the last component is shown.
+            // Only the last component of other paths is shown, because they are temporary files of
+            // the daemon (captures of Open Traffic Generator).
             let name = self.without_root(&file.name);
             file.name = if name.starts_with('/') {
                 name.rsplit('/').next().unwrap_or_default().to_owned()

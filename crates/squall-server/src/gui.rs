@@ -101,7 +101,8 @@ fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
-    // Images and compressed fonts gain nothing from compression.
+    // Only text, because files of the other type are images and fonts, which are compressed
+    // already.
     let gzip = found.data.len() >= MIN_COMPRESSED
         && media != "application/octet-stream"
         && takes_gzip(asked);

@@ -22,14 +22,16 @@ use crate::{
     runs::{RunRow, RunVerdict, State},
 };
 
-/// Number of runs to keep. The oldest are deleted to bound the size of the database.
+/// Number of runs to keep. The oldest are deleted, because the database would otherwise grow
+/// without limit.
 const MAX_RUNS: i64 = 5000;
-/// Number of audit entries to keep. The oldest are deleted to bound the size of the database.
+/// Number of audit entries to keep. The oldest are deleted, because the database would otherwise
+/// grow without limit.
 const MAX_AUDIT: i64 = 50_000;
 /// Number of audit entries to keep in memory while the disk is full.
 const MAX_UNAUDITED: usize = 1000;
-/// Run numbers to reserve at once. No number may be assigned twice, even if runs start while the
-/// disk is full and the daemon is then killed; a kill skips at most this many numbers.
+/// Run numbers to reserve at once, because no number may be assigned twice, even if runs start
+/// while the disk is full and the daemon is then killed; a kill skips at most this many numbers.
 const RESERVED_NUMBERS: u64 = 16;
 /// Version of the schema, which is the number of migration steps. An older database runs the steps
 /// that it lacks.
@@ -114,8 +116,8 @@ impl Packed {
     }
 }
 
-/// Maximum number of updates to keep in memory. Each may have some hundred kilobytes, so this
-/// bounds them to tens of megabytes.
+/// Maximum number of updates to keep in memory. Bounded to tens of megabytes, because each may have
+/// some hundred kilobytes.
 const MAX_UNWRITTEN: usize = 256;
 
 /// A query for runs.
@@ -210,7 +212,8 @@ impl History {
             if let Some(test) = &mut row.test {
                 test.over();
             }
-            // The last time at which the run was known to be alive.
+            // The end is the last time at which the run was known to be alive, because a killed
+            // daemon recorded no other.
             let started = humantime::parse_rfc3339(&row.started).ok();
             let ended =
                 started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
@@ -254,7 +257,7 @@ impl History {
             unwritten.remove(&row.id).map_or((None, None), |old| (old.new, old.report));
         let pending = Pending { row: row.clone(), new: new.or(waiting), report: report.or(before) };
         let written = self.write(&pending);
-        // The row of a live run is written again when it ends, so it need not be kept.
+        // The row of a live run need not be kept, because it is written again when the run ends.
         if written.is_err() && (row.state.is_over() || pending.new.is_some()) {
             if unwritten.len() >= MAX_UNWRITTEN {
                 let oldest = unwritten
@@ -335,7 +338,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // The database lacks the pending runs, so all of its runs are older than these.
+        // All runs of the database are older than a pending one, because it lacks these.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();

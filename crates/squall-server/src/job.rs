@@ -35,8 +35,8 @@ pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
 const EVERY: Duration = Duration::from_millis(500);
 /// Maximum flows per receive queue in a live report: about 12 MB of counters.
 const FLOWS: usize = 100_000;
-/// Maximum age of the flows that [`Job::received_flows`] returns. Each query interrupts the
-/// workers, and several pages may query the same run.
+/// Maximum age of the flows that [`Job::received_flows`] returns. They are kept that long, because
+/// each query interrupts the workers, and several pages may query the same run.
 const FLOWS_FRESH: Duration = Duration::from_millis(500);
 
 /// The work of a live run.
@@ -274,7 +274,7 @@ impl Judged<'_> {
                 row.error.get_or_insert_with(|| lost.join("; "));
                 State::Failed
             }
-            // Nodes whose ports only receive have no source, so it is correct that they send
+            // Not for nodes whose ports only receive, because without a source they correctly send
             // nothing.
             _ if !self.listens && !sent && !report.sources.is_empty() => {
                 row.error.get_or_insert_with(|| "nothing was sent".into());
@@ -336,7 +336,8 @@ impl Work for OnPorts {
         });
         live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
         _ = service.note(live, &RunRow { elapsed_s: 0.0, ..live.row() });
-        // The run may have ended before its job was set, so its end was not noticed.
+        // Again, because the run may have ended before its job was set, when its end was not
+        // noticed.
         if here.driven.outcome().is_some() {
             service.finish(live);
         }

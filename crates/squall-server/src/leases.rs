@@ -4,7 +4,7 @@
 //! A lease starts when no other lease holds one of its ports. It ends when its holder releases it,
 //! when another client takes its ports by force, or when its holder sends no request during the
 //! time to live. It is then *ending* until the runs on its ports have ended. The ports become free
-//! only after that, so no two runs use a port at once.
+//! only after that, so that no two runs use a port at once.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -172,7 +172,8 @@ impl Leases {
         self.leases.retain(|_, lease| lease.id != id || !lease.ending);
     }
 
-    /// Counts an open connection of `owner`. While one is open, the owner's leases do not expire.
+    /// Counts an open connection of `owner`. While one is open, the owner's leases do not expire,
+    /// because clients of Open Traffic Generator know no leases and renew none (ADR 0034).
     pub fn connect(&mut self, owner: &str) {
         *self.connections.entry(owner.to_owned()).or_default() += 1;
     }

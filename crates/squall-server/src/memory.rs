@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Minimum octets of a request's body after which memory is returned. The parsed values take ten to
-/// thirty times as much.
+/// Minimum octets of a request's body after which memory is returned. Small, because the parsed
+/// values take ten to thirty times as much.
 const MIN_BODY: u64 = 256 << 10;
 /// Time from the last large request to the return of memory. An earlier return would slow down a
 /// series of requests, because the kernel must supply each freed page again on its next use.

@@ -100,7 +100,7 @@ fn plain(open: &str) -> String {
     for line in open.lines() {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            // HELP comes before TYPE, which determines the name, so keep it until then.
+            // Kept until TYPE, because HELP comes first, and TYPE determines the name.
             (Some("#"), Some("HELP"), Some(_), text_of_help) => help = text_of_help,
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (suffix, kind) = match kind {
@@ -440,7 +440,7 @@ fn process(all: &mut Families, started: SystemTime) {
     }
     // The kernel lists each open descriptor in this directory as a link (proc(5)).
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // Exclude the descriptor with which this directory is read.
+        // Minus one, because this directory is read with a descriptor of its own.
         all.gauge(
             "process_open_fds",
             "Open file descriptors",

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Whether a path needs no token: the query whether one is needed, the login, and the web page,
-/// which contains no secrets and asks for the token.
+/// because it contains no secrets and asks for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
         || path.starts_with("/assets/")
@@ -92,8 +92,7 @@ pub async fn guard(
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
-        // Clients choose these texts, so cut them to bound the log, which keeps the last 1,000
-        // requests.
+        // Cut, because clients choose these texts, and the log keeps the last 1,000 requests.
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
         status: status.as_u16(),
@@ -109,7 +108,8 @@ pub async fn guard(
 fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     same_site(uri, headers, &service.settings.names, of_peer)?;
-    // A browser sends the preflight without the token (Fetch standard, CORS-preflight fetch).
+    // No token is necessary, because a browser sends the preflight without it (Fetch standard,
+    // CORS-preflight fetch).
     if of_peer && peers::preflight(method, headers).is_some() {
         return Ok(());
     }
@@ -172,8 +172,8 @@ fn same_site(
             )));
         }
     }
-    // Browsers omit Origin from a GET without CORS (Fetch standard), so this checks Sec-Fetch-Site
-    // too, which older browsers lack.
+    // Sec-Fetch-Site too, because browsers omit Origin from a GET without CORS (Fetch standard);
+    // older browsers lack this header.
     if text(headers, "sec-fetch-site") == "cross-site"
         && text(headers, "sec-fetch-mode") != "navigate"
     {
@@ -185,7 +185,8 @@ fn same_site(
 /// Removes the port: `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`.
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
-        // `[::1].example` is not an address, but a resolver may still resolve it.
+        // Nothing else may follow, because a resolver may resolve `[::1].example`, which is not an
+        // address.
         return match rest.split_once(']') {
             Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
             _ => "",
@@ -199,7 +200,7 @@ fn host_name(host: &str) -> &str {
 fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let given = text(headers, header::CONTENT_TYPE);
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    // No form sends a PUT, and `curl -T` sends no content type.
+    // A PUT needs no content type, because no form sends a PUT, and `curl -T` sends none.
     let known = kind == "application/json"
         || kind.ends_with("+json")
         || kind == "application/octet-stream"

@@ -14,8 +14,8 @@ use axum::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
-/// Set on requests from pages of other daemons. It only adds requirements, so clients gain nothing
-/// by setting it themselves.
+/// Set on requests from pages of other daemons. Clients gain nothing by setting it themselves,
+/// because it only adds requirements.
 pub const PAGE: HeaderName = HeaderName::from_static("squall-page");
 
 impl FromStr for Origin {
@@ -71,7 +71,7 @@ pub fn sources(peers: &[Origin]) -> String {
 pub fn page<'a>(peers: &'a [Origin], uri: &Uri, headers: &HeaderMap) -> Option<&'a Origin> {
     let origin = headers.get(header::ORIGIN)?.to_str().ok()?;
     let api = uri.path().starts_with("/squall/v1/");
-    // Login and logout set cookies, which pages of other origins must not get.
+    // Not login and logout, because they set cookies, which pages of other origins must not get.
     let cookies = matches!(uri.path(), "/squall/v1/login" | "/squall/v1/logout");
     peers.iter().find(|peer| api && !cookies && peer.0.eq_ignore_ascii_case(origin))
 }

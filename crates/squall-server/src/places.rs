@@ -1,8 +1,9 @@
 //! Slots for connections ([`Place`]): a limit on open connections, half of it for strangers.
 //!
 //! A stranger is a client that has not authenticated yet. When the strangers' half is full, the
-//! oldest connection of the source with the most connections is closed. A new client therefore
-//! always gets a slot, and keeps it if it authenticates soon, regardless of how many idle
+//! oldest connection of the source with the most connections is closed, because a refusal of
+//! newcomers would let a thousand silent connections keep all others out (ADR 0034). A new client
+//! therefore always gets a slot, and keeps it if it authenticates soon, regardless of how many idle
 //! connections others hold.
 
 use std::{
@@ -148,7 +149,8 @@ impl Place {
         if taken.known >= self.places.most / 2 {
             return;
         }
-        // The slot may just have been given to another connection.
+        // Only if it is still there, because the slot may just have been given to another
+        // connection.
         if let Some(at) = taken.strangers.iter().position(|one| one.number == self.number) {
             taken.strangers.remove(at);
             taken.known += 1;

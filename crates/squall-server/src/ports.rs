@@ -38,8 +38,8 @@ enum Match {
 
 const NOT_NAMED: &str =
     "by default, only ports in memory, files and interfaces of labs are allowed";
-/// A default route usually carries the operator's own access, so a pattern must not include it by
-/// accident: traffic there could cut the machine off.
+/// A pattern must not include an interface with a default route by accident, because that route
+/// usually carries the operator's own access: traffic there could cut the machine off.
 const DEFAULT_ROUTE: &str = "it has a default route, so it must be named in full, without *";
 
 /// A port that may be used.

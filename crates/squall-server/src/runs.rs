@@ -476,7 +476,7 @@ impl Runs {
         }
         numbers.last += 1;
         if numbers.last > numbers.reserved {
-            // On a full disk, the next run tries again.
+            // No error on a full disk, because the next run tries again.
             numbers.reserved =
                 service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
         }
@@ -614,6 +614,8 @@ impl Service {
             listens: Kind::of(&session) == Kind::Capture,
             row: Mutex::new(row.clone()),
         });
+        // Before the traffic starts, so that the next start of a killed daemon knows the run (ADR
+        // 0034).
         if let Err(error) = self.history.insert(&row, &live.text, format) {
             self.give_back(&live, &lease.id);
             return Err(history::unreadable(error));
@@ -657,7 +659,7 @@ impl Service {
             let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
-                // A full disk is reported when the run ends.
+                // No report here, because a full disk is reported when the run ends.
                 _ = self.history.update(&live.row(), report);
             }
             drop(written);
@@ -665,7 +667,7 @@ impl Service {
         }
     }
 
-    /// Removes a run that did not start. The client gets the reason, so there is nothing to keep.
+    /// Removes a run that did not start. Nothing is kept, because the client gets the reason.
     fn take_back(&self, live: &Arc<Live>, why: &Error) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
@@ -673,8 +675,7 @@ impl Service {
         let row = live.row();
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
-            // The disk may be full by now. The next start of the daemon then marks the run as
-            // interrupted.
+            // Only logged, because the next start of the daemon marks the run as interrupted.
             tracing::error!(
                 run = row.id,
                 %error,
@@ -686,7 +687,7 @@ impl Service {
         }
         lock(&self.runs.live).remove(&row.id);
         tracing::info!(run = row.id, error = %why, "run did not start");
-        // Streams may have been allocated already, so note that their memory is free.
+        // Noted, because streams may have been allocated already, and their memory is free now.
         self.memory.used(None);
         self.runs.touch();
     }
@@ -748,7 +749,8 @@ impl Service {
             self.give_back(live, lease);
         }
         lock(&self.runs.live).remove(&row.id);
-        // Streams, counters and frames are free now, so note that their memory can be returned.
+        // Noted, because streams, counters and frames are free now, and their memory can be
+        // returned.
         self.memory.used(None);
         self.runs.touch();
     }
@@ -757,7 +759,7 @@ impl Service {
     fn give_back(&self, live: &Live, id: &str) {
         let own = if live.own_lease { lock(&self.leases).release(id) } else { None };
         match own {
-            // Other runs may have been started on this lease.
+            // Stops other runs too, because they may have been started on this lease.
             Some(lease) => {
                 let because =
                     StopReason::interrupted("the run that had leased its ports has ended");
@@ -896,8 +898,8 @@ impl Service {
 }
 
 impl Service {
-    /// The refusal for a lease that does not exist. Includes the reason why the lease ended, for
-    /// its former holder.
+    /// The refusal for a lease that does not exist. Includes the reason why the lease ended,
+    /// because its former holder would otherwise see only an unknown lease.
     pub fn no_lease(&self, id: &str) -> Refusal {
         let ended = lock(&self.ended);
         let known = ended.iter().rev().find(|(known, _)| known == id).map(|(_, why)| why.as_str());
@@ -919,7 +921,7 @@ fn in_use(held: &[Held]) -> Refusal {
         ..Detail::default()
     };
     let mut details: Vec<_> = held.iter().map(detail).collect();
-    // The two ends of a link have the same address.
+    // Without repetitions, because the two ends of a link have the same address.
     details.dedup();
     let lines: Vec<_> =
         details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();

@@ -61,8 +61,9 @@ const FIRST_OCTET: Duration = Duration::from_secs(3);
 /// Time limit for a TLS handshake, after which a stalled client loses its slot.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Raises the process's soft limit on open files to the hard limit. Returns the limit. Services and
-/// shells start with a soft limit of 1,024, which is too low for [`CONNECTIONS`].
+/// Raises the process's soft limit on open files to the hard limit. Returns the limit. Necessary,
+/// because services and shells start with a soft limit of 1,024, which is too low for
+/// [`CONNECTIONS`].
 fn open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -83,14 +84,14 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-    // Register before the daemon replies to anything: a client may send the signal as soon as it
-    // has a reply.
+    // Register before the daemon replies to anything, because a client may send the signal as soon
+    // as it has a reply.
     let end = {
         let _entered = runtime.enter();
         signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
     };
     let done = runtime.block_on(serve_until(settings, ready, end));
-    // Do not wait for threads that still read a file or solve a rule.
+    // A short limit, because threads that still read a file or solve a rule would delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
@@ -126,7 +127,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the check of the data directory, which contains the certificate's key.
+    // After the check of the data directory, because it contains the certificate's key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
@@ -461,7 +462,7 @@ where
         // The limit in [`Connection::is_overdue`] applies instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
-        // A client that closes its half has left, so abandon its work.
+        // Its work is abandoned, because a client that closes its half has left.
         .half_close(false);
     builder
         .http2()
@@ -479,7 +480,7 @@ where
     let service = TowerToHyperService::new(app);
     let talking = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
-        // An error of a client ends only its own connection.
+        // Ignored, because an error of a client ends only its own connection.
         _ = talking => {}
         () = until_overdue(&connection) => {}
     }

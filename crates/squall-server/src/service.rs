@@ -61,8 +61,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Creates the data directory and loads its contents. Threads that generate traffic inherit the
-    /// caller's priority, so this must not be called from a serving thread.
+    /// Creates the data directory and loads its contents. Must not be called from a serving thread,
+    /// because threads that generate traffic inherit the caller's priority.
     ///
     /// # Errors
     /// If a directory or a file cannot be used, or another daemon uses the same directory.
@@ -82,7 +82,7 @@ impl Service {
                 about.uid()
             )));
         }
-        // Profiles, reports and captures must not be readable by other users.
+        // For this user only, because other users must not read profiles, reports and captures.
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
         let lock = File::create(data.join("lock")).map_err(wrong)?;
         match lock.try_lock() {
@@ -96,7 +96,7 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
-        // Report an invalid inventory at the start, and not only to the first user.
+        // An invalid inventory is reported at the start rather than to the first user.
         Inventory::load_all(&settings.inventories)?;
         // Remove recordings of killed processes, which would otherwise fill the disk.
         squall_control::recordings::sweep();

@@ -40,7 +40,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Patterns of the ports that requests may use. Ports named in `--trex` need no `--allow`.
+    /// Patterns of the ports that requests may use. Includes the ports of `--trex`, so that users
+    /// need not name them again with `--allow`.
     pub(crate) fn allowed(&self) -> Vec<String> {
         let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
         let of_trex = of_trex.filter_map(|address| address.parse::<squall_port::Address>().ok());

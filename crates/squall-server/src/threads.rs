@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use crate::{error::Refusal, identity::identity, service::Service, work};
 
-/// Nice value added to serving threads. On CPUs that are busy with traffic, they get about a tenth
-/// of a CPU each, which still suffices to reply.
+/// Nice value added to serving threads. They yield to traffic, because many watchers would
+/// otherwise slow it (ADR 0034). On CPUs that are busy with traffic, they get about a tenth of a
+/// CPU each, which still suffices to reply.
 const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -53,8 +54,8 @@ impl Acting {
         let (send, result) = oneshot::channel();
         let (identity, of) = (identity(), work::current());
         let job = move || {
-            // Hold the memory accounting until the end. The work continues even if its client
-            // leaves, so it is not set as the current work.
+            // Holds the memory accounting until the end. Not set as the current work, because this
+            // work continues even if its client leaves.
             let _of = of;
             if let Ok(done) = catch_unwind(AssertUnwindSafe(|| identity.with(work))) {
                 // The client may have left by now.

@@ -1,5 +1,5 @@
 //! The TLS certificate: provided by the user, or made on the first start and renewed before it
-//! expires. A running daemon reloads changed files, so a renewal needs no restart.
+//! expires. A running daemon reloads changed files, so that a renewal needs no restart.
 
 use std::{
     fs, io,

@@ -50,7 +50,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Speed of ports that do not report theirs. Not 0, because clients divide by it; TRex reports the
 /// same.
 const UNKNOWN_SPEED: f64 = 10e9;
-/// Message of the event socket. It only wakes subscribers, so it has no content.
+/// Message of the event socket. It has no content, because it only wakes subscribers.
 const EVENT: &[u8] = b"{}";
 /// Time limit for a handshake, for a peer to read a reply, and for a refused client to read the
 /// reason and try again.
@@ -172,8 +172,8 @@ impl Clients {
             place.is_known();
             _ = self.ring(zmtp).await;
         } else {
-            // There is no way to send a reason to a subscriber, so it gets nothing; its request
-            // socket gets the reason.
+            // A subscriber gets nothing, because there is no way to send it a reason; its request
+            // socket gets it.
             _ = timeout(TIMEOUT, async { while zmtp.next().await.is_ok() {} }).await;
         }
     }
@@ -195,8 +195,9 @@ impl Clients {
             if self.asks.send(ask).is_err() {
                 return Ok(());
             }
-            // Meanwhile, answer heartbeats and detect the end of the connection. A DEALER may send
-            // another request before the reply (a REQ may not); it waits.
+            // Meanwhile, answer heartbeats, without which TRex's client would disconnect after a
+            // minute, and detect the end of the connection. A DEALER may send another request
+            // before the reply (a REQ may not); it waits.
             let answer = loop {
                 tokio::select! {
                     answer = &mut answered => break answer,
@@ -381,8 +382,8 @@ fn serve(
                 _ = answer.send(answered.octets);
                 ring(answered.rings);
             }
-            // On a timeout, only check the traffic. `ends` stops the loop, so a disconnected
-            // channel must not spin it.
+            // On a timeout, only check the traffic. A disconnected channel sleeps, because it would
+            // otherwise spin the loop until `ends` stops it.
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
         }
@@ -439,8 +440,8 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),
-            // A port without an interface has no MAC address, but clients expect one, so use a
-            // locally administered address.
+            // A locally administered address, because clients expect one, and a port without an
+            // interface has none.
             mac: interface.and_then(|interface| interface.mac).unwrap_or(MacAddr([
                 2,
                 0,

@@ -37,8 +37,8 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("--user {name}: {error}")))
 }
 
-/// Capabilities for the kinds of ports that patterns allow. Interfaces of a lab need no pattern, so
-/// they count for any kind.
+/// Capabilities for the kinds of ports that patterns allow. Interfaces of a lab count for any kind,
+/// because they need no pattern.
 fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     let mut keep = BTreeSet::new();
     let any = settings.allow.is_empty().then(|| "*".to_owned());

@@ -99,8 +99,7 @@ async fn watch(
         Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
     };
     let log = query.log.unwrap_or(0) > 0;
-    // Clients send only short commands, so lower the limit from tungstenite's default of 64 MiB to
-    // 64 KiB.
+    // 64 KiB instead of tungstenite's default of 64 MiB, because clients send only short commands.
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(64 << 10).max_frame_size(64 << 10);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let watcher = Watcher {
@@ -221,7 +220,7 @@ impl Watcher {
             tokio::select! {
                 _ = ticks.tick() => messages = self.messages(true).await,
                 _ = changes.changed() => messages = self.messages(false).await,
-                // Drop the guard that `wait_for` returns: it is not Send, so it must not live
+                // Drop the guard that `wait_for` returns, because it is not Send and must not live
                 // across an await.
                 () = async { _ = ending.wait_for(|ending| *ending).await } => return,
                 received = socket.recv() => match received {
@@ -287,7 +286,7 @@ impl Watcher {
                     streams: vec![],
                 }
             });
-            // Ignore the elapsed time, which differs at each tick.
+            // Without the elapsed time, because it differs at each tick.
             if (RunRow { elapsed_s: 0.0, ..sent_state.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
@@ -317,7 +316,7 @@ impl Watcher {
         let timeless = |rows: &[LeaseRow]| {
             rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
         };
-        // Ignore the remaining time, which differs at each tick.
+        // Without the remaining time, because it differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
             messages.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;
@@ -413,7 +412,7 @@ impl SentState {
     }
 }
 
-/// Rounds a rate to a tenth. Charts have no finer resolution, and the text is half as long.
+/// Rounds a rate to a tenth, because charts have no finer resolution, and the text is half as long.
 fn short(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }

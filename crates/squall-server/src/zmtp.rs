@@ -111,7 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Zmtp<S> {
         }
     }
 
-    /// The next message or command. Safe to cancel: received data stays in the buffer.
+    /// The next message or command. Safe to cancel, because received data stays in the buffer.
     ///
     /// # Errors
     /// If the connection ends, the data is not ZMTP, or a message is too long.

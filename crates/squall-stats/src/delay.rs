@@ -249,7 +249,7 @@ impl DelayTracker {
         self.most_negative
     }
 
-    /// Memory on the heap, octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.delay.memory() + self.ipdv.memory() + self.gap.memory()
     }

@@ -315,7 +315,7 @@ impl Histogram {
         })
     }
 
-    /// Memory on the heap, octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         self.bins.capacity() * size_of::<u64>()
     }

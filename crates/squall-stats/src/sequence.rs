@@ -80,12 +80,26 @@ pub struct Patterns {
     /// follows a frame with a lower number. A lower bound if more than 24 late frames arrived since
     /// its number was passed over.
     pub n_reordering: Histogram,
+    /// Numbers of the first and the last lost frame, and of the first one of the longest period,
+    /// unwrapped as in [`SequenceTracker::highest`]; 0 without loss.
+    pub first_lost: u64,
+    pub last_lost: u64,
+    pub longest_from: u64,
 }
 
 impl Patterns {
     /// Adds the figures of another receiver that shares the frames of the stream: periods and
     /// distances are those that each receiver has seen.
     pub fn merge(&mut self, other: &Self) {
+        if self.periods.lost == 0 {
+            (self.first_lost, self.last_lost) = (other.first_lost, other.last_lost);
+        } else if other.periods.lost > 0 {
+            self.first_lost = self.first_lost.min(other.first_lost);
+            self.last_lost = self.last_lost.max(other.last_lost);
+        }
+        if other.periods.longest > self.periods.longest {
+            self.longest_from = other.longest_from;
+        }
         self.periods.periods += other.periods.periods;
         self.periods.lost += other.periods.lost;
         self.periods.longest = self.periods.longest.max(other.periods.longest);
@@ -332,7 +346,7 @@ impl SequenceTracker {
         (self.next, self.first, self.lost.end) = (0, 0, 0);
     }
 
-    /// Memory on the heap, octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         let patterns = |patterns: Option<&Patterns>| {
             patterns.map_or(0, |p| {
@@ -396,17 +410,49 @@ impl SequenceTracker {
     /// Loss periods and distances up to the highest received number, as in
     /// [`SequenceTracker::loss_periods`], and reordering.
     pub fn patterns(&self) -> Patterns {
+        self.patterns_with(None)
+    }
+
+    /// As [`SequenceTracker::patterns`], of a sender that sent the numbers from 0 to below `sent`:
+    /// frames before the first received one and after the last one are lost, too. After a restart
+    /// of the sender, `sent` cannot be compared with its numbers, and adds nothing.
+    ///
+    /// ```
+    /// use squall_stats::SequenceTracker;
+    /// let mut t = SequenceTracker::new();
+    /// [2, 3, 7].into_iter().for_each(|seq| drop(t.observe(seq)));
+    /// let patterns = t.patterns_of(12);
+    /// assert_eq!((patterns.periods.periods, patterns.periods.lost), (3, 9));
+    /// assert_eq!((patterns.first_lost, patterns.last_lost, patterns.longest_from), (0, 11, 8));
+    /// ```
+    pub fn patterns_of(&self, sent: u64) -> Patterns {
+        self.patterns_with(Some(sent))
+    }
+
+    fn patterns_with(&self, sent: Option<u64>) -> Patterns {
         let mut all = self.clone();
         all.lost_in_window();
+        let sent = sent.filter(|_| all.before.is_none());
         let patterns = all
             .memory
             .and_then(|memory| memory.patterns)
             .or(all.before.and_then(|before| before.patterns));
         let mut patterns = patterns.map_or_else(Patterns::default, |patterns| *patterns);
-        if all.lost.run > 0 {
-            all.lost.close(&mut patterns);
+        let mut lost = all.lost;
+        if let Some(sent) = sent {
+            let (first, next) = if all.next == 0 { (BASE, BASE) } else { (all.first, all.next) };
+            lost.add_first(BASE, first.saturating_sub(BASE), &mut patterns);
+            lost.add(next, (BASE + sent).saturating_sub(next), &mut patterns);
         }
-        Patterns { periods: all.lost, ..patterns }
+        if lost.run > 0 {
+            lost.close(&mut patterns);
+        }
+        for number in
+            [&mut patterns.first_lost, &mut patterns.last_lost, &mut patterns.longest_from]
+        {
+            *number = number.saturating_sub(BASE);
+        }
+        Patterns { periods: lost, ..patterns }
     }
 
     /// Counts missing numbers in the window as lost.
@@ -523,6 +569,12 @@ impl LossPeriods {
     /// Adds `n` losses from `seq` on, which are above all earlier losses.
     #[cold]
     fn add(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
+        if n == 0 {
+            return;
+        }
+        if self.lost == 0 {
+            patterns.first_lost = seq;
+        }
         if self.end == seq {
             self.run += n;
             patterns.distances.record_n(1, n);
@@ -544,8 +596,30 @@ impl LossPeriods {
             self.run = n;
         }
         self.lost += n;
-        self.longest = self.longest.max(self.run);
         self.end = seq + n;
+        patterns.last_lost = self.end - 1;
+        if self.run > self.longest {
+            (self.longest, patterns.longest_from) = (self.run, self.end - self.run);
+        }
+    }
+
+    /// Adds a period of `n` losses from `seq` on, below all others and not adjacent to them.
+    fn add_first(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
+        if n == 0 || self.lost == 0 {
+            return self.add(seq, n, patterns);
+        }
+        let distance = patterns.first_lost + 1 - (seq + n);
+        patterns.distances.record(distance);
+        patterns.distances.record_n(1, n - 1);
+        patterns.period_lengths.record_n(n, 1);
+        if self.min_distance == 0 || distance < self.min_distance {
+            self.min_distance = distance;
+        }
+        (self.periods, self.lost) = (self.periods + 1, self.lost + n);
+        patterns.first_lost = seq;
+        if n >= self.longest {
+            (self.longest, patterns.longest_from) = (n, seq);
+        }
     }
 
     /// Ends the current period.
@@ -740,6 +814,28 @@ mod tests {
         let bins = |h: &Histogram| h.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>();
         assert_eq!(bins(&patterns.period_lengths), [(1, 1), (2, 1), (3, 1)]);
         assert_eq!(bins(&patterns.distances), [(1, 3), (4, 1), (11, 1)]);
+    }
+
+    #[test]
+    fn losses_at_both_ends_of_what_was_sent_are_periods() {
+        let bins = |h: &Histogram| h.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>();
+        let lost = [0, 1, 5, 28, 29];
+        let t = of((0..30).filter(|seq| !lost.contains(seq)));
+        let patterns = t.patterns_of(30);
+        assert_eq!(bins(&patterns.period_lengths), [(1, 1), (2, 2)]);
+        assert_eq!(bins(&patterns.distances), [(1, 2), (4, 1), (23, 1)]);
+        assert_eq!((patterns.periods.lost, patterns.periods.min_distance), (5, 4));
+        assert_eq!((patterns.first_lost, patterns.last_lost, patterns.longest_from), (0, 29, 0));
+        assert_eq!(t.patterns().periods.lost, 1);
+        let none = SequenceTracker::new().patterns_of(9);
+        assert_eq!((none.periods.periods, none.periods.longest, none.last_lost), (1, 9, 8));
+        // The window is not the limit.
+        let long = of((0..30_000).filter(|seq| (9_000..20_000).contains(seq))).patterns_of(30_000);
+        assert_eq!((long.periods.longest, long.longest_from), (10_000, 20_000));
+        assert_eq!(long.periods.lost, 19_000);
+        let mut restarted = of([3]);
+        restarted.restart();
+        assert_eq!(restarted.patterns_of(9).periods.lost, 0);
     }
 
     #[test]

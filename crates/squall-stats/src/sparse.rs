@@ -54,7 +54,7 @@ impl Sparse {
         self.len() == 0
     }
 
-    /// Memory on the heap, octets.
+    /// Heap usage in bytes.
     pub fn memory(&self) -> usize {
         match &self.0 {
             Values::Few(..) => 0,

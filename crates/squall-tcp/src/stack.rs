@@ -278,7 +278,7 @@ impl<A: Application> Stack<A> {
         &mut self.app
     }
 
-    /// Memory of all flows, octets: records, extras, the table.
+    /// Memory usage of all flows in bytes: records, extras, the table.
     pub fn memory(&self) -> usize {
         self.core.memory()
     }

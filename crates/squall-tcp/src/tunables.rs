@@ -45,6 +45,9 @@ pub struct Tunables {
     pub ack_octets: u32,
     /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
+    /// PSH in each segment with data, which then leaves alone rather than in a GSO packet; else in
+    /// the last segment of queued data.
+    pub push_all: bool,
     /// Retransmission time-out before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
     pub rto_min: Nanos,
@@ -117,6 +120,7 @@ impl Default for Tunables {
             delayed_ack: Nanos(40 * MS),
             ack_octets: 0,
             ack_push: false,
+            push_all: false,
             // RFC 6298 §2.1.
             rto_initial: Nanos::SECOND,
             // Linux's TCP_RTO_MIN: the 1 s of RFC 6298 §2.4 would idle a fast network after each
@@ -225,8 +229,8 @@ impl Tunables {
             (
                 "keepintvl",
                 ms(self.keepintvl),
-                "1 ms to 1 h",
-                (Nanos(MS)..=hour).contains(&self.keepintvl),
+                "1 ms to 24 h",
+                (Nanos(MS)..=Nanos(24 * hour.0)).contains(&self.keepintvl),
             ),
             ("time_wait", ms(self.time_wait), "at most 1 h", self.time_wait <= hour),
             ("fin_wait", ms(self.fin_wait), "at most 1 h", self.fin_wait <= hour),

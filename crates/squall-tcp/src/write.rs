@@ -535,7 +535,8 @@ impl<A: Application> Stack<A> {
     #[inline]
     fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
         let gso_max_size = u32::from(self.core.settings.gso_max_size);
-        if gso_max_size == 0 || len <= most {
+        // All segments but the last of a GSO packet leave without PSH.
+        if gso_max_size == 0 || len <= most || self.core.class(flow).tunables.push_all {
             return most;
         }
         let ip = if self.core.flows[flow].bits.has(Bits::V6) { IPV6 } else { IPV4 } as u32;
@@ -603,8 +604,11 @@ impl<A: Application> Stack<A> {
             }
             // PSH on the last octet that the application has queued (RFC 9293 §3.9.1.2, MUST-61),
             // and on the last octet in the send buffer, as in BSD.
-            let buffer = self.core.class(flow).send_buffer;
-            if len > 0 && (len == last || seq.wrapping_sub(f.snd_una).wrapping_add(len) == buffer) {
+            let class = self.core.class(flow);
+            let (buffer, all) = (class.send_buffer, class.tunables.push_all);
+            if len > 0
+                && (all || len == last || seq.wrapping_sub(f.snd_una).wrapping_add(len) == buffer)
+            {
                 flags |= PSH;
             }
         }

@@ -34,7 +34,7 @@ pub struct Astf {
     c_glob_info: Map<String, Value>,
     #[serde(default)]
     s_glob_info: Map<String, Value>,
-    /// Counters that the programs of each group add to.
+    /// Program counters of each group.
     #[serde(skip)]
     counters: BTreeMap<usize, BTreeSet<String>>,
 }
@@ -65,7 +65,7 @@ struct Program {
 }
 
 impl Program {
-    /// Longest silence in milliseconds before a flow ends, if a `keepalive` command sets one.
+    /// Longest silence before a flow is ended, in milliseconds, if a `keepalive` command sets one.
     fn longest_silence(&self) -> Option<u64> {
         let is_one = |command: &&Value| command["name"] == "keepalive";
         let silences = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
@@ -262,8 +262,10 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("congestion", "newreno"),
     ("ttl", "127"),
 ];
-/// Upper limit of the idle time and of the probe interval, seconds.
+/// Upper limit of the idle time of a UDP flow, seconds.
 const LONGEST_IDLE: u64 = 3600;
+/// Upper limit of the delay of acknowledgments, milliseconds (RFC 9293 section 3.8.6.3).
+const LONGEST_ACK_DELAY: u64 = 500;
 /// Exceeds any amount of unacknowledged data, so that only the timer sends acknowledgments.
 const TIMER_ONLY: &str = "1 GiB";
 /// Maximum octets of a segment's payload and options.
@@ -296,7 +298,7 @@ impl Astf {
         value.get("templates").is_some() && value.get("program_list").is_some()
     }
 
-    /// Name, group number (0: none) and whether it uses UDP, of each template.
+    /// For each template: its name, its group number (0: none), and whether it uses UDP.
     pub fn groups(&self) -> impl Iterator<Item = (String, usize, bool)> {
         self.templates.iter().enumerate().map(|(number, template)| {
             let program = self.program_list.get(template.client_template.program_index);
@@ -305,7 +307,7 @@ impl Astf {
         })
     }
 
-    /// Counters that the programs of a group's templates add to.
+    /// Counters of the programs in a group's templates.
     pub fn counters_of(&self, group: usize) -> impl ExactSizeIterator<Item = String> {
         static NONE: BTreeSet<String> = BTreeSet::new();
         self.counters.get(&group).unwrap_or(&NONE).iter().cloned()
@@ -314,21 +316,21 @@ impl Astf {
     /// The settings of the profile and its templates, and their effect in Squall.
     pub(crate) fn tunables(&self) -> Vec<Tunable> {
         let mut found = Vec::new();
-        let mut add = |scope: &str, info: &Map<String, Value>| {
+        let mut add = |scope: &str, info: &Map<String, Value>, client: bool| {
             for (section, values) in info {
                 for (name, value) in values.as_object().into_iter().flatten() {
-                    let effect = effect(section, name, value);
+                    let effect = effect(section, name, value, client);
                     let (scope, name) = (scope.to_owned(), format!("{section}.{name}"));
                     found.push(Tunable { scope, name, value: value.clone(), effect });
                 }
             }
         };
-        add("clients", &self.c_glob_info);
-        add("servers", &self.s_glob_info);
+        add("clients", &self.c_glob_info, true);
+        add("servers", &self.s_glob_info, false);
         for (number, template) in self.templates.iter().enumerate() {
             let name = name_of(number);
-            add(&format!("{name}, client"), &template.client_template.glob_info);
-            add(&format!("{name}, server"), &template.server_template.glob_info);
+            add(&format!("{name}, client"), &template.client_template.glob_info, true);
+            add(&format!("{name}, server"), &template.server_template.glob_info, false);
         }
         found
     }
@@ -341,7 +343,6 @@ impl Astf {
         if self.templates.is_empty() {
             return Err(Problem::new("the profile has no templates"));
         }
-        let family = self.family(setting)?;
         let mut flows = Flows {
             clients: Some(0),
             servers: Some(1),
@@ -352,8 +353,7 @@ impl Astf {
         };
         for (number, template) in self.templates.iter().enumerate() {
             let of = |problem: Problem| problem.of(format!("template {number}"));
-            let template =
-                self.template(number, template, setting, &family, &mut flows).map_err(of)?;
+            let template = self.template(number, template, setting, &mut flows).map_err(of)?;
             flows.templates.push(template);
         }
         Ok(flows)
@@ -364,13 +364,13 @@ impl Astf {
         number: usize,
         template: &AstfTemplate,
         setting: &FlowSetting,
-        family: &Family,
         flows: &mut Flows,
     ) -> Result<Template, Problem> {
         let (client, server) = (&template.client_template, &template.server_template);
+        let family = self.family(setting, &client.glob_info)?;
         let (clients, servers) = (
-            self.pool(client.ip_gen.dist_client.index, &family.client, flows)?,
-            self.pool(client.ip_gen.dist_server.index, &family.server, flows)?,
+            self.pool(client.ip_gen.dist_client.index, true, &family.client, flows)?,
+            self.pool(client.ip_gen.dist_server.index, false, &family.server, flows)?,
         );
         let of = |index: usize| {
             let program = self.program_list.get(index);
@@ -417,8 +417,10 @@ impl Astf {
             },
             arrival,
             limit: client.limit.filter(|_| !client.cont && arrival != Arrival::Called),
-            client_tcp: tcp(client_program, family, &self.c_glob_info, &client.glob_info)?,
-            server_tcp: tcp(server_program, family, &self.s_glob_info, &server.glob_info)?,
+            client_tcp: Side { client: true, program: client_program, family: &family }
+                .tcp(&self.c_glob_info, &client.glob_info)?,
+            server_tcp: Side { client: false, program: server_program, family: &family }
+                .tcp(&self.s_glob_info, &server.glob_info)?,
             ..Template::default()
         })
     }
@@ -427,6 +429,7 @@ impl Astf {
     fn pool(
         &self,
         index: usize,
+        clients: bool,
         high: &Option<Ipv6Addr>,
         flows: &mut Flows,
     ) -> Result<usize, Problem> {
@@ -442,37 +445,52 @@ impl Astf {
             }
         };
         let text = format!("{}-{}", address(from.ip_start), address(from.ip_end));
+        // TRex takes clients in turn whatever the distribution, and random servers only with `rand`.
         let order = match from.distribution.as_str() {
-            "" | "seq" => Order::Sequential,
-            "rand" => Order::Random,
-            "normal" => Order::Hash,
+            "rand" if !clients => Order::Random,
+            "" | "seq" | "rand" | "normal" => Order::Sequential,
             other => {
                 return Err(Problem::new(format!(
                     "distribution {other:?}: expected seq, rand or normal"
                 )));
             }
         };
-        let name = format!("addresses {index}");
+        // Templates with other upper bits have pools of their own.
+        let mut name = format!("addresses {index}");
+        if let Some(high) = high {
+            name += &format!(" of {high}");
+        }
+        if order == Order::Random {
+            name += ", random";
+        }
         if let Some(known) = flows.pools.iter().position(|pool| pool.name == name) {
+            flows.pools[known].shared |= clients;
             return Ok(known);
         }
         flows.pools.push(Pool {
             name,
             addresses: vec![Located::from(text.as_str())],
             order,
+            // TRex has one generator of tuples for all templates of a pool.
+            shared: clients,
             ..Pool::default()
         });
         Ok(flows.pools.len() - 1)
     }
 
-    fn family(&self, setting: &FlowSetting) -> Result<Family, Problem> {
-        let ipv6 = object(&self.c_glob_info, "ipv6")?;
-        let enabled = ipv6.get("enable").and_then(Value::as_u64).is_some_and(|on| on != 0);
+    /// The addresses of a template, `own` being the settings of its clients: those of servers
+    /// follow from what the clients send.
+    fn family(&self, setting: &FlowSetting, own: &Map<String, Value>) -> Result<Family, Problem> {
+        let all = [object(&self.c_glob_info, "ipv6")?, object(own, "ipv6")?];
+        let is_on = |value: &Value| value.as_u64().map_or(*value == true, |on| on != 0);
+        let enabled = all.iter().any(|ipv6| ipv6.get("enable").is_some_and(is_on));
         if !enabled && !setting.ipv6 {
             return Ok(Family { client: None, server: None });
         }
+        // The upper bits of the profile come before those of the template.
         let high = |key: &str| -> Result<Option<Ipv6Addr>, Problem> {
-            let Some(value) = ipv6.get(key) else { return Ok(Some(Ipv6Addr::UNSPECIFIED)) };
+            let value = all.iter().find_map(|ipv6| ipv6.get(key));
+            let Some(value) = value else { return Ok(Some(Ipv6Addr::UNSPECIFIED)) };
             <[u8; 16]>::deserialize(value)
                 .map(|octets| Some(Ipv6Addr::from(octets)))
                 .map_err(|error| Problem::new(format!("ipv6.{key}: {error}")))
@@ -488,7 +506,7 @@ impl Astf {
         Ok(Ramp { up, ..Ramp::default() })
     }
 
-    /// Translates a program; adds its messages by name.
+    /// Translates a program, and adds its messages under their names.
     fn program(
         &self,
         program: &Program,
@@ -528,7 +546,7 @@ impl Astf {
                 to.ok_or_else(|| Problem::new("a jump out of the program"))
             })
             .collect::<Result<_, _>>()?;
-        // Octets received so far, as TRex counts them: since the last clear.
+        // Octets received since the last clear, as TRex counts them.
         let mut have = 0;
         for (at, command) in commands.iter().enumerate() {
             if targets.contains(&at) {
@@ -543,7 +561,7 @@ impl Astf {
         }
         let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
         if program.stream && !ends {
-            // Discard further data from the peer, as TRex does.
+            // Close; as in TRex, further data from the peer is discarded.
             lines.push(Instruction::Close);
             lines.push(Instruction::WaitPeerClose);
         }
@@ -561,7 +579,7 @@ fn name_of(number: usize) -> String {
     format!("template {number}")
 }
 
-/// Name of a counter in profiles: `A`, `B` ...
+/// The profile's name for a counter: `A`, `B` ...
 fn counter_of(id: u32) -> Result<String, Problem> {
     match u8::try_from(id).ok().filter(|id| *id < 26) {
         Some(id) => Ok(char::from(b'A' + id).to_string()),
@@ -801,7 +819,7 @@ fn word(name: &str, value: u64) -> Result<u32, Problem> {
         .map_err(|_| Problem::new(format!("{name} = {value}: expected less than 2^32")))
 }
 
-/// A time of `amount` units of `nanos` nanoseconds each.
+/// Converts `amount` units of `nanos` nanoseconds each to a time.
 fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     let time = amount * nanos;
     match time.is_finite() && (0.0..=86_400e9).contains(&time) {
@@ -810,49 +828,51 @@ fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
     }
 }
 
-/// TCP settings of one side: TRex's defaults, then those of the profile, then of the template.
-fn tcp(
-    program: &Program,
-    family: &Family,
-    global: &Map<String, Value>,
-    own: &Map<String, Value>,
-) -> Result<Tcp, Problem> {
-    let mut all: BTreeMap<&str, String> = BTreeMap::new();
-    for (name, value) in DEFAULTS {
-        all.insert(name, (*value).to_owned());
-    }
-    if family.client.is_some() {
-        all.insert("ttl", HOPS.to_owned());
-    }
-    for info in [global, own] {
-        for (section, values) in info {
-            let values = values
-                .as_object()
-                .ok_or_else(|| Problem::new(format!("{section}: expected an object")))?;
-            match section.as_str() {
-                "tcp" => values.iter().try_for_each(|(name, value)| of_tcp(name, value, &mut all)),
-                "ip" => values.iter().try_for_each(|(name, value)| of_ip(name, value, &mut all)),
-                "ipv6" | "scheduler" => Ok(()),
-                other => Err(Problem::new(format!("{other}: not known"))),
-            }?;
+/// A side of a template.
+struct Side<'a> {
+    client: bool,
+    program: &'a Program,
+    family: &'a Family,
+}
+
+impl Side<'_> {
+    /// TCP settings: TRex's defaults, then those of the profile, then of the template.
+    fn tcp(&self, global: &Map<String, Value>, own: &Map<String, Value>) -> Result<Tcp, Problem> {
+        let mut all: BTreeMap<&str, String> = BTreeMap::new();
+        for (name, value) in DEFAULTS {
+            all.insert(name, (*value).to_owned());
         }
-    }
-    // TRex uses the same MSS over IPv6. Squall's shrinks with the longer header, so add the
-    // difference.
-    if family.client.is_some() {
-        let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
-        all.insert("mss", mss.map_or(MSS, |mss: u64| mss.saturating_add(20)).to_string());
-    }
-    if !program.stream {
-        all.retain(|name, _| matches!(*name, "ttl" | "tos"));
-        // A `keepalive` command overrides the idle time after which a flow ends.
-        if let Some(longest) = program.longest_silence() {
-            all.insert("udp_idle", format!("{longest} ms"));
+        let v6 = self.family.client.is_some();
+        if v6 {
+            all.insert("ttl", HOPS.to_owned());
         }
+        for info in [global, own] {
+            for (section, values) in info {
+                let values = values
+                    .as_object()
+                    .ok_or_else(|| Problem::new(format!("{section}: expected an object")))?;
+                for (name, value) in values {
+                    take(section, name, value, self.client, &mut all)?;
+                }
+            }
+        }
+        // TRex uses the same MSS over IPv6. Squall's shrinks with the longer header, so add the
+        // difference.
+        if v6 {
+            let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
+            all.insert("mss", mss.map_or(MSS, |mss: u64| mss.saturating_add(20)).to_string());
+        }
+        if !self.program.stream {
+            all.retain(|name, _| matches!(*name, "ttl" | "tos"));
+            // A `keepalive` command overrides the idle time after which a flow ends.
+            if let Some(longest) = self.program.longest_silence() {
+                all.insert("udp_idle", format!("{longest} ms"));
+            }
+        }
+        let settings =
+            all.into_iter().map(|(name, text)| (name.to_owned(), Located::from(text.as_str())));
+        Ok(Tcp { settings: settings.collect() })
     }
-    let settings =
-        all.into_iter().map(|(name, text)| (name.to_owned(), Located::from(text.as_str())));
-    Ok(Tcp { settings: settings.collect() })
 }
 
 /// A setting of TRex's TCP, addresses or scheduler.
@@ -866,37 +886,67 @@ pub(crate) struct Tunable {
 }
 
 /// The effect of a setting in Squall.
-fn effect(section: &str, name: &str, value: &Value) -> String {
-    let capped = |most: u64, unit: &str| match value.as_u64() {
-        Some(number) if number > most => format!("differs: at most {most} {unit}"),
-        _ => "taken".to_owned(),
-    };
-    let mut all = BTreeMap::new();
-    let done = match (section, name) {
-        ("tcp", "keepidle" | "keepintvl") => return capped(LONGEST_IDLE, "s"),
-        ("tcp", "delay_ack_msec") => return capped(500, "ms"),
-        // TRex's behavior, where these settings translate to nothing.
-        ("tcp", "do_rfc1323" | "no_delay_counter") => return "taken".to_owned(),
-        ("ipv6", _) | ("scheduler", "rampup_sec") => return "taken".to_owned(),
-        ("tcp", name) => of_tcp(name, value, &mut all),
-        ("ip", name) => of_ip(name, value, &mut all),
-        _ => Ok(()),
-    };
-    match done {
+fn effect(section: &str, name: &str, value: &Value, client: bool) -> String {
+    match take(section, name, value, client, &mut BTreeMap::new()) {
         Err(problem) => format!("refused: {problem}"),
-        Ok(()) if all.is_empty() => "ignored".to_owned(),
-        Ok(()) => "taken".to_owned(),
+        Ok(Effect::Taken) => "taken".to_owned(),
+        Ok(Effect::Default) => "TRex's default, and Squall's behavior".to_owned(),
+        Ok(Effect::None) => "without effect, as in TRex".to_owned(),
+        Ok(Effect::Limited(to)) => format!("differs: at most {to}"),
+    }
+}
+
+/// What a setting changes.
+enum Effect {
+    Taken,
+    /// Nothing: it is what Squall does.
+    Default,
+    /// Nothing in TRex either.
+    None,
+    /// The largest value, in place of a larger one.
+    Limited(String),
+}
+
+/// Adds a setting of one side, `client` or server, to Squall's.
+///
+/// # Errors
+/// A setting that TRex does not have, or a value that Squall has no equivalent of.
+fn take<'a>(
+    section: &str,
+    name: &'a str,
+    value: &Value,
+    client: bool,
+    all: &mut BTreeMap<&'a str, String>,
+) -> Result<Effect, Problem> {
+    let number = value.as_u64().or_else(|| value.as_bool().map(u64::from));
+    let need =
+        || number.ok_or_else(|| Problem::new(format!("{section}.{name}: expected a number")));
+    match (section, name) {
+        ("tcp", _) => of_tcp(name, need()?, client, all),
+        ("ip", _) => of_ip(name, need()?, all),
+        // The translation of addresses reads these.
+        ("ipv6", "enable" | "src_msb" | "dst_msb") if client => Ok(Effect::Taken),
+        ("ipv6", "enable" | "src_msb" | "dst_msb") => Ok(Effect::None),
+        // So does that of the ramp, which only the clients have.
+        ("scheduler", "rampup_sec") if client => need().map(|_| Effect::Taken),
+        ("scheduler", "rampup_sec") => Ok(Effect::None),
+        _ => Err(Problem::new(format!("{section}.{name}: not known"))),
     }
 }
 
 fn of_tcp<'a>(
     name: &'a str,
-    value: &Value,
+    number: u64,
+    client: bool,
     all: &mut BTreeMap<&'a str, String>,
-) -> Result<(), Problem> {
-    let number = value.as_u64().or_else(|| value.as_bool().map(u64::from));
-    let number = number.ok_or_else(|| Problem::new(format!("tcp.{name}: expected a number")))?;
+) -> Result<Effect, Problem> {
     let truth = |on: bool| on.to_string();
+    let only = |default: u64| match number == default {
+        true => Ok(Effect::Default),
+        false => {
+            Err(Problem::new(format!("tcp.{name} = {number}: only TRex's default, {default}")))
+        }
+    };
     match name {
         "mss" | "initwnd" => _ = all.insert(name, number.to_string()),
         "rxbufsize" => {
@@ -913,33 +963,55 @@ fn of_tcp<'a>(
             all.insert("timestamps", truth(false));
             all.insert("wscale", truth(false));
         }
+        "do_rfc1323" => return only(1),
         "do_sack" => _ = all.insert("sack", truth(number != 0)),
-        "do_ecn" => _ = all.insert("ecn", truth(number != 0)),
+        // With 2, only servers agree to it.
+        "do_ecn" => _ = all.insert("ecn", truth(number == 1 || (number == 2 && !client))),
         "cc_algo" => {
             let name = if number == 1 { "cubic" } else { "newreno" };
             all.insert("congestion", name.to_owned());
         }
-        "keepidle" | "keepintvl" => _ = all.insert(name, format!("{} s", number.min(LONGEST_IDLE))),
-        "delay_ack_msec" => _ = all.insert("delayed_ack", format!("{} ms", number.min(500))),
+        "keepidle" | "keepintvl" => _ = all.insert(name, format!("{number} s")),
+        "keepinit" => _ = all.insert("syn_retries", syn_retries(number).to_string()),
+        "delay_ack_msec" => {
+            all.insert("delayed_ack", format!("{} ms", number.min(LONGEST_ACK_DELAY)));
+            if number > LONGEST_ACK_DELAY {
+                return Ok(Effect::Limited(format!("{LONGEST_ACK_DELAY} ms")));
+            }
+        }
         "no_delay_counter" if number > 0 => _ = all.insert("ack_octets", number.to_string()),
-        "no_delay_counter" => {}
+        "no_delay_counter" => _ = all.insert("ack_octets", TIMER_ONLY.to_owned()),
         "txbufsize" => _ = all.insert("send_buffer", number.to_string()),
-        "no_delay" => _ = all.insert("no_delay", truth(number & 1 != 0)),
-        // Squall's timers and limits do not depend on these.
-        "do_rfc1323" | "rexmtthresh" | "keepinit" | "blackhole" | "reass_maxqlen" => {}
+        "no_delay" => {
+            all.insert("no_delay", truth(number & 1 != 0));
+            all.insert("push_all", truth(number & 2 != 0));
+        }
+        "rexmtthresh" => return only(3),
+        "blackhole" => return only(0),
+        "reass_maxqlen" => return only(100),
         other => return Err(Problem::new(format!("tcp.{other}: not known"))),
     }
-    Ok(())
+    Ok(Effect::Taken)
 }
 
-fn of_ip(name: &str, value: &Value, all: &mut BTreeMap<&str, String>) -> Result<(), Problem> {
-    let number = value.as_u64();
-    let number = number.ok_or_else(|| Problem::new(format!("ip.{name}: expected a number")))?;
+/// Number of repeated SYNs that leave within `seconds`, after 1, 3, 7, ... seconds (RFC 6298), at
+/// most 14.
+fn syn_retries(seconds: u64) -> u32 {
+    (1..=14).take_while(|n| (1u64 << n) - 1 < seconds).last().unwrap_or(0)
+}
+
+fn of_ip(name: &str, number: u64, all: &mut BTreeMap<&str, String>) -> Result<Effect, Problem> {
     match name {
-        "tos" => _ = all.insert("tos", number.to_string()),
-        "ttl" => _ = all.insert("ttl", number.to_string()),
-        "dont_use_inbound_mac" => {}
+        // TRex uses the lowest bit, and a TTL above 127, for its packets of latency.
+        "tos" => _ = all.insert("tos", (number & !1).to_string()),
+        "ttl" => _ = all.insert("ttl", number.min(127).to_string()),
+        "dont_use_inbound_mac" if number == 0 => return Ok(Effect::Default),
+        "dont_use_inbound_mac" => {
+            return Err(Problem::new(
+                "ip.dont_use_inbound_mac = 1: servers answer to the MAC address of the request",
+            ));
+        }
         other => return Err(Problem::new(format!("ip.{other}: not known"))),
     }
-    Ok(())
+    Ok(Effect::Taken)
 }

@@ -1,4 +1,4 @@
-//! Compares the traffic of a profile in TRex and in Squall.
+//! Compares the traffic that TRex and Squall make from a profile.
 //!
 //! [`crate::reference`] steps the streams as TRex does; Squall runs them into a file; packets are
 //! compared one by one. A TRex capture is compared with the same packets. Flows are listed, and
@@ -6,6 +6,8 @@
 
 mod flows;
 mod frames;
+#[cfg(test)]
+mod wire;
 
 use std::{
     path::{Path, PathBuf},
@@ -30,9 +32,9 @@ use frames::{Found, Rules};
 /// Limits of a comparison, and a capture to compare with.
 #[derive(Clone, Debug)]
 pub struct CompareSetting<'a> {
-    /// Number of packets to compare on each port.
+    /// Maximum number of packets to compare on each port.
     pub packets: usize,
-    /// TRex's own capture of the profile.
+    /// A capture that TRex made of the profile.
     pub golden: Option<&'a Path>,
 }
 
@@ -46,10 +48,10 @@ pub struct Comparison {
     pub streams: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<Template>,
-    /// Settings that Squall ignores or treats differently, and limits of the comparison.
+    /// Settings that Squall ignores or treats differently, and limits of this comparison.
     pub notes: Vec<String>,
     pub differences: Vec<String>,
-    /// Result against TRex's capture, if there is one.
+    /// Result of the comparison with TRex's capture, if there is one.
     pub golden: Option<Golden>,
 }
 
@@ -57,7 +59,7 @@ pub struct Comparison {
 pub struct Golden {
     pub file: String,
     pub packets: usize,
-    /// Differences between the capture and Squall.
+    /// Differences between the capture and Squall's packets.
     pub differences: Vec<String>,
 }
 
@@ -66,7 +68,7 @@ pub struct Golden {
 pub struct Row {
     pub port: usize,
     pub name: String,
-    /// Number of packets that TRex sends, within the limit.
+    /// Number of packets that TRex sends, up to the limit.
     pub trex: usize,
     /// Number of packets that Squall sends with the same octets at the same time.
     pub same: usize,
@@ -74,7 +76,7 @@ pub struct Row {
     pub by_range: bool,
 }
 
-/// Maximum number of listed differences of each kind.
+/// Maximum number of differences of each kind to list.
 const LISTED: usize = 8;
 
 impl Comparison {
@@ -110,8 +112,7 @@ impl Drop for Scratch {
 impl File<'_> {
     /// Compares the packets that TRex and Squall send on each port; ignores the ports' addresses.
     ///
-    /// # Errors
-    /// A profile that cannot be loaded, or that TRex would refuse; a capture that cannot be read.
+    /// # Errors The profile cannot be loaded, or TRex would refuse it; the capture cannot be read.
     pub fn compare(&self, setting: &CompareSetting<'_>) -> Result<Comparison, Error> {
         let loaded = self.loaded()?;
         match &loaded.flows {
@@ -146,7 +147,7 @@ impl File<'_> {
             comparison.notes.extend(notes(values, nodes));
             let sent = match self.run(loaded, port, count + MARGIN, &scratch) {
                 Ok(sent) => sent,
-                // A refusal counts as a difference.
+                // If Squall refuses the streams, that counts as a difference.
                 Err(Error::Usage(text)) => {
                     comparison.differences.push(format!("Squall does not send it: {text}"));
                     continue;
@@ -180,8 +181,8 @@ impl File<'_> {
     }
 }
 
-/// Number of packets that Squall sends in addition to those compared, because several can be due at
-/// the last moment.
+/// Number of packets that Squall sends in addition to those compared, because several may be due at
+/// the time of the last one.
 const MARGIN: usize = 256;
 
 fn run(profile: Profile, options: RunOptions) -> Result<(), Error> {

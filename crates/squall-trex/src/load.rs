@@ -19,11 +19,11 @@ use crate::{
     translate::{FIRST_FLOW_SEQ, with_headers},
 };
 
-/// Loads a profile with the client library of the Python that runs it.
+/// Python program that loads a profile with TRex's client library.
 const LOADER: &str = include_str!("load.py");
 
-/// Replacement modules for that library: one for profiles of streams, one for profiles of flows.
-/// The second imports the first.
+/// Replacement modules for that library, one for stream profiles and one for flow profiles. The
+/// second imports the first.
 const STAND_INS: [(&str, &str); 2] = [
     ("_stl", include_str!("../../../python/squall/_stl.py")),
     ("_astf", include_str!("../../../python/squall/_astf.py")),
@@ -63,8 +63,7 @@ pub const MACS: Macs = Macs {
 };
 
 impl File<'_> {
-    /// # Errors
-    /// No Python, no library, an error that the profile raises, or streams that cannot be
+    /// # Errors There is no Python or no library, the profile raises an error, or streams cannot be
     /// translated.
     pub fn load(&self) -> Result<Profile, Error> {
         let loaded = self.loaded()?;
@@ -99,7 +98,7 @@ impl File<'_> {
         }
     }
 
-    /// The data format of the profile, unless it is a program.
+    /// The data format of the profile; `None` if it is a program.
     fn plain(&self) -> Option<Format> {
         match self.path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Format::Yaml),
@@ -108,9 +107,7 @@ impl File<'_> {
         }
     }
 
-    /// Reads a profile of flows, a list of streams that each port sends, or what the client makes
-    /// of a program: `{"ports": [[stream, ...], ...]}`, the streams of directions 0 and 1, or
-    /// `{"flows": {...}}`.
+    /// Reads a flow profile, or a list of streams that each port sends.
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
@@ -148,7 +145,7 @@ impl File<'_> {
         Ok(Loaded { ports, ..Loaded::default() })
     }
 
-    /// Translates the streams of the given TRex ports, one address for each.
+    /// Translates the streams of the given TRex ports, with one address per port.
     pub(crate) fn of_streams(
         &self,
         ports: &[(usize, &Vec<Value>)],
@@ -281,8 +278,7 @@ pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
 
 /// Reads streams by number, and resolves the names of following streams to numbers.
 ///
-/// # Errors
-/// An invalid stream, or one that names an unknown stream.
+/// # Errors A stream is invalid, or names an unknown stream.
 pub fn numbered<'a>(
     values: impl IntoIterator<Item = (u32, &'a Value)>,
 ) -> Result<BTreeMap<u32, Stream>, crate::Problem> {
@@ -290,7 +286,7 @@ pub fn numbered<'a>(
     for (number, value) in values {
         let of = |problem: crate::Problem| problem.of(format!("stream {number}"));
         let mut stream = Stream::read(value).map_err(of)?;
-        // No client resumes the stream here, so that it only delays those that follow.
+        // No client can resume the stream here, so it only delays those that follow.
         if stream.start_paused {
             stream.flags |= NULL;
         }

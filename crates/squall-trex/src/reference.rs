@@ -27,11 +27,11 @@ pub(crate) struct Wire {
     pub speed: f64,
 }
 
-/// A packet and its departure, in seconds from the start of the traffic.
+/// A packet and its departure time, in seconds since the start of the traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Departure {
     pub at: f64,
-    /// Index in the list of streams.
+    /// Index into the list of streams.
     pub stream: usize,
     pub octets: Vec<u8>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     pub name: String,
     packet: Vec<u8>,
     pub program: Program,
-    /// Packets to repeat, if the stream asks for a cache.
+    /// Packets to repeat, if the stream uses a cache.
     cached: Option<(Vec<Vec<u8>>, usize)>,
     /// Seconds between packets, between bursts, and before the first packet, in this order.
     gap: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Node {
     endless: bool,
     left: u32,
     bursts_left: u32,
-    /// Whether the stream sends nothing, but takes the time of its packets.
+    /// Whether the stream sends nothing, but takes the time that its packets would take.
     silent: bool,
     starts: bool,
     active: bool,
@@ -97,8 +97,7 @@ impl PartialOrd for Due {
 }
 
 impl Reference {
-    /// # Errors
-    /// A stream that TRex would refuse, or an unknown one.
+    /// # Errors TRex would refuse a stream, or `next` names an unknown one.
     pub fn read(streams: &[Value], wire: &Wire) -> Result<Self, Problem> {
         let enabled: Vec<(usize, &Value)> = streams
             .iter()
@@ -148,7 +147,7 @@ impl Reference {
                 return;
             }
         }
-        // Variables keep their values over restarts.
+        // Variables keep their values across restarts.
         let following = &mut self.nodes[next];
         following.active = true;
         (following.left, following.bursts_left) = (following.burst, following.bursts);
@@ -156,7 +155,7 @@ impl Reference {
         self.push(at, next);
     }
 
-    /// Takes the next step. Steps of silent nodes count too, so that a loop of them ends.
+    /// Takes the next step. Steps of silent nodes are returned too, so a loop of these ends.
     fn step(&mut self) -> Option<Option<Departure>> {
         let Due { at, node: index, .. } = self.queue.pop()?;
         let node = &mut self.nodes[index];
@@ -184,7 +183,7 @@ impl Reference {
     }
 }
 
-/// Number of steps without a packet after which no further packet is expected.
+/// Number of steps without a packet after which the traffic is considered over.
 const SILENCE: usize = 10_000_000;
 
 impl Iterator for Reference {
@@ -303,7 +302,7 @@ fn group_of(stream: &Value) -> Option<u64> {
     stream["flow_stats"]["stream_id"].as_u64()
 }
 
-/// Packet groups counted by a mark, in order of first use.
+/// Packet groups that are counted by a mark, in order of first use.
 fn groups<'a>(streams: impl Iterator<Item = &'a Value>) -> Vec<u64> {
     let mut groups = Vec::new();
     for stream in streams {

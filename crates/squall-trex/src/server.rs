@@ -48,13 +48,13 @@ use crate::{
 /// minor version.
 const API: (u64, u64) = (5, 1);
 const VERSION: &str = "v3.08";
-/// The profile of a port if a request names none.
+/// The profile to use if a request names none.
 const DEFAULT: &str = "_";
-/// Number of packet groups that can be counted, as TRex reports it.
+/// Number of packet groups that can be counted, in TRex's reply format.
 const GROUPS: u64 = 1023;
 /// Maximum packet groups in one request.
 const MOST_GROUPS: usize = 1152;
-/// A session that makes no requests for this long gets no further events.
+/// A session gets no further events if it makes no requests for this long.
 const SILENT: Duration = Duration::from_secs(10);
 /// An owner that makes no requests for this long loses its ports, unless they are sending.
 const GONE: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ const GONE: Duration = Duration::from_secs(60);
 const WAITING: usize = 10_000;
 /// Maximum time from a request to the start of its traffic.
 const FARTHEST: Duration = Duration::from_secs(3600);
-/// Grace period after the duration, for a port whose streams end by themselves.
+/// Grace period after the duration for ports whose streams end by themselves.
 const LATE: Duration = Duration::from_millis(100);
 /// Maximum number of streams followed along a chain when its packets are counted.
 const FOLLOWED: usize = 100_000;
@@ -97,12 +97,12 @@ pub struct Server {
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
-    /// Starts of traffic so far: part of stream names.
+    /// Number of traffic starts so far, which is part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
     /// Last flow_seq per hw_id, if streams with latency carry TRex's header.
     headers: Option<[u8; TREX_HW_IDS as usize]>,
-    /// How often each packet group was reused.
+    /// Number of times that each packet group was reused.
     versions: HashMap<u32, u64>,
     holds: bool,
     /// State of flows (TRex's ASTF mode); `None`: the server has streams only.
@@ -117,7 +117,7 @@ pub struct Answered {
     pub octets: Vec<u8>,
     /// Whether events are queued for subscribers.
     pub rings: bool,
-    /// Changes that the message made or attempted, one entry per method.
+    /// Changes that the message made or tried to make, with one entry per method.
     pub changes: Vec<Change>,
 }
 
@@ -144,13 +144,13 @@ struct Port {
     speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
-    /// UDP ports of VXLAN. After these, TRex parses the inner packets for packet groups.
+    /// UDP ports that carry VXLAN, in which TRex looks for packet groups in the inner packets.
     vxlan: Vec<u16>,
     vlan: Vec<u64>,
     service: Service,
 }
 
-/// Addresses of a port and of its destination.
+/// Network addresses of a port, and of the destination of its packets.
 struct L3 {
     source: String,
     destination: String,
@@ -178,10 +178,10 @@ struct Active {
     sent: Sent,
     paused: bool,
     load: f64,
-    /// Number of packets after which the traffic is over; `None`: no such limit.
+    /// Number of packets after which the traffic is over; `None`: unlimited.
     packets: Option<u64>,
     ends: Option<Instant>,
-    /// Set until the traffic begins.
+    /// Present until the traffic begins.
     waiting: Option<PendingStart>,
 }
 
@@ -190,7 +190,7 @@ struct PendingStart {
     at: Instant,
     /// Packet groups of streams by name.
     groups: HashMap<String, (usize, u32)>,
-    /// Streams that begin paused.
+    /// Streams that are paused at the start.
     paused: Vec<String>,
     lasts: Option<Duration>,
 }
@@ -355,7 +355,7 @@ impl Server {
         self.event(100, json!({ "cause": "the server has stopped" }));
     }
 
-    /// Handles a run that failed, or that another user ended.
+    /// Handles a run that has failed or that another user has ended.
     fn lost(&mut self, why: &str) {
         for port in 0..self.ports.len() {
             let active: Vec<String> = self.ports[port]
@@ -367,7 +367,7 @@ impl Server {
                 continue;
             }
             self.event(7, json!({ "port_id": port, "error": why }));
-            // The owner waits for these events.
+            // Send these events, because the owner waits for them.
             for id in &active {
                 self.event(14, json!({ "port_id": port, "profile_id": id }));
             }
@@ -438,7 +438,7 @@ const METHODS: &[(&str, Method)] = &[
     ("get_utilization", |s, _, _| s.utilization()),
     ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
-    // TRex requires no handler here either.
+    // As in TRex, no handler is required.
     ("push_pkts", |s, port, p| s.push_packets(port, p)),
     ("publish_now", |s, _, _| {
         s.events_pending = true;
@@ -515,7 +515,7 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
         "topo_get",
         "tunnel_topo_get",
         "validate",
-        // Sent repeatedly or in hundreds; the start of traffic shows their effect.
+        // These are sent repeatedly or by the hundred, and their effect shows when traffic starts.
         "profile_fragment",
         "topo_fragment",
         "tunnel_topo_fragment",
@@ -539,7 +539,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 type Count = fn(&PortCounts) -> u64;
 
-/// Counters of a port by their names in DPDK.
+/// Counters of a port, under the names that DPDK uses.
 const XSTATS: [(&str, Count); 6] = [
     ("rx_good_packets", |port| port.rx_packets),
     ("tx_good_packets", |port| port.tx_packets),
@@ -571,7 +571,7 @@ impl Server {
         let find = |table: &[(&str, Method)]| {
             table.iter().find(|(name, _)| *name == method).map(|(_, call)| *call)
         };
-        // Requests for methods that concern all ports name no port.
+        // A request for a method that concerns all ports does not name a port.
         let of_all = self.flows.is_some()
             && (params.get("port_id").is_none() || find(OWNED).or(find(METHODS)).is_none());
         let of_flows = |table| of_all.then(|| find(table)).flatten();
@@ -837,7 +837,8 @@ impl Server {
         let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
-        // TRex's formula assumes that the cores that send receive as much, hence the factor 2.
+        // The factor 2 is due to TRex's formula, which assumes that sending cores also receive as
+        // much.
         let used = senders.mean * senders.count as f64;
         let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
@@ -847,8 +848,8 @@ impl Server {
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
-            // A frame that the queue has no room for in time is dropped, so both counters are the
-            // same.
+            // Both counters are the same, because a frame that does not fit into the queue in time
+            // is dropped.
             "m_total_queue_full": not_sent, "m_total_queue_drop": not_sent,
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
@@ -989,7 +990,7 @@ impl Server {
         let text = Value::Object(params.object("stream")?.clone());
         let stream =
             Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
-        // Report errors of the stream now rather than at its start.
+        // Check the stream, so its errors are reported now rather than at the start.
         vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
         let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
         let new_group = group.filter(|group| !self.grouped_has(*group));
@@ -1190,7 +1191,7 @@ impl Server {
         let now = Instant::now();
         for (port, id, lasts) in due {
             let Some(active) = self.active(port, &id) else { continue };
-            // A chain ends later than its first stream; single streams end by themselves.
+            // Single streams end by themselves, but a chain ends later than its first stream.
             let follows = active.sent.iter().any(|one| one.stream.next.is_some());
             let grace = if follows { Duration::ZERO } else { LATE };
             active.ends = lasts.map(|lasts| now + lasts + grace);
@@ -1420,13 +1421,16 @@ impl Server {
         if tags.len() > 2 || tags.iter().any(|tag| *tag > 4095) {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
         }
+        if tags.len() > 1 && self.flows.is_some() {
+            return Err(Refusal::failed("Stacked VLANs are not allowed in ASTF mode"));
+        }
         self.ports[port].vlan = tags;
         self.update_host(port)?;
         Ok(json!({}))
     }
 }
 
-/// Link states. Cached, because clients ask often and a query of the kernel is slow.
+/// Link states. They are cached, because clients request them often and kernel queries are slow.
 #[derive(Default)]
 struct Links {
     taken: Option<Instant>,
@@ -1728,7 +1732,7 @@ pub(crate) mod tests {
             }
             let groups = client.server.traffic.groups();
             assert!(groups.values().all(|of| (of.lost, of.duplicates) == (0, 0)), "{groups:?}");
-            // Another stream now has the group's number.
+            // Another stream now uses the group's number.
             let again = counted(&mut client, &[of(60, 8, 20)], &[7, 8]);
             assert_eq!((&again["7"], &again["8"]["rp"]["1"]), (&Value::Null, &json!(20)));
             let mut late = of(60, 8, 20);
@@ -1818,8 +1822,8 @@ pub(crate) mod tests {
         let mut take =
             |group, counted| numbers.take(translate::Asked { stream: 0, group, counted });
         assert_eq!([take(7, false), take(9, true), take(7, false)], [0, 1, 0].map(Some));
-        // Only one counted stream can use a group's own number; others of the group get separate
-        // numbers.
+        // A group's own number can be used by only one counted stream; its other streams get
+        // separate numbers.
         assert_eq!([take(7, true), take(7, true), take(9, true)], [0, 2, 3].map(Some));
         assert!((4..1023).all(|number| take(100 + number, false) == Some(number as u16)));
         assert_eq!((take(5000, false), take(7, true), take(7, false)), (None, None, Some(0)));
@@ -1990,7 +1994,7 @@ pub(crate) mod tests {
         assert!(client.ask("start", start.clone()).is_err(), "it is active");
         until_it_is_over(&mut client);
         let [clients, servers] = counters(&mut client);
-        // A busy machine skips arrivals, so the exact number is unknown.
+        // A busy machine skips arrivals, so the number is not exact.
         let begun = clients["udps_connects"].as_u64().expect("a number");
         assert!((1..=20).contains(&begun), "{clients:?}");
         for (one, other) in [

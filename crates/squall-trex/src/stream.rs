@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::Problem;
 
-/// Length of Ethernet's shortest frame without FCS; shorter packets are padded with zeros to it.
+/// Minimum length of an Ethernet frame, excluding the FCS. Shorter packets are padded with zeros.
 pub(crate) const SHORTEST: usize = 60;
-/// Length of the longest frame without FCS.
+/// Maximum frame length, excluding the FCS.
 pub(crate) const LONGEST: usize = 9_238;
 
 /// The flag of a stream that sends nothing.
@@ -201,7 +201,7 @@ pub struct FlowStats {
     pub rule_type: String,
 }
 
-/// Where the MAC addresses of a stream's packets come from.
+/// The source of the MAC addresses in a stream's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
     Port,
@@ -216,7 +216,7 @@ fn none() -> i64 {
     -1
 }
 
-/// Reads a name, which may be a number.
+/// Reads a name, which may be given as a number.
 fn label<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::Null => None,
@@ -241,8 +241,7 @@ fn octets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
 }
 
 impl Stream {
-    /// # Errors
-    /// A missing field, or one of the wrong type.
+    /// # Errors A field is missing or has the wrong type.
     pub fn read(value: &Value) -> Result<Self, Problem> {
         let stream = Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))?;
         let Rate { value: rate, .. } = stream.mode.rate;

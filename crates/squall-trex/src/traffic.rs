@@ -49,7 +49,7 @@ pub struct PortCounts {
     pub tx_errors: u64,
     /// Frames that were due and did not leave, for any reason.
     pub not_sent: u64,
-    /// Frames with a signature of an unknown stream.
+    /// Frames whose signature has the number of an unknown stream.
     pub rx_unknown: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct GroupCounts {
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Number of gaps in the sequence numbers.
+    /// Number of gaps in sequence numbers.
     pub gaps: u64,
     pub latency: Option<Latency>,
 }
@@ -79,7 +79,7 @@ pub struct Latency {
     pub min: f64,
     pub max: f64,
     pub jitter: f64,
-    /// Number of packets by the lower edge of their delay class (`class_of`).
+    /// Number of packets per delay class (`class_of`), by the lower edge of the class.
     pub histogram: BTreeMap<u64, u64>,
     /// Lower and upper edge in nanoseconds, and number of packets.
     pub bins: Vec<(u64, u64, u64)>,
@@ -142,7 +142,7 @@ impl Counts for GroupCounts {
     }
 }
 
-/// The streams of one profile of one port, as in the run.
+/// The streams of one profile on one port, in the form that the run has.
 pub type Sent = Vec<Translated>;
 
 /// The traffic of all ports.
@@ -152,7 +152,7 @@ pub struct Traffic {
     seen: Vec<bool>,
     control: Control<u32, GroupCounts>,
     open: Open,
-    /// Delays at the time of the last request.
+    /// Delays as of the last request.
     delays_before: HashMap<DelaySource, Delays>,
 }
 
@@ -167,7 +167,7 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DelaySource {
     Group(u32),
-    /// Latency streams that arrive at a port during flows.
+    /// Latency streams that a port receives during flows.
     Probe(usize),
 }
 
@@ -190,13 +190,13 @@ impl Traffic {
         }
     }
 
-    /// Sets whether captures of a port's interface see the frames of runs that begin after this
+    /// Sets whether captures on a port's interface see the frames of runs that begin after this
     /// call.
     pub fn set_seen(&mut self, port: usize, on: bool) {
         self.seen[port] = on;
     }
 
-    /// Whether captures of a port's interface miss the frames that it sends now.
+    /// Whether captures on a port's interface miss the frames that the port is sending.
     pub fn hides(&self, port: usize) -> bool {
         let now = self.control.profile().map(|_| &self.open.places[port].address);
         let seen_now = now.is_none_or(|address| *address == seen(address));
@@ -290,7 +290,7 @@ impl Traffic {
         self.control.reported()
     }
 
-    /// Calls `what` on the run, if there is one.
+    /// Calls `what` with the run, if there is one.
     ///
     /// # Errors
     /// The error of `what`.
@@ -326,7 +326,7 @@ impl Traffic {
         self.control.resume(&[name.to_owned()]).map(|_| ())
     }
 
-    /// Resets a packet group, which is reused.
+    /// Resets a packet group, because its number is reused.
     pub fn forget(&mut self, group: u32) {
         self.control.forget(|other| other == group);
         self.delays_before.remove(&DelaySource::Group(group));
@@ -337,7 +337,7 @@ impl Traffic {
         self.control.end();
     }
 
-    /// Whether the run has ended, and the error unless all was sent. Reported once.
+    /// Whether the run has ended, and the error unless everything was sent. Returned once per run.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         Some(match self.control.ended()? {
             Ok(report) if matches!(report.verdict.ended_by, EndedBy::Done | EndedBy::Duration) => {

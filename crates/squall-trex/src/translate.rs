@@ -51,7 +51,7 @@ pub enum Statistics {
     /// By Squall's signature, which measures each stream; by TRex's mark if a packet has no room
     /// for the signature.
     Signature,
-    /// By both, so that another TRex counts them, too; streams with latency carry TRex's header
+    /// By both, so another TRex can count them too. Streams with latency carry TRex's header
     /// instead of the signature ([`with_headers`]).
     Trex,
     /// By TRex's mark: the IPv4 identification and the lowest bit of the type of service.
@@ -68,7 +68,7 @@ pub struct Translated {
     pub number: u32,
     /// Named `name(number)`; its `next` is an index into the same list.
     pub stream: ProfileStream,
-    /// The packet group's number, if the stream's mark contains it.
+    /// The packet group's number in the stream's mark, if it has a mark.
     pub group: Option<u16>,
 }
 
@@ -79,7 +79,7 @@ pub struct Asked {
     pub stream: u32,
     /// Its packet group.
     pub group: u32,
-    /// Whether Squall, too, identifies the packets by their mark alone.
+    /// Whether the mark is also Squall's only way to identify the packets.
     pub counted: bool,
 }
 
@@ -148,7 +148,7 @@ pub fn translate(
             mark = Some(Mark::of_group(group));
             groups.insert(*number, (group, counted));
         }
-        // The plan itself marks counted streams.
+        // Counted streams are marked by the plan itself.
         if let Some(mark) = mark.filter(|_| !counted)
             && let Some(place) = MarkPlace::of(&Frame::dissect(made.packet.clone()))
         {
@@ -168,7 +168,7 @@ pub fn translate(
     if !(chain.factor.is_finite() && chain.factor > 0.0) {
         return Err(Problem::new("the rate must be above 0"));
     }
-    // Streams that are reached, with their delay, and whether they start by themselves.
+    // The streams that will start, each with its delay and whether it starts by itself.
     let mut reached: BTreeMap<u32, (f64, bool)> = BTreeMap::new();
     let mut reach = |from: u32, by_itself: bool| {
         let Some((first, delay)) = chain.first_sent(from)? else { return Ok(None) };
@@ -194,7 +194,7 @@ pub fn translate(
             nexts.insert(*number, first);
         }
     }
-    // Omit streams that nothing starts.
+    // Omit streams that nothing would start.
     let numbers: Vec<u32> =
         sending().map(|(number, _)| *number).filter(|n| reached.contains_key(n)).collect();
     let index = |number: u32| numbers.iter().position(|other| *other == number);
@@ -266,8 +266,7 @@ pub fn with_headers(
 
 /// A load as a factor of the streams' own rates.
 ///
-/// # Errors
-/// A rate that is unknown without the port's speed.
+/// # Errors A rate depends on the port's speed, which is unknown.
 pub fn factor(
     load: Load,
     streams: &BTreeMap<u32, Stream>,
@@ -368,8 +367,8 @@ pub(crate) fn in_unit(
     Ok(rate.value / bits(rate.unit)? * bits(unit)?)
 }
 
-/// Converts a rate in bits to even gaps for frames of several lengths, which have that rate on
-/// average.
+/// Converts a rate in bits to even gaps between frames of several lengths, which then have that
+/// rate on average.
 fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     if made.sizes == SizeLaw::Natural {
         // The port itself may not know its speed.
@@ -382,7 +381,7 @@ fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     }
     match in_unit(Unit::Pps, own, made.mean_len, speed) {
         Ok(value) => OwnRate { unit: Unit::Pps, value },
-        // Without a speed the percentage remains; gaps then follow the lengths.
+        // If the speed is unknown, keep the percentage; gaps then depend on frame lengths.
         Err(_) => own,
     }
 }
@@ -399,7 +398,7 @@ fn rate(own: OwnRate, factor: f64) -> Rate {
         Unit::BpsL2 => RateUnit::BpsL2,
         Unit::Percent => RateUnit::Percent,
     };
-    // Scale to an exact fraction within the precision of an f64.
+    // Scale to a fraction that is exact within the precision of an f64.
     let mut den = 1u64;
     while den < 1_000_000_000_000
         && (value * den as f64).fract() != 0.0

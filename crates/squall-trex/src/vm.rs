@@ -26,7 +26,7 @@ pub(crate) struct Made {
     pub packet: Vec<u8>,
     pub vary: Vec<Vary>,
     pub sizes: SizeLaw,
-    /// Names of checksums that follow changed fields.
+    /// Names of checksums that are updated when fields change.
     pub recompute: Vec<String>,
     /// Mean length without FCS.
     pub mean_len: f64,
@@ -43,7 +43,7 @@ struct Var {
     after: Option<usize>,
 }
 
-/// A write of a variable into the packet. The operation is that of the variable.
+/// A variable written into the packet. The operation is the variable's.
 struct Write {
     var: usize,
     made: Vary,
@@ -53,7 +53,7 @@ struct Write {
 /// unless there is no room for it and TRex's mark can count them.
 pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<Made, Problem> {
     let instructions = clamped(stream, packet.len())?;
-    // TRex does not cache packets with latency.
+    // Like TRex, do not cache packets with latency.
     let cache = if stream.has_latency() { 0 } else { usize::from(stream.vm.cache) };
     let vars = variables(&instructions, stream.random_seed, cache > 0)?;
     let find = |name: &str| {
@@ -140,8 +140,8 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     }
     let frame = Frame::dissect(made.packet.clone());
     made.signed = measured && is_signed(stream, &made, &frame)?;
-    if made.signed {
-        // The signature at the end changes with each packet, too.
+    if made.signed && frame.trailer == 0 {
+        // The signature at the end changes with each packet, too; no checksum covers padding.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
     fixes.sort_unstable();
@@ -221,8 +221,13 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    // Octets after the length that the headers give are not payload.
-    let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
+    let room = shortest.saturating_sub(taken);
+    let free = match (frame.trailer, &made.sizes) {
+        (0, _) => room,
+        // In padding of several lengths, the signature of one would be payload of another.
+        (_, SizeLaw::List(_)) => 0,
+        (padding, _) => padding.min(room),
+    };
     match free >= SIGNATURE {
         true => Ok(()),
         false => Err(Problem::new(format!(
@@ -413,8 +418,8 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
     }
 }
 
-/// Random values that repeat after `limit` values: TRex's own if their list is small enough to
-/// keep, otherwise as many of Squall's.
+/// Random values that repeat after `limit` values: TRex's own values if a list of them is small
+/// enough, otherwise the same number of Squall's.
 fn rand_limit(
     name: &str,
     size: u8,
@@ -658,7 +663,7 @@ fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     }
 }
 
-/// Splits a mask into contiguous runs of ones.
+/// Splits a mask into contiguous runs of one bits.
 fn runs(mut mask: u64) -> Vec<u64> {
     let mut runs = Vec::new();
     while mask != 0 {
@@ -711,7 +716,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         let beyond = most >> bits != 0;
         let Vary { add, shift, little_endian, .. } = &mut write.made;
         if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
-            // Bits added beyond the field have no other effect than the truncation.
+            // This adds a bit beyond the field, which has no effect but the truncation.
             *add = 1 << 62;
         }
         done.push(Vary { op, ..write.made });
@@ -859,7 +864,7 @@ mod tests {
         assert!(
             matches!(&chain(1)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 5, step: 1 })
         );
-        // Until the first wrap, the second variable is one step back.
+        // Until the first wrap, the second variable must begin one step before its first value.
         assert!(
             matches!(&chain(2)[1].op, Op::After { of: 0, then } if **then == Op::Step { min: 5, max: 6, init: 6, step: 1 })
         );
@@ -910,6 +915,17 @@ mod tests {
         long.packet.binary.resize(60, 0);
         let short = make(&long).map(|_| ()).expect_err("too short");
         assert!(short.to_string().contains("has 6: try a frame of 74"), "{short}");
+        // An IPv4 header alone: 26 octets of padding.
+        let mut padded = long.clone();
+        padded.packet.binary = [&[0; 12][..], &[8, 0, 0x45, 0, 0, 20]].concat();
+        padded.packet.binary.resize(60, 0);
+        padded.packet.binary[22..24].copy_from_slice(&[64, 0]);
+        let made = make(&padded).expect("room in the padding");
+        assert_eq!((made.signed, made.recompute), (true, Vec::new()));
+        // 12 octets of payload leave 14 of padding.
+        padded.packet.binary[17] = 32;
+        let short = make(&padded).map(|_| ()).expect_err("too short");
+        assert!(short.to_string().contains("the packet has 14"), "{short}");
         long.flow_stats.rule_type = "stats".into();
         assert_eq!(make(&long).map(|made| made.signed), Ok(false));
         long.packet.binary[12..14].copy_from_slice(&[0x88, 0xb5]);

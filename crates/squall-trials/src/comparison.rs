@@ -4,7 +4,7 @@ use squall_method::{Outcome, Recorded, RetryPolicy, Status, Trial, Verdict, Watc
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use crate::{Began, Job, Place, add_places, error, measured::measured_whole};
+use crate::{Began, Job, Place, add_places, error, measured::measured_whole, rest};
 use squall::Error;
 
 /// A comparison of two profiles or two devices by alternating trials.
@@ -120,6 +120,9 @@ impl Pairs<'_> {
         };
         for attempt in 1..=self.comparison.retry.repeats + 1 {
             let trial = Trial { label: name.into(), ..Trial::default() };
+            if !self.trials.is_empty() && !rest(self.comparison.retry.rest_s, self.stop) {
+                return Ok(Turn::Stopped);
+            }
             self.watch.begins(&trial, self.trials.len() + 1);
             let job = Job {
                 label: name,

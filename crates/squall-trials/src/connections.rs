@@ -105,9 +105,10 @@ fn bulk_transfers(mut flows: Flows, bulk: Bulk, load: &FlowLoad) -> Result<Flows
 /// Replaces the application of a template by HTTP.
 fn speaks_http(template: &mut Template, http: Http) {
     let scheme = if http.tls { "https" } else { "http" };
+    let body = if http.upload { "post" } else { "body" };
     let mut options = vec![
         ("url".to_owned(), Located::from(format!("{scheme}://dut.example/").as_str())),
-        ("body".to_owned(), Located::from(http.object_octets.to_string().as_str())),
+        (body.to_owned(), Located::from(http.object_octets.to_string().as_str())),
         ("requests".to_owned(), Located::from(http.requests.to_string().as_str())),
     ];
     if http.think_s > 0.0 {

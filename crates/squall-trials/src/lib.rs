@@ -16,6 +16,7 @@ mod here;
 mod journal;
 mod measured;
 mod nodes;
+mod path;
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +26,8 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Recorded,
-    RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
+    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Path,
+    Recorded, RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{Mode, PacketSource, Profile, SizeLaw, Stream};
@@ -142,7 +143,7 @@ impl Test {
     }
 
     fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
-        // A method with given rates needs no limit: use one beyond any link.
+        // A method with a fixed list of rates ignores the limit: pass a rate above that of any link.
         let any = (!self.method.wants_rate()).then(|| Rate::pps(1_000_000_000_000));
         trials.rig(self.most.or(any))
     }
@@ -391,7 +392,11 @@ impl<'a> Trials<'a> {
         };
         let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
         let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
-        Ok(Rig { ports, lanes, most })
+        let name = |port: usize| self.profile.ports[port].name.clone();
+        let flows = self.profile.flows.as_ref();
+        let clients = flows.and_then(|flows| flows.clients).map(name);
+        let servers = flows.and_then(|flows| flows.servers).map(name);
+        Ok(Rig { ports, lanes, clients, servers, most, link_bps: self.link_bps().ok() })
     }
 
     /// Bits per second of the slowest link through which a stream leaves.
@@ -465,7 +470,7 @@ impl<'a> Trials<'a> {
             after: None,
             self_start: true,
             next: None,
-            latency: lane.template.as_ref().is_none_or(|template| !template.plain),
+            latency: lane.is_measured(),
             ..stream
         })
     }
@@ -514,17 +519,45 @@ impl Runner for Trials<'_> {
         }
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
-        let began = Instant::now();
-        while !self.virtual_time && began.elapsed().as_secs_f64() < seconds {
-            if (self.stop)() {
-                return Err(Halt::Stopped);
+    fn prove(&mut self, path: &Path) -> Result<(), Halt> {
+        let mut dead = None;
+        for (part, wait) in path::ATTEMPTS {
+            let trial = path.slower(part);
+            let mut job = self.job(&trial)?;
+            job.options.linger = Some(Time(wait));
+            if let Some(flows) = &mut job.profile.flows {
+                flows.drain = Some(wait);
             }
-            let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
-            std::thread::sleep(left.min(POLL_INTERVAL));
+            self.began = true;
+            let Some(ran) = self.place.run(job, self.stop).map_err(halt)? else {
+                return Err(Halt::Stopped);
+            };
+            dead = path::dead(path, &trial, &self.profile, ran).map_err(halt)?;
+            if dead.is_none() {
+                break;
+            }
         }
-        Ok(())
+        dead.map_or(Ok(()), |cannot| Err(Halt::Environment(cannot.to_string())))
     }
+
+    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        let seconds = if self.virtual_time { 0.0 } else { seconds };
+        if rest(seconds, self.stop) { Ok(()) } else { Err(Halt::Stopped) }
+    }
+}
+
+/// Waits between trials; returns false if the test was stopped.
+fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
+    let (began, all) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    while let left = all.saturating_sub(began.elapsed())
+        && !left.is_zero()
+    {
+        if stop() {
+            return false;
+        }
+        std::thread::sleep(left.min(POLL_INTERVAL));
+    }
+    true
 }
 
 fn halt(error: Error) -> Halt {

@@ -139,14 +139,6 @@ impl RunResult {
 
     fn lane(&self, offered_fps: f64, stream: &StreamReport) -> LaneMeasured {
         let rx = stream.rx.clone().unwrap_or_default();
-        let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
-        let (longest_loss, loss_periods) = match periods {
-            // Nodes that share a port each see a part of the sequence, so assume one longest loss
-            // period.
-            _ if self.shared(&stream.name) => (rx.lost, u64::from(rx.lost > 0)),
-            Some(periods) => (periods.max, periods.count),
-            None => (rx.lost.min(1), u64::from(rx.lost > 0)),
-        };
         LaneMeasured {
             name: stream.name.clone(),
             sent: stream.tx_packets,
@@ -159,8 +151,7 @@ impl RunResult {
             delay: rx.latency_ns.as_ref().map(delay),
             delay_bound_ns: rx.latency_bound_ns,
             ipdv: rx.ipdv_ns.as_ref().map(delay),
-            longest_loss,
-            loss_periods,
+            arrived: rx.arrived,
             receivers: rx.receivers.iter().map(receiver_measured).collect(),
             ..LaneMeasured::default()
         }
@@ -177,13 +168,6 @@ impl RunResult {
             let gap = rx.arrival_gap_ns.as_ref().filter(|gap| gap.count > 0 && gap.mean > 0.0)?;
             Some((&rx.ports[..], gap))
         })
-    }
-
-    /// Whether nodes that share a port have received a stream.
-    fn shared(&self, name: &str) -> bool {
-        let mut ports: Vec<_> = self.arrivals(name).flat_map(|(ports, _)| ports).collect();
-        ports.sort();
-        ports.windows(2).any(|two| two[0] == two[1])
     }
 
     /// Received frames per second. Sums the rates of nodes that share a port, as each gets a part

@@ -1,7 +1,7 @@
 //! Standard tests of devices with known properties, in virtual time: the results must match the
 //! device.
 
-use squall::{Format, Profile, RunOptions};
+use squall::{Error, Format, Profile, RunOptions};
 use squall_method::{
     Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544, rfc8219,
 };
@@ -27,6 +27,10 @@ fn run(name: &str, device: &str, most: &str, settings: rfc2544::Settings) -> Out
 }
 
 fn find(name: &str, device: &str, most: &str, method: Method) -> Outcome {
+    try_find(name, device, most, method).unwrap()
+}
+
+fn try_find(name: &str, device: &str, most: &str, method: Method) -> Result<Outcome, Error> {
     let text = format!(
         "ports.A = \"loop:methods-{name},virtual,{device}\"\n[[stream]]\nname = \"A\"\npacket = \
          \"eth/ipv4/udp\"\nrate = 1\n"
@@ -40,7 +44,7 @@ fn find(name: &str, device: &str, most: &str, method: Method) -> Outcome {
         journal: None,
         command: String::new(),
     };
-    test.run(&mut Unwatched, &|| false).unwrap()
+    test.run(&mut Unwatched, &|| false)
 }
 
 fn settings(tests: &[rfc2544::Test], size: u32) -> rfc2544::Settings {
@@ -126,6 +130,19 @@ fn a_device_that_carries_all_is_reported_with_the_offered_load() {
     let found = outcome.figure("throughput/64").unwrap();
     assert_eq!((found.value, found.limit), (10_000.0, Limit::Offered));
     assert!(outcome.figure("back-to-back/64").is_none() && !outcome.notes.is_empty());
+}
+
+#[test]
+fn a_path_through_which_nothing_comes_is_an_error_and_one_with_loss_is_not() {
+    let soak = || {
+        let settings =
+            squall_method::soak::Settings { duration_s: 1.0, trial_s: 1.0, ..Default::default() };
+        Method::Soak(settings)
+    };
+    let dead = try_find("dead", "drop=1", "1kpps", soak()).unwrap_err();
+    assert!(matches!(dead, Error::Environment(_)) && dead.exit_status() == 3, "{dead:?}");
+    assert!(dead.to_string().contains("nothing came through: from A back to A 0 of 20"), "{dead}");
+    assert_eq!(find("lossy", "drop=0.5", "1kpps", soak()).trials.len(), 1);
 }
 
 #[test]

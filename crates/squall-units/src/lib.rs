@@ -21,7 +21,7 @@ mod time;
 pub use addr::MacAddr;
 pub use cannot::Cannot;
 pub use division::Division;
-pub use number::{gcd, lcm, median, median_high};
+pub use number::{gcd, lcm, median, median_high, remaining_sd};
 pub use octets::{be16, be32, get_be16, get_be32};
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use random::{SplitMix64, below, mix};

@@ -31,9 +31,20 @@ pub fn median_high(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
+/// The standard deviation that remains without a part of known deviation, if the two are
+/// independent: sqrt(total² - part²), never below 0.
+pub fn remaining_sd(total: f64, part: f64) -> f64 {
+    (total * total - part * part).max(0.0).sqrt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn squares_of_independent_deviations_add_up() {
+        assert_eq!((remaining_sd(5.0, 3.0), remaining_sd(3.0, 5.0)), (4.0, 0.0));
+    }
 
     #[test]
     fn divisors_and_multiples_are_the_common_ones() {

@@ -80,7 +80,7 @@ pub struct HeaderDef {
     /// payload always may.
     pub(crate) carries: &'static [&'static str],
     pub(crate) proto: Proto,
-    /// The numbers by which preceding headers identify it.
+    /// The numbers (EtherType, IP protocol, port ...) by which a preceding header identifies this one.
     pub(crate) chosen_by: &'static [(Space, u64)],
     /// The name space of its field of kind [`FieldKind::Next`].
     pub(crate) chooses: Option<Space>,

@@ -889,7 +889,7 @@ pub struct Held {
 
 impl Held {
     /// Starts the run. The first frame is due at `at` on the session's clock; `None`: some 20 ms
-    /// from now. If `at` has passed, overdue frames are sent late.
+    /// from now. If `at` has passed, the run catches up with the overdue frames.
     pub fn go(self, at: Option<Nanos>) -> Run {
         let local = at.map(|at| self.local(at));
         self.begin(local, at)

@@ -206,7 +206,7 @@ class Clock:
         self.width_ns: int | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Take an exchange in; the narrowest of each stretch of time is kept."""
+        """Add an exchange. Only the narrowest one per stretch of time is kept."""
         stretch = exchange.n_in // STRETCH_NS
         if self._best and self._best[-1].n_in // STRETCH_NS == stretch:
             if exchange.width_ns <= self._aged(self._best[-1], exchange.n_in):
@@ -235,5 +235,5 @@ class Clock:
         return line.mapping(at_ns, horizon_ns)
 
     def _aged(self, exchange: Exchange, now_ns: int) -> float:
-        """Its width, and the growth since then while the drift is unknown."""
+        """The width of an exchange, plus its growth since then because the drift is unknown."""
         return exchange.width_ns + 2e-9 * self._max_drift_ppb * (now_ns - exchange.n_in)

@@ -1,5 +1,6 @@
-"""A run over nodes: clocks, a simultaneous start, heartbeats, reports. This module does not know
-Ray: it calls nodes through `Peer`."""
+"""A run over nodes: clocks, a simultaneous start, heartbeats, reports. This module is independent
+of Ray: it calls nodes through `Peer`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """A node's clock, over UDP.
 
 A thread that does nothing else answers, and a callback that reads the clock first receives the
-answer: the round trip is then that of the network, and not that of messages between workers, so
-that the bound of the clock is narrower. Both sides have a key, which they got another way: only
-messages with that key are answered or used. Questions are as long as answers, so that the echo
-cannot amplify packets with a forged source.
+answer: the round trip is then that of the network rather than of messages between workers, so the
+error bound of the clock is narrower. Both sides have a key, which they received over another
+channel: only messages with that key are answered or used. Questions are as long as answers, so that
+the echo cannot amplify packets with a forged source.
 """
 
 from __future__ import annotations

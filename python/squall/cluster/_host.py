@@ -1,5 +1,5 @@
 """Starts Ray on one machine, and stops it by its process id, because ``ray stop`` would end every
-Ray on the machine, also those of other users.
+Ray on the machine, including those of other users.
 
 ``python -m squall.cluster host up|down`` runs on each machine, where ``squall cluster up`` calls it
 through ``reach`` (ssh). It reads its parameters from standard input and not from arguments, because

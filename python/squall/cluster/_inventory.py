@@ -44,9 +44,9 @@ class NodeEntry:
         Interfaces that its daemon may use, as with ``squall serve --allow``. The ports of the
         inventory are allowed without this.
     squall : str or None
-        Path of the program there. Default: that of its Python package.
-    Path of the program on its machine. Default: that of its Python package.
-        Folder of its daemon. Default: a temporary one.
+        Path of the program on its machine. Default: that of its Python package.
+    data : str or None
+        Directory of its daemon. Default: a temporary one.
     clock_port : int
         UDP port for exchanges with its clock. 0: any free one.
     clock_offset_ns, clock_drift_ppb

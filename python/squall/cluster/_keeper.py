@@ -3,11 +3,11 @@
 ``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...`` passes on its standard output and
 error. Its standard input is a pipe whose other end its parent holds: end of file means that the
 parent is gone, by exit, crash or SIGKILL. The command then gets SIGTERM, and SIGKILL after some
-seconds (with ``--kill`` at once), and the folder is removed, also when the command had ended
-before. It stays apart from its command, since ``PR_SET_PDEATHSIG`` of a program with file
-capabilities is cleared when it starts.
+seconds (with ``--kill`` at once), and the directory is removed, even if the command has ended
+before. The keeper is a process of its own, because the kernel clears ``PR_SET_PDEATHSIG`` of a
+program with file capabilities when it starts.
 
-Standard library only, as it starts with each node.
+It uses only the standard library, because it starts with each node.
 """
 
 import ctypes

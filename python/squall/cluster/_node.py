@@ -1,5 +1,5 @@
-"""The processes of a node: its daemon, its clock, and the renewal of leases. This module does not
-know Ray, which only makes an actor of `Node` (`_ray`).
+"""The processes of a node: its daemon, its clock, and the renewal of leases. This module is
+independent of Ray, which only makes an actor from `Node` (`_ray`).
 
 A run's lease is renewed by the controller's heartbeats and by nothing else: no timer of the node
 can keep traffic alive. When heartbeats stop, the daemon ends the traffic within the lease.
@@ -42,7 +42,7 @@ class _Skew:
     """This machine's clock, with an artificial error.
 
     CLOCK_MONOTONIC is read here instead of asking the daemon: it is the engine's clock as well,
-    since both are processes on one machine, and a request would only widen the bound.
+    because both are processes on one machine, and a request would only widen the bound.
     """
 
     def __init__(self, offset_ns: int, drift_ppb: float) -> None:
@@ -60,8 +60,9 @@ class _Skew:
 
 
 class Node:
-    """A node, as its controller calls it. Answers are plain values; a refusal is a value, too,
-    because not every exception can be sent between processes."""
+    """A node, as its controller calls it. Answers are plain values, and so are refusals, because
+    not every exception can be sent between processes.
+    """
 
     def __init__(
         self,
@@ -107,7 +108,8 @@ class Node:
     ) -> dict[str, Any]:
         """Handle a heartbeat: renew the lease of `run` and its clock, and return its state.
 
-        A heartbeat that was in transit for long renews nothing: its controller may have gone.
+        A heartbeat that was in transit for too long renews nothing, because its controller may have
+        gone.
         """
         came = self._clock.now()
         self.last_heartbeat_s = time.monotonic()

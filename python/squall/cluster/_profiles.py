@@ -121,7 +121,7 @@ def _senders(table: Mapping[str, Any]) -> set[str]:
 
 
 def _named(value: Any, name: Callable[[str], str]) -> Any:
-    """A value in which `name` has replaced every text."""
+    """A value in which every string is replaced by the result of `name`."""
     if isinstance(value, dict):
         return {key: _named(item, name) for key, item in value.items()}
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], insid
     path = folder / file
     if not ("." in path.name or os.sep in file) or not path.is_file():
         return text
-    # Any text of a profile may look like a path, and its author may not have access to all files.
+    # Any string in a profile may look like a path, and its author may not have access to all files.
     if inside and not path.resolve().is_relative_to(folder):
         return text
     if path.stat().st_size > LARGEST:

@@ -246,7 +246,7 @@ class Trials:
         for name in self._lost:
             self._clocks.pop(name, None)
             self._files.pop(name, None)
-        # Calls of Ray block, so that they run on a thread while messages continue.
+        # Calls of Ray block, so they run on a thread while messages continue.
         peers = await asyncio.to_thread(self._reach.again, sorted(self._lost))
         self._peers = {peer.name: peer for peer in peers}
         self._lost.clear()

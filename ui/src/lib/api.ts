@@ -31,7 +31,7 @@ async function ask(
   server: Server = servers.current,
 ): Promise<Response> {
   let answer: Response;
-  // No cookie goes to or comes from other daemons.
+  // Cookies are neither sent to other daemons nor accepted from them.
   const own = !server.url;
   const logins = session.logins;
   try {

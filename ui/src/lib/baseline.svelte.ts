@@ -18,7 +18,7 @@ export interface FlowCounts {
   not_begun: Record<string, number>;
 }
 
-/** By run. Closing the browser discards them. */
+/** Cleared counters by run, until the browser is closed. */
 export const baselines = new SvelteMap<string, Counts>();
 
 /** The difference; a counter below its earlier value has restarted at 0. */

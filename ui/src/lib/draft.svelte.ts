@@ -184,8 +184,8 @@ class Draft {
     return problemText(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
-  /** As `at`; or else the problem that names one of these values but no path, or the path of a pool
-   * that the daemon made from them. */
+  /** Like `at`; otherwise the problem that names one of these values and has no path, or the path of
+   * a pool that the daemon made from them. */
   about(path: string, ...values: unknown[]): string | undefined {
     const words = values
       .flat()
@@ -308,7 +308,7 @@ class Draft {
   }
 }
 
-/** Each run has its own file of labels, so that no run overwrites an earlier one. */
+/** A name for a run's own label file, so no run overwrites an earlier one. */
 const labelsName = (): string =>
   `labels-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, "").replace("T", "-")}.csv`;
 
@@ -336,7 +336,7 @@ export function assign(target: Record<string, unknown>, key: string, value: unkn
   else target[key] = value;
 }
 
-/** `assign` for the text of an input, under a key of a part. */
+/** Like `assign`, for the text of an input field. */
 export const typed = (part: Part, key: string, text: string): void =>
   assign(part, key, scalar(text));
 

@@ -972,6 +972,11 @@ export interface StreamRx {
   restarts: number;
   /** Patterns of lost and late frames; `null` if there were none. */
   patterns: Patterns | null;
+  /**
+   * The range of numbers that arrived, and the losses within; `null` if the numbers of the sender
+   * are not known. At the port that received most of the stream.
+   */
+  arrived: ArrivedRange | null;
   /** Figures for each port, if more than one received the stream (multicast, flooding). */
   receivers: ReceiverRx[];
 }
@@ -995,6 +1000,36 @@ export interface Patterns {
    * loss.
    */
   n_reordering_packets: Distribution | null;
+}
+
+/**
+ * The range of numbers of a stream that a port received. The frames of a stream are numbered from 0
+ * in the order of their departure.
+ */
+export interface ArrivedRange {
+  /**
+   * The number of the first frame that arrived, and the number after the last one; both 0 if none
+   * did.
+   */
+  first: number;
+  end: number;
+  /**
+   * Loss periods (RFC 3357 §4) between these two; `null`: not known, because several queues or
+   * nodes each received a part of the stream.
+   */
+  losses: LossPeriods | null;
+}
+
+/** Lost frames by their numbers. */
+export interface LossPeriods {
+  /** Number of loss periods (RFC 3357 §4). */
+  periods: number;
+  /** Frames in the longest period, and the number of the first one. */
+  longest: number;
+  longest_from: number;
+  /** Numbers of the first and of the last lost frame. */
+  first: number;
+  last: number;
 }
 
 /** Figures of a stream at one of its receivers. */
@@ -1138,7 +1173,7 @@ export interface ReplayRead {
   edited_out: number;
   /** Excluded because they are longer than their port can send. */
   too_long: number;
-  /** Excluded because they are not Ethernet frames and cannot be converted to any. */
+  /** Excluded because they are not Ethernet frames and cannot be converted to Ethernet. */
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
@@ -2806,6 +2841,11 @@ export interface Pool {
    * "sequential".
    */
   order?: string;
+  /**
+   * true: the next flow of any template has the next client. false: each template begins with the
+   * first one. Default false.
+   */
+  shared?: boolean;
   [key: string]: unknown;
 }
 
@@ -2902,9 +2942,9 @@ export interface Template {
   after?: string | number | boolean;
   /**
    * How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
-   * timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial, rto_min,
-   * rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion,
-   * ecn, tos, ttl, udp_idle.
+   * timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, push_all, rto_initial,
+   * rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
+   * congestion, ecn, tos, ttl, udp_idle.
    */
   tcp?: Record<string, string | number | boolean>;
   /** The same of the clients alone, in addition to `tcp`. */

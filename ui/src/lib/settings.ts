@@ -1,10 +1,10 @@
-// Settings of a method as a form: texts and check boxes, made from the daemon's schema.
+// Settings of a method as a form: text fields and check boxes, made from the daemon's schema.
 
 import type { Method, SettingSchema } from "./types";
 
 export type Form = Record<string, string | boolean>;
 
-/** The text of a setting: lists of numbers or words with commas, deeper values as JSON. */
+/** The text of a setting: lists of numbers or words with commas, nested values as JSON. */
 function textOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object"))

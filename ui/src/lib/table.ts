@@ -29,9 +29,9 @@ export interface Column<R> {
   muted?: boolean;
   /** The cell names the row; it is above the figures where rows are cards. */
   heading?: boolean;
-  /** Text is cut off where it is too long for its width. */
+  /** Text that is too long for the column's width is cut off. */
   cut?: boolean;
-  /** The column takes the width that others leave. */
+  /** The column takes the remaining width. */
   fill?: boolean;
   sortable?: boolean;
   /** Widths as in CSS grid columns, for tables that draw only visible rows. */
@@ -60,7 +60,7 @@ export function sortedBy<R>(columns: Column<R>[], sort: Sort, id: string): Sort 
   return { by: id, ascending: id === sort.by ? !sort.ascending : !column?.num };
 }
 
-/** Rows drawn before and after the visible ones, so that a short scroll needs no new rows. */
+/** Number of rows drawn before and after the visible ones, so a short scroll needs no new rows. */
 export const AROUND = 6;
 
 export const ROW_HEIGHT = 38;

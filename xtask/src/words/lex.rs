@@ -1,4 +1,4 @@
-//! Source text to its comments, docstrings and names; all other tokens are `Code`.
+//! Splits source text into comments, docstrings and names; all other tokens are `Code`.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 pub enum Language {
     Rust,
     Python,
-    /// JavaScript too.
+    /// TypeScript and JavaScript.
     TypeScript,
     Svelte,
     Css,
@@ -15,7 +15,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The language of `file`, by its suffix, or else by the first line of its text.
+    /// The language of `file`, by its suffix, or otherwise by the first line of its text.
     pub fn of(file: &str, text: &str) -> Option<Self> {
         let name = file.rsplit('/').next().unwrap_or(file);
         match name.rsplit_once('.').map(|(_, suffix)| suffix) {
@@ -42,12 +42,12 @@ impl Language {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// `//`, `/*`, `#` or `<!--`, up to the end of the comment.
+    /// From `//`, `/*`, `#` or `<!--` to the end of the comment.
     Comment,
-    /// A string of Python that is a statement of its own.
+    /// A Python string that is a statement.
     Docstring,
     Name,
-    /// `#[...]` of Rust, whole.
+    /// A complete Rust attribute, `#[...]`.
     Attribute,
     Code,
 }
@@ -104,7 +104,8 @@ impl<'a> Lexer<'a> {
         self.at += length;
     }
 
-    /// The length of the text up to and including `end`, or of all the remaining text without one.
+    /// The length of the text up to and including `end`; if there is no `end`, of the rest of the
+    /// text.
     fn through(&self, from: usize, end: &str) -> usize {
         let rest = self.rest();
         rest[from..].find(end).map_or(rest.len(), |found| from + found + end.len())
@@ -135,7 +136,7 @@ impl<'a> Lexer<'a> {
         self.rest().find(|c| !continues_name(c)).unwrap_or(self.rest().len())
     }
 
-    /// A number, or one character that starts no other token.
+    /// A number, or a character that begins no other token.
     fn other(&mut self, c: char) {
         let length = if c.is_ascii_digit() { self.name() } else { c.len_utf8() };
         self.push(Kind::Code, length);
@@ -162,7 +163,7 @@ impl<'a> Lexer<'a> {
             } else if self.sees("#[") || self.sees("#![") {
                 self.push(Kind::Attribute, self.attribute());
             } else if self.sees("r#") {
-                // A raw name: raw strings were tried above.
+                // A raw identifier, because raw strings were tried before.
                 self.push(Kind::Code, 2);
             } else if starts_name(c) {
                 self.push(Kind::Name, self.name());
@@ -172,7 +173,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A block comment of Rust, which may hold others.
+    /// A Rust block comment, which may contain others.
     fn nested(&self) -> usize {
         let (rest, mut at, mut depth) = (self.rest(), 0, 0);
         while at < rest.len() {
@@ -201,7 +202,7 @@ impl<'a> Lexer<'a> {
             .then(|| self.through(prefix.len() + hashes + 1, &format!("\"{}", "#".repeat(hashes))))
     }
 
-    /// A character, or a lifetime or label.
+    /// A character literal, or a lifetime or label.
     fn quote(&mut self) {
         let mut chars = self.rest()[1..].chars();
         let (first, second) = (chars.next(), chars.next());
@@ -267,7 +268,7 @@ impl<'a> Lexer<'a> {
         Some(self.string(prefix + quote.len(), quote))
     }
 
-    /// TypeScript; with `embedded`, up to the brace that closes what encloses it.
+    /// TypeScript; with `embedded`, up to the brace that closes the surrounding expression.
     fn script(&mut self, embedded: bool) {
         let mut depth = 0_usize;
         while let Some(c) = self.peek() {
@@ -301,7 +302,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A template string: its text is code, the expressions in it are read.
+    /// A template string. Its text is code; the expressions in it are parsed.
     fn template(&mut self) {
         self.push(Kind::Code, 1);
         while let Some(c) = self.peek() {
@@ -320,7 +321,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A slash divides after a value, and otherwise begins a regular expression.
+    /// Whether a slash begins a regular expression. It is a division if it follows a value.
     fn regex_may_start(&self) -> bool {
         let Some(last) = self.tokens.iter().rev().find(|token| token.kind != Kind::Comment) else {
             return true;
@@ -348,7 +349,7 @@ impl<'a> Lexer<'a> {
         self.rest().len()
     }
 
-    /// The script, the style, and expressions and comments of the markup.
+    /// Svelte: script, style, and the expressions and comments in the markup.
     fn svelte(&mut self) {
         while let Some(c) = self.peek() {
             if self.sees("<!--") {
@@ -413,7 +414,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Comments that fill a line, and names that a line defines.
+    /// Shell: comments on lines of their own, and names that a line defines.
     fn shell(&mut self) {
         for line in self.text.split_inclusive('\n') {
             let (start, inner) = (self.at, line.trim());

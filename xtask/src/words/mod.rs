@@ -1,5 +1,5 @@
-//! The words of comments, names and documents against docs/style-words.md, as a ratchet: each
-//! area has counts in xtask/words.toml that may only fall.
+//! Checks the words in comments, names and documents against docs/style-words.md. It is a ratchet:
+//! the counts per area in xtask/words.toml may only fall.
 
 mod lex;
 mod text;
@@ -15,20 +15,21 @@ use crate::{generate, tidy};
 use lex::{Kind, Language, Token};
 use text::{Block, Lines};
 
-/// The lists are fenced blocks in it.
+/// The document with the lists, which are fenced blocks.
 const RULES: &str = "docs/style-words.md";
 const COUNTS: &str = "xtask/words.toml";
-/// Written by a test with BLESS=1, or by other authors.
+/// Files that a test writes with BLESS=1, or that other authors have written.
 const SKIPPED: &[&str] = &["docs/reference/rules.md", "benches/runs/", "/assets/uPlot"];
 
-/// A count of the ratchet.
+/// A count per area.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Count {
     /// Matches of the list `banned` in comments and documents.
     Phrases,
     /// Matches of the list `comments` in comments.
     Comments,
-    /// Names in a file with a part of the list `identifiers`, and names of tests with a banned phrase.
+    /// Names per file that have a part in the list `identifiers`, and test names with a banned
+    /// phrase.
     Identifiers,
 }
 
@@ -50,9 +51,11 @@ struct Finding {
     phrase: String,
 }
 
-/// Expressions. A match counts unless it lies within a match of an allowed one.
+/// A list of regular expressions. A match counts unless it lies within a match of an allowed
+/// expression.
 struct Phrases {
-    /// All expressions at once, because most paragraphs match none.
+    /// All expressions in one set, which is fast for paragraphs without a match, and most have
+    /// none.
     any: RegexSet,
     each: Vec<Regex>,
 }
@@ -83,7 +86,7 @@ struct Words {
 
 impl Words {
     /// # Errors
-    /// A list is missing, or a line of it is not a regular expression.
+    /// A list is missing, or one of its lines is not a regular expression.
     fn read(root: &Path) -> Result<Self, String> {
         let text =
             std::fs::read_to_string(root.join(RULES)).map_err(|e| format!("{RULES}: {e}"))?;
@@ -118,7 +121,7 @@ impl Words {
         found
     }
 
-    /// Each name once.
+    /// Findings in names; each name counts once.
     fn in_names(&self, text: &str, tokens: &[Token], lines: &Lines) -> Vec<Finding> {
         let (mut found, mut seen) = (vec![], BTreeSet::new());
         let (mut attributed, mut function) = (false, false);
@@ -153,7 +156,7 @@ impl Words {
     }
 }
 
-/// The lines of a fenced block of the rules.
+/// The lines of the fenced block with this name.
 fn list<'a>(text: &'a str, name: &str) -> Result<Vec<&'a str>, String> {
     let begin = format!("```{name}\n");
     let (_, rest) = text.split_once(&begin).ok_or(format!("{RULES}: no list {name:?}"))?;
@@ -161,7 +164,7 @@ fn list<'a>(text: &'a str, name: &str) -> Result<Vec<&'a str>, String> {
     Ok(list.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")).collect())
 }
 
-/// The words of a name: `a_b`, `aB` and `HTTPServer` have two, `AB` has one.
+/// Splits a name into words: `a_b`, `aB` and `HTTPServer` have two, `AB` has one.
 fn parts(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let mut parts = vec![String::new()];
@@ -182,17 +185,17 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// A checked file.
+/// A file that is checked.
 struct Source {
     file: String,
     findings: Vec<Finding>,
-    /// Comments outside tests.
+    /// Comments that are not in tests.
     blocks: Vec<Block>,
     test_blocks: Vec<Block>,
     code_lines: usize,
 }
 
-/// The crate or folder that counts belong to.
+/// The crate or directory to whose counts a file adds.
 fn area(file: &str) -> &str {
     match file.split_once('/') {
         None => "docs",
@@ -201,7 +204,7 @@ fn area(file: &str) -> &str {
     }
 }
 
-/// Whether `file` is a document whose words are checked.
+/// Whether the words in `file` are checked as those of a document.
 fn is_document(file: &str) -> bool {
     file.ends_with(".md")
         && (file.starts_with("docs/")
@@ -214,7 +217,7 @@ fn sources(root: &Path, words: &Words) -> Result<Vec<Source>, String> {
         !generate::writes(file) && !SKIPPED.iter().any(|skipped| file.contains(skipped))
     };
     let files = tidy::files(root)?;
-    // A file that is not text has no words: captures, fuzz seeds.
+    // Skip files that are not text, such as captures and fuzz seeds.
     let read = |file: &String| source(file, &std::fs::read_to_string(root.join(file)).ok()?, words);
     Ok(files.iter().filter(checked).filter_map(read).collect())
 }
@@ -245,7 +248,7 @@ fn source(file: &str, text: &str, words: &Words) -> Option<Source> {
     Some(Source { file: file.to_owned(), findings, blocks, test_blocks, code_lines })
 }
 
-/// Where the tests of a file begin.
+/// The offset at which the tests in a file begin.
 fn tests(file: &str, text: &str, tokens: &[Token]) -> usize {
     if file.split('/').any(|part| part == "tests" || part == "tests.rs") {
         return 0;
@@ -273,7 +276,7 @@ fn counts(sources: &[Source]) -> Counts {
     counts
 }
 
-/// `None`: there is no file yet.
+/// The counts in xtask/words.toml; `None` if there is no such file yet.
 fn blessed(root: &Path) -> Result<Option<Counts>, String> {
     let Ok(text) = std::fs::read_to_string(root.join(COUNTS)) else { return Ok(None) };
     let table: toml::Table = text.parse().map_err(|e| format!("{COUNTS}: {e}"))?;
@@ -310,7 +313,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Lowers the counts to those found, and raises none.
+/// Lowers counts to the number of findings. Raises none.
 pub fn bless(root: &Path) -> Result<Vec<String>, String> {
     let found = counts(&sources(root, &Words::read(root)?)?);
     let before = blessed(root)?;
@@ -330,7 +333,7 @@ pub fn bless(root: &Path) -> Result<Vec<String>, String> {
     check(root)
 }
 
-/// Prints every finding in the areas, or in all if none is given.
+/// Prints every finding in the areas, or in all areas if none is given.
 pub fn print_findings(root: &Path, areas: &[&str]) -> Result<Vec<String>, String> {
     let sources = sources_in(root, areas)?.1;
     for source in &sources {
@@ -345,7 +348,7 @@ pub fn print_findings(root: &Path, areas: &[&str]) -> Result<Vec<String>, String
     Ok(vec![])
 }
 
-/// Prints how many comments give a reason, outside tests.
+/// Prints how many comments outside tests give a reason.
 pub fn print_reasons(root: &Path, areas: &[&str]) -> Result<Vec<String>, String> {
     #[derive(Default)]
     struct Figures {
@@ -393,8 +396,8 @@ pub fn print_reasons(root: &Path, areas: &[&str]) -> Result<Vec<String>, String>
     Ok(vec![])
 }
 
-/// Prints N blocks of comments, for `N [--seed S] [--why] [AREA]...`. With `--why`, blocks outside
-/// tests that give a reason.
+/// Prints N comment blocks chosen at random, for the arguments `N [--seed S] [--why] [AREA]...`.
+/// With `--why`, only blocks outside tests that give a reason.
 pub fn print_blocks(root: &Path, options: &[&str]) -> Result<Vec<String>, String> {
     let number = |text: Option<&&str>| {
         text.and_then(|text| text.parse::<u64>().ok())

@@ -1,4 +1,5 @@
-//! Comments, docstrings and Markdown to paragraphs without code, each with the line of each word.
+//! Splits comments, docstrings and Markdown into paragraphs without code, and keeps the line number
+//! of each word.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -8,17 +9,17 @@ use regex::Regex;
 
 use super::lex::{Kind, Token};
 
-/// A comment, a docstring or a document. Comments on consecutive lines are one block.
+/// A comment, a docstring or a document. Comments on consecutive lines form one block.
 pub struct Block {
     pub text: String,
-    /// Where each line of `text` begins, and its number in the file.
+    /// Offset in `text` and line number in the file of each line.
     lines: Vec<(usize, usize)>,
 }
 
-/// A paragraph, heading, item or cell as one line of text.
+/// A paragraph, heading, list item or table cell, joined to one line.
 pub struct Paragraph {
     pub text: String,
-    /// Where each piece of `text` begins, and where that was in the text of the block.
+    /// Offset of each piece in `text`, and its offset in the text of the block.
     pieces: Vec<(usize, usize)>,
 }
 
@@ -50,14 +51,14 @@ impl Block {
         next.checked_sub(1).map_or(1, |index| self.lines[index].1)
     }
 
-    /// The line in the file of the text at `at` of `paragraph`.
+    /// The line number in the file of offset `at` in `paragraph`.
     pub fn line_of(&self, paragraph: &Paragraph, at: usize) -> usize {
         let next = paragraph.pieces.partition_point(|(start, _)| *start <= at);
         let (start, source) = paragraph.pieces[next.saturating_sub(1)];
         self.line(source + at - start)
     }
 
-    /// Leaves out code, the targets of links, and addresses.
+    /// The paragraphs without code, link targets and addresses.
     pub fn paragraphs(&self) -> Vec<Paragraph> {
         static ADDRESS: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"[a-z]+://[^ )>]+").expect("a regular expression"));
@@ -76,12 +77,12 @@ impl Block {
             match event {
                 Event::Start(Tag::CodeBlock(_)) => code = true,
                 Event::End(TagEnd::CodeBlock) => (code, open) = (false, false),
-                // The target of a link is not part of the text.
+                // Link targets are not part of the text.
                 Event::Start(Tag::Link { .. } | Tag::Emphasis | Tag::Strong)
                 | Event::End(TagEnd::Link | TagEnd::Emphasis | TagEnd::Strong) => {}
                 Event::Start(_) | Event::End(_) => open = false,
                 Event::Text(text) if !code => push(&mut open, at.start, &text),
-                // A placeholder: the code is a word of the sentence.
+                // Code is a word in the sentence, so put a placeholder in its place.
                 Event::Code(_) => push(&mut open, at.start, "`"),
                 Event::SoftBreak | Event::HardBreak => push(&mut open, at.start, " "),
                 _ => {}
@@ -95,7 +96,7 @@ impl Block {
     }
 }
 
-/// Line numbers by place in a text.
+/// Converts offsets in a text to line numbers.
 pub struct Lines(Vec<usize>);
 
 impl Lines {
@@ -112,14 +113,14 @@ impl Lines {
     }
 }
 
-/// Comments for tools.
+/// Comments that are directives for tools.
 const DIRECTIVES: &[&str] =
     &["!/", "noqa", "fmt: ", "type: ", "ruff: ", "shellcheck ", "svelte-ignore ", "hadolint "];
 
-/// The blocks of comments and docstrings among `tokens`.
+/// The blocks of comments and docstrings in `tokens`.
 pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
     let mut blocks: Vec<Block> = vec![];
-    // The next line and the leader of a comment that continues the last block.
+    // Line number and marker with which a comment would continue the last block.
     let mut continued: Option<(usize, &str)> = None;
     let mut code_line = 0;
     for token in tokens {
@@ -156,7 +157,7 @@ pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
     blocks
 }
 
-/// The mark at the start of each line of a comment; empty for comments with an end mark.
+/// The marker at the start of each line of a comment; empty for comments with an end marker.
 fn leader(comment: &str) -> &str {
     let leaders = ["//!", "///", "//", "#:", "#"];
     leaders.into_iter().find(|leader| comment.starts_with(leader)).unwrap_or("")
@@ -177,7 +178,7 @@ fn bodies<'a>(comment: &'a str, leader: &str) -> Vec<&'a str> {
     inner.split('\n').map(body).collect()
 }
 
-/// The lines of a docstring, less the indentation that they share, and less examples.
+/// The lines of a docstring without their common indentation and without examples.
 fn docstring(string: &str) -> Vec<&str> {
     let inner = string.trim_start_matches(|c: char| c.is_alphabetic());
     let inner = ["\"\"\"", "'''", "\"", "'"]

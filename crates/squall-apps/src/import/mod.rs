@@ -32,7 +32,7 @@ pub struct ImportOptions {
     pub udp_idle: Nanos,
     /// Maximum number of conversations.
     pub most_conversations: usize,
-    /// Limit of memory for data, in octets.
+    /// Limit on memory for data, in bytes.
     pub most_octets: u64,
 }
 
@@ -431,7 +431,7 @@ impl Conversation {
         }
     }
 
-    /// Adds a packet. Returns the octets of memory used.
+    /// Adds a packet. Returns the number of bytes of memory used.
     fn take(&mut self, side: usize, packet: &Packet<'_>, segment: &Segment<'_>) -> u64 {
         let stream = &mut self.streams[side];
         stream.report.packets += 1;

@@ -118,7 +118,7 @@ impl Layer {
         self.programs.get(usize::from(program.0)).is_some_and(Option::is_some)
     }
 
-    /// Memory, octets.
+    /// Memory usage in bytes.
     pub fn memory(&self) -> usize {
         let of = |session: &Session| {
             let pending = session.pending.capacity() * size_of::<(Piece, u32)>();

@@ -1089,6 +1089,20 @@ fn generators_are_counted_where_their_frames_arrive() {
 }
 
 #[test]
+fn experiments_are_listed_with_their_papers() {
+    let (status, out, err) = run(&["experiment", "--list"]);
+    assert_eq!(status, 0, "{err}");
+    for expected in ["ntg\n", "trex\n", "WorldCIS 2020", "short form", "--full"] {
+        assert!(out.contains(expected), "{expected}: {out}");
+    }
+    let (status, _, err) = run(&["experiment", "nothing"]);
+    assert!(status == 2 && err.contains("cannot find experiment") && err.contains("ntg"), "{err}");
+    assert_eq!(run(&["experiment"]).0, 2);
+    let (status, _, err) = run(&["experiment", "ntg", "--tools", "nothing"]);
+    assert!(status == 2 && err.contains("no generator"), "{err}");
+}
+
+#[test]
 fn interfaces_are_listed_with_what_works_on_them() {
     let (status, out, _) = run(&["ports", "--json", "-"]);
     assert_eq!(status, 0);

@@ -8,11 +8,15 @@
 //! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
 //! headers: a tool that needs complete frames gets them from `squall` as a capture.
 
+mod drone;
+mod http;
 mod model;
 mod render;
-mod run;
+pub(crate) mod run;
 mod tools;
-mod wire;
+pub(crate) mod wire;
+
+use std::path::{Path, PathBuf};
 
 pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
 use squall::Error;
@@ -74,7 +78,14 @@ pub fn generators(
         }
     }
     let tools = result.usable(&settings.tools)?;
-    let place = Place { interfaces, work: work.0.clone(), cpu: sender_cpu, step: settings.step };
+    let place = Place {
+        interfaces,
+        work: work.0.clone(),
+        cpu: sender_cpu,
+        step: settings.step,
+        limits: None,
+        attacks: attacks(&settings.tools, &work.0),
+    };
     let (sizes, rates) = (&settings.sizes, &settings.steps);
     let design = Design {
         data: sizes.len(),
@@ -90,7 +101,7 @@ pub fn generators(
             return None;
         }
         let (tool, size, rate) = (tools[turn.tool], sizes[turn.data], rates[turn.rate]);
-        let round = place.once(tool, &frames[turn.data], asked_pps(size, rate), stop);
+        let round = place.once(tool, &frames[turn.data], asked_pps(size, rate), stop, &mut || ());
         if stop() {
             return None;
         }
@@ -99,6 +110,15 @@ pub fn generators(
     });
     result.end(began, stop());
     Ok(result)
+}
+
+/// A capture of attacks in `folder`, if one of the tools needs it.
+///
+/// # Errors
+/// The reason why there is none, as text.
+pub(crate) fn attacks(tools: &[Generator], folder: &Path) -> Result<PathBuf, String> {
+    let needs = tools.iter().find(|tool| tool.needs_attacks());
+    needs.map_or_else(|| Err("no tool needs attacks".into()), |tool| tool.attacks(folder))
 }
 
 /// The requested frames per second; `None` for `max`.

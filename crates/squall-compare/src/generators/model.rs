@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human;
 use squall_units::{FCS_LEN, L1_OVERHEAD, median};
 
-use crate::compared::{Compared, Measured, Repeated};
+use crate::{
+    compared::{Compared, Measured, Repeated},
+    stats::mean_and_sd,
+    watch::Second,
+};
 
 /// The version of this structure.
 pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
@@ -54,8 +58,8 @@ pub struct GeneratorStep {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorRound {
-    /// Frames per second that arrived in each interval (a second, unless the step is shorter).
-    pub pps: Vec<f64>,
+    /// The measurements of each second of the step, or of the whole step if it is shorter.
+    pub seconds: Vec<Second>,
     pub user_cpus: f64,
     pub system_cpus: f64,
     pub peak_memory_octets: u64,
@@ -78,6 +82,21 @@ const OTHER_FRAMES: u64 = 50;
 const OTHER_SHARE: f64 = 0.001;
 
 impl GeneratorRound {
+    /// A round with these measurements, and CPU times as their mean.
+    pub fn of(seconds: Vec<Second>) -> Self {
+        let mean = |value: fn(&Second) -> f64| {
+            let weighted: f64 = seconds.iter().map(|s| value(s) * s.length_s).sum();
+            weighted / seconds.iter().map(|s| s.length_s).sum::<f64>().max(f64::MIN_POSITIVE)
+        };
+        let (user_cpus, system_cpus) = (mean(|s| s.user_cpus), mean(|s| s.system_cpus));
+        Self { seconds, user_cpus, system_cpus, ..Self::default() }
+    }
+
+    /// Frames per second that arrived, of each second.
+    pub fn pps(&self) -> impl Iterator<Item = f64> + '_ {
+        self.seconds.iter().map(|second| second.pps)
+    }
+
     /// Compares the claim with the frames that arrived.
     pub fn judge(&mut self) {
         let Some(claimed) = self.claimed else { return };
@@ -106,7 +125,7 @@ impl Repeated for GeneratorRound {
     }
 
     fn measured(&self) -> String {
-        let (mean, sd) = mean_and_sd(&self.pps).unwrap_or_default();
+        let (mean, sd) = mean_and_sd(&self.pps().collect::<Vec<_>>()).unwrap_or_default();
         let cpus = self.user_cpus + self.system_cpus;
         let wrong = self.disagreement.as_ref().map_or(String::new(), |text| format!(", {text}"));
         format!("{}, SD {}, {cpus:.2} CPUs{wrong}", human::si(mean, "pps"), human::si(sd, "pps"))
@@ -126,7 +145,7 @@ impl Measured for GeneratorStep {
 
     fn sum_up(&mut self) {
         let good = || self.rounds.iter().filter(|round| round.failed.is_none());
-        let samples: Vec<f64> = good().flat_map(|round| round.pps.iter().copied()).collect();
+        let samples: Vec<f64> = good().flat_map(GeneratorRound::pps).collect();
         let Some((mean, sd)) = mean_and_sd(&samples) else { return };
         let bits = |more: u32| mean * 8.0 * f64::from(self.octets + FCS_LEN + more);
         (self.bps_l2, self.bps_l1) = (Some(bits(0)), Some(bits(L1_OVERHEAD)));
@@ -142,18 +161,8 @@ impl GeneratorStep {
     /// Rates of the successful rounds.
     pub fn samples(&self) -> Vec<f64> {
         let good = self.rounds.iter().filter(|round| round.failed.is_none());
-        good.flat_map(|round| round.pps.iter().copied()).collect()
+        good.flat_map(GeneratorRound::pps).collect()
     }
-}
-
-/// The mean and the standard deviation (n - 1) of a sample; the deviation of a single value is 0.
-fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
-    if sample.is_empty() {
-        return None;
-    }
-    let mean = sample.iter().sum::<f64>() / sample.len() as f64;
-    let squares: f64 = sample.iter().map(|value| (value - mean).powi(2)).sum();
-    Some((mean, (squares / (sample.len() - 1).max(1) as f64).sqrt()))
 }
 
 #[cfg(test)]
@@ -163,7 +172,7 @@ mod tests {
     #[test]
     fn a_step_is_summed_up_over_the_seconds_of_all_rounds() {
         let round = |pps: &[f64], cpus| GeneratorRound {
-            pps: pps.into(),
+            seconds: pps.iter().map(|pps| Second { pps: *pps, ..Second::default() }).collect(),
             user_cpus: cpus,
             peak_memory_octets: (cpus * 100.0) as u64,
             ..GeneratorRound::default()

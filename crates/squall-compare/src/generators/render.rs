@@ -116,12 +116,13 @@ mod tests {
     use crate::{
         compared::{Measured, ToolInfo},
         render::{html, summary},
+        watch::Second,
     };
 
     fn sample() -> Generators {
         let step = |tool: &str, asked: &str, asked_pps, claimed| {
             let mut round = GeneratorRound {
-                pps: vec![90e3, 110e3],
+                seconds: [90e3, 110e3].map(|pps| Second { pps, ..Second::default() }).into(),
                 user_cpus: 0.25,
                 arrived: 200_000,
                 claimed,

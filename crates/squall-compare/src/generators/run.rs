@@ -2,22 +2,22 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use squall_port_linux::{
-    child::{self, CpuTime},
-    interface_counters, set_gro,
-};
-use squall_units::Nanos;
+use squall_port_linux::{child, interface_counters, set_gro};
+use squall_units::{Cannot, Nanos};
 
-use crate::{compared::Repeated, process::Program};
+use crate::{
+    compared::Repeated, experiments::limits::Limits, process::Program, tools::Tool, watch,
+};
 
 use super::{
+    drone, http,
     model::GeneratorRound,
-    tools::{Fill, Generator},
-    wire::Frame,
+    tools::{Driven, Fill, Generator, Receiver, body_octets},
+    wire::{self, Frame},
 };
 
 /// The location of a run.
@@ -26,26 +26,38 @@ pub struct Place {
     pub work: PathBuf,
     pub cpu: Option<u32>,
     pub step: Nanos,
+    /// Limits of the tools' CPU time and memory.
+    pub limits: Option<Limits>,
+    /// A capture of attacks, or the reason why there is none.
+    pub attacks: Result<PathBuf, String>,
+}
+
+/// The other end of a tool, kept until the tool has ended.
+#[allow(dead_code, reason = "its end is its drop")]
+enum Other {
+    Program(Program),
+    Server(http::Server),
 }
 
 /// The longest wait for the first frames.
 const START: Duration = Duration::from_secs(15);
 /// Excludes the time in which a tool fills caches and buffers and starts its clocks.
 const WARM_UP: Duration = Duration::from_millis(300);
-const SECOND: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 /// Time from the first interrupt to the second, and from there to the kill.
 const END: Duration = Duration::from_secs(8);
 
 impl Place {
+    /// Runs `tool` once, and calls `after` between the measurement and the tool's end.
     pub fn once(
         &self,
         tool: &Generator,
         frame: &Frame,
         pps: Option<f64>,
         stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
     ) -> GeneratorRound {
-        self.attempt(tool, frame, pps, stop).unwrap_or_else(GeneratorRound::failure)
+        self.attempt(tool, frame, pps, stop, after).unwrap_or_else(GeneratorRound::failure)
     }
 
     fn attempt(
@@ -54,6 +66,7 @@ impl Place {
         frame: &Frame,
         pps: Option<f64>,
         stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
     ) -> Result<GeneratorRound, String> {
         tool.check(frame)?;
         let report = self.work.join("report.json");
@@ -62,29 +75,40 @@ impl Place {
         // setting refuses those frames, and the tool then fails.
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
+        let script = self.work.join("script");
+        let body = self.work.join("body");
+        let octets = vec![b'a'; body_octets(frame, pps)];
+        fs::write(&body, octets).map_err(|e| Cannot::write(&body, &e).to_string())?;
+        let attacks = match &self.attacks {
+            Ok(capture) => capture.as_path(),
+            Err(why) if tool.needs_attacks() => return Err(why.clone()),
+            Err(_) => Path::new(""),
+        };
         let fill = Fill {
             interface: &self.interfaces[0],
             frame,
             pps,
-            // Duration for tools that end by themselves.
-            seconds: (time + WARM_UP).as_secs() + 2,
+            // Duration for tools that end by themselves, with some time for `after`.
+            seconds: (time + WARM_UP).as_secs() + 6,
             report: &report,
+            attacks,
+            body: &body,
+            script: &script,
         };
+        fs::write(&script, tool.script(&fill)).map_err(|e| format!("{}: {e}", script.display()))?;
         let before = self.arrived()?;
-        let receiver = tool.receiver().transpose().map_err(|e| e.to_string())?;
-        let receiver = receiver
-            .map(|tool| start(tool.find(), &tool.arguments, None, self.work.join("peer")))
-            .transpose()?;
-        if receiver.is_some() {
-            std::thread::sleep(WARM_UP);
-        }
+        let receiver = self.receiver(tool)?;
         let (program, arguments) = tool.command(&fill).map_err(|e| e.to_string())?;
         let log = self.work.join("log");
         let mut started = start(program.find(), &arguments, self.cpu, log)?;
-        self.wait_for_frames(&started, before, stop)?;
-        let mut round = self.measure(&started, time, stop)?;
-        round.peak_memory_octets = tree(started.pid()).into_iter().map(child::peak_memory).sum();
-        let output = started.end(END);
+        if let Some(limits) = &self.limits {
+            limits.add(started.pid())?;
+        }
+        match tool.driven() {
+            Driven::ByArguments => {}
+            Driven::Drone => drone::transmit(&self.interfaces[0], frame, pps)?,
+        }
+        let (mut round, output) = self.watched(&mut started, before, stop, after)?;
         drop(receiver);
         std::thread::sleep(LOOK);
         round.arrived = self.arrived()? - before;
@@ -93,14 +117,57 @@ impl Place {
         Ok(round)
     }
 
+    /// Watches a program that was started when `before` frames had arrived, from its first frames
+    /// on, and ends it. Returns its output, too.
+    ///
+    /// # Errors
+    /// It sends nothing: the reason, as text.
+    pub fn watched(
+        &self,
+        started: &mut Program,
+        before: u64,
+        stop: &dyn Fn() -> bool,
+        after: &mut dyn FnMut(),
+    ) -> Result<(GeneratorRound, String), String> {
+        self.wait_for_frames(started, before, stop)?;
+        let time = Duration::from_nanos(self.step.0);
+        let seconds = watch::seconds(started.pid(), &self.interfaces[1], time, stop)?;
+        let mut round = GeneratorRound::of(seconds);
+        let pids = child::tree(started.pid());
+        round.peak_memory_octets = pids.into_iter().map(child::peak_memory).sum();
+        after();
+        Ok((round, started.end(END)))
+    }
+
+    /// Starts the other end that the tool needs, which ends when dropped.
+    fn receiver(&self, tool: &Generator) -> Result<Option<Other>, String> {
+        let other = match tool.receiver() {
+            Receiver::None => return Ok(None),
+            Receiver::Http => {
+                let server = http::Server::start(wire::ADDRESSES[1], http::PORT);
+                Other::Server(server.map_err(|e| format!("cannot start its server: {e}"))?)
+            }
+            Receiver::Command(command) => {
+                let tool = Tool::of_command(&tool.name, command).map_err(|e| e.to_string())?;
+                let log = self.work.join("peer");
+                Other::Program(start(tool.find(), &tool.arguments, None, log)?)
+            }
+        };
+        std::thread::sleep(WARM_UP);
+        Ok(Some(other))
+    }
+
     /// The frame counter of the receiving interface.
-    fn arrived(&self) -> Result<u64, String> {
+    pub fn arrived(&self) -> Result<u64, String> {
         let of = &self.interfaces[1];
         interface_counters(of).map(|counters| counters.rx_packets).map_err(|e| format!("{of}: {e}"))
     }
 
     /// Waits for more frames than a control connection sends.
-    fn wait_for_frames(
+    ///
+    /// # Errors
+    /// The program ends, or sends nothing: the reason, as text.
+    pub fn wait_for_frames(
         &self,
         started: &Program,
         before: u64,
@@ -119,55 +186,6 @@ impl Place {
         std::thread::sleep(WARM_UP);
         Ok(())
     }
-
-    /// Packet rates in each second, or in the whole step if it is shorter, and the total CPU time.
-    fn measure(
-        &self,
-        started: &Program,
-        time: Duration,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<GeneratorRound, String> {
-        let (cpu0, start) = (cpu_time(started), Instant::now());
-        let (mut pps, mut count, mut at) = (Vec::new(), self.arrived()?, start);
-        let intervals = (time.as_secs_f64() / SECOND.as_secs_f64()).floor().max(1.0) as u32;
-        for i in 1..=intervals {
-            let next = start + SECOND.min(time) * i;
-            while Instant::now() < next && !stop() {
-                std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
-            }
-            // Count and time are read together, because this thread may be late.
-            let (now, arrived) = (Instant::now(), self.arrived()?);
-            pps.push((arrived - count) as f64 / (now - at).as_secs_f64());
-            (count, at) = (arrived, now);
-        }
-        let (cpu, seconds) = (cpu_time(started).since(cpu0), (at - start).as_secs_f64());
-        Ok(GeneratorRound {
-            pps,
-            user_cpus: cpu.user.as_secs_f64() / seconds,
-            system_cpus: cpu.system.as_secs_f64() / seconds,
-            ..GeneratorRound::default()
-        })
-    }
-}
-
-/// A process and its descendants.
-fn tree(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let mut next = 0;
-    while let Some(pid) = all.get(next) {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
-        let children = children.collect::<String>();
-        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        next += 1;
-    }
-    all
-}
-
-fn cpu_time(program: &Program) -> CpuTime {
-    let sum =
-        |a: CpuTime, b: CpuTime| CpuTime { user: a.user + b.user, system: a.system + b.system };
-    tree(program.pid()).into_iter().map(child::cpu_time).fold(CpuTime::default(), sum)
 }
 
 fn start(

@@ -1,11 +1,19 @@
 //! The compared generators: their commands, and their counts of sent frames.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 use squall::Error;
+use squall_units::Cannot;
 
-use super::wire::{self, Frame};
+use super::{
+    http,
+    wire::{self, Frame},
+};
 use crate::{compared::ToolInfo, tools::Tool};
 
 /// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
@@ -15,6 +23,8 @@ pub struct Generator {
     pub name: String,
     known: &'static Known,
     tool: Tool,
+    /// Arguments in addition to those of `known`.
+    more: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,8 +34,10 @@ struct Known {
     /// Additional arguments for a rate, and for top speed.
     paced: &'static str,
     fastest: &'static str,
-    /// The command of a receiver, if the tool needs its own.
-    receiver: Option<&'static str>,
+    /// The contents of the file `{script}`, if the tool takes its streams from one.
+    script: &'static str,
+    /// The other end that the tool needs.
+    receiver: Receiver,
     /// Whether it sends through sockets.
     needs_addresses: bool,
     /// The text before or after the count of sent packets.
@@ -36,6 +48,8 @@ struct Known {
     least_payload: u32,
     /// Whether it needs a receiving end that polls.
     polls: bool,
+    /// Where it takes its streams from, if not from the command line.
+    driven: Driven,
     /// Why it cannot be compared here although it is installed.
     not_here: Option<&'static str>,
 }
@@ -50,17 +64,35 @@ enum Claim {
     Printed(&'static str),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    None,
+    Command(&'static str),
+    /// The server of [`super::http`].
+    Http,
+}
+
+/// The way in which a tool gets its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    ByArguments,
+    /// Over the protocol of Ostinato's drone.
+    Drone,
+}
+
 const PLAIN: Known = Known {
     name: "",
     command: "",
     paced: "",
     fastest: "",
-    receiver: None,
+    script: "",
+    receiver: Receiver::None,
     needs_addresses: false,
     claim: Claim::None,
     install: "",
     least_payload: 0,
     polls: false,
+    driven: Driven::ByArguments,
     not_here: None,
 };
 
@@ -80,6 +112,32 @@ const KNOWN: &[Known] = &[
         name: "squall-xdp_live",
         polls: true,
         command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
+                  {report} --quiet --allow-invalid --duration 1h",
+        ..SQUALL
+    },
+    // Attacks are prepared before the first one leaves, at some 0.3 ms each: a capture of them in a
+    // loop starts at once at any rate.
+    Known {
+        name: "squall-rules",
+        command: "squall replay {attacks} --port af_packet:{interface} --preload --loop 0 --json \
+                  {report} --quiet --allow-invalid",
+        paced: "--mbps {mbps}",
+        fastest: "--topspeed",
+        ..SQUALL
+    },
+    Known {
+        name: "curl",
+        command: "curl -sS -o /dev/null -H Expect: --data-binary @{body}",
+        paced: "--rate {requests}/s http://{to}:{http}/[1-1000000000]",
+        fastest: "http://{to}:{http}/[1-1000000000]",
+        receiver: Receiver::Http,
+        needs_addresses: true,
+        install: "apt-get install curl",
+        ..PLAIN
+    },
+    Known {
+        name: "squall-af_xdp",
+        command: "squall send --port af_xdp:{interface} --packet {packet} --size {wire} --json \
                   {report} --quiet --allow-invalid --duration 1h",
         ..SQUALL
     },
@@ -105,7 +163,7 @@ const KNOWN: &[Known] = &[
         command: "iperf3 -c {to} -u -l {payload} -t {seconds} -J --cport {sport}",
         paced: "-b {bits}",
         fastest: "-b 0",
-        receiver: Some("iperf3 -s -1"),
+        receiver: Receiver::Command("iperf3 -s -1"),
         needs_addresses: true,
         claim: Claim::Printed("/end/sum/packets"),
         install: "apt-get install iperf3",
@@ -120,6 +178,16 @@ const KNOWN: &[Known] = &[
         install: "apt-get install mgen",
         // The size of mgen's own header.
         least_payload: 28,
+        ..PLAIN
+    },
+    Known {
+        name: "rude",
+        command: "rude -s {script}",
+        script: "START NOW\n0 1 ON {sport} {to}:{dport} CONSTANT {most} {payload}\n{ms} 1 OFF\n",
+        needs_addresses: true,
+        install: "http://rude.sourceforge.net",
+        // The size of rude's own header.
+        least_payload: 20,
         ..PLAIN
     },
     Known {
@@ -155,11 +223,8 @@ const KNOWN: &[Known] = &[
     Known {
         name: "drone",
         command: "drone",
+        driven: Driven::Drone,
         install: "apt-get install ostinato",
-        not_here: Some(
-            "Ostinato's drone has no command line for streams: it takes them over its \
-                        own protocol",
-        ),
         ..PLAIN
     },
     Known {
@@ -178,9 +243,45 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+const REPLAY: Known = Known {
+    name: "squall",
+    command: "squall replay {capture} --port af_packet:{interface} -K --unique-ip -l 0 \
+              --allow-invalid",
+    paced: "-p {rate}",
+    fastest: "-t",
+    claim: Claim::After("Actual:"),
+    ..PLAIN
+};
+
+const REPLAYERS: &[Known] = &[
+    REPLAY,
+    Known {
+        name: "squall-xdp_live",
+        command: "squall replay {capture} --port xdp_live:{interface} -K --unique-ip -l 0 \
+                  --allow-invalid",
+        polls: true,
+        ..REPLAY
+    },
+    Known {
+        name: "tcpreplay",
+        command: "tcpreplay -i {interface} -K --unique-ip -l 0",
+        paced: "-p {rate} {capture}",
+        fastest: "-t {capture}",
+        claim: Claim::After("Actual:"),
+        install: "apt-get install tcpreplay",
+        ..PLAIN
+    },
+];
+
 /// The default list of generators.
-pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
-                                      nping,mausezahn,drone,pktgen-dpdk,trex";
+pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpreplay,trafgen,\
+                                      iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
+                                      trex";
+
+/// Rules for requests of HTTP clients, of the kinds that Genesids makes its requests from.
+const RULES: &str = include_str!("web.rules");
+/// Times that the attacks are repeated, from other addresses each time.
+const ATTACKS: &str = "100";
 
 impl Generator {
     /// Parses a list of names; `squall` is the path of this program.
@@ -191,9 +292,26 @@ impl Generator {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
 
+    /// Programs that replay a capture with fresh addresses in each loop, by a list of names; all
+    /// without one.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn replayers(list: Option<&str>, squall: &Path) -> Result<Vec<Self>, Error> {
+        let names: Vec<&str> = match list {
+            Some(list) => list.split(',').map(str::trim).collect(),
+            None => REPLAYERS.iter().map(|known| known.name).collect(),
+        };
+        names.into_iter().map(|name| Self::parse_of(REPLAYERS, name, squall)).collect()
+    }
+
     fn parse(name: &str, squall: &Path) -> Result<Self, Error> {
-        let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
-            let names = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        Self::parse_of(KNOWN, name, squall)
+    }
+
+    fn parse_of(all: &'static [Known], name: &str, squall: &Path) -> Result<Self, Error> {
+        let Some(known) = all.iter().find(|known| known.name == name) else {
+            let names = all.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
             return Err(Error::Usage(format!(
                 "--tools: no generator {name:?}\n  expected {names}"
             )));
@@ -202,7 +320,18 @@ impl Generator {
         if tool.program == Path::new("squall") {
             tool.program = squall.into();
         }
-        Ok(Self { name: name.into(), known, tool })
+        Ok(Self { name: name.into(), known, tool, more: Vec::new() })
+    }
+
+    /// The same generator with another argument.
+    pub fn with(mut self, argument: &str) -> Self {
+        self.more.push(argument.into());
+        self
+    }
+
+    /// The path of the program, if it is installed.
+    pub fn find(&self) -> Option<PathBuf> {
+        self.tool.find()
     }
 
     pub fn needs_addresses(&self) -> bool {
@@ -222,6 +351,39 @@ impl Generator {
             info.why_not = self.known.not_here.map(str::to_owned);
         }
         info
+    }
+
+    /// Whether it replays the attacks of rules.
+    pub fn needs_attacks(&self) -> bool {
+        self.known.command.contains("{attacks}")
+    }
+
+    /// Makes a capture of attacks with this program.
+    ///
+    /// # Errors
+    /// The reason, as text.
+    pub fn attacks(&self, folder: &Path) -> Result<PathBuf, String> {
+        let (rules, capture) = (folder.join("web.rules"), folder.join("attacks.pcap"));
+        fs::write(&rules, RULES).map_err(|e| Cannot::write(&rules, &e).to_string())?;
+        let output = Command::new(&self.tool.program)
+            .arg("attack")
+            .arg(&rules)
+            .args(["--repeat", ATTACKS, "--shuffle", "--rate", "10000", "--quiet", "--force"])
+            .arg(format!("--port=pcap:{}", capture.display()))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot make attacks: {e}"))?;
+        match output.status.success() {
+            true => Ok(capture),
+            false => {
+                let why = String::from_utf8_lossy(&output.stderr);
+                Err(format!("cannot make attacks: {}", why.trim()))
+            }
+        }
+    }
+
+    pub fn driven(&self) -> Driven {
+        self.known.driven
     }
 
     /// Whether it needs a receiving end that polls.
@@ -248,13 +410,19 @@ impl Generator {
     pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
         let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
         let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
-        let arguments = whole.arguments.iter().map(|word| fill.word(word)).collect();
+        let words = whole.arguments.iter().chain(&self.more);
+        let arguments = words.map(|word| fill.word(word)).collect();
         Ok((self.tool.clone(), arguments))
     }
 
-    /// The receiver that it needs.
-    pub fn receiver(&self) -> Option<Result<Tool, Error>> {
-        self.known.receiver.map(|command| Tool::of_command(&self.name, command))
+    /// The contents of the file `{script}`; empty if it takes none.
+    pub fn script(&self, fill: &Fill<'_>) -> String {
+        fill.word(self.known.script)
+    }
+
+    /// The other end that it needs.
+    pub fn receiver(&self) -> Receiver {
+        self.known.receiver
     }
 
     /// The number of frames that it claims to have sent.
@@ -279,6 +447,23 @@ impl Generator {
     }
 }
 
+/// curl paces whole transfers, and counts in milliseconds between them: at higher rates, its
+/// requests become larger, not more.
+pub const REQUESTS_PER_S: u32 = 500;
+/// Octets around the body of each of curl's requests: its head (some 150), the frame's headers, and
+/// an acknowledgment.
+const AROUND_BODY: f64 = 290.0;
+
+/// Octets of the body of an HTTP request, for a rate or at top speed. The rate counts octets of
+/// frames, of which one has up to 1,448 octets of payload and 66 of headers.
+pub fn body_octets(frame: &Frame, pps: Option<f64>) -> usize {
+    let request = match pps {
+        Some(pps) => pps * f64::from(frame.octets) / f64::from(REQUESTS_PER_S),
+        None => f64::from(frame.octets),
+    };
+    ((request - AROUND_BODY) * 1448.0 / 1514.0).max(0.0) as usize
+}
+
 /// The values of the placeholders in a command.
 pub struct Fill<'a> {
     pub interface: &'a str,
@@ -286,6 +471,11 @@ pub struct Fill<'a> {
     pub pps: Option<f64>,
     pub seconds: u64,
     pub report: &'a Path,
+    /// A capture of attacks.
+    pub attacks: &'a Path,
+    /// The body of an HTTP request.
+    pub body: &'a Path,
+    pub script: &'a Path,
 }
 
 impl Fill<'_> {
@@ -295,16 +485,25 @@ impl Fill<'_> {
         let payload = f64::from(self.frame.payload());
         let places = [
             ("{interface}", self.interface.to_owned()),
-            ("{packet}", wire::packet()),
+            ("{packet}", self.frame.packet.clone()),
             ("{wire}", (self.frame.octets + squall_units::FCS_LEN).to_string()),
             ("{payload}", self.frame.payload().to_string()),
             ("{capture}", self.frame.capture.display().to_string()),
             ("{config}", self.frame.config.display().to_string()),
             ("{report}", self.report.display().to_string()),
+            ("{attacks}", self.attacks.display().to_string()),
+            ("{body}", self.body.display().to_string()),
+            ("{http}", http::PORT.to_string()),
+            ("{requests}", REQUESTS_PER_S.to_string()),
+            ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
+            ("{script}", self.script.display().to_string()),
             ("{rate}", whole(pps)),
+            // More than any tool reaches, for those without an option for top speed.
+            ("{most}", whole(self.pps.unwrap_or(1e7))),
             ("{bits}", whole(pps * 8.0 * payload)),
             ("{gap}", whole(1e6 / pps)),
             ("{seconds}", self.seconds.to_string()),
+            ("{ms}", (1000 * self.seconds).to_string()),
             ("{from}", wire::ADDRESSES[0].to_owned()),
             ("{to}", wire::ADDRESSES[1].to_owned()),
             ("{mac}", wire::MACS[0].to_owned()),
@@ -345,16 +544,49 @@ mod tests {
     }
 
     #[test]
+    fn requests_grow_with_the_rate() {
+        let frame =
+            Frame { octets: 512, packet: "eth".into(), capture: "c".into(), config: "d".into() };
+        assert_eq!(body_octets(&frame, None), 212);
+        // 15,000 octets 500 times per second are 7,500 KB/s.
+        let large = body_octets(&frame, Some(7.5e6 / 512.0));
+        assert!((14_000..14_100).contains(&large), "{large}");
+        assert_eq!(body_octets(&frame, Some(1.0)), 0);
+    }
+
+    #[test]
     fn commands_have_no_place_left_open() {
-        let frame = Frame { octets: 60, capture: "c".into(), config: "d".into() };
+        let frame =
+            Frame { octets: 60, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         for known in KNOWN {
             for pps in [None, Some(1000.0)] {
                 let report = Path::new("r");
-                let fill = Fill { interface: "veth-a", frame: &frame, pps, seconds: 3, report };
+                let (interface, seconds) = ("veth-a", 3);
+                let (attacks, body, script) = (report, report, report);
+                let fill =
+                    Fill { interface, frame: &frame, pps, seconds, report, attacks, body, script };
                 let (_, arguments) = generator(known.name).command(&fill).unwrap();
                 assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
+                assert!(!generator(known.name).script(&fill).contains('{'));
             }
         }
         assert!(Generator::parse("none", Path::new("squall")).is_err());
+        let report = Path::new("r");
+        let fill = Fill {
+            interface: "veth-a",
+            frame: &frame,
+            pps: Some(1000.0),
+            seconds: 3,
+            report,
+            attacks: report,
+            body: report,
+            script: report,
+        };
+        let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
+        assert_eq!(arguments.last().map(String::as_str), Some("--latency"));
+        assert_eq!(
+            generator("rude").script(&fill),
+            "START NOW\n0 1 ON 5001 198.18.2.2:5002 CONSTANT 1000 18\n3000 1 OFF\n"
+        );
     }
 }

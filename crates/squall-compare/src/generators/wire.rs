@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -24,6 +25,8 @@ const HEADERS: u32 = 42;
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub octets: u32,
+    /// In Squall's packet syntax.
+    pub packet: String,
     /// One frame.
     pub capture: PathBuf,
     /// The same for trafgen.
@@ -36,7 +39,7 @@ impl Frame {
     }
 }
 
-/// The packet in Squall's packet syntax.
+/// The packet without payload, in Squall's packet syntax.
 pub fn packet() -> String {
     format!(
         "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
@@ -46,15 +49,37 @@ pub fn packet() -> String {
 
 /// One capture per frame size, in `folder`.
 pub fn captures(sizes: &[u32], folder: &Path) -> Result<Vec<Frame>, Error> {
-    sizes.iter().map(|octets| capture(*octets, folder)).collect()
+    sizes.iter().map(|octets| capture(*octets, packet(), folder)).collect()
 }
 
-fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
+/// A frame whose payload is a message of MGEN, so that MGEN's receiver accepts it from any sender.
+/// `octets` is the frame's length without FCS, at least 78.
+///
+/// # Errors
+/// The capture cannot be written to `folder`.
+pub fn mgen_frame(octets: u32, folder: &Path) -> Result<Frame, Error> {
+    let [a, b, c, d] = ADDRESSES[1].parse::<Ipv4Addr>().expect("an address").octets();
+    // As MGEN 5.02 writes it: message size, version 2, flags; flow 1; number 0; seconds and
+    // microseconds of departure; port, address type and length, address; no host; no position.
+    let message = format!(
+        "{:04x}0208{:08x}{:08x}{:08x}{:08x}{:04x}0104{a:02x}{b:02x}{c:02x}{d:02x}{:016x}",
+        octets - HEADERS,
+        1,
+        0,
+        0,
+        0,
+        PORTS[1],
+        0
+    );
+    capture(octets, format!("{}/hex({message})", packet()), folder)
+}
+
+fn capture(octets: u32, packet: String, folder: &Path) -> Result<Frame, Error> {
     let capture = folder.join(format!("{octets}.pcap"));
     let profile = json!({
         "ports": { "A": format!("pcap:{}", capture.display()) },
         "stream": [{
-            "port": "A", "packet": packet(), "size": octets + squall_units::FCS_LEN,
+            "port": "A", "packet": &packet, "size": octets + squall_units::FCS_LEN,
             "rate": "1 kpps", "mode": { "burst": 1 },
         }],
     });
@@ -65,8 +90,8 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     session.open()?.start()?.finish()?;
     let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
     let mut reader = CaptureReader::open(&capture).map_err(|e| failed(e.to_string()))?;
-    let packet = reader.next().map_err(|e| failed(e.to_string()))?;
-    let octets_text: Vec<String> = packet
+    let first = reader.next().map_err(|e| failed(e.to_string()))?;
+    let octets_text: Vec<String> = first
         .ok_or_else(|| failed("it has no packet".into()))?
         .data
         .iter()
@@ -75,7 +100,7 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
     let config = folder.join(format!("{octets}.trafgen"));
     fs::write(&config, format!("{{ {} }}\n", octets_text.join(", ")))
         .map_err(|e| failed(e.to_string()))?;
-    Ok(Frame { octets, capture, config })
+    Ok(Frame { octets, packet, capture, config })
 }
 
 /// Gives both ends of the lab an address, so that packets to one leave through the other. The
@@ -111,7 +136,26 @@ pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
         .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
 }
 
-fn ip(batch: &str) -> Result<(), String> {
+/// Lets the kernel's receiving end answer the addresses of `network`, which a program on the other
+/// end has: by ARP, and by a route.
+///
+/// # Errors
+/// As [`address`].
+pub fn route_back(interface: &str, network: &str) -> Result<(), String> {
+    let table = 101;
+    let own = ADDRESSES[1];
+    ip(&format!(
+        "link set {interface} arp on\nroute add {network} dev {interface} src {own} table \
+         {table}\nrule add pref 5 to {network} lookup {table}\n"
+    ))
+    .map_err(|why| format!("cannot route to {network}: ip: {why}"))
+}
+
+/// Runs commands of `ip`.
+///
+/// # Errors
+/// The reason, as text.
+pub fn ip(batch: &str) -> Result<(), String> {
     let program = ["/usr/sbin/ip", "/sbin/ip"].into_iter().find(|path| Path::new(path).is_file());
     let mut command = Command::new(program.unwrap_or("ip"));
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -161,6 +161,7 @@ where
 {
     let subject = Compared::<M, S, X>::SUBJECT;
     let mut page = Page::new(format!("Squall {subject} {} {}", result.host.name, result.started));
+    page.colors(result.tools.iter().map(|tool| tool.name.as_str()));
     let markup = page.markup();
     *markup += &format!("<header>\n<div class=\"brand\">Squall <span>{subject}</span></div>\n");
     if result.interrupted {

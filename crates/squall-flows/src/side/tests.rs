@@ -99,6 +99,7 @@ fn pool(range: &str, ports: std::ops::RangeInclusive<u16>) -> PoolOf {
         ranges: vec![range.parse().expect(range)],
         ports,
         order: Order::Sequential,
+        shared: false,
     }
 }
 

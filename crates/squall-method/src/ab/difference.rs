@@ -24,9 +24,27 @@ pub struct Difference {
     /// Mean of B minus mean of A.
     pub difference: f64,
     /// Confidence interval of the true difference, at the level of the settings; `None` with fewer
-    /// pairs than could show any difference.
+    /// pairs than could show any difference, or if the difference is the same in all pairs.
     pub interval: Option<(f64, f64)>,
+    pub repeats: Repeats,
+    /// The probability that equal sides differ as much, adjusted for the number of primary metrics;
+    /// `None` if the metric is not a primary one.
+    pub probability: Option<f64>,
     pub claim: Claim,
+}
+
+/// Values that are the same in all trials, which have no spread to estimate an interval from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeats {
+    /// The differences of the pairs vary.
+    Nothing,
+    /// The values vary, and each pair has the same difference.
+    Difference,
+    /// All trials of A have one value, all trials of B another.
+    Sides,
+    /// All trials have the same value.
+    All,
 }
 
 /// The conclusion about B.
@@ -39,6 +57,8 @@ pub enum Claim {
     Different,
     /// The trials show no difference.
     NoDifference,
+    /// Not a primary metric: not tested.
+    NotTested,
 }
 
 impl Difference {
@@ -52,43 +72,66 @@ impl Difference {
 /// a pair cancels out. Each end of the interval is the wider one of Student's t and of the
 /// studentized bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, §12.5).
 ///
-/// `level` is the confidence, such as 0.95. The same `seed` gives the same interval.
+/// `level` is the confidence, such as 0.95; B is claimed to differ if `probability`, of
+/// [`probabilities`](super::probabilities), is at most 1 - `level`. The same `seed` gives the same
+/// interval.
 ///
 /// ```
-/// use squall_method::{Better, ab::{Claim, compare}};
+/// use squall_method::{Better, ab::{Claim, compare, probabilities}};
 ///
 /// let pairs: Vec<_> = (0..20).map(|i| (100.0 + f64::from(i % 3), 103.0 + f64::from(i % 4))).collect();
-/// let difference = compare(&pairs, Better::Higher, 0.95, 1);
+/// let probability = probabilities(&[pairs.iter().copied().map(Some).collect()], 1)[0];
+/// let difference = compare(&pairs, Better::Higher, 0.95, Some(probability), 1);
 /// assert_eq!(difference.claim, Claim::Better);
 /// assert!(difference.interval.is_some_and(|(low, high)| low > 2.5 && high < 4.5));
 /// ```
-pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> Difference {
+pub fn compare(
+    pairs: &[(f64, f64)],
+    better: Better,
+    level: f64,
+    probability: Option<f64>,
+    seed: u64,
+) -> Difference {
     let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
-    let interval =
-        (pairs.len() >= fewest(level)).then(|| self::interval(&differences, level, seed));
+    let repeats = repeats(&a, &b, &differences);
+    let varies = pairs.len() >= fewest(level) && repeats == Repeats::Nothing;
+    let difference = mean(&differences);
     Difference {
         pairs: pairs.len(),
         mean_a: mean(&a),
         mean_b: mean(&b),
         median_a: median(a).unwrap_or(0.0),
         median_b: median(b).unwrap_or(0.0),
-        difference: mean(&differences),
-        interval,
-        claim: claim(interval, better),
+        difference,
+        interval: varies.then(|| interval(&differences, level, seed)),
+        repeats,
+        probability,
+        claim: match probability {
+            None => Claim::NotTested,
+            Some(probability) if probability <= 1.0 - level => claim(difference, better),
+            Some(_) => Claim::NoDifference,
+        },
     }
 }
 
-fn claim(interval: Option<(f64, f64)>, better: Better) -> Claim {
-    let (more, less) = match interval {
-        Some((low, high)) => (low > 0.0, high < 0.0),
-        None => (false, false),
-    };
+fn repeats(a: &[f64], b: &[f64], differences: &[f64]) -> Repeats {
+    // The same up to the rounding of a difference of two values of this size.
+    let size = a.iter().chain(b).fold(0.0_f64, |size, x| size.max(x.abs()));
+    let same = |data: &[f64]| data.iter().all(|x| (x - data[0]).abs() <= size * 1e-12);
+    match (same(a) && same(b), same(differences)) {
+        (true, _) if differences.iter().all(|x| *x == 0.0) => Repeats::All,
+        (true, _) => Repeats::Sides,
+        (false, true) => Repeats::Difference,
+        (false, false) => Repeats::Nothing,
+    }
+}
+
+fn claim(difference: f64, better: Better) -> Claim {
     match better {
-        _ if !more && !less => Claim::NoDifference,
         Better::Neither => Claim::Different,
-        Better::Higher if more => Claim::Better,
-        Better::Lower if less => Claim::Better,
+        Better::Higher if difference > 0.0 => Claim::Better,
+        Better::Lower if difference < 0.0 => Claim::Better,
         _ => Claim::Worse,
     }
 }
@@ -101,14 +144,16 @@ pub fn fewest(level: f64) -> usize {
 }
 
 /// The number of pairs that find a difference of `effect` (in units of the data) with a power of
-/// [`POWER`], estimated from the spread of `pairs`; `None` with fewer than two pairs.
-pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64) -> Option<usize> {
+/// [`POWER`], estimated from the spread of `pairs`, when `metrics` are tested together; `None` with
+/// fewer than two pairs.
+pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64, metrics: usize) -> Option<usize> {
     if pairs.len() < 2 || effect <= 0.0 {
         return None;
     }
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
     let deviation = error(&differences) * (pairs.len() as f64).sqrt();
-    let z = normal_quantile(0.5 + level / 2.0);
+    // Bonferroni's bound: as if the metrics did not correlate.
+    let z = normal_quantile(1.0 - (1.0 - level) / 2.0 / metrics.max(1) as f64);
     let n = ((z + normal_quantile(POWER)) * deviation / effect).powi(2);
     // The spread is an estimate too, which costs a pair or two.
     Some(((n + z * z / 2.0).ceil() as usize).max(fewest(level)))
@@ -131,9 +176,6 @@ fn error(data: &[f64]) -> f64 {
 /// their differences give 95.6 % and 93.2 %).
 fn interval(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let (middle, error) = (mean(data), self::error(data));
-    if error == 0.0 {
-        return (middle, middle);
-    }
     let (low, high) = studentized(data, level, seed);
     let t = student_quantile(0.5 + level / 2.0, data.len() - 1);
     // A resample that is too high comes from data that is too high: the true mean is lower.
@@ -187,22 +229,12 @@ fn student_quantile(part: f64, free: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ab::{probabilities, tests::Random};
 
-    struct Random(SplitMix64);
-
-    impl Random {
-        /// A random number above 0, up to 1.
-        fn part(&mut self) -> f64 {
-            ((self.0.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-        }
-
-        fn normal(&mut self) -> f64 {
-            (-2.0 * self.part().ln()).sqrt() * (std::f64::consts::TAU * self.part()).cos()
-        }
-
-        fn exponential(&mut self) -> f64 {
-            -self.part().ln()
-        }
+    /// The comparison of one metric, as the only primary one.
+    fn alone(pairs: &[(f64, f64)], better: Better, seed: u64) -> Difference {
+        let probability = probabilities(&[pairs.iter().copied().map(Some).collect()], seed)[0];
+        compare(pairs, better, 0.95, Some(probability), seed)
     }
 
     /// The number of comparisons that match, out of 400 comparisons of `n` pairs each.
@@ -214,7 +246,7 @@ mod tests {
         let mut random = Random(SplitMix64(20_260_101));
         let mut one = |seed| {
             let pairs: Vec<_> = (0..n).map(|_| pair(&mut random)).collect();
-            holds(&compare(&pairs, Better::Higher, 0.95, seed))
+            holds(&alone(&pairs, Better::Higher, seed))
         };
         (0..400).filter(|&seed| one(seed)).count()
     }
@@ -287,15 +319,29 @@ mod tests {
         assert_eq!(fewest(0.95), 6);
         assert_eq!(fewest(0.99), 8);
         let pairs = vec![(1.0, 2.0); 5];
-        let found = compare(&pairs, Better::Lower, 0.95, 1);
+        let found = alone(&pairs, Better::Lower, 1);
         assert_eq!((found.interval, found.claim), (None, Claim::NoDifference));
-        let found = compare(&[(1.0, 2.0); 6], Better::Lower, 0.95, 1);
-        assert_eq!((found.interval, found.claim), (Some((1.0, 1.0)), Claim::Worse));
-        let found = compare(&[], Better::Lower, 0.95, 1);
+        let found = alone(&[(1.0, 2.0); 6], Better::Lower, 1);
+        assert_eq!((found.interval, found.claim), (None, Claim::Worse));
+        let found = alone(&[], Better::Lower, 1);
         assert_eq!((found.difference, found.claim), (0.0, Claim::NoDifference));
         let equal = |random: &mut Random| (random.normal(), random.normal());
         let claims = times(6, equal, claimed);
         assert!(claims <= 31, "{claims} of 400");
+    }
+
+    #[test]
+    fn values_that_repeat_have_no_interval() {
+        let of = |pair: fn(f64) -> (f64, f64)| {
+            let pairs: Vec<_> = (0..10).map(|i| pair(f64::from(i))).collect();
+            let found = alone(&pairs, Better::Higher, 1);
+            (found.repeats, found.interval.is_some(), found.claim)
+        };
+        assert_eq!(of(|_| (3.0, 3.0)), (Repeats::All, false, Claim::NoDifference));
+        assert_eq!(of(|_| (1e9, 0.966e9)), (Repeats::Sides, false, Claim::Worse));
+        // The rounding of 0.1 is no spread.
+        assert_eq!(of(|i| (i, i + 0.1)), (Repeats::Difference, false, Claim::Better));
+        assert_eq!(of(|i| (i, i * 1.1)), (Repeats::Nothing, true, Claim::Better));
     }
 
     #[test]
@@ -305,11 +351,11 @@ mod tests {
         let mut random = Random(SplitMix64(7));
         let pairs: Vec<_> = (0..1000).map(|_| pair(&mut random)).collect();
         // ((1.96 + 1.28) * 2.83)^2 is 84.
-        let n = needed(&pairs, 1.0, 0.95).unwrap();
+        let n = needed(&pairs, 1.0, 0.95, 1).unwrap();
         assert!((78..=94).contains(&n), "{n}");
         let found = times(n, pair, claimed);
         assert!((340..=380).contains(&found), "{found} of 400 with {n} pairs");
-        assert_eq!(needed(&pairs[..1], 1.0, 0.95), None);
-        assert_eq!(needed(&[(1.0, 1.0); 9], 1.0, 0.95), Some(6));
+        assert_eq!(needed(&pairs[..1], 1.0, 0.95, 1), None);
+        assert_eq!(needed(&[(1.0, 1.0); 9], 1.0, 0.95, 1), Some(6));
     }
 }

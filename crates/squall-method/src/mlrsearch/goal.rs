@@ -126,6 +126,19 @@ impl Demand {
         }
     }
 
+    /// The time of low-loss and of high-loss full-length trials after which a load is a lower or an
+    /// upper bound, seconds; 0 or less: the next such trial decides.
+    pub fn missing(&self, shots: &[Shot]) -> (f64, f64) {
+        let lower = self.sum_s * (1.0 - self.exceed_ratio) - self.sum(shots, true, false);
+        let upper = self.sum_s * self.exceed_ratio - self.sum(shots, true, true);
+        (lower, upper)
+    }
+
+    /// Whether more than three full-length trials belong to the duration sum.
+    pub fn many(&self) -> bool {
+        self.sum_s > 3.0 * self.duration_s
+    }
+
     /// The loss ratio that is exceeded in at most the exceed ratio of `whole_s` (RFC 9971 §6.2,
     /// appendix B); time without full-length trials counts as all lost.
     fn quantile(&self, shots: &[Shot], whole_s: f64) -> f64 {

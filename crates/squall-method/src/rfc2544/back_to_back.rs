@@ -6,6 +6,7 @@ use squall_report::render::human::seconds;
 use super::{Settings, figure, throughput::Found};
 use crate::{
     bench::{Bench, Halt},
+    bracket::UNKEPT,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
     trial::{Measured, Trial},
@@ -77,7 +78,7 @@ fn longest(
     let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
     let mut next = before.map_or(most, |frames| frames.clamp(1, most));
     // A guess is rarely off by more than one frame: continue from it in steps of 1, 2, 4 ...
-    let mut step = 1;
+    let (mut step, mut unkept) = (1, 0);
     while failed - passed > 1 {
         let label = format!("back-to-back, {size} octets, {number}, {next} frames");
         let measured = bench.trial(burst(rig, size, next, label))?;
@@ -85,12 +86,18 @@ fn longest(
             (passed, found.frames, found.output) = (next, next, measured.kept_up());
             next = (passed + step).min(passed + (failed - passed).div_ceil(2)).min(most);
             step *= 2;
+            unkept = 0;
             continue;
         }
         failed = next;
+        unkept = if measured.kept() { 0 } else { unkept + 1 };
         let half = passed + (failed - passed) / 2;
         found.limit = if measured.kept() { Limit::Device } else { Limit::Generator };
         let guess = guess(&measured, next, measured.kept_up()).filter(|_| measured.kept());
+        // Further trials would search for the limit of the generator.
+        if unkept >= UNKEPT && passed > 0 {
+            break;
+        }
         next = guess.filter(|guess| (passed + 1..failed).contains(guess)).unwrap_or(half).max(1);
         step = 1;
     }

@@ -5,6 +5,7 @@ use squall_report::render::human::seconds;
 use super::{Settings, figure, throughput::Found};
 use crate::{
     bench::{Bench, Halt},
+    outage::Outage,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
     trial::{Action, Lane, LaneMeasured, Trial},
@@ -41,14 +42,29 @@ pub fn overload(
             continue;
         }
         let under = trial.lanes.iter().zip(&measured.lanes).filter(|(lane, _)| lane.start_s > 0.0);
-        let (time, lost) = under.fold((0.0_f64, 0), |(time, lost), (lane, measured)| {
-            (time.max(outage_s(lane, measured)), lost + measured.lost)
-        });
-        // Allow for one frame gap at each end of the outage.
-        let noise =
-            2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
-        let figure = figure("recovery", one.size, time, "s", Better::Lower, noise, Limit::Device);
-        outcome.figures.push(figure);
+        let (mut time, mut back, mut lost) = (0.0_f64, true, 0);
+        for (lane, measured) in under {
+            let (of_lane, came) = recovery(lane, measured).unwrap_or((0.0, true));
+            (time, back, lost) = (time.max(of_lane), back && came, lost + measured.lost);
+        }
+        let limit = if back { Limit::Device } else { Limit::Trial };
+        outcome.figures.push(figure(
+            "recovery",
+            one.size,
+            time,
+            "s",
+            Better::Lower,
+            noise(&trial),
+            limit,
+        ));
+        if !back {
+            outcome.verdict.text.push(format!(
+                "system recovery at {} octets: frames were lost until the end of the trial, at \
+                 least {} after the overload",
+                one.size,
+                seconds(time)
+            ));
+        }
         let rate = |load: f64| format!("{:.0} frames/s", load * rig.total_fps(one.size));
         table.rows.push(vec![
             one.size.to_string(),
@@ -56,11 +72,20 @@ pub fn overload(
             rate((one.load * OVERLOAD).min(1.0)),
             rate((one.load * OVERLOAD).min(1.0) * AFTER),
             lost.to_string(),
-            seconds(time),
+            at_least(time, limit),
         ]);
     }
     outcome.tables.push(table);
     Ok(())
+}
+
+/// The uncertainty of times: one gap between frames at each end.
+fn noise(trial: &Trial) -> f64 {
+    2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min)
+}
+
+fn at_least(time: f64, limit: Limit) -> String {
+    format!("{} {}", limit.mark(), seconds(time)).trim_start().to_owned()
 }
 
 /// Each stream at 110 % of the throughput, then at half of that rate (§26.5).
@@ -77,14 +102,11 @@ fn over_and_under(settings: &Settings, rig: &Rig, found: &Found, label: String) 
     Trial { label, lanes, duration_s: 2.0 * settings.overload_s, ..Trial::default() }
 }
 
-/// Time from the reduction of the rate to the last loss; each lost frame takes one slot.
-fn outage_s(lane: &Lane, measured: &LaneMeasured) -> f64 {
-    match measured.loss_periods {
-        0 => 0.0,
-        1 => measured.longest_loss as f64 / lane.rate_fps,
-        // Frames came through between the first and the last loss period.
-        _ => measured.last_loss_s.unwrap_or(measured.lost as f64 / lane.rate_fps),
-    }
+/// Time from the reduction of the rate (timestamp A) to the departure of the last lost frame
+/// (timestamp B), and whether a frame passed after it; `None`: no frame was lost.
+fn recovery(lane: &Lane, measured: &LaneMeasured) -> Option<(f64, bool)> {
+    let last = measured.losses()?.last;
+    Some((last as f64 / lane.rate_fps, last + 1 < measured.sent))
 }
 
 pub fn reset(
@@ -112,16 +134,30 @@ pub fn reset(
         return Ok(());
     }
     let outages = trial.lanes.iter().zip(&measured.lanes);
-    let time = outages.map(|(lane, measured)| measured.longest_loss as f64 / lane.rate_fps);
-    let time = time.fold(0.0, f64::max);
-    if time == 0.0 {
+    let outages = outages.filter_map(|(lane, measured)| Outage::longest(measured, lane.rate_fps));
+    let Some(outage) = outages.reduce(Outage::max) else {
         outcome.notes.push("reset: no frame was lost, so no reset was seen".into());
         return Ok(());
+    };
+    let limit = if outage.is_whole() { Limit::Device } else { Limit::Trial };
+    let (better, noise) = (Better::Lower, noise(&trial));
+    outcome.figures.push(figure("reset", one.size, outage.s, "s", better, noise, limit));
+    if !outage.is_whole() {
+        outcome.verdict.text.push(format!(
+            "reset at {} octets: {}, at least {} without a frame\n  try a longer --reset-s",
+            one.size,
+            outage.lacks(),
+            seconds(outage.s)
+        ));
     }
-    let noise = 2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
-    outcome.figures.push(figure("reset", one.size, time, "s", Better::Lower, noise, Limit::Device));
-    let mut table = Table::new("Reset (RFC 2544 §26.6)", &["Frame size", "Recovery time"]);
-    table.rows.push(vec![one.size.to_string(), seconds(time)]);
+    let columns = ["Frame size", "Last frame before it", "Recovery time", ""];
+    let mut table = Table::new("Reset (RFC 2544 §26.6)", &columns);
+    table.rows.push(vec![
+        one.size.to_string(),
+        if outage.begun { seconds(outage.at_s) } else { "-".into() },
+        at_least(outage.s, limit),
+        outage.lacks().into(),
+    ]);
     outcome.tables.push(table);
     Ok(())
 }

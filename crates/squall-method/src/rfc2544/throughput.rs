@@ -1,6 +1,6 @@
 //! §26.1: the highest rate without loss.
 
-use squall_report::render::human::{ratio, si};
+use squall_report::render::human::{ratio, seconds, si};
 
 use super::{Settings, Test, figure};
 use crate::{
@@ -15,10 +15,14 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     pub size: u32,
-    /// Part of the highest load; 0: no load passed.
+    /// Rate at which frames came out, as a part of the highest load; 0: no load passed.
     pub load: f64,
-    /// Total rate of all streams, frames per second.
+    /// The same of all streams together, frames per second.
     pub fps: f64,
+    /// The rate offered in that trial, at which no frame was lost, frames per second.
+    pub offered_fps: f64,
+    /// Frames that a queue of the device took in during the trial and had not sent at its end.
+    pub absorbed: f64,
     pub uncertainty_fps: f64,
     pub limit: Limit,
 }
@@ -38,10 +42,20 @@ pub fn all(
             let name = ("throughput", "frames/s", Better::Higher);
             let (value, noise) = (one.fps, one.uncertainty_fps);
             outcome.figures.push(figure(name.0, size, value, name.1, name.2, noise, one.limit));
+            let (offered, noise) = (one.offered_fps, one.offered_fps * settings.resolution);
+            outcome.figures.push(figure(
+                "throughput.offered",
+                size,
+                offered,
+                name.1,
+                name.2,
+                noise,
+                one.limit,
+            ));
         }
     }
     if settings.wants(Test::Throughput) {
-        report(rig, &found, outcome);
+        report(settings, rig, &found, outcome);
     }
     Ok(found)
 }
@@ -67,18 +81,40 @@ pub fn search(
     let highest = goal.highest(label, bench, &trial)?;
     let fps = highest.load * rig.total_fps(size);
     let uncertainty_fps = fps * settings.resolution;
-    Ok(Found { size, load: highest.load, fps, uncertainty_fps, limit: highest.limit })
+    Ok(Found {
+        size,
+        load: highest.load,
+        fps,
+        offered_fps: highest.offered * rig.total_fps(size),
+        absorbed: highest.absorbed,
+        uncertainty_fps,
+        limit: highest.limit,
+    })
 }
 
-fn report(rig: &Rig, found: &[Found], outcome: &mut Outcome) {
-    let columns = ["Frame size", "Frames/s", "Of the highest rate", "Layer 1", "Layer 2", ""];
+fn report(settings: &Settings, rig: &Rig, found: &[Found], outcome: &mut Outcome) {
+    let columns = [
+        "Frame size",
+        "Offered, frames/s",
+        "Received, frames/s",
+        "Absorbed",
+        "Theoretical maximum, frames/s",
+        "Of the maximum",
+        "Layer 1",
+        "Layer 2",
+        "",
+    ];
     let mut table = Table::new("Throughput (RFC 2544 §26.1)", &columns);
     for one in found {
+        let medium = rig.medium_fps(one.size);
         let bits = |octets: f64| si(one.fps * 8.0 * octets, "bit/s");
         table.rows.push(vec![
             one.size.to_string(),
+            format!("{:.0}", one.offered_fps.floor()),
             format!("{:.0}", one.fps.floor()),
-            ratio(one.load),
+            format!("{:.0} frames", one.absorbed),
+            medium.map_or("-".into(), |fps| format!("{:.0}", fps.floor())),
+            medium.map_or("-".into(), |fps| ratio(one.fps / fps)),
             bits(f64::from(one.size) + 20.0),
             bits(f64::from(one.size)),
             one.limit.mark().into(),
@@ -94,11 +130,28 @@ fn report(rig: &Rig, found: &[Found], outcome: &mut Outcome) {
         x: "Frame size, octets".into(),
         y: "Frames/s".into(),
         series: vec![
-            line("measured", &|one| one.fps),
-            line("highest rate", &|one| rig.total_fps(one.size)),
+            line("received", &|one| one.fps),
+            line("offered", &|one| one.offered_fps),
+            line("theoretical maximum", &|one| {
+                rig.medium_fps(one.size).unwrap_or_else(|| rig.total_fps(one.size))
+            }),
         ],
     });
     let each =
         found.iter().map(|one| format!("{} frames/s at {}", si(one.fps, "").trim(), one.size));
     outcome.verdict.text.push(format!("throughput: {}", each.collect::<Vec<_>>().join(", ")));
+    // A rate above the throughput passes without loss until the queue is full: longer trials find
+    // less.
+    let holds = |one: &&Found| one.fps < one.offered_fps * (1.0 - settings.resolution);
+    for one in found.iter().filter(holds) {
+        outcome.verdict.text.push(format!(
+            "at {} octets, {:.0} frames/s passed for {} without loss and came out at {:.0} \
+             frames/s: a queue took in {:.0} frames; a longer --trial-s fills it",
+            one.size,
+            one.offered_fps,
+            seconds(settings.trial_s),
+            one.fps,
+            one.absorbed,
+        ));
+    }
 }

@@ -219,7 +219,7 @@ fn trial(
 
 fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
     match measured.kept() {
-        false => Judged::NotKept,
+        false => Judged::NotKept(None),
         true if known_all(rig, addresses, measured) => Judged::Passed,
         true => Judged::Failed(None),
     }

@@ -55,7 +55,7 @@ fn words(pattern: Test) -> (&'static str, &'static str) {
     }
 }
 
-fn pairs(pattern: Test, ports: usize) -> Pairs {
+pub(super) fn pairs(pattern: Test, ports: usize) -> Pairs {
     let half = ports / 2;
     let to = |from: usize| -> Vec<usize> {
         match pattern {

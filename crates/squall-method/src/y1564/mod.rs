@@ -66,14 +66,17 @@ impl Default for Service {
 impl FromStr for Service {
     type Err = String;
 
-    /// `stream=web,cir_bps=5e7,eir_bps=1e7,flr=1e-5`: fields as in a settings file.
+    /// `stream=web,cir_bps=50Mbps,eir_bps=1e7,flr=1e-5`: fields as in a settings file; rates also
+    /// with a unit.
     ///
     /// ```
     /// use squall_method::y1564::Service;
     ///
-    /// let service: Service = "stream=web,cir_bps=5e7,flr=1e-5,policed=false".parse()?;
-    /// assert_eq!((service.cir_bps, service.policed), (5e7, false));
-    /// assert!("stream=web,cir=5e7".parse::<Service>().is_err());
+    /// let service: Service = "stream=web,cir_bps=50Mbps,eir_bps=1e7,policed=false".parse()?;
+    /// assert_eq!((service.cir_bps, service.eir_bps, service.policed), (5e7, 1e7, false));
+    /// for wrong in ["stream=web,cir=5e7", "stream=web,cir_bps=5kpps", "stream=web,cir_bps=6MB/s"] {
+    ///     assert!(wrong.parse::<Service>().is_err(), "{wrong}");
+    /// }
     /// # Ok::<_, String>(())
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
@@ -84,8 +87,8 @@ impl FromStr for Service {
 settings! {
     /// Settings of Y.1564.
     "Y.1564":
-    /// Test this service; repeatable: stream=web,cir_bps=5e7,eir_bps=1e7,frame_size=512,flr=1e-5,
-    /// ftd_ms=10,fdv_ms=2,availability=0.999,policed=true
+    /// Test this service; repeatable: stream=web,cir_bps=50Mbps,eir_bps=10Mbps,frame_size=512,
+    /// flr=1e-5,ftd_ms=10,fdv_ms=2,availability=0.999,policed=true
     service: Vec<Service> = Vec::new() => given("SERVICE");
     /// Steps of the configuration test, as parts of the committed rate
     steps: Vec<f64> = vec![0.25, 0.5, 0.75, 0.9, 1.0] => each("RATIO");
@@ -103,7 +106,7 @@ impl Settings {
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
         if self.service.is_empty() {
-            return wrong("no service is given\n  try stream=NAME,cir_bps=RATE".into());
+            return wrong("no service is given\n  try --service stream=NAME,cir_bps=50Mbps".into());
         }
         if !(self.step_s > 0.0 && self.performance_s >= 0.0 && self.margin >= 0.0) {
             return wrong("step_s is to be above 0, performance_s and margin at least 0".into());

@@ -23,7 +23,9 @@ impl Dice {
 fn run(make: &Make, method: Method) -> Outcome {
     let mut switch = Switch::new(make.clone());
     let ports = switch.port_names();
-    let rig = Rig { ports, lanes: Vec::new(), most: MostLoad::Fps(MOST) };
+    let most = MostLoad::Fps(MOST);
+    let (clients, servers) = (None, None);
+    let rig = Rig { ports, lanes: Vec::new(), clients, servers, most, link_bps: None };
     let mut watch = Unwatched;
     let retry = RetryPolicy { repeats: 0, rest_s: 5.0 };
     let mut bench = Bench::new(&mut switch, &mut watch, retry);

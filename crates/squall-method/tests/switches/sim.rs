@@ -5,9 +5,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use squall_method::{
-    Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Runner, Trial,
+    ArrivedRange, Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured,
+    Runner, Trial,
 };
 use squall_port::device::{Buffer, Limit};
+use squall_stats::SequenceTracker;
 use squall_units::Nanos;
 
 /// Properties of a switch.
@@ -351,11 +353,9 @@ fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneM
         let times = || frames.iter().map(|frame| frame.2);
         span += times().max().unwrap() - times().min().unwrap();
     }
-    let (mut longest, mut periods, mut run) = (0, 0, 0);
-    for number in (0..sent).filter(|_| !plain) {
-        run = if came.contains(&number) { 0 } else { run + 1 };
-        longest = longest.max(run);
-        periods += u64::from(run == 1);
+    let mut sequence = SequenceTracker::new();
+    for (number, ..) in best.into_iter().flatten().filter(|_| !plain) {
+        sequence.observe(*number as u32);
     }
     let of_port = |(port, frames): (&usize, &Vec<(u64, u64, u64)>)| ReceiverMeasured {
         port: names[*port].clone(),
@@ -373,8 +373,7 @@ fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneM
         output_fps: (gaps > 0 && span > 0).then(|| gaps as f64 * 1e9 / span as f64),
         delay: delay(seen.ports.values().flatten()),
         receivers: seen.ports.iter().filter(|_| several).map(of_port).collect(),
-        longest_loss: longest,
-        loss_periods: periods,
+        arrived: (!plain).then(|| ArrivedRange::of([&sequence].into_iter())),
         ..LaneMeasured::default()
     }
 }

@@ -139,8 +139,8 @@ impl Captures {
         }
     }
 
-    /// Converts a capture to a file; `initial`: only this number of frames. Frames that were
-    /// captured whole get their FCS.
+    /// Converts a capture to a file. If `initial` is set, includes only that many first frames.
+    /// Frames that were captured whole get their FCS.
     ///
     /// # Errors
     /// The port has no capture, or its files cannot be read.

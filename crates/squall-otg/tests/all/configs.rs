@@ -1,4 +1,4 @@
-//! Translation of configurations, and the errors of invalid ones.
+//! Translation of configurations, and the errors reported for invalid ones.
 
 use std::net::IpAddr;
 

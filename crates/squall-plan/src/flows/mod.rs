@@ -369,6 +369,7 @@ fn pool(spec: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
             squall_profile::Order::Random => Order::Random,
             squall_profile::Order::Hash => Order::Hash,
         },
+        shared: spec.shared,
     }
 }
 

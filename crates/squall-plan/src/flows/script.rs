@@ -324,6 +324,7 @@ impl Addresses {
                         ranges,
                         ports: PORTS,
                         order: Order::Sequential,
+                        shared: false,
                     };
                     (!pool.ranges.is_empty()).then(|| Tuples::new(&pool, 0)).and_then(|made| {
                         match made {
@@ -414,6 +415,7 @@ impl Addresses {
                     ranges: ranges(&all),
                     ports: PORTS,
                     order: Order::Sequential,
+                    shared: false,
                 };
                 pools.push(pool);
             }

@@ -63,7 +63,7 @@ fn follow(all: &mut Tunables, tcp: &Tcp) {
     }
 }
 
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "mss",
     "peer_mss",
     "initwnd",
@@ -79,6 +79,7 @@ pub const NAMES: [&str; 30] = [
     "delayed_ack",
     "ack_octets",
     "ack_push",
+    "push_all",
     "rto_initial",
     "rto_min",
     "rto_max",
@@ -119,6 +120,7 @@ fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut Mistake
         "delayed_ack" => time(located, &mut all.delayed_ack, mistakes),
         "ack_octets" => octets(located, &mut all.ack_octets, mistakes),
         "ack_push" => mistakes.truth(located, &mut all.ack_push),
+        "push_all" => mistakes.truth(located, &mut all.push_all),
         "rto_initial" => time(located, &mut all.rto_initial, mistakes),
         "rto_min" => time(located, &mut all.rto_min, mistakes),
         "rto_max" => time(located, &mut all.rto_max, mistakes),

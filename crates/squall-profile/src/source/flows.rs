@@ -158,6 +158,9 @@ table! {
         /// before any is used again. hash: drawn by a hash; a server by the hash of its client's
         /// address. Default "sequential".
         order: Order => Order,
+        /// true: the next flow of any template has the next client. false: each template begins with
+        /// the first one. Default false.
+        shared: bool => bool,
     }
 }
 
@@ -239,9 +242,9 @@ table! {
         /// Flows begin when the stream, replay, template or attack of this name has ended.
         after: Located => Option<Located>,
         /// How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
-        /// timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial,
-        /// rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
-        /// congestion, ecn, tos, ttl, udp_idle.
+        /// timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, push_all,
+        /// rto_initial, rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt,
+        /// time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable => Tcp,
         /// The same of the clients alone, in addition to `tcp`.
         client_tcp: TextTable => Tcp,

@@ -117,6 +117,9 @@ table! {
         /// Without `latency`: frames have the mark of this TRex packet group, below
         /// [`squall_units::TREX_GROUPS`], by which the receiver counts them.
         trex_group: Option<u16> = None,
+        /// Number of frames that former runs have sent: the stream continues with the next one, in
+        /// the middle of a burst if they ended there.
+        sent: u64 = 0,
         vary: Vec<Vary> = Vec::new(),
         at: At = At::default(),
         /// Places of `packet`, `size`, `segment`, `rate`.

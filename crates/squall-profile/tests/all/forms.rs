@@ -654,6 +654,7 @@ fn flows() -> impl Strategy<Value = Flows> {
                 addresses: vec![located(address)],
                 ports,
                 order,
+                shared: name == "a",
                 at: At::default(),
             };
             let pools = vec![

@@ -61,7 +61,8 @@ pub(super) fn write(
     let (shortest, longest) = program.sizes().range();
     let only = program.sizes().only();
     find(a, ends, longest);
-    // If signatures have several offsets, they overwrite payload that a longer frame needs again.
+    // The whole template, because another stream may have used the frame, or a signature at another
+    // offset may have overwritten payload.
     let whole = shared || (program.signature.is_some() && only.is_none());
     restore(a, maps, ends, &program.template, whole, tables);
     if only != Some(page) {
@@ -74,6 +75,7 @@ pub(super) fn write(
         };
         a.alu(Alu::Sub, R2, page as i32).mov(R1, R6).call(helper::XDP_ADJUST_TAIL);
         a.jump_if(Cond::Ne, R0, 0, ends.broken);
+        // Again, because the kernel's verifier forgets the frame's bounds when its length changes.
         find(a, ends, shortest);
     }
     for (i, sum) in program.sums.iter().enumerate() {
@@ -99,7 +101,8 @@ pub(super) fn write(
     }
 }
 
-/// Sets R7 to the frame, and proves to the verifier that it has `len` octets.
+/// Sets R7 to the frame, and proves to the kernel's verifier that it has `len` octets, because it
+/// permits no other access.
 fn find(a: &mut Asm, ends: Ends, len: u32) {
     a.load(U32, R7, R6, xdp_md::DATA).load(U32, R2, R6, xdp_md::DATA_END);
     a.mov(R1, R7).add(R1, len as i32).jump_if(Cond::Gt, R1, R2, ends.broken);

@@ -1,5 +1,5 @@
 //! The memory that a program in the kernel shares with its driver: 64-bit words. While the program
-//! runs, each word is written by only one side, so no locks are needed.
+//! runs, each word is written by only one side, so that no locks are needed.
 
 use squall_bpf::tracepoints;
 use squall_units::{Nanos, Picos};
@@ -78,7 +78,8 @@ pub(super) const A_FIRST: usize = 4;
 pub(super) const A_LAST: usize = 5;
 pub(super) const A_LATE_SUM: usize = 6;
 pub(super) const A_LATE_MAX: usize = 7;
-/// Smallest lateness, stored as `u64::MAX` minus the value, so 0 means that there is none yet.
+/// Smallest lateness, stored as `u64::MAX` minus the value, so that 0, the initial value, means
+/// that there is none yet.
 pub(super) const A_LATE_MIN: usize = 8;
 
 // Words of a stream.
@@ -96,11 +97,11 @@ pub(super) const S_UNPACED: usize = 7;
 pub(super) const S_NEXT: usize = 8;
 /// Index in a list of lengths.
 pub(super) const S_SIZE: usize = 9;
-/// Time of the pause, plus 1; 0: not paused.
+/// Time of the pause, plus 1 because that may be 0; 0: not paused.
 pub(super) const S_PAUSED: usize = 10;
 /// How often the stream has started its successor.
 pub(super) const S_ARROWS: usize = 11;
-/// Whether the stream was removed: the `next` of another stream does not start it again.
+/// Whether the stream was removed, so that the `next` of another stream does not start it again.
 pub(super) const S_REMOVED: usize = 12;
 pub(super) const S_VARS: usize = 13;
 /// Per variable: its law's position, and the number of frames since it advanced.
@@ -167,7 +168,7 @@ impl Layout {
         let places = streams.iter().map(place).collect();
         Self {
             streams: places,
-            shares: streams.iter().map(|s| s.share).collect(),
+            shares: streams.iter().map(Stream::first_and_step).collect(),
             only: streams.iter().map(|s| s.program.sizes().only()).collect(),
             histograms: at,
             words: at + BINS * streams.len(),
@@ -200,7 +201,7 @@ impl Layout {
         words.set(ATTENTION, 1);
         for (i, (s, timeline)) in streams.iter().zip(timelines).enumerate() {
             let at = self.streams[i];
-            let (first, _) = s.share;
+            let (first, _) = s.first_and_step();
             words.set(at + S_NEXT, first);
             words.set(at + S_SIZE, s.program.sizes().seek(first));
             for (v, var) in s.program.vars.iter().enumerate() {
@@ -314,6 +315,8 @@ impl Layout {
         let at = self.streams[i];
         let was_unpaced = self.is_unpaced(m, i);
         self.set_gap(m, i, gap);
+        // The fraction has the denominator of the previous gap, with which it would be a wrong
+        // time.
         m.set(at + S_FRACTION, 0);
         if was_unpaced || self.is_unpaced(m, i) {
             m.set(at + S_DUE, m.get(at + S_PAUSED).checked_sub(1).unwrap_or(now.0));

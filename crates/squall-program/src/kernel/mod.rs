@@ -30,8 +30,8 @@ pub const MOST_STREAMS: usize = 64;
 /// Longest frame in octets without FCS: a page minus its headroom, the kernel's metadata for a live
 /// frame, and its tail.
 pub const MOST_OCTETS: u32 = 3328;
-/// Octets rewritten in each frame of a stream that owns its frames: the previous receiver of the
-/// page may have changed its headers.
+/// Octets rewritten in each frame of a stream that owns its frames, because the previous receiver
+/// of the page may have changed its headers.
 const HEAD: usize = 128;
 /// Most instructions: the range of an eBPF jump, which is a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
@@ -46,13 +46,24 @@ pub struct Stream<'a> {
     pub pattern: Pattern,
     /// Delay from the start of the run.
     pub start: Picos,
-    /// The first frame, and the distance from one frame to the next.
+    /// Number of frames that former runs have sent: the first frame of this run.
+    pub sent: u64,
+    /// The first frame after `sent`, and the distance from one frame to the next.
     pub share: (u64, u64),
     /// Whether the stream starts by itself; otherwise another's `next` starts it.
     pub self_start: bool,
     /// The stream (by index in the program) that starts when this one has ended, and how often
     /// (`None`: without limit).
     pub next: Option<(usize, Option<u64>)>,
+}
+
+impl Stream<'_> {
+    /// The first frame of the share, counted from the first of all runs, and the distance from one
+    /// frame to the next.
+    fn first_and_step(&self) -> (u64, u64) {
+        let (first, by) = self.share;
+        (self.sent.wrapping_add(first), by)
+    }
 }
 
 /// A program for the kernel with everything it needs.
@@ -128,7 +139,8 @@ pub fn compile(streams: &[Stream<'_>]) -> Result<Image, UnsupportedStream> {
     streams.iter().try_for_each(fits)?;
     let layout = Layout::new(streams);
     let mut tables = Tables::default();
-    // In two passes: the size of the tables is known only after the instructions were generated.
+    // The size is set afterward, because it is known only when the instructions have been
+    // generated.
     let (object, ..) = assemble(streams, &layout, &mut tables)?;
     let mut object = object;
     object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
@@ -202,6 +214,7 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, UnsupportedStream> {
     }
     let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
     let whole = Timeline::new(gap, s.law.clone(), s.pattern, 0, s.start);
+    let whole = whole.after(s.pattern.in_round(s.sent));
     if by == 1 && first == 0 {
         return Ok(whole);
     }

@@ -157,6 +157,7 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
     }
     for (first, by, streams) in [(0, 1, 1), (2, 3, 1), (0, 1, 2)] {
         let stream = Stream {
+            sent: 0,
             name: "s",
             program,
             gap: Gap::Zero,

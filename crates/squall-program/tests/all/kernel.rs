@@ -62,6 +62,7 @@ fn program(len: u32) -> Program {
 
 fn stream<'a>(program: &'a Program, gap: Gap, pattern: Pattern) -> Stream<'a> {
     Stream {
+        sent: 0,
         name: "s",
         program,
         gap,
@@ -127,6 +128,24 @@ fn departures_are_those_of_the_timeline() {
             assert_eq!(next_frame(&mut machine, &image), None);
         }
     }
+}
+
+#[test]
+fn a_stream_continues_after_the_frames_of_former_runs() {
+    let p = program(60);
+    let bursts = Pattern { bursts: 3, packets: 4, gap: Picos(50_000_000), tight: false };
+    let gap = Gap::PerFrame { num: 1_000_000, den: 1 };
+    // 12 frames a round: two rounds, one burst and one frame were sent.
+    let s = Stream { sent: 29, ..stream(&p, gap, bursts) };
+    let image = compile(&[s]).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START, 7);
+    assert_eq!(image.layout.next_frame(&on(&mut machine, &image), 0), 29);
+    let made = std::iter::from_fn(|| next_frame(&mut machine, &image)).count();
+    let words = on(&mut machine, &image);
+    assert_eq!((made, image.layout.accounts(&words, 0).generated), (7, 7));
+    assert_eq!(image.layout.next_frame(&words, 0), 36);
 }
 
 #[test]

@@ -23,7 +23,8 @@ pub fn one_attack(report: &AttackReport) -> String {
         let share = report.solved as f64 * 100.0 / alerting.max(1) as f64;
         add(format_args!(" {} of {alerting} rules solved ({share:.1} %)", report.solved));
         if silent > 0 {
-            add(format_args!(", {silent} more never alert"));
+            let rules = if silent == 1 { "rule never alerts" } else { "rules never alert" };
+            add(format_args!(", {silent} {rules}"));
         }
         let problems: u64 = report.problems.values().sum();
         if problems > 0 {

@@ -14,7 +14,8 @@
 //! assert!(page.finish().contains("Frame sizes"));
 //! ```
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const CSS: &str = include_str!("assets/report.css");
@@ -33,6 +34,7 @@ pub struct Page {
     script: &'static str,
     data: Value,
     plots: Vec<Value>,
+    colors: Vec<String>,
 }
 
 impl Page {
@@ -45,6 +47,7 @@ impl Page {
             script: "",
             data: json!({}),
             plots: Vec::new(),
+            colors: Vec::new(),
         }
     }
 
@@ -61,6 +64,13 @@ impl Page {
             self.plots.len()
         );
         self.plots.push(json!(plots));
+    }
+
+    /// Gives a series with one of these labels the color of the label's position, on all plots of
+    /// the page: readers follow a tool from plot to plot by its color, also where another tool has
+    /// no value. Other series have the color of their position in the plot.
+    pub fn colors<'a>(&mut self, labels: impl IntoIterator<Item = &'a str>) {
+        self.colors = labels.into_iter().map(str::to_owned).collect();
     }
 
     /// Adds the page's own script. It finds `data` under that name, and may use everything in
@@ -87,6 +97,7 @@ impl Page {
         let separator = if self.footer.is_empty() { "" } else { " · " };
         page += &format!("<footer>{}{separator}plots by uPlot</footer>\n</main>\n", self.footer);
         self.data["plots"] = self.plots.into();
+        self.data["colors"] = self.colors.into();
         let data = serde_json::to_string(&self.data).expect("values are plain JSON");
         page += &format!(
             "<script type=\"application/json\" id=\"data\">{}</script>\n",
@@ -154,11 +165,14 @@ pub fn table(heading: &str, columns: &[&str], rows: &[Vec<String>], page: &mut S
 }
 
 /// Meaning of a plot's numbers. Determines how axes and values are formatted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// `1.5 k`
+    #[default]
     Count,
+    /// `1,500`: a number without prefix, for quantities whose unit is in the name of the axis.
+    Number,
     /// Packets per second.
     Pps,
     /// Bits per second.
@@ -178,7 +192,7 @@ pub enum Unit {
 }
 
 /// An axis of a plot.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Axis {
     pub name: String,
     pub unit: Unit,
@@ -198,7 +212,7 @@ impl Axis {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
     #[default]

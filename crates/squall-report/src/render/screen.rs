@@ -85,7 +85,7 @@ pub(super) mod played {
 
     use super::*;
 
-    /// A terminal of 80 columns and 24 rows that records what was written.
+    /// A terminal of 80 columns and 24 rows that records the output.
     #[derive(Clone, Default)]
     pub struct Played(Arc<Mutex<Vec<u8>>>);
 

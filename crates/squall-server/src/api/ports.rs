@@ -278,7 +278,7 @@ async fn release(
 ) -> Result<Json<LeaseList>, Refusal> {
     let by = of.owner.map(|name| owner(Some(name))).transpose()?;
     let identity = identity();
-    // Clients may give any name, so the message includes the address, too.
+    // The message includes the address, too, because clients may give any name.
     let by =
         by.map_or_else(|| identity.to_string(), |name| format!("{name} at {}", identity.source));
     let because = StopReason::interrupted(format!("its ports were taken away by {by}"));

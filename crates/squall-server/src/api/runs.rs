@@ -457,7 +457,7 @@ async fn start(
             check_clock(clock)?;
         }
         let over = nodes_of(service, &new, &options)?;
-        // The options of nodes are checked by their own daemons, which know their CPUs.
+        // Not those of nodes, because their own daemons check them, which know their CPUs.
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;

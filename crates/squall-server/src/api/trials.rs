@@ -196,6 +196,7 @@ impl NewTest {
 
     fn test(&self, service: &Service, body: &Map<String, Value>) -> Result<Test, Refusal> {
         let method = method(&self.method, &self.settings)?;
+        let given: Vec<&str> = self.settings.keys().map(String::as_str).collect();
         let most = self.max_rate.as_ref().map(|text| {
             text.parse().map_err(|error| wrong("max_rate", &format!("{text:?}: {error}")))
         });
@@ -207,7 +208,7 @@ impl NewTest {
         service.files.check(&profile)?;
         let run = std::mem::take(&mut profile.run);
         Ok(Test {
-            method: if self.quick { method.quick() } else { method },
+            method: if self.quick { method.quick(&given) } else { method },
             options: of_trials(self.options.clone().over(&run))?,
             profile,
             most: most.transpose()?,
@@ -276,7 +277,8 @@ fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> 
     read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
     for (key, value) in settings {
         let path = format!("settings.{key}");
-        // Permission to send traffic does not include permission to run commands on this machine.
+        // Refused, because permission to send traffic does not include permission to run commands
+        // on this machine.
         if runs_command(key) && !value.is_null() {
             return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
         }

@@ -461,8 +461,8 @@ impl Target {
         }
         let reply: Option<Value> = serde_json::from_slice(octets).ok();
         match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
-            // A daemon that is ending may be restarted soon. If it is not, the next attempt fails
-            // to connect.
+            // Tried again, because a daemon that is ending may be restarted soon. Otherwise the
+            // next attempt fails to connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }

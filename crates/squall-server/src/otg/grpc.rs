@@ -25,7 +25,7 @@ use tonic::{
 use super::{Form, MAX_REQUEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
-/// Octets per chunk of a reply. gRPC clients accept messages of at most 4 MiB by default.
+/// Octets per chunk of a reply, because gRPC clients accept messages of at most 4 MiB by default.
 const CHUNK: usize = 1 << 20;
 
 /// Maximum octets of a status text. Clients refuse headers of more than 8 KiB, and most punctuation

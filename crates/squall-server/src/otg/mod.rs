@@ -256,8 +256,7 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Decoding tens of megabytes and opening ports both block, so neither may run on a serving
-        // thread.
+        // Not on a serving thread, because decoding tens of megabytes and opening ports both block.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.is_read_only() {
             true => looking(work).await,
@@ -271,7 +270,8 @@ impl Sessions {
     }
 
     fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
-        // Names become parts of lease owners and paths, so restrict them to keep both unambiguous.
+        // Restricted, because names become parts of lease owners and paths, which must be
+        // unambiguous.
         let sound = name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !sound {
@@ -338,8 +338,8 @@ impl Session {
                 Answer { octets: octets.map_err(Refusal::internal)?.into(), gzip: false }
             }
         };
-        // The controller keeps a reference to values that it may return again. Only these are worth
-        // caching.
+        // Only values that the controller refers to are kept, because it may return only these
+        // again.
         if Arc::strong_count(&value) > 1 {
             printed.push(Printed { value: Arc::downgrade(&value), form, answer: answer.clone() });
         }

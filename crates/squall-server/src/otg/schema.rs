@@ -19,8 +19,8 @@ use serde_json::{Map, Number, Value};
 /// Maximum errors to report at once.
 const MAX_ERRORS: usize = 20;
 
-/// Maximum objects in one list. A signature has 16 bits for the stream's number, so there cannot be
-/// more flows, and no other list needs more.
+/// Maximum objects in one list. There cannot be more flows, because a signature has 16 bits for the
+/// stream's number; no other list needs more.
 const MAX_LIST: usize = 65_536;
 
 /// Maximum values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]. 65,536 flows

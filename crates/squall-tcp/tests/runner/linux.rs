@@ -85,7 +85,7 @@ impl Linux {
         let mtu = if family == Family::V4 { 1500 } else { 1520 };
         lab::enter_private(&LabOptions { mtu, queues: 1 })?;
         let other = |source: io::Error| lab::LabError::Io {
-            what: format!("network of {}", script.file),
+            what: format!("cannot set up the network of {}", script.file),
             source,
         };
         Self::make(script, family).map_err(other)

@@ -105,8 +105,8 @@ fn index(value: &Value) -> usize {
     value.as_u64().map_or(usize::MAX, |index| index as usize)
 }
 
-/// Duration of TRex's simulator, less the arrival that is due at its end; and a duration that is
-/// long enough for a profile that ends by itself.
+/// Duration of TRex's simulator, less the arrival that is due at its end; and a duration
+/// (`LIMITED`) that is long enough for profiles that end by themselves.
 const SIMULATED: Nanos = Nanos(4_999_000_000);
 const LIMITED: Nanos = Nanos(30_000_000_000);
 
@@ -131,8 +131,8 @@ fn against(file: &File<'_>, value: &Value, golden: &Path) -> Result<Golden, Erro
     Ok(Golden { file, packets: trex.len(), differences })
 }
 
-/// Whether timing is random: TRex takes templates in random order and draws random delays. Then
-/// only the content of flows is compared, not their start times and segments.
+/// Whether timing is random, because TRex takes templates in random order or draws random delays.
+/// If so, only the content of flows is compared, not their start times and segments.
 fn by_chance(value: &Value) -> bool {
     let programs = value["program_list"].as_array();
     let commands = programs.into_iter().flatten().filter_map(|one| one["commands"].as_array());
@@ -161,7 +161,7 @@ impl std::fmt::Display for Segment {
 struct Flow {
     begin_ns: u64,
     segments: Vec<Segment>,
-    /// Payload of the side that began the flow, then of its peer.
+    /// Payload sent by the side that began the flow, then by its peer.
     octets: [Vec<u8>; 2],
     syns: Vec<Vec<u8>>,
 }
@@ -169,19 +169,19 @@ struct Flow {
 /// Transport protocol, address of the initiator, and TCP or UDP port of the responder.
 type Key = (u8, Vec<u8>, u16);
 
-type End = (Vec<u8>, u16);
+pub(super) type End = (Vec<u8>, u16);
 
 /// A dissected segment or datagram.
-struct Parsed<'a> {
+pub(super) struct Parsed<'a> {
     protocol: u8,
     from: End,
-    to: End,
-    flags: u8,
-    options: &'a [u8],
-    data: &'a [u8],
+    pub to: End,
+    pub flags: u8,
+    pub options: &'a [u8],
+    pub data: &'a [u8],
 }
 
-fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
+pub(super) fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
     let word = |at: usize| get_be16(octets, at);
     let mut at = 14;
     while word(at - 2)? == 0x8100 {
@@ -262,7 +262,7 @@ fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
     grouped
 }
 
-/// The options of a SYN without the values of timestamps.
+/// The options of a SYN, with timestamp values removed.
 fn unstamped(options: &[u8]) -> Vec<u8> {
     let mut options = options.to_vec();
     if let Some(at) = options.windows(2).position(|pair| pair == [8, 10]) {

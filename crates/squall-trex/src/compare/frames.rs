@@ -120,7 +120,7 @@ fn nearest(found: &[Found], taken: &[bool], at: u64) -> Option<u64> {
     left.map(|(packet, _)| packet.at_ns).min_by_key(|time| time.abs_diff(at))
 }
 
-/// Checks that a packet equals the packet that is due; describes the difference otherwise.
+/// Checks that a packet equals the packet that is due. The error describes the difference.
 fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), String> {
     let mut expected = match node.program.chance() {
         Some(chance) => chance.adopt(node.packet(), &due.octets, found)?,

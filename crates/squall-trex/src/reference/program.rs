@@ -1,4 +1,4 @@
-//! A stream's field engine: runs instructions with stateful variables for each packet.
+//! A stream's field engine, which runs instructions on stateful variables for each packet.
 
 use serde_json::Value;
 use squall_units::be16;
@@ -21,7 +21,7 @@ impl Random {
         (high << 16) + self.bits15()
     }
 
-    /// Draws a number from `min` to `max` for a variable with a length of `octets`.
+    /// Draws a number from `min` to `max` for a variable of `octets` octets.
     fn number(&mut self, octets: u8, min: u64, max: u64) -> u64 {
         let drawn = match octets {
             1 | 2 => self.bits15(),
@@ -65,7 +65,7 @@ enum Law {
         count: u64,
         limit: u64,
     },
-    /// The variable is part of a tuple.
+    /// The variable is driven by a tuple.
     DrivenRun,
 }
 
@@ -75,7 +75,8 @@ struct Var {
     octets: u8,
     value: u64,
     law: Law,
-    /// Whether the preceding variable names this one as the next: it advances when that one wraps.
+    /// Whether the preceding variable names this one as its next, so it advances when that one
+    /// wraps.
     follows: bool,
 }
 
@@ -110,12 +111,12 @@ struct Write {
     at: usize,
     octets: usize,
     add: i64,
-    /// Mask and shift: the write covers 32 bits of the variable.
+    /// Mask and shift, which apply to 32 bits of the variable.
     masked: Option<(u32, i64)>,
     big: bool,
 }
 
-/// Nondeterministic fields: random numbers of a stream without a seed.
+/// Fields that differ between runs: random numbers in a stream without a seed.
 #[derive(Debug)]
 pub(crate) struct Chance<'a>(&'a Program);
 
@@ -227,7 +228,7 @@ impl Program {
                 (false, true) => down(min, max, init, step).0,
                 (false, false) => up(min, max, init, step).0,
             };
-            // The data plane keeps only the low octets.
+            // TRex's data plane keeps only the low octets.
             let keep = |number: u64| cut(number, usize::from(octets));
             let (min, max, step) = (keep(min), keep(max), keep(step));
             match random {
@@ -236,7 +237,7 @@ impl Program {
             }
         };
         let first = match &law {
-            // A list variable starts with an index in its memory.
+            // In memory, a list variable starts as an index.
             Law::List { up, values, step, .. } => {
                 let last = values.len() as u64 - 1;
                 match up {
@@ -348,7 +349,7 @@ impl Program {
         !self.instructions.is_empty()
     }
 
-    /// The mean length for rates in bits.
+    /// The mean packet length, used for rates in bits.
     pub fn expected_len(&self, len: usize) -> f64 {
         self.mean_len.unwrap_or(len as f64)
     }
@@ -370,7 +371,7 @@ impl Program {
                 Instruction::Write(write) => write.put(&self.vars[write.var], &mut out),
                 Instruction::Trim(var) => len = Some(self.vars[*var].value as usize),
                 Instruction::FixIpv4(at) => fix_ipv4(&mut out, *at),
-                // Checksums follow when the packet is complete.
+                // Checksums are computed when the packet is complete.
                 Instruction::FixBelow { .. } => {}
             }
             at += 1;
@@ -391,7 +392,7 @@ impl Program {
         }
     }
 
-    /// Counts the variables after `at` that wait for the preceding one.
+    /// Number of variables after `at` that each wait for the preceding one.
     fn followers(&self, at: usize) -> usize {
         self.instructions[at + 1..]
             .iter()
@@ -443,7 +444,7 @@ impl Program {
         }
     }
 
-    /// The nondeterministic fields of the stream's packets, if any.
+    /// The fields of the stream's packets that differ between runs, if any.
     pub fn chance(&self) -> Option<Chance<'_>> {
         let random = |var: &Var| matches!(var.law, Law::Random { .. });
         (!self.seeded && self.vars.iter().any(random)).then_some(Chance(self))
@@ -455,10 +456,10 @@ impl Chance<'_> {
         matches!(self.0.vars[var].law, Law::Random { .. })
     }
 
-    /// `expected` with the random numbers of `found`, if these are within their ranges.
+    /// Replaces the random numbers in `expected` with those in `found`, if these are within their
+    /// ranges.
     ///
-    /// # Errors
-    /// A number out of its range.
+    /// # Errors A number is out of range.
     pub fn adopt(&self, packet: &[u8], expected: &[u8], found: &[u8]) -> Result<Vec<u8>, String> {
         let mut adopted = expected.to_vec();
         let mut seen = vec![None; self.0.vars.len()];
@@ -510,7 +511,8 @@ impl Chance<'_> {
         Ok(())
     }
 
-    /// Checks that a variable has one value in a packet, within its range.
+    /// Checks that a variable has only one value in a packet, and that the value is within its
+    /// range.
     fn check(&self, var: usize, found: u64, seen: &mut [Option<u64>]) -> Result<(), String> {
         let Var { name, law, .. } = &self.0.vars[var];
         if *seen[var].get_or_insert(found) != found {

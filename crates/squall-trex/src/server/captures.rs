@@ -1,4 +1,4 @@
-//! Captures and receive queues of ports in service mode, and individually sent packets.
+//! Captures and receive queues on ports in service mode, and packets that clients send one by one.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,8 @@ use crate::{
 /// Maximum concurrent captures, and maximum packets of one.
 const MOST: usize = 64;
 const MOST_PACKETS: u64 = 1_000_000;
-/// Maximum packets sent individually per request, and the maximum time span that they cover.
+/// Maximum number of individual packets to send per request, and the maximum time span that they
+/// cover.
 const MOST_SENT: usize = 5_000;
 const LONGEST_SENT: Duration = Duration::from_secs(1);
 /// Time limit for sending them, including opening and closing the port.
@@ -123,8 +124,7 @@ pub fn now() -> f64 {
 }
 
 impl Server {
-    /// # Errors
-    /// An unknown command, or ports that cannot be captured.
+    /// # Errors The command is unknown, or a port cannot be captured.
     pub(super) fn capture(&mut self, params: &Params<'_>) -> Answer {
         match params.text("command")? {
             "start" => self.start_capture(params),
@@ -300,8 +300,7 @@ impl Server {
         })
     }
 
-    /// # Errors
-    /// A feature other than a queue; a port that is not in service mode.
+    /// # Errors The feature is not a queue, or the port is not in service mode.
     pub(super) fn rx_feature(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let (kind, on) = (params.text("type")?, params.flag("enabled"));
         if kind != "queue" {
@@ -354,8 +353,7 @@ impl Server {
         }
     }
 
-    /// # Errors
-    /// Invalid packets, or too many; a port that is not in service mode.
+    /// # Errors Packets are invalid or too many, or the port is not in service mode.
     pub(super) fn push_packets(&mut self, port: usize, params: &Params<'_>) -> Answer {
         if self.ports[port].service == Service::Off && !params.flag("force") {
             let text = format!("port {port} is not in service mode: enable it first");

@@ -1,4 +1,4 @@
-//! Counters of flows by TRex's names, computed from those of a report.
+//! Flow counters under TRex's names, computed from the counters in a report.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,15 +8,15 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::report::flows::{FlowsReport, RoleReport};
 
-/// The source of a counter.
+/// The source of a counter's value.
 enum From {
     /// The sum of these counters over TCP flows.
     Tcp(&'static [&'static str]),
     /// The sum of these counters over UDP flows.
     Udp(&'static [&'static str]),
-    /// Arrivals that did not begin for this reason.
+    /// The number of arrivals that did not begin for this reason.
     NotStarted(&'static str),
-    /// A current figure, or one of the last second.
+    /// A current figure, or one for the last second.
     Now(fn(&Rates) -> f64),
 }
 
@@ -56,7 +56,7 @@ const ENDED: &[&str] = &[
     "keepalive_timeout",
     "idle",
 ];
-/// The reasons in [`ENDED`] for flows that end after their connection was established.
+/// The reasons in [`ENDED`] for which flows end after their connection was established.
 const ENDED_LATER: &[&str] =
     &["closed", "aborted", "reset", "timeout", "keepalive_timeout", "idle"];
 const RESENT: &[&str] = &["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
@@ -88,7 +88,7 @@ const fn octets(mut counter: Counter) -> Counter {
     counter
 }
 
-/// All counters, in the order in which clients show them.
+/// All counters, in display order.
 pub const COUNTERS: &[Counter] = &[
     now("m_active_flows", "active open flows", "", |r| r.active),
     now("m_est_flows", "active established flows", "", |r| r.established),
@@ -176,7 +176,7 @@ pub const COUNTERS: &[Counter] = &[
     }),
 ];
 
-/// The answer to `get_counter_desc`.
+/// The reply to `get_counter_desc`.
 pub fn described() -> Vec<Value> {
     let one = |(id, counter): (usize, &Counter)| {
         let current = matches!(counter.from, From::Now(_));
@@ -189,7 +189,7 @@ pub fn described() -> Vec<Value> {
     COUNTERS.iter().enumerate().map(one).collect()
 }
 
-/// Names of the counters of programs: TRex uses letters.
+/// Names of program counters, for which TRex uses letters.
 pub fn letters() -> impl Iterator<Item = String> {
     ('A'..='Z').map(String::from)
 }
@@ -279,7 +279,7 @@ impl Side {
         self.of("segments_out") + self.of("segments_in")
     }
 
-    /// Rates since `then`, taken `seconds` earlier.
+    /// Rates since the counters `then`, which were taken `seconds` earlier.
     pub fn rates(&self, then: &Self, seconds: f64) -> Rates {
         let rate = |name: &str| self.of(name).saturating_sub(then.of(name)) as f64 / seconds;
         Rates {
@@ -294,7 +294,7 @@ impl Side {
         }
     }
 
-    /// Values by the counter's number; omits zeros.
+    /// Values by counter number; omits zeros.
     pub fn values(&self, rates: &Rates) -> Map<String, Value> {
         let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
             names.iter().filter_map(|name| counts.get(*name)).sum()
@@ -322,7 +322,7 @@ impl Side {
         all.map(|(id, n)| (id, json!(n))).collect()
     }
 
-    /// Number of flows that began, of either side.
+    /// Number of flows that this side began or accepted.
     pub fn begun(&self) -> u64 {
         self.of("attempts") + self.of("accepts")
     }

@@ -41,7 +41,7 @@ const HIGH_NS: u64 = 10_000;
 /// Length of frames that measure latency, without FCS.
 const PROBE: usize = 78;
 
-/// State of flows, as `port_status` numbers it.
+/// State of flows, with the numbers that `port_status` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
@@ -72,7 +72,7 @@ pub struct FlowServer {
     /// Handler of the client that owns all ports.
     handler: Option<String>,
     pub profiles: BTreeMap<String, Loaded>,
-    /// Number of starts and changes so far; counters belong to the latest.
+    /// Number of starts and changes so far. Counters refer to the latest.
     pub epoch: u64,
     /// Profiles whose flows are active.
     pub playing: BTreeMap<String, Playing>,
@@ -81,7 +81,7 @@ pub struct FlowServer {
     pub latency: Option<Latency>,
     /// Senders whose frames are ignored instead of matched to flows.
     pub ignored: Ignored,
-    /// Client states that were asked for and not yet fetched.
+    /// Client states that were requested but not fetched yet.
     pub clients: Option<Value>,
 }
 
@@ -96,8 +96,8 @@ pub struct Loaded {
     /// When the profile is removed.
     gone: Option<Instant>,
     epoch: u64,
-    /// Prefix of the profile's template names in the run since the last start, and the report at
-    /// the end.
+    /// Prefix of the profile's template names in the run since the last start, and the final
+    /// report.
     mark: String,
     last: Option<Arc<Report>>,
     /// The previous and the latest figures, from which rates are computed.
@@ -129,7 +129,7 @@ impl Default for Loaded {
     }
 }
 
-/// A report and when it was taken.
+/// A report, and the time at which it was taken.
 #[derive(Clone)]
 struct Seen {
     at: Instant,
@@ -165,7 +165,7 @@ impl Loaded {
         }
     }
 
-    /// Counters of the clients and servers of the templates that `chosen` selects.
+    /// Counters of clients and of servers, for the templates that `chosen` selects.
     fn sides(&self, report: &Report, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
         let groups = self.astf.iter().flat_map(Astf::groups).filter(|(name, ..)| chosen(name));
         let over_udp: HashMap<String, bool> =
@@ -629,7 +629,7 @@ impl Server {
         Ok(Value::Object(all))
     }
 
-    /// Address ranges of the clients of active flows.
+    /// Address ranges of clients in active flows.
     pub(super) fn flow_clients(&self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
         let clients = |flows| pools(flows, |template| template.clients);
         let clients = self.playing().flat_map(|(_, active)| clients(&active.flows));
@@ -641,7 +641,7 @@ impl Server {
         ranges.filter_map(of_v4).collect()
     }
 
-    /// Open and begun flows, for `get_global_stats`.
+    /// Numbers of open and begun flows, for `get_global_stats`.
     pub(super) fn flow_global(&self) -> FlowFigures {
         let mut all = FlowFigures::default();
         for (id, active) in self.playing() {
@@ -727,7 +727,8 @@ impl Server {
             self.set_latency(None)?;
             self.play()?;
         } else if was {
-            // Streams of an active run are paused, so that their measurements stay.
+            // Pause the streams of an active run instead of removing them, which would lose their
+            // measurements.
             for port in 0..2 {
                 self.traffic.pause(&probe_name(port))?;
             }
@@ -812,7 +813,7 @@ impl Server {
                         "m_jitter": rx.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                         "m_seq_error": rx.map_or(0, |rx| rx.lost + rx.reordered),
                         "m_tx_pkt_err": of_port(port).map_or(0, |port| port.tx.errors),
-                        // Invalid frames of any kind have no valid signature.
+                        // An invalid frame of any kind has no valid signature.
                         "m_no_magic": of_port(port).map_or(0, |port| port.rx.unsigned_packets),
                         "m_unsup_prot": 0, "m_no_id": 0, "m_length_error": 0,
                         "m_no_ipv4_option": 0, "m_l3_cs_err": 0, "m_l4_cs_err": 0,
@@ -874,7 +875,7 @@ impl FlowFigures {
     }
 }
 
-/// The pools of all templates, each once.
+/// The pools of all templates, without duplicates.
 fn pools(flows: &Flows, of: fn(&Template) -> usize) -> Vec<&Pool> {
     let numbers: BTreeSet<usize> = flows.templates.iter().map(of).collect();
     numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
@@ -906,7 +907,7 @@ fn probe_name(port: usize) -> String {
     format!("latency {port}")
 }
 
-/// The addresses of the first client and the first server; `None`: they use IPv6.
+/// Addresses of the first client and the first server; `None` if they use IPv6.
 pub fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
     let template = flows.templates.first()?;
     let first = |pool: usize| {

@@ -1,4 +1,5 @@
-//! Forecast of the traffic of a port's streams: the highest rates, the duration, and the steps.
+//! Forecast for the streams of a port: peak rates, duration, and the times at which the rate
+//! changes.
 
 use serde_json::{Value, json};
 use squall_profile::Mode;
@@ -47,7 +48,7 @@ struct Step {
     begins: bool,
 }
 
-/// Steps in order of time, and the end of the last stream in microseconds; `None`: it never ends.
+/// Steps in order of time, and the end of the last stream in microseconds (`None`: it never ends).
 fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
     let (mut all, mut end) = (Vec::new(), Some(0.0f64));
     let mut left: Vec<Option<u64>> =
@@ -106,8 +107,7 @@ fn highest(steps: &[Step], rates: &[Rates]) -> Rates {
 }
 
 impl Server {
-    /// # Errors
-    /// Streams that cannot be sent.
+    /// # Errors Streams cannot be sent.
     pub(super) fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let setting = self.setting(port, Load::Factor(1.0));
         let (mut sent, mut rates) = (Sent::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The emulated host of a port with addresses, which answers its neighbors.
+//! The emulated host on a port with addresses, which answers its neighbors.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -31,8 +31,7 @@ impl Ipv6 {
 }
 
 impl Server {
-    /// # Errors
-    /// An invalid address; an interface that cannot be opened.
+    /// # Errors The address is invalid, or the interface cannot be opened.
     pub(super) fn conf_ipv6(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let source = match params.get("src_ipv6").and_then(Value::as_str) {
             None | Some("") => None,

@@ -1,5 +1,5 @@
-//! Records of individual flows: those open now, or at each interval that a start has asked for; and
-//! ignored senders.
+//! Records of individual flows, either those open now or snapshots at the interval that a start
+//! request sets; and ignored senders.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ const SHORTEST: f64 = 0.1;
 /// Snapshots of a profile's open flows.
 #[derive(Default)]
 pub struct FlowSnapshots {
-    /// Interval that the start asked for; `None`: snapshots are taken only on request.
+    /// Interval in the start request; `None`: snapshots are taken only on request.
     every: Option<Duration>,
     due: Option<Instant>,
     kept: VecDeque<Snapshot>,
@@ -69,7 +69,7 @@ impl FlowSnapshots {
 }
 
 impl Snapshot {
-    /// Converts to one object per end, because a flow has the same name at both ends.
+    /// Converts to one JSON object per end, because a flow has the same name at both ends.
     fn to_json(&self) -> Vec<Value> {
         let of = |server: bool| {
             let ends = self.flows.iter().map(|(_, flow)| flow);
@@ -90,8 +90,8 @@ fn name(tcp: &FlowInfo) -> String {
     if tcp.passive { format!("{remote}-{local}") } else { format!("{local}-{remote}") }
 }
 
-/// Describes a flow. Times are in whole milliseconds, as in TRex, and short ones in microseconds,
-/// too. Fields that the flow's record lacks are omitted.
+/// Describes a flow. Times are in whole milliseconds, as in TRex, and short ones also in
+/// microseconds. Fields that are not in the flow's record are omitted.
 fn described(flow: &OpenFlow) -> Value {
     let tcp = &flow.tcp;
     let millis = |time: Nanos| time.0 / 1_000_000;
@@ -123,7 +123,7 @@ fn described(flow: &OpenFlow) -> Value {
     all
 }
 
-/// The number of a TCP state in BSD.
+/// The number that BSD assigns to a TCP state.
 fn number(state: FlowState) -> u8 {
     match state {
         FlowState::Closed | FlowState::Udp => 0,

@@ -1,4 +1,4 @@
-//! Playback of flow profiles: one run for all of them, which they join and leave.
+//! Plays flow profiles, all in one run, which they join and leave.
 
 use std::{
     net::IpAddr,
@@ -25,14 +25,14 @@ const DRAIN: Nanos = Nanos(5_000_000_000);
 const BEGINS: Duration = Duration::from_millis(100);
 /// Maximum time until the counters include aborted flows.
 const SETTLES: Duration = Duration::from_secs(2);
-/// Hold time of a load that rises to its full level and stays there: longer than any run.
+/// Hold time of a load that stays at its full level: longer than any run.
 const STAYS: Nanos = Nanos(10 * 365 * 86_400 * 1_000_000_000);
 
 /// The flows of a profile, from its start until the last of them has ended.
 pub struct Playing {
     /// The flows, with templates renamed as in the run.
     pub flows: Flows,
-    /// The multiplier of the templates' flow rates.
+    /// Multiplier for the templates' flow rates.
     mult: f64,
     lasts: Option<Nanos>,
     drain: Nanos,
@@ -192,7 +192,7 @@ impl Server {
         }
         let mark = match alone && id == super::DEFAULT {
             true => String::new(),
-            // Needs a new prefix: the profile may have been in this run before.
+            // A new prefix is needed, because the profile may have been in this run before.
             false => format!("{id} {epoch}: "),
         };
         if let Some(profile) = server.profiles.get_mut(id) {
@@ -242,7 +242,7 @@ impl Server {
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams);
         self.traffic.play(self.start.as_mut(), profile)?;
-        // Takes effect before the first flow begins, because workers synchronize their start.
+        // This takes effect before the first flow begins, because workers synchronize their start.
         self.ignore_in_run()
     }
 
@@ -371,7 +371,7 @@ impl Server {
         let now = Instant::now();
         let end = active.lasts.map(|lasts| began + Duration::from_nanos(lasts.0) + BEGINS);
         let alone = self.in_run().count() == 1;
-        // Evaluate lazily, because it copies a report.
+        // Evaluated only if needed, because it copies a report.
         let done = || self.traffic.latest_report().is_some_and(|report| active.is_done(&report));
         match (active.gone, active.ends) {
             (Some(gone), _) => {
@@ -413,7 +413,7 @@ impl Server {
         }
         self.remove_playing(id);
         self.set_state(id, State::Loaded, error);
-        // A profile that ended earlier may have waited for this one alone.
+        // A profile that ended earlier may have waited only for this one.
         self.end_run_if_last();
     }
 
@@ -464,7 +464,7 @@ impl Server {
     }
 }
 
-/// First and last address of each range of a template's servers.
+/// First and last address of each range of server addresses in a template.
 fn servers<'a>(
     flows: &'a Flows,
     template: &Template,
@@ -479,7 +479,7 @@ fn positive(mult: f64) -> Result<(), Refusal> {
     }
 }
 
-/// Adapts a profile to a run with several profiles: each template gets its own duration and ramp.
+/// Adapts a profile for a run with several profiles: each template gets its own duration and ramp.
 fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     let Ramp { up, .. } = std::mem::take(&mut flows.ramp);
     for pool in &mut flows.pools {

@@ -10,13 +10,12 @@ use crate::{
     traffic,
 };
 
-/// Bits of `count`: keep the source or destination address of the capture.
+/// Bits of `count` that request to keep the source or destination address of the capture.
 const OWN_SOURCE: u64 = 1 << 31;
 const OWN_DESTINATION: u64 = 1 << 30;
 
 impl Server {
-    /// # Errors
-    /// Values out of range; a file that cannot be sent; ports that already send.
+    /// # Errors A value is out of range, the file cannot be sent, or a port sends already.
     pub(super) fn push_remote(&mut self, port: usize, params: &Params<'_>) -> Answer {
         let file = params.text("pcap_filename")?;
         if params.flag("is_dual") {
@@ -87,7 +86,7 @@ impl Server {
         true
     }
 
-    /// Sends the events for the end of a replay, with the reason if it failed.
+    /// Sends the events for the end of a replay; `why`: the reason if it failed.
     pub(super) fn replayed(&mut self, why: Option<&str>) {
         let Some(port) = self.replaying.take() else { return };
         if let Some(why) = why {

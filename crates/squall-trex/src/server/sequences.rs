@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(60);
 /// A profile in the server, as its client knows it.
 #[derive(Default)]
 struct Known {
-    /// Frames of each stream, which are sent once a start.
+    /// Frames of each stream, or chain of streams, which are sent once a start.
     bursts: Vec<u64>,
     paused: bool,
 }
@@ -90,7 +90,7 @@ impl Sequence {
                     self.add_frames(port, bursts.iter().sum());
                     self.profiles.insert((port, id), Known { bursts, paused: false });
                 }
-                _ if bursts.len() < 3 => self.add_stream(port, id),
+                _ if bursts.len() < 3 => self.add_streams(port, id),
                 _ => {}
             }
             return;
@@ -115,16 +115,57 @@ impl Sequence {
         }
     }
 
-    fn add_stream(&mut self, port: usize, id: &'static str) {
-        let frames = 1 + self.draw(60);
-        let pps = 1_000 + self.draw(4_000);
-        self.streams += 1;
-        let mode = json!({ "type": "single_burst", "total_pkts": frames,
-            "rate": { "type": "pps", "value": pps } });
-        let stream = json!({ "mode": mode, "packet": { "binary": "A".repeat(120) }, "vm": {} });
-        let number = self.streams;
-        self.ask("add_stream", port, id, &json!({ "stream_id": number, "stream": stream }));
+    /// Adds a burst, a series of bursts, or two streams that start each other several times.
+    fn add_streams(&mut self, port: usize, id: &'static str) {
+        let frames = match self.draw(3) {
+            0 => {
+                let (mode, frames) = self.draw_burst();
+                self.add_stream(port, id, mode, -1, 0);
+                frames
+            }
+            1 => {
+                let (mode, frames) = self.draw_series();
+                self.add_stream(port, id, mode, -1, 0);
+                frames
+            }
+            _ => {
+                let (first, second) = (self.draw_burst(), self.draw_series());
+                let rounds = 2 + self.draw(3);
+                let number = self.streams as i64;
+                self.add_stream(port, id, first.0, number + 2, 0);
+                self.add_stream(port, id, second.0, number + 1, rounds);
+                rounds * (first.1 + second.1)
+            }
+        };
         self.profiles.entry((port, id)).or_default().bursts.push(frames);
+    }
+
+    fn draw_rate(&mut self) -> Value {
+        json!({ "type": "pps", "value": 1_000 + self.draw(4_000) })
+    }
+
+    fn draw_burst(&mut self) -> (Value, u64) {
+        let frames = 1 + self.draw(60);
+        let rate = self.draw_rate();
+        (json!({ "type": "single_burst", "total_pkts": frames, "rate": rate }), frames)
+    }
+
+    fn draw_series(&mut self) -> (Value, u64) {
+        let (frames, bursts) = (1 + self.draw(15), 2 + self.draw(4));
+        let (gap_us, rate) = (self.draw(3_000), self.draw_rate());
+        let mode = json!({ "type": "multi_burst", "pkts_per_burst": frames, "ibg": gap_us,
+            "count": bursts, "rate": rate });
+        (mode, frames * bursts)
+    }
+
+    fn add_stream(&mut self, port: usize, id: &str, mode: Value, next: i64, actions: u64) {
+        self.streams += 1;
+        let number = self.streams;
+        let mut stream = json!({ "mode": mode, "packet": { "binary": "A".repeat(120) }, "vm": {},
+            "next_stream_id": next, "action_count": actions });
+        // The second of a chain waits for the first.
+        stream["self_start"] = json!(actions == 0);
+        self.ask("add_stream", port, id, &json!({ "stream_id": number, "stream": stream }));
     }
 
     fn add_frames(&mut self, port: usize, frames: u64) {

@@ -76,8 +76,7 @@ impl Service {
 }
 
 impl Server {
-    /// # Errors
-    /// An unknown mode.
+    /// # Errors The mode is unknown.
     pub(super) fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
         self.set_service(port, Service::read(params)?);
         Ok(json!({}))

@@ -1,4 +1,5 @@
-//! Utilization of the threads that send and receive: the last seconds of each thread, in percent.
+//! Utilization in percent of the threads that send and receive, for the last seconds of each
+//! thread.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use super::{Answer, Server};
 
 /// Number of samples per thread in an answer.
 const HISTORY: usize = 20;
-/// Number of latest samples whose mean is the utilization.
+/// Number of recent samples over which the utilization is averaged.
 const AVERAGED: usize = 5;
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -48,8 +49,8 @@ impl Threads {
         }
     }
 
-    /// Mean of the last seconds, and the latest sample, over the threads that `chosen` selects; 0
-    /// without such threads.
+    /// Mean over the last seconds, and the latest sample, averaged over the threads that `chosen`
+    /// selects; 0 if there are none.
     fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
         let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
         let of_all = |of: fn(&Thread) -> f64| mean(chosen.iter().map(|thread| of(thread)));
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!((senders.mean, senders.latest, senders.count), (40.0, 75.0, 1));
         assert_eq!(threads.receivers(), (45.0, vec![1]));
         assert_eq!((threads.of_port(0), threads.of_port(1)), (40.0, 0.0));
-        // The next sample is from another run.
+        // The next sample belongs to another run.
         threads.take(now, vec![busy(&[0], 10, 100)]);
         assert_eq!(threads.to_json(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
         threads.take(now, Vec::new());

@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf};
 
-use squall_method::{Halt, Measured, Runner, Trial};
+use squall_method::{ArrivedRange, Halt, LossPeriods, Measured, Runner, Trial};
 use squall_profile::Format;
 
 use super::*;
@@ -193,12 +193,17 @@ fn nodes_that_share_a_port_add_up_and_hide_what_is_lost_in_sequence() -> Checked
         let report = reports.get_mut(name).expect("it is there");
         let rx = report.streams[0].rx.as_mut().expect("it has received");
         rx.packets = 980;
+        let (first, end) = if name == "three" { (3, 1700) } else { (900, 1990) };
+        rx.arrived = Some(ArrivedRange { first, end, losses: Some(LossPeriods::default()) });
         rx.arrival_gap_ns.as_mut().expect("gaps").mean = 2e6;
     }
     let mut fake = fake("shared", TRIAL, &[("done", done(&reports, &[]))])?;
     let measured = run(&mut fake, &|| false)?;
     let lane = &measured.lanes[0];
-    assert_eq!((lane.received, lane.lost, lane.longest_loss), (1960, 40, 40));
+    assert_eq!((lane.received, lane.lost), (1960, 40));
+    // Three frames before the first one, ten after the last one; the others are one period.
+    let periods = LossPeriods { periods: 3, longest: 27, longest_from: 4, first: 0, last: 1999 };
+    assert_eq!(lane.losses(), Some(periods));
     assert_eq!(lane.output_fps, Some(1000.0));
     Ok(())
 }

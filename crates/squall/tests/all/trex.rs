@@ -41,6 +41,26 @@ fn receivers_measure_what_a_lossy_link_does_to_them() {
 }
 
 #[test]
+fn the_padding_of_a_short_packet_has_room_for_a_signature() {
+    // An IPv4 header without payload, and 26 octets of padding.
+    let packet = "ffffffffffff 020000000001 0800 45000014000100004000 66e7 0a000001 0a000002";
+    let padded = |name: &str, more: &str| {
+        let hex = format!("{packet}{}", "00".repeat(26));
+        stream(name, "A", more).replace("packet = \"eth/ipv4/udp\"", &format!("hex = \"{hex}\""))
+    };
+    let streams = padded("trex", "trex_hw_id = 5") + &padded("squall", "");
+    let report = run("loop:trex-padding,virtual", &streams).unwrap_or_else(|e| panic!("{e}"));
+    for stream in &report.streams {
+        let rx = stream.rx.as_ref().expect("measured");
+        assert_eq!((rx.packets, rx.octets, rx.lost), (1000, 64_000, 0), "{}", stream.name);
+        assert!(rx.latency_ns.is_some(), "{}", stream.name);
+    }
+    let short = padded("short", "").replace("45000014", "45000020");
+    let error = run("loop:trex-padding,virtual", &short).unwrap_err().to_string();
+    assert!(error.contains("has 14"), "{error}");
+}
+
+#[test]
 fn an_hw_id_that_is_used_twice_or_too_large_is_refused() {
     let wrong = |streams: String| run("loop:trex-twice,virtual", &streams).unwrap_err().to_string();
     let twice = stream("one", "A", "trex_hw_id = 5") + &stream("two", "B", "trex_hw_id = 5");

@@ -108,6 +108,43 @@ fn the_frames_of_any_number_of_workers_are_those_of_one() {
     }
 }
 
+/// The first frames of a stream in one run, and the others in a run that continues it.
+#[test]
+fn the_frames_of_two_runs_are_those_of_one() {
+    let print = |report: &Report| {
+        let text = report.ports[0].tx.fingerprint.clone().unwrap();
+        u128::from_str_radix(&text, 16).unwrap()
+    };
+    let mut continued = 0;
+    for (name, profile) in profiles().into_iter().filter(|(_, profile)| {
+        matches!(&profile.streams[..], [alone]
+            if alone.stages.is_empty() && alone.duration.is_none() && alone.segment.is_none())
+    }) {
+        let address = "loop:continued,virtual";
+        let whole = run(session(&profile, address, 1));
+        let all = whole.ports[0].tx.packets;
+        for (workers, sent) in [(1, all / 3), (1, all - 1), (3, all / 2)] {
+            let mut first = profile.clone();
+            first.stop.packets = Some(sent.max(1));
+            let first = run(session(&first, address, 1));
+            let mut rest = profile.clone();
+            rest.streams[0].sent = first.ports[0].tx.packets;
+            if rest.streams[0].sent == all {
+                continue;
+            }
+            let rest = run(session(&rest, address, workers));
+            let name = format!("{name}, {sent} of {all} and the rest on {workers} workers");
+            assert_eq!(first.ports[0].tx.packets + rest.ports[0].tx.packets, all, "{name}");
+            assert_eq!(print(&first).wrapping_add(print(&rest)), print(&whole), "{name}");
+            for seen in rest.streams.iter().filter_map(|s| s.rx.as_ref()) {
+                assert_eq!((seen.lost, seen.duplicates), (0, 0), "{name}");
+            }
+            continued += 1;
+        }
+    }
+    assert!(continued > 100, "{continued}");
+}
+
 /// Parts run on separate machines that have different numbers of workers.
 #[test]
 fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {

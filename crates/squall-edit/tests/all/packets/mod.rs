@@ -30,7 +30,7 @@ pub struct Spec {
     pub l4: L4,
     pub ports: (u16, u16),
     pub payload: usize,
-    /// Number of VLAN tags, which an MPLS label follows.
+    /// Number of VLAN tags. With `mpls`, an MPLS label follows them.
     pub tags: usize,
     pub mpls: bool,
 }

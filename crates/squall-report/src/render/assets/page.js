@@ -90,7 +90,12 @@ function draw(body, options, columns) {
 
 const value = f => (u, v) => (v === null || v === undefined ? "–" : f(v));
 
-const color = i => style("--s" + i % 8);
+const color = i => style("--s" + i % 16);
+// The color of series `i`: that of its label on the whole page (page.rs, Page::colors), or of its position in the plot.
+const hue = (series, i) => {
+  const at = (data.colors || []).indexOf(series.label);
+  return color(at < 0 ? i : at);
+};
 
 function logTicks(low, high) {
   const decades = Math.log10(high / low);
@@ -112,7 +117,7 @@ function logTicks(low, high) {
 // --- plots that are data ------------------------------------------------------------------------------------------
 
 const UNITS = {
-  count: v => si(v, ""), pps, bps, octets: v => si(v, "B"), length: v => count(v) + " B", ns, ratio,
+  count: v => si(v, ""), number: v => Math.abs(v) >= 100 ? count(v) : String(Number(v.toPrecision(3))), pps, bps, octets: v => si(v, "B"), length: v => count(v) + " B", ns, ratio,
   s: v => (Math.abs(v) >= 1000 ? count(v) : Number(v.toPrecision(4))) + " s", percent: v => three(v) + " %",
 };
 const TIP = { ...UNITS, count: v => Number.isInteger(v) ? count(v) : three(v) };
@@ -147,17 +152,17 @@ function linePlot(box, plot) {
     cursor: { points: { size: 6 } },
     scales: { x: { time: false, ...x.scale }, y: y.scale },
     x: { values: labels(plot.x.unit), label: plot.x.name, labelSize: 18, labelFont: FONT, size: plot.x.name ? 30 : 26, ...x.ticks },
-    y: { values: labels(plot.y.unit), ...y.ticks },
+    y: { values: labels(plot.y.unit), label: plot.y.name, labelSize: 18, labelFont: FONT, size: 60, ...y.ticks },
     series: [
       { label: plot.x.name || "x", value: value(TIP[plot.x.unit]) },
       ...lines.map((l, i) => ({
-        label: l.label, stroke: color(i), width: l.style === "points" ? 0 : 1.6, dash: l.style === "dashed" ? [5, 3] : undefined,
-        fill: l.style === "filled" ? color(i) + "44" : undefined, spanGaps: true, value: value(TIP[plot.y.unit]),
+        label: l.label, stroke: hue(l, i), width: l.style === "points" ? 0 : 1.6, dash: l.style === "dashed" ? [5, 3] : undefined,
+        fill: l.style === "filled" ? hue(l, i) + "44" : undefined, spanGaps: true, value: value(TIP[plot.y.unit]),
         paths: l.style === "steps" || l.style === "filled" ? uPlot.paths.stepped({ align: 1 }) : l.style === "points" ? () => null : undefined,
         points: { show: l.style === "points" || l.x.length < 40 && l.style !== "steps" && l.style !== "filled", size: l.style === "points" ? 6 : 5 },
       })),
     ],
-    hooks: { draw: [u => lines.forEach((l, i) => errorBars(u, l, color(i), v => y.low ? Math.max(v, y.low) : v))] },
+    hooks: { draw: [u => lines.forEach((l, i) => errorBars(u, l, hue(l, i), v => y.low ? Math.max(v, y.low) : v))] },
   }, columns);
 }
 
@@ -197,11 +202,11 @@ function categoryPlot(box, plot) {
         return s.map(i => i % step ? "" : plot.categories[i]);
       },
     },
-    y: { values: labels(plot.y.unit), ...y.ticks },
+    y: { values: labels(plot.y.unit), label: plot.y.name, labelSize: 18, labelFont: FONT, size: 60, ...y.ticks },
     series: [
       { label: plot.x.name || "of", value: (u, v) => v === null || v === undefined ? "–" : plot.categories[Math.round(v)] },
       ...plot.series.map((l, i) => ({
-        label: l.label, stroke: color(i), paths: () => null, points: { show: false },
+        label: l.label, stroke: hue(l, i), paths: () => null, points: { show: false },
         value: (u, v, s, at) => {
           const all = at === null || at === undefined ? null : l.y[at];
           return all === null ? "–" : boxes ? all.map(TIP[plot.y.unit]).join(" / ") : TIP[plot.y.unit](all);
@@ -213,12 +218,12 @@ function categoryPlot(box, plot) {
       const base = u.bbox.top + u.bbox.height;
       ctx.save();
       plot.series.forEach((l, k) => {
-        ctx.strokeStyle = color(k);
+        ctx.strokeStyle = hue(l, k);
         ctx.lineWidth = 1.4 * r;
         l.y.forEach((v, i) => {
           if (v === null) return;
           const left = u.valToPos(i - 0.4 + k * width(), "x", true), right = u.valToPos(i - 0.4 + (k + 0.92) * width(), "x", true), w = right - left;
-          ctx.fillStyle = color(k) + (boxes ? "44" : "bb");
+          ctx.fillStyle = hue(l, k) + (boxes ? "44" : "bb");
           if (!boxes) {
             // A bar too small to see still gets a visible height.
             if (v > 0) { const top = Math.min(place(v), base - r); ctx.fillRect(left, top, w, base - top); }

@@ -1,0 +1,118 @@
+//! The path through the device, which is proved before the first trial of a method.
+//!
+//! Without this proof, a cable that is not plugged in and a wrong address are indistinguishable from
+//! a device that carries nothing, and a search ends with a throughput of 0.
+
+use crate::{
+    method::Method,
+    rfc2889, rfc3918, rfc6349,
+    rig::Rig,
+    trial::{FlowLoad, Http, Lane, Trial},
+};
+
+/// Frames of each lane, and their rate: 20 ms, at a rate that any device carries.
+pub(crate) const FRAMES: u64 = 20;
+pub(crate) const FPS: f64 = 1000.0;
+/// Connections, and their rate.
+const CONNECTIONS: u64 = 10;
+const CPS: f64 = 500.0;
+
+/// The lanes and connections of a method, at a low rate and in each direction that it uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Path {
+    pub trial: Trial,
+    /// Ports each of which has to receive some of the frames; empty: frames have one destination.
+    pub receivers: Vec<String>,
+}
+
+impl Path {
+    /// The path that `method` uses; `None`: it sends nothing.
+    pub(crate) fn of(method: &Method, rig: &Rig) -> Option<Self> {
+        let (lanes, receivers) = match method {
+            Method::Rfc2889(settings) => (rfc2889::path(settings, rig), Vec::new()),
+            Method::Rfc3918(settings) => {
+                let ports = rfc3918::receivers(settings, rig).map(|port| rig.ports[port].clone());
+                (rfc3918::path(settings, rig), ports.collect())
+            }
+            _ => (streams(method, rig), Vec::new()),
+        };
+        let flows = connections(method);
+        let ends = lanes.iter().map(|lane| lane.start_s + FRAMES as f64 / lane.rate_fps);
+        let duration_s = ends.fold(CONNECTIONS as f64 / CPS, f64::max);
+        let sends = !lanes.is_empty() || flows.is_some();
+        let trial = Trial { label: "path".into(), lanes, duration_s, flows, ..Trial::default() };
+        sends.then_some(Self { trial, receivers })
+    }
+
+    /// The same frames and connections at `part` of their rates.
+    #[must_use]
+    pub fn slower(&self, part: f64) -> Trial {
+        let mut trial = self.trial.clone();
+        trial.duration_s /= part;
+        // Memberships of groups keep their rate, because a single frame has no rate.
+        for lane in trial.lanes.iter_mut().filter(|lane| lane.is_measured()) {
+            lane.rate_fps *= part;
+        }
+        for lane in trial.lanes.iter_mut().filter(|lane| !lane.is_measured()) {
+            lane.start_s /= part;
+        }
+        if let Some(load) = &mut trial.flows {
+            load.cps *= part;
+        }
+        trial
+    }
+}
+
+/// Streams of the profile that `method` sends, in its smallest frame size: larger frames may exceed
+/// the path MTU, which RFC 6349 searches for.
+fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
+    let least = |sizes: &[u32]| sizes.iter().copied().min().unwrap_or(64);
+    let size = match method {
+        Method::Rfc2544(settings) => least(&settings.frame_sizes),
+        Method::Rfc8219(settings) => least(&settings.frame_sizes),
+        Method::Tst009(settings) => least(&settings.frame_sizes),
+        Method::Mlrsearch(settings) => least(&settings.frame_sizes),
+        Method::Soak(settings) => settings.frame_size,
+        Method::Bufferbloat(settings) => settings.frame_size,
+        Method::Y1564(settings) => {
+            let service = |lane: &Lane| {
+                let mut services = settings.service.iter();
+                Some(services.find(|service| service.stream == lane.stream)?.frame_size)
+            };
+            let lanes = slow(rig, 64).into_iter();
+            let used = |lane| Some(Lane { frame_size: Some(service(&lane)?), ..lane });
+            return lanes.filter_map(used).collect();
+        }
+        Method::Rfc6349(_) => {
+            let low = |lane| Lane { frames: Some(FRAMES), ..lane };
+            return rfc6349::probes(rig, FPS.min(rig.port_fps(rfc6349::SMALLEST)))
+                .into_iter()
+                .map(low)
+                .collect();
+        }
+        Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
+            return Vec::new();
+        }
+    };
+    slow(rig, size)
+}
+
+/// All streams of the rig, at a low rate.
+fn slow(rig: &Rig, size: u32) -> Vec<Lane> {
+    let lanes = rig.lanes(size, 1.0).into_iter();
+    let low = |lane: Lane| Lane { rate_fps: lane.rate_fps.min(FPS), frames: Some(FRAMES), ..lane };
+    lanes.map(low).collect()
+}
+
+/// Connections of the kind that `method` opens.
+fn connections(method: &Method) -> Option<FlowLoad> {
+    let http = |tls| Http { object_octets: 100, requests: 1, tls, ..Http::default() };
+    let http = match method {
+        Method::Capacity(_) if !method.wants_flows() => return None,
+        Method::Capacity(settings) => Some(http(settings.tls)),
+        Method::Rfc9411(settings) => Some(http(settings.https)),
+        Method::Rfc6349(_) | Method::Bufferbloat(_) => Some(http(false)),
+        _ => return None,
+    };
+    Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, ..FlowLoad::default() })
+}
