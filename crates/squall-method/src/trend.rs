@@ -1,6 +1,7 @@
 //! Figures over stored results of one method, with the noise of the earlier ones.
 
 use squall_report::render::human::{deviation, ns, ratio};
+use squall_units::median;
 
 use crate::outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table};
 
@@ -147,26 +148,13 @@ fn names(newest: &Outcome, wanted: &[String]) -> Result<Vec<String>, String> {
     Ok(if wanted.is_empty() { all } else { wanted.to_vec() })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[half],
-        _ => f64::midpoint(values[half - 1], values[half]),
-    }
-}
-
 /// The noise of the earlier results: at least the tolerance and the uncertainty of one result.
 fn band(earlier: &[(usize, &Figure)], settings: &Settings) -> Option<Band> {
-    if earlier.is_empty() {
-        return None;
-    }
-    let center = median(earlier.iter().map(|(_, figure)| figure.value).collect());
-    let distances = earlier.iter().map(|(_, figure)| (figure.value - center).abs()).collect();
+    let center = median(earlier.iter().map(|(_, figure)| figure.value))?;
+    let distance = median(earlier.iter().map(|(_, figure)| (figure.value - center).abs()))?;
+    let uncertainty = median(earlier.iter().map(|(_, figure)| figure.uncertainty))?;
     let deviations = settings.deviations * (1.0 + WIDER / earlier.len() as f64);
-    let spread = median(distances) * MAD_TO_SD * deviations;
-    let uncertainty = median(earlier.iter().map(|(_, figure)| figure.uncertainty).collect());
+    let spread = distance * MAD_TO_SD * deviations;
     let half = spread.max(settings.tolerance * center.abs()).max(uncertainty);
     Some(Band { median: center, half })
 }

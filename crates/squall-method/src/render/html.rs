@@ -121,11 +121,11 @@ fn trials(outcome: &Outcome, page: &mut String) {
 fn settings(outcome: &Outcome, page: &mut String) {
     let settings = serde_json::to_string_pretty(&outcome.settings).unwrap_or_default();
     *page += &format!(
-        "<section><h2>Configuration</h2><pre class=\"command\">{}</pre>",
+        "<section><h2>Configuration</h2><pre class=\"command file\">{}</pre>",
         escape(&settings)
     );
     if !outcome.profile.is_empty() {
-        *page += &format!("<pre class=\"command\">{}</pre>", escape(&outcome.profile));
+        *page += &format!("<pre class=\"command file\">{}</pre>", escape(&outcome.profile));
     }
     *page += "</section>\n";
 }
