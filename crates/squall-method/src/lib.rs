@@ -58,6 +58,6 @@ pub use outcome::{
 pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
-    Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
+    Action, Delay, FlowLoad, FlowsMeasured, Http, Kept, Lane, LaneMeasured, Measured, PortMeasured,
     ReceiverMeasured, Second, Template, Trial,
 };

@@ -37,6 +37,9 @@ pub struct FlowLoad {
     /// HTTP between clients and servers; `None`: the templates of the profile, in their shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// Flows that a device has to remember, instead of HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
     #[serde(default)]
     pub ramp_up_s: f64,
@@ -64,6 +67,17 @@ pub struct Http {
     /// Whether connections use TLS.
     #[serde(default)]
     pub tls: bool,
+}
+
+/// Flows that exchange data at their beginning, and again after a wait. The server begins the second
+/// exchange: a device that has forgotten the flow would take data of the client for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// UDP instead of TCP.
+    pub udp: bool,
+    /// From the first exchange to the second.
+    pub wait_s: f64,
 }
 
 /// A command that runs while the trial sends, such as the reset of a device.
