@@ -120,9 +120,52 @@ def transfers_are_compared_with_the_bottleneck_of_their_direction(lab, full):
         expect(not rated, rated)
 
 
+# Entries of the device's flow table, as a rule of its packet filter.
+ENTRIES = 300
+FULL = f"""
+table inet full {{
+  chain through {{
+    type filter hook forward priority -10;
+    meta l4proto udp ct state new ct count over {ENTRIES} counter drop
+    meta l4proto tcp ct state new ct count over {ENTRIES} counter drop
+  }}
+}}
+"""
+
+
+def the_table_of_a_nat_and_none_of_a_router(squall):
+    table = ["--of", "table", "--max-table", "500", "--table-cps", "2000", "--recovery-s", "0"]
+    table += ["--repeats", "1"]
+    for device in ("nat", "router"):
+        with Lab(squall, "--device", device) as lab:
+            if lab is None:
+                continue
+            network = ["--port", "A=veth-a", "--port", "B=veth-b", "--gateway", "198.18.1.1"]
+            network += ["--gateway2", "198.18.2.1", "--clients", "198.18.1.10-198.18.1.99"]
+            network += ["--servers", "198.18.2.10"]
+            if device == "nat":
+                made = lab.run("exec", lab.name, "--device", "--", "nft", FULL)
+                if made.returncode != 0:
+                    print(f"SKIPPED: the table of a NAT: {made.stderr.strip()}")
+                    continue
+            for protocol in ("udp", "tcp"):
+                done = run(lab, "capacity", *network, *table, "--table-protocol", protocol)
+                result = figure(found(done), "table")
+                if device == "router":
+                    expect(result["value"] == 500 or result["limit"] == "generator", result)
+                elif result["limit"] == "device":
+                    expect(result["value"] == ENTRIES, f"{protocol}: {result} of {ENTRIES}")
+                else:
+                    expect(result["limit"] == "generator", result)
+                    expect(result["value"] <= ENTRIES, f"{protocol}: {result} of {ENTRIES}")
+            print(f"capacity: the flow table of a {device}")
+
+
 def main():
     full = "--full" in sys.argv[1:]
     squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
+    if full:
+        the_table_of_a_nat_and_none_of_a_router(squall)
     with Lab(squall, script=PAIRS) as lab:
         if lab is None:
             return

@@ -62,6 +62,6 @@ pub use path::Path;
 pub use rig::{MostLoad, Rig, RigLane};
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
-    Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Lane, LaneMeasured, Measured,
-    PortMeasured, ReceiverMeasured, Second, Template, Trial,
+    Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Kept, Lane, LaneMeasured,
+    Measured, PortMeasured, ReceiverMeasured, Second, Template, Trial,
 };

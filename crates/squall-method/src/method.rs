@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt, Recorded, RetryPolicy, Unwatched},
-    capacity,
     model::Device,
     outcome::{Outcome, Status, Verdict},
     path::Path,
@@ -144,11 +143,10 @@ pub struct Estimate {
 impl Method {
     /// Whether it opens connections, which need the clients and servers of a profile.
     pub fn wants_flows(&self) -> bool {
-        match self {
-            Self::Capacity(settings) => settings.of.iter().any(|of| *of != capacity::Of::Table),
-            Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Capacity(_) | Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_)
+        )
     }
 
     /// Whether it sends streams of the profile; other methods make their own.

@@ -4,10 +4,11 @@
 //! a device that carries nothing, and a search ends with a throughput of 0.
 
 use crate::{
+    capacity,
     method::Method,
     rfc2889, rfc3918, rfc6349,
     rig::Rig,
-    trial::{FlowLoad, Http, Lane, Trial},
+    trial::{FlowLoad, Http, Kept, Lane, Trial},
 };
 
 /// Frames of each lane, and their rate: 20 ms, at a rate that any device carries.
@@ -108,12 +109,17 @@ fn slow(rig: &Rig, size: u32) -> Vec<Lane> {
 /// Connections of the kind that `method` opens.
 fn connections(method: &Method) -> Option<FlowLoad> {
     let http = |tls| Http { object_octets: 100, requests: 1, tls, ..Http::default() };
-    let http = match method {
-        Method::Capacity(_) if !method.wants_flows() => return None,
-        Method::Capacity(settings) => Some(http(settings.tls)),
-        Method::Rfc9411(settings) => Some(http(settings.https)),
-        Method::Rfc6349(_) | Method::Bufferbloat(_) => Some(http(false)),
+    let (http, kept) = match method {
+        Method::Capacity(settings) => match settings.of[..] {
+            [capacity::Of::Table] => {
+                let udp = settings.table_protocol == capacity::Protocol::Udp;
+                (None, Some(Kept { udp, wait_s: 0.0 }))
+            }
+            _ => (Some(http(settings.tls)), None),
+        },
+        Method::Rfc9411(settings) => (Some(http(settings.https)), None),
+        Method::Rfc6349(_) | Method::Bufferbloat(_) => (Some(http(false)), None),
         _ => return None,
     };
-    Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, ..FlowLoad::default() })
+    Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, kept, ..FlowLoad::default() })
 }

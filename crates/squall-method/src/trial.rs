@@ -41,6 +41,9 @@ pub struct FlowLoad {
     /// Bulk transfers between clients and servers, instead of `cps`, `limit` and `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<Bulk>,
+    /// Flows that a device has to remember, instead of HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
     #[serde(default)]
     pub ramp_up_s: f64,
@@ -81,6 +84,17 @@ pub struct Bulk {
     pub up: u32,
     /// Start of the connections, seconds since the start of the trial.
     pub start_s: f64,
+}
+
+/// Flows that exchange data at their beginning, and again after a wait. The server begins the second
+/// exchange: a device that has forgotten the flow would take data of the client for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// UDP instead of TCP.
+    pub udp: bool,
+    /// From the first exchange to the second.
+    pub wait_s: f64,
 }
 
 /// A command that runs while the trial sends, such as the reset of a device.

@@ -1,17 +1,20 @@
 //! The flows of a trial: the profile's, at the trial's load.
 
-use squall_method::{Bulk, FlowLoad, Halt, Http};
+use squall_method::{Bulk, FlowLoad, Halt, Http, Kept};
 use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Spacing, Template, Transport};
 use squall_units::Nanos;
 
 /// Adapts the profile's flows to one trial.
 pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
-    if let Some(http) = load.http {
-        // The HTTP exchange replaces programs, so that nothing starts these templates.
+    if load.http.is_some() || load.kept.is_some() {
+        // The exchange replaces programs, so that nothing starts these templates.
         flows.templates.retain(|template| template.arrival != Arrival::Called);
         flows.templates.truncate(1);
-        flows.templates.iter_mut().for_each(|template| speaks_http(template, http));
+    }
+    for template in &mut flows.templates {
+        load.http.iter().for_each(|http| speaks_http(template, *http));
+        load.kept.iter().for_each(|kept| is_kept(template, *kept));
     }
     if let Some(bulk) = load.bulk {
         return bulk_transfers(flows, bulk, load);
@@ -117,10 +120,64 @@ fn speaks_http(template: &mut Template, http: Http) {
     }
     template.content = FlowContent::App { app: Located::from("http"), options };
     template.data = None;
-    template.transport = Transport::Tcp;
+    carried_over(template, Transport::Tcp);
     if http.tls {
         template.tls.get_or_insert_default();
     } else {
         template.tls = None;
+    }
+}
+
+/// Replaces the application of a template by an exchange at the flow's beginning, and one after a
+/// wait.
+fn is_kept(template: &mut Template, kept: Kept) {
+    /// For an answer, in addition to the wait.
+    const ANSWER_S: f64 = 1.0;
+    let nanos = |seconds: f64| Nanos::from_secs_f64(seconds);
+    let (wait, answer) = (nanos(kept.wait_s), nanos(ANSWER_S));
+    let later = nanos(kept.wait_s + ANSWER_S);
+    let (send, recv, end) = match kept.udp {
+        true => ("send_packet", "recv_packets", None),
+        false => ("send", "recv", Some("wait_peer_close".to_owned())),
+    };
+    let client = [
+        format!("{send} \"a\""),
+        format!("{recv} 1 within {answer}"),
+        format!("{recv} 1 within {later}"),
+    ];
+    let delay = (wait > Nanos::ZERO).then(|| format!("delay {wait}"));
+    let server = [format!("{recv} 1"), format!("{send} \"b\"")].into_iter();
+    let server = server.chain(delay).chain([format!("{send} \"c\"")]).chain(end);
+    let located = |text: String| Located::from(text.as_str());
+    template.content = FlowContent::Programs {
+        client: client.map(located).into(),
+        server: server.map(located).collect(),
+        messages: Vec::new(),
+    };
+    template.data = None;
+    template.tls = None;
+    carried_over(template, if kept.udp { Transport::Udp } else { Transport::Tcp });
+    // The echo port.
+    template.listen.get_or_insert(7);
+    let idle = (later + answer).to_string();
+    let (name, value) = match kept.udp {
+        true => ("udp_idle", idle.as_str()),
+        // A retry could succeed when other flows have ended.
+        false => ("syn_retries", "0"),
+    };
+    template.tcp.settings.push((name.to_owned(), value.into()));
+}
+
+/// Sets the transport, and drops settings of the profile that only the other one has.
+fn carried_over(template: &mut Template, transport: Transport) {
+    let fits = |name: &str| match name {
+        "mss" | "tos" | "ttl" => true,
+        "udp_idle" => transport == Transport::Udp,
+        _ => transport == Transport::Tcp,
+    };
+    template.transport = transport;
+    let Template { tcp, client_tcp, server_tcp, .. } = template;
+    for tcp in [tcp, client_tcp, server_tcp] {
+        tcp.settings.retain(|(name, _)| fits(name));
     }
 }

@@ -586,6 +586,8 @@ mod tests {
             seconds: 3,
             report,
             script: report,
+            attacks: report,
+            body: report,
         };
         let (_, arguments) = generator("squall").with("--latency").command(&fill).unwrap();
         assert_eq!(arguments.last().map(String::as_str), Some("--latency"));
