@@ -298,8 +298,8 @@ class Verdict:
     reasons : tuple of Reason
         Reasons why the run is not valid.
     failed : tuple of str
-        Criteria of ``abort_if`` that hold, with figures: the criterion that ended the run, or all
-        that hold at its end.
+        Criteria of ``abort_if`` that hold, with figures: the criterion that ended the run, or each
+        one that holds at its end.
     """
 
     status: str

@@ -117,7 +117,7 @@ def assert_latency(
     >>> assert_latency(report, max="<5us")
     Traceback (most recent call last):
     ...
-    AssertionError: latency is not what it should be
+    AssertionError: latency is out of range
       stream 'stream 1': max 10.0 us, expected < 5 us
     """
     __tracebackhide__ = True
@@ -134,9 +134,7 @@ def assert_latency(
             elif not holds(found, ns):
                 wrong.append(f"stream {one.name!r}: {name} {_time(found)}, expected {text}")
     if wrong:
-        raise AssertionError(
-            "latency is not what it should be" + "".join(f"\n  {line}" for line in wrong)
-        )
+        raise AssertionError("latency is out of range" + "".join(f"\n  {line}" for line in wrong))
 
 
 def assert_rate(
@@ -175,7 +173,7 @@ def assert_rate(
     >>> assert_rate(report, pps=1100)
     Traceback (most recent call last):
     ...
-    AssertionError: rates are not what they should be (tolerance 1 %)
+    AssertionError: rates differ from those expected (tolerance 1 %)
       stream 'stream 1': sent 1,000 pps, expected 1,100 pps: -9.1 %
     """
     __tracebackhide__ = True
@@ -196,7 +194,7 @@ def assert_rate(
                 )
     if wrong:
         raise AssertionError(
-            f"rates are not what they should be (tolerance {tol * 100:g} %)"
+            f"rates differ from those expected (tolerance {tol * 100:g} %)"
             + "".join(f"\n  {line}" for line in wrong)
         )
 

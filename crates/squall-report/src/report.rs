@@ -295,8 +295,8 @@ pub struct Verdict {
     pub ended_by: EndedBy,
     /// Reasons why the run is not valid.
     pub reasons: Vec<Reason>,
-    /// Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or all
-    /// that hold at its end.
+    /// Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or
+    /// each one that holds at its end.
     #[serde(default)]
     pub failed: Vec<String>,
 }
@@ -953,7 +953,7 @@ impl ArrivedRange {
 }
 
 impl StreamRx {
-    /// Adds the range of numbers of another receiver at the same port. Of different ports, only the
+    /// Adds the range of numbers of another receiver at the same port. If the ports differ, only the
     /// receiver with most frames counts.
     pub(crate) fn merge_arrived(&mut self, other: &Self) {
         let Some(added) = other.arrived else { return };

@@ -542,8 +542,8 @@ export interface Verdict {
   /** Reasons why the run is not valid. */
   reasons: Reason[];
   /**
-   * Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or all that
-   * hold at its end.
+   * Criteria of `abort_if` that hold, with figures: the criterion that ended the run, or each one
+   * that holds at its end.
    */
   failed: string[];
 }
