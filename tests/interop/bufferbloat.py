@@ -6,47 +6,35 @@ load has filled it.
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
-from methods import Failed, Lab, expect, figure
+from methods import LINKS, Device, Failed, Lab, expect, figure
 
 HERE = pathlib.Path(__file__).resolve()
 SQUALL = os.environ.get("SQUALL", str(HERE.parents[2] / "target/debug/squall"))
-
-# One end of each pair is a port of the test, the other one is the device's.
-PAIRS = """
-set -e
-for i in 0 1; do
-  ip link add p$i type veth peer name s$i
-  for side in p$i s$i; do
-    echo 1 > /proc/sys/net/ipv6/conf/$side/disable_ipv6
-    ip link set $side arp off up
-  done
-done
-"""
 
 # Frames per second in each direction, and frames that wait.
 RATE, QUEUE = 1000, 50
 
 
 def tested(lab, *arguments):
-    """The result of a test between the pairs, and the counters of the device."""
-    device = [lab.squall, "lab", "exec", lab.name, "--", sys.executable]
-    device += [str(HERE.with_name("bridge.py")), "s0", "s1"]
-    device += ["--rate", str(RATE), "--queue", str(QUEUE)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(device, **pipes) as bridge:
-        try:
-            expect(bridge.stdout.readline() == "ready\n", "the bridge is not ready")
-            ports = ["--port", "A=af_packet:p0", "--port", "B=af_packet:p1"]
-            command = ["bufferbloat", *ports, "--quick", "--rest", "0.05", "--linger", "200ms"]
-            command += ["--json", "-", *arguments]
-            done = lab.exec(lab.squall, "test", *command, timeout=120)
-        finally:
-            counters, _ = bridge.communicate(timeout=10)
+    """The result of a test between the links, and the counters of the device."""
+    ports = ["--port", "A=af_packet:p0", "--port", "B=af_packet:p1"]
+    command = [
+        "bufferbloat",
+        *ports,
+        "--quick",
+        "--rest",
+        "0.05",
+        "--linger",
+        "200ms",
+        "--json",
+        "-",
+    ]
+    with Device(lab, "--rate", str(RATE), "--queue", str(QUEUE)) as device:
+        done = lab.exec(lab.squall, "test", *command, *arguments, timeout=120)
     expect(done.returncode in (0, 1, 4), f"{done.returncode}: {done.stderr}")
-    return json.loads(done.stdout), json.loads(counters)
+    return json.loads(done.stdout), device.ways
 
 
 def the_load_adds_the_queue_of_the_device_to_the_latency(lab):
@@ -85,25 +73,8 @@ def one_direction_leaves_the_other_queue_empty(lab):
     expect(counters["b"]["dropped_queue"] > 0, counters["b"])
 
 
-class Pairs(Lab):
-    """A lab with the pairs of interfaces."""
-
-    def __enter__(self):
-        up = self.run("up", self.name)
-        if up.returncode == 3:
-            print(f"SKIPPED: {up.stderr.strip()}")
-            return None
-        expect(up.returncode == 0, f"lab up: {up.stderr}")
-        made = self.exec("sh", "-c", PAIRS)
-        if made.returncode != 0:
-            self.run("down", self.name)
-            print(f"SKIPPED: pairs of interfaces: {made.stderr.strip()}")
-            return None
-        return self
-
-
 def main():
-    with Pairs(SQUALL) as lab:
+    with Lab(SQUALL, script=LINKS) as lab:
         if lab is None:
             return
         the_load_adds_the_queue_of_the_device_to_the_latency(lab)

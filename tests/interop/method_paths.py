@@ -4,46 +4,16 @@ bridge.py, whose counters are the truth, or the lab's router and NAT with a limi
 With --full both directions, both protocols, and a router, too.
 """
 
-import contextlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
-from methods import Failed, Lab, expect, figure
+from methods import LINKS, Device, Failed, Lab, expect, figure
 
 HERE = pathlib.Path(__file__).resolve()
 
-# Frames for the device, on one end of each pair, and nothing else: no ARP, no IPv6 of the kernel.
-PAIRS = """
-set -e
-for i in 0 1; do
-  ip link add p$i type veth peer name s$i
-  for side in p$i s$i; do
-    echo 1 > /proc/sys/net/ipv6/conf/$side/disable_ipv6
-    ip link set $side arp off up
-  done
-done
-"""
 FRAMES = 20
-
-
-@contextlib.contextmanager
-def bridge(lab, *limits):
-    """Run bridge.py between the lab's pairs. Yields a list that has its counters at the end."""
-    command = [lab.squall, "lab", "exec", lab.name, "--", sys.executable]
-    command += [str(HERE.with_name("bridge.py")), "s0", "s1", *limits]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    counters = []
-    with subprocess.Popen(command, **pipes) as device:
-        try:
-            expect(device.stdout.readline() == "ready\n", "the bridge is not ready")
-            yield counters
-        finally:
-            out, _ = device.communicate(timeout=10)
-            if out:
-                counters.append(json.loads(out))
 
 
 def run(lab, method, *arguments):
@@ -64,22 +34,22 @@ def found(done, *statuses):
 
 def a_dead_direction_is_an_error_and_no_throughput_of_0(lab):
     search = ["--tests", "throughput", "--frame-sizes", "128", "--max-rate", "1kpps"]
-    with bridge(lab, "--dead", "a") as counters:
+    with Device(lab, "--dead", "a") as device:
         done = over_pairs(lab, "rfc2544", *search)
     expect(done.returncode == 3 and not done.stdout, f"{done.returncode}: {done.stdout}")
     for text in ("nothing came through", "from A to B 0 of 20", "from B to A 20 of 20", "\n  try "):
         expect(text in done.stderr, f"{text!r}: {done.stderr}")
-    a, b = counters[0]["a"], counters[0]["b"]
+    a, b = device.ways["a"], device.ways["b"]
     expect(a["dropped_dead"] == 2 * FRAMES, f"two attempts, and no trial: {a}")
     expect(b["forwarded"] == 2 * FRAMES, b)
     # The method uses the other direction only.
-    with bridge(lab, "--dead", "b"):
+    with Device(lab, "--dead", "b"):
         one_way = found(over_pairs(lab, "rfc2544", *search, "--one-way", "--trial-s", "0.2"))
     expect(figure(one_way, "throughput/128")["value"] > 0, one_way["figures"])
 
 
 def connections_over_a_dead_path_are_an_error(lab):
-    with bridge(lab, "--dead", "both"):
+    with Device(lab, "--dead", "both"):
         done = over_pairs(lab, "capacity", "--of", "cps", "--gateway", "198.18.0.1")
     expect(done.returncode == 3, f"{done.returncode}: {done.stderr}")
     for text in ("connections from A to B 0 of 10", "ARP for 198.18.0.1 was not answered"):
@@ -91,7 +61,7 @@ def transfers_are_compared_with_the_bottleneck_of_their_direction(lab, full):
     path = ["--max-rate", "2kpps", "--trial-s", "0.2", "--baseline-s", "0.2", "--transfer-s", "0.5"]
     path += ["--connections", "2", "--repeats", "1"]
     tested = list(rates) if full else ["to-clients"]
-    with bridge(lab, "--rate", ":".join(map(str, rates.values())), "--queue", "10"):
+    with Device(lab, "--rate", ":".join(map(str, rates.values())), "--queue", "10"):
         result = found(over_pairs(lab, "rfc6349", *path, "--direction", ",".join(tested)))
         low = ["--direction", "to-clients", "--bottleneck-bps", str(100 * 1518 * 8)]
         refused = found(over_pairs(lab, "rfc6349", *path, *low), 1, 4) if full else None
@@ -166,7 +136,7 @@ def main():
     squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
     if full:
         the_table_of_a_nat_and_none_of_a_router(squall)
-    with Lab(squall, script=PAIRS) as lab:
+    with Lab(squall, script=LINKS) as lab:
         if lab is None:
             return
         a_dead_direction_is_an_error_and_no_throughput_of_0(lab)

@@ -353,7 +353,9 @@ def a_router_is_measured_and_a_service_through_it(run):
 
 
 class Device:
-    """bridge.py between the two links of a lab; its counters are known after the with block."""
+    """bridge.py between the two links of a lab (LINKS). After the with block, `ways` has its counters
+    of both directions, `counters` those of frames from s0.
+    """
 
     def __init__(self, lab, *arguments):
         bridge = [sys.executable, str(HERE.parent / "bridge.py"), "s0", "s1", *arguments]
@@ -361,14 +363,15 @@ class Device:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         expect(self.process.stdout.readline() == "ready\n", "the bridge does not start")
-        self.counters = None
+        self.ways = self.counters = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         counters, _ = self.process.communicate(timeout=10)
-        self.counters = json.loads(counters)["a"]
+        self.ways = json.loads(counters) if counters else None
+        self.counters = self.ways and self.ways["a"]
 
     def periods(self, trial):
         """(First lost frame, frames) of each period of a trial."""

@@ -195,12 +195,9 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     };
     senders.iter().zip(&mut sender_infos).for_each(|(s, info)| lacks(s.needs_addresses(), info));
     receivers.iter().zip(&mut receiver_infos).for_each(|(r, i)| lacks(r.needs_addresses(), i));
-    let senders: Vec<Generator> = usable(senders, &sender_infos);
-    let receivers: Vec<Receiver> = usable(receivers, &receiver_infos);
+    let senders = run.usable(senders, &sender_infos)?;
+    let receivers = run.usable(receivers, &receiver_infos)?;
     run.result.tools = sender_infos.into_iter().chain(receiver_infos).collect();
-    if senders.is_empty() || receivers.is_empty() {
-        return Err(Error::Environment("no sender, or no receiver, can be driven here".into()));
-    }
     describe(run, &extent);
     let (cpu, receiver_cpu) = two_cpus();
     let (work, step) = (run.work.0.clone(), extent.rate_step);
@@ -246,12 +243,8 @@ fn describe(run: &mut Run<'_>, extent: &Extent) {
     run.missing("Gigabit Ethernet", "the link is a veth pair, where sending includes receiving");
     run.missing(
         "the paper's own numbers",
-        "no copy with its values was available when this command was written",
+        "they are not part of Squall; compare with the paper itself",
     );
-}
-
-fn usable<T>(all: Vec<T>, infos: &[ToolInfo]) -> Vec<T> {
-    all.into_iter().zip(infos).filter(|(_, info)| info.why_not.is_none()).map(|(t, _)| t).collect()
 }
 
 /// The sender of Squall with the highest rate at the smallest size.

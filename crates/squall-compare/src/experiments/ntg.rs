@@ -76,22 +76,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     if let Err(why) = validate::without_offload(&interfaces) {
         validates.get_or_insert(why);
     }
-    let usable: Vec<&Generator> = tools
-        .iter()
-        .zip(&run.result.tools)
-        .filter(|(_, info)| info.why_not.is_none())
-        .map(|(tool, _)| tool)
-        .collect();
-    if usable.is_empty() {
-        return Err(Error::Environment("none of the generators can be driven here".into()));
-    }
-    let why_nots = run.result.tools.iter().filter_map(|info| {
-        let why = info.why_not.clone()?;
-        Some((info.name.clone(), why))
-    });
-    for (name, why) in why_nots.collect::<Vec<_>>() {
-        run.missing(name, why);
-    }
+    let infos = run.result.tools.clone();
+    let usable = run.usable(tools.iter().collect::<Vec<&Generator>>(), &infos)?;
     let limits = Limits::new(CPUS, MEMORY);
     describe(run, limits.as_ref().err());
     let full = Nanos(60 * Nanos::SECOND.0);
@@ -168,8 +154,7 @@ fn describe(run: &mut Run<'_>, unlimited: Option<&String>) {
     }
     run.missing(
         "the paper's own numbers",
-        "no copy with its values was available when this command was written; its figures have \
-         the same axes",
+        "they are not part of Squall; compare with the paper itself, whose figures have the same axes",
     );
 }
 

@@ -75,7 +75,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     );
     run.missing(
         "the paper's own numbers",
-        "no copy with its values was available when this command was written",
+        "they are not part of Squall; compare with the paper itself",
     );
     present(run, &comparison);
     Ok(())

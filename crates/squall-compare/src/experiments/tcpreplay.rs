@@ -63,15 +63,8 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let sample = Sample::read(&frame.capture).map_err(Error::Environment)?;
     let interfaces = run.enter_lab(1500)?;
     let loopback = wire::ip("link set lo up\n");
-    let usable: Vec<&Generator> = tools
-        .iter()
-        .zip(&run.result.tools)
-        .filter(|(_, info)| info.why_not.is_none())
-        .map(|(tool, _)| tool)
-        .collect();
-    if usable.is_empty() {
-        return Err(Error::Environment("no program that replays captures can be driven".into()));
-    }
+    let infos = run.result.tools.clone();
+    let usable = run.usable(tools.iter().collect::<Vec<&Generator>>(), &infos)?;
     describe(run, &sample);
     let step = run.step(Nanos(3_000_000_000), Nanos(10_000_000_000));
     let (cpu, receiver_cpu) = two_cpus();
