@@ -125,9 +125,9 @@ def test_a_search_finds_both_ratios_at_once() -> None:
     found = squall.test.mlrsearch(
         rig("drain=10kpps,buffer=20"), max_rate="20kpps", frame_sizes=[64], goal=goals
     )
-    # Conditional throughput is the received rate, and frames from the buffer are received too.
+    # Conditional throughput is the received rate, and a trial of 1 s also receives the buffer's 20.
     ndr, pdr = found.figures["NDR/64"], found.figures["PDR/64"]
-    assert 9900 < ndr <= 10000 and 10000 < pdr <= 10020, found
+    assert 9900 < ndr <= pdr and 10000 < pdr <= 10020, found
 
 
 def test_throughput_is_written_in_the_formats_of_other_programs() -> None:
@@ -143,7 +143,7 @@ def test_throughput_is_written_in_the_formats_of_other_programs() -> None:
     assert abs(pdr["rate_pps"] - found.figures["PDR/64"]) < 1
     with pytest.raises(ValueError, match="expected"):
         found.export("xml")
-    soak = squall.test.soak(rig("drain=10kpps"), max_rate="1kpps", quick=True)
+    soak = squall.test.soak(rig("drain=10kpps,buffer=20"), max_rate="1kpps", quick=True)
     with pytest.raises(ValueError, match="cannot write a result of NFVbench"):
         soak.export("nfvbench")
 
@@ -168,7 +168,9 @@ def test_a_service_that_loses_frames_is_not_activated() -> None:
 
 def test_tcp_reaches_what_the_path_makes_possible() -> None:
     profile = connections("drain=20Mbps,buffer=50000,delay=2000000")
-    found = squall.test.rfc6349(profile, max_rate="100Mbps", connections=[4], quick=True)
+    # Connections that start together overrun the buffer: only a transfer of seconds amortizes that.
+    settings: dict[str, Any] = {"connections": [4], "transfer_s": 5, "quick": True}
+    found = squall.test.rfc6349(profile, max_rate="100Mbps", **settings)
     assert found.figures["mtu/to-clients"] == found.figures["mtu/to-servers"] == 1500
     # 2 ms, plus the transmission time of 128 octets at 20 Mb/s, in each direction.
     assert abs(found.figures["rtt"] - 2 * (2_000_000 + 128 * 8 * 50)) < 10_000, found

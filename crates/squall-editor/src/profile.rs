@@ -76,12 +76,12 @@ pub enum To {
 ///
 /// ```
 /// use squall::Format;
-/// use squall_editor::{Around, Written, check};
+/// use squall_editor::{FileAccess, Written, check};
 ///
 /// let text = "[ports]\nA = \"loop:0\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 Mpp\"\n";
-/// let checked = check(Written::Text(text, Format::Toml), Around::here());
+/// let checked = check(Written::Text(text, Format::Toml), FileAccess::here());
 /// assert_eq!((checked.problems[0].line, checked.problems[0].path.as_str()), (5, "stream[0].rate"));
-/// assert!(check(Written::Text(&text.replace("Mpp", "Mpps"), Format::Toml), Around::here()).ok);
+/// assert!(check(Written::Text(&text.replace("Mpp", "Mpps"), Format::Toml), FileAccess::here()).ok);
 /// ```
 pub fn check(written: Written<'_>, around: FileAccess<'_>) -> Checked {
     let profile = match read(written, around) {
@@ -150,10 +150,10 @@ pub fn plan_text(
 ///
 /// ```
 /// use squall::Format;
-/// use squall_editor::{Around, To, Written, convert};
+/// use squall_editor::{FileAccess, To, Written, convert};
 ///
 /// let text = "ports: {A: loop:0}\nstream: [{packet: eth/ipv4/udp, rate: 1 kpps}]\n";
-/// let python = convert(Written::Text(text, Format::Yaml), Around::here(), To::Python).unwrap();
+/// let python = convert(Written::Text(text, Format::Yaml), FileAccess::here(), To::Python).unwrap();
 /// assert!(python.contains("packet=\"eth/ipv4/udp\""), "{python}");
 /// ```
 ///

@@ -35,11 +35,11 @@ pub struct VariationsView {
 }
 
 /// ```
-/// use squall_editor::{Around, Varied, variations};
+/// use squall_editor::{FileAccess, Varied, variations};
 ///
 /// let vary = [serde_json::json!({"field": "ipv4.src", "op": "increment", "min": "10.0.0.1", "max": "10.0.0.3"})];
 /// let varied = Varied { packet: "eth/ipv4/udp", vary: &vary, size: None, seed: None };
-/// let view = variations(varied, 4, Around::here()).unwrap();
+/// let view = variations(varied, 4, FileAccess::here()).unwrap();
 /// assert_eq!((view.frames.len(), &view.frames[0] == &view.frames[3]), (4, true));
 /// assert_eq!(view.fields, [Some((8 * 26, 32))]);
 /// // Three addresses differ in their last two bits; the checksums follow.
