@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`squall test bufferbloat` through bridge.py: its queue is the truth, and its counters show that the
-load has filled it.
+load has filled it. With --full a load in one direction, too.
 """
 
 import json
@@ -78,7 +78,8 @@ def main():
         if lab is None:
             return
         the_load_adds_the_queue_of_the_device_to_the_latency(lab)
-        one_direction_leaves_the_other_queue_empty(lab)
+        if "--full" in sys.argv[1:]:
+            one_direction_leaves_the_other_queue_empty(lab)
     print("bufferbloat: the queue of the device, by its own counters")
     return 0
 
