@@ -46,6 +46,7 @@ class Limits:
         self.delay = given.delay_ms / 1000 if impaired else 0.0
         self.outages = [tuple(map(float, o.split(":"))) for o in given.outage if impaired]
         self.frames = [tuple(map(int, o.split(":"))) for o in given.drop if impaired]
+        self.skip = given.skip
         self.of_trials = [tuple(map(int, o.split(":"))) for o in given.lose if impaired]
         self.police, self.burst = given.policer if impaired and given.policer else (0.0, 0.0)
         self.smallest = getattr(given, "from")
@@ -61,6 +62,7 @@ class Direction:
         self.tokens, self.refilled = limits.burst, 0.0
         self.first: float | None = None
         self.test_frames = 0
+        self.skipped = 0
         # Test frames of each trial, and when the last one came.
         self.trials: list[int] = []
         self.latest = 0.0
@@ -83,6 +85,9 @@ class Direction:
         self.counts["received"] += 1
         self.counts["received_octets"] += len(frame)
         tested = len(frame) >= self.limits.smallest
+        if tested and self.skipped < self.limits.skip:
+            self.skipped += 1
+            tested = False
         if tested:
             self.first = now if self.first is None else self.first
             self.test_frames += 1
@@ -181,6 +186,7 @@ def arguments() -> argparse.Namespace:
         "--lose", action="append", default=[], help="TRIAL:FIRST:LAST+1, test frames of a trial"
     )
     parser.add_argument("--from", type=int, default=0, help="octets of a test frame at least")
+    parser.add_argument("--skip", type=int, default=0, help="such frames before the test begins")
     parser.add_argument(
         "--direction",
         choices=["a", "b", "both"],
