@@ -49,6 +49,29 @@ pub struct ToolInfo {
     pub takes_frames: bool,
 }
 
+impl ToolInfo {
+    /// Notes that the tool, which needs addresses, has none, unless something else is missing.
+    pub fn lacks_addresses(&mut self, why: &str) {
+        self.why_not.get_or_insert_with(|| format!("it needs addresses: {why}"));
+    }
+}
+
+/// The tools that can be driven; `infos` are theirs, in the same order.
+///
+/// # Errors
+/// No tool can.
+pub fn usable<T>(tools: impl IntoIterator<Item = T>, infos: &[ToolInfo]) -> Result<Vec<T>, Error> {
+    let pairs = tools.into_iter().zip(infos);
+    let usable: Vec<T> =
+        pairs.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect();
+    if usable.is_empty() {
+        let why: Vec<_> = infos.iter().filter_map(|tool| tool.why_not.clone()).collect();
+        let text = format!("none of the tools can be compared\n  {}", why.join("\n  "));
+        return Err(Error::Environment(text));
+    }
+    Ok(usable)
+}
+
 /// How a figure varies from round to round; quartiles by linear interpolation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
@@ -116,15 +139,7 @@ impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
     /// # Errors
     /// No tool can.
     pub fn usable<'t, T>(&self, tools: &'t [T]) -> Result<Vec<&'t T>, Error> {
-        let pairs = tools.iter().zip(&self.tools);
-        let usable: Vec<&T> =
-            pairs.filter(|(_, info)| info.why_not.is_none()).map(|(tool, _)| tool).collect();
-        if usable.is_empty() {
-            let why: Vec<_> = self.tools.iter().filter_map(|tool| tool.why_not.clone()).collect();
-            let text = format!("none of the tools can be compared\n  {}", why.join("\n  "));
-            return Err(Error::Environment(text));
-        }
-        Ok(usable)
+        usable(tools, &self.tools)
     }
 
     pub fn end(&mut self, began: Instant, interrupted: bool) {

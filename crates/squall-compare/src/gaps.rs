@@ -3,6 +3,8 @@
 //! Times are nanoseconds on the receiver's clock, in the order of arrival. A gap is the time between
 //! two consecutive frames.
 
+use crate::stats::mean_and_sd;
+
 /// The gaps of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gaps {
@@ -28,8 +30,8 @@ impl Gaps {
             return None;
         }
         gaps.sort_unstable();
-        let mean = gaps.iter().map(|gap| *gap as f64).sum::<f64>() / count as f64;
-        let squares: f64 = gaps.iter().map(|gap| (*gap as f64 - mean).powi(2)).sum();
+        let (mean_ns, sd_ns) =
+            mean_and_sd(&gaps.iter().map(|gap| *gap as f64).collect::<Vec<_>>())?;
         // The smallest gap that is not exceeded by at least this share of all.
         let at = |share: f64| gaps[((share * count as f64).ceil() as usize).clamp(1, count) - 1];
         let near = |nominal: f64| {
@@ -38,8 +40,8 @@ impl Gaps {
         };
         Some(Self {
             count: count as u64,
-            mean_ns: mean,
-            sd_ns: (squares / (count - 1) as f64).sqrt(),
+            mean_ns,
+            sd_ns,
             min_ns: gaps[0],
             p50_ns: at(0.5),
             p99_ns: at(0.99),

@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     LOSSLESS, Work,
-    compared::{Measured, Repeated, ToolInfo, two_cpus},
+    compared::{Measured, Repeated, ToolInfo, measure, two_cpus},
+    design::Design,
     gaps::{self, Gaps},
     generators::{
         self, Generator, GeneratorRound, GeneratorStep,
@@ -80,6 +81,11 @@ const RECEIVERS: [&str; 4] = ["squall", "squall-af_xdp", "tcpdump", "mgen"];
 const GAP_RECEIVERS: [&str; 3] = ["squall", "tcpdump", "mgen"];
 
 impl Extent {
+    /// Every tool with every data set at every rate, in each round.
+    fn design(&self, data: usize, rates: usize, tools: usize) -> Design {
+        Design { data, write: 1, rates, tools, rounds: self.rounds as usize }
+    }
+
     fn short() -> Self {
         Self {
             sizes: vec![LEAST_OCTETS, 1514],
@@ -142,8 +148,7 @@ struct GapStep {
     /// s_sender by equation (1).
     sender_sd_ns: Option<f64>,
     rounds: Vec<Reception>,
-    /// Share of gaps by lower edge in nanoseconds, of the last round; at the rate of the
-    /// distributions only.
+    /// [`Reception::distribution`] of the last round that succeeded.
     distribution: Vec<(f64, f64)>,
 }
 
@@ -157,6 +162,8 @@ struct Reception {
     received: u64,
     gaps: Option<Gaps>,
     added_sd_ns: Option<f64>,
+    /// Share of gaps by lower edge in nanoseconds; at the rate of the distributions only.
+    distribution: Vec<(f64, f64)>,
     failed: Option<String>,
 }
 
@@ -188,13 +195,12 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let frame = wire::mgen_frame(GAP_OCTETS, &run.work.0)?;
     let interfaces = run.enter_lab(1500)?;
     let addresses = wire::address(&interfaces);
-    let lacks = |needs: bool, info: &mut ToolInfo| {
-        if let (true, None, Err(why)) = (needs, &info.why_not, &addresses) {
-            info.why_not = Some(format!("it needs addresses: {why}"));
-        }
-    };
-    senders.iter().zip(&mut sender_infos).for_each(|(s, info)| lacks(s.needs_addresses(), info));
-    receivers.iter().zip(&mut receiver_infos).for_each(|(r, i)| lacks(r.needs_addresses(), i));
+    if let Err(why) = &addresses {
+        let lacking = senders.iter().map(Generator::needs_addresses).zip(&mut sender_infos);
+        let lacking =
+            lacking.chain(receivers.iter().map(Receiver::needs_addresses).zip(&mut receiver_infos));
+        lacking.filter(|(needs, _)| *needs).for_each(|(_, info)| info.lacks_addresses(why));
+    }
     let senders = run.usable(senders, &sender_infos)?;
     let receivers = run.usable(receivers, &receiver_infos)?;
     run.result.tools = sender_infos.into_iter().chain(receiver_infos).collect();
@@ -288,30 +294,18 @@ impl Bench<'_, '_> {
             asked: "max".into(),
             ..GeneratorStep::default()
         };
-        let mut steps: Vec<GeneratorStep> =
-            frames.iter().flat_map(|frame| senders.iter().map(move |s| step(s, frame))).collect();
-        for round in 0..extent.rounds as usize {
-            for (i, frame) in frames.iter().enumerate() {
-                for turn in 0..senders.len() {
-                    let at = (turn + round) % senders.len();
-                    if self.run.stopped() {
-                        break;
-                    }
-                    let once =
-                        self.place.once(&senders[at], frame, None, self.run.stop(), &mut || ());
-                    let name = &senders[at].name;
-                    self.run.progress(&format!(
-                        "{name}  {} max:  {}",
-                        frame.octets,
-                        once.in_a_line()
-                    ));
-                    steps[i * senders.len() + at].rounds.push(once);
-                }
+        let steps = frames.iter().flat_map(|frame| senders.iter().map(move |s| step(s, frame)));
+        let design = extent.design(frames.len(), 1, senders.len());
+        measure(design, steps.collect(), |turn| {
+            if self.run.stopped() {
+                return None;
             }
-        }
-        steps.retain(|step| !step.rounds.is_empty());
-        steps.iter_mut().for_each(GeneratorStep::sum_up);
-        steps
+            let (sender, frame) = (&senders[turn.tool], &frames[turn.data]);
+            let once = self.place.once(sender, frame, None, self.run.stop(), &mut || ());
+            let line = once.in_a_line();
+            self.run.progress(&format!("{}  {} max:  {line}", sender.name, frame.octets));
+            Some(once)
+        })
     }
 
     fn receivers(
@@ -329,23 +323,11 @@ impl Bench<'_, '_> {
             asked_pps,
             ..ReceiverStep::default()
         };
-        let mut steps: Vec<ReceiverStep> =
-            offered.iter().flat_map(|pps| receivers.iter().map(|r| step(r, *pps))).collect();
-        for round in 0..extent.rounds as usize {
-            for (i, pps) in offered.iter().enumerate() {
-                for turn in 0..receivers.len() {
-                    let at = (turn + round) % receivers.len();
-                    let Some((once, _)) = self.reception(sender, &receivers[at], frame, *pps)
-                    else {
-                        break;
-                    };
-                    steps[i * receivers.len() + at].rounds.push(once);
-                }
-            }
-        }
-        steps.retain(|step| !step.rounds.is_empty());
-        steps.iter_mut().for_each(ReceiverStep::sum_up);
-        steps
+        let steps = offered.iter().flat_map(|pps| receivers.iter().map(|r| step(r, *pps)));
+        let design = extent.design(1, offered.len(), receivers.len());
+        measure(design, steps.collect(), |turn| {
+            self.reception(sender, &receivers[turn.tool], frame, offered[turn.rate])
+        })
     }
 
     fn gaps(
@@ -355,66 +337,41 @@ impl Bench<'_, '_> {
         frame: &Frame,
         extent: &Extent,
     ) -> Vec<GapStep> {
-        let mut steps = Vec::new();
-        for pps in &extent.gap_pps {
-            for sender in senders {
-                steps.extend(receivers.iter().map(|receiver| GapStep {
-                    sender: sender.name.clone(),
-                    receiver: receiver.name.clone(),
-                    asked_pps: *pps,
-                    ..GapStep::default()
-                }));
-            }
-        }
-        for _ in 0..extent.rounds {
-            for step in &mut steps {
-                let sender = senders.iter().find(|sender| sender.name == step.sender);
-                let receiver = receivers.iter().find(|receiver| receiver.name == step.receiver);
-                let (sender, receiver) = sender.zip(receiver).expect("steps are made of both");
-                let asked = Some(step.asked_pps);
-                let Some((once, times)) = self.reception(sender, receiver, frame, asked) else {
-                    break;
-                };
-                if step.asked_pps == DISTRIBUTION_PPS && once.failed.is_none() {
-                    step.distribution = gaps::distribution(&times, BIN_NS, BINS);
-                }
-                step.rounds.push(once);
-            }
-        }
-        steps.retain(|step| !step.rounds.is_empty());
-        steps.iter_mut().for_each(GapStep::sum_up);
-        steps
+        let pairs: Vec<(&Generator, &Receiver)> =
+            senders.iter().flat_map(|s| receivers.iter().map(move |r| (s, r))).collect();
+        let step = |(sender, receiver): &(&Generator, &Receiver), asked_pps: f64| GapStep {
+            sender: sender.name.clone(),
+            receiver: receiver.name.clone(),
+            asked_pps,
+            ..GapStep::default()
+        };
+        let steps = extent.gap_pps.iter().flat_map(|pps| pairs.iter().map(|p| step(p, *pps)));
+        let design = extent.design(1, extent.gap_pps.len(), pairs.len());
+        measure(design, steps.collect(), |turn| {
+            let (sender, receiver) = pairs[turn.tool];
+            self.reception(sender, receiver, frame, Some(extent.gap_pps[turn.rate]))
+        })
     }
 
-    /// One run, with the times of arrival; `None` if interrupted.
+    /// One run; `None` if interrupted.
     fn reception(
         &mut self,
         sender: &Generator,
         receiver: &Receiver,
         frame: &Frame,
         pps: Option<f64>,
-    ) -> Option<(Reception, Vec<u64>)> {
+    ) -> Option<Reception> {
         if self.run.stopped() {
             return None;
         }
-        let (once, times) = self.attempt(sender, receiver, frame, pps).unwrap_or_else(|failed| {
-            (Reception { failed: Some(failed), ..Reception::default() }, Vec::new())
-        });
+        let once = self.attempt(sender, receiver, frame, pps).unwrap_or_else(Reception::failure);
         if self.run.stopped() {
             return None;
         }
         let asked = pps.map_or("max".into(), |pps| human::si(pps, "pps"));
-        let line = match (&once.failed, &once.gaps) {
-            (Some(why), _) => format!("failed: {why}"),
-            (None, gaps) => format!(
-                "{} arrived, PLR {}, SD {}",
-                human::si(once.arrived_pps, "pps"),
-                once.plr().map_or("n/a".into(), human::ratio),
-                gaps.map_or("n/a".into(), |gaps| human::ns(gaps.sd_ns)),
-            ),
-        };
+        let line = once.in_a_line();
         self.run.progress(&format!("{} > {}  {asked}:  {line}", sender.name, receiver.name));
-        Some((once, times))
+        Some(once)
     }
 
     fn attempt(
@@ -423,7 +380,7 @@ impl Bench<'_, '_> {
         receiver: &Receiver,
         frame: &Frame,
         pps: Option<f64>,
-    ) -> Result<(Reception, Vec<u64>), String> {
+    ) -> Result<Reception, String> {
         let stamp = stamp(sender);
         let sender = match stamp {
             Stamp::Signature => sender.clone().with("--latency"),
@@ -451,7 +408,8 @@ impl Bench<'_, '_> {
         finished.map_err(|why| format!("{}: {why}", receiver.name))?;
         let all = receiver.read(&file, frame.octets, stamp)?;
         let window = all.window(WARM_UP_NS, self.place.step.0);
-        let reception = Reception {
+        let distributed = pps == Some(DISTRIBUTION_PPS);
+        Ok(Reception {
             arrived: round.arrived,
             arrived_pps: median(round.pps()).unwrap_or(0.0),
             received: all.times.len() as u64,
@@ -459,13 +417,50 @@ impl Bench<'_, '_> {
             added_sd_ns: (window.sent.len() == window.times.len())
                 .then(|| gaps::added_sd_ns(&window.sent, &window.times))
                 .flatten(),
+            distribution: if distributed {
+                gaps::distribution(&window.times, BIN_NS, BINS)
+            } else {
+                Vec::new()
+            },
             failed: None,
-        };
-        Ok((reception, window.times))
+        })
     }
 }
 
-impl ReceiverStep {
+impl Repeated for Reception {
+    fn failure(why: String) -> Self {
+        Self { failed: Some(why), ..Self::default() }
+    }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn wrong(&self) -> Option<&str> {
+        None
+    }
+
+    fn measured(&self) -> String {
+        format!(
+            "{} arrived, PLR {}, SD {}",
+            human::si(self.arrived_pps, "pps"),
+            self.plr().map_or("n/a".into(), human::ratio),
+            self.gaps.map_or("n/a".into(), |gaps| human::ns(gaps.sd_ns)),
+        )
+    }
+}
+
+impl Measured for ReceiverStep {
+    type Round = Reception;
+
+    fn rounds(&self) -> &Vec<Reception> {
+        &self.rounds
+    }
+
+    fn rounds_mut(&mut self) -> &mut Vec<Reception> {
+        &mut self.rounds
+    }
+
     fn sum_up(&mut self) {
         let good = || self.rounds.iter().filter_map(Reception::good);
         self.arrived_pps = median(good().map(|round| round.arrived_pps));
@@ -481,6 +476,18 @@ impl GapStep {
     fn is_off_rate(&self) -> bool {
         self.arrived_pps.is_some_and(|pps| (pps / self.asked_pps - 1.0).abs() > 0.02)
     }
+}
+
+impl Measured for GapStep {
+    type Round = Reception;
+
+    fn rounds(&self) -> &Vec<Reception> {
+        &self.rounds
+    }
+
+    fn rounds_mut(&mut self) -> &mut Vec<Reception> {
+        &mut self.rounds
+    }
 
     fn sum_up(&mut self) {
         let good = || self.rounds.iter().filter_map(Reception::good);
@@ -493,6 +500,8 @@ impl GapStep {
         self.within_tenth = of(&|gaps| gaps.within_tenth);
         self.arrived_pps = median(good().map(|round| round.arrived_pps));
         self.added_sd_ns = median(good().filter_map(|round| round.added_sd_ns));
+        self.distribution =
+            good().next_back().map(|round| round.distribution.clone()).unwrap_or_default();
     }
 }
 

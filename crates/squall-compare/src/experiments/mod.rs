@@ -33,7 +33,10 @@ pub use model::{
 };
 pub use render::{csv, html, summary};
 
-use crate::{Work, compared::ToolInfo};
+use crate::{
+    Work,
+    compared::{ToolInfo, usable},
+};
 
 /// Settings of an experiment.
 #[derive(Clone, Debug)]
@@ -155,25 +158,21 @@ impl Run<'_> {
         self.result.missing.push(Missing { what: what.into(), why: why.into() });
     }
 
-    /// The tools that can be driven; the others are missing, with their reasons. `infos` are those of
-    /// `tools`, in their order.
+    /// The tools that can be driven. The others, by their `infos`, are missing in the result.
     ///
     /// # Errors
-    /// No tool can be driven.
-    pub fn usable<T>(&mut self, tools: Vec<T>, infos: &[ToolInfo]) -> Result<Vec<T>, Error> {
+    /// As [`usable`].
+    pub fn usable<T>(
+        &mut self,
+        tools: impl IntoIterator<Item = T>,
+        infos: &[ToolInfo],
+    ) -> Result<Vec<T>, Error> {
         for info in infos {
             if let Some(why) = &info.why_not {
                 self.missing(&info.name, why);
             }
         }
-        let found = tools.into_iter().zip(infos).filter(|(_, info)| info.why_not.is_none());
-        let found: Vec<T> = found.map(|(tool, _)| tool).collect();
-        if found.is_empty() {
-            let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
-            let text = format!("none of these can be driven here: {}", names.join(", "));
-            return Err(Error::Environment(text));
-        }
-        Ok(found)
+        usable(tools, infos)
     }
 
     /// Moves this process into a private lab, and returns the names of its two interfaces.

@@ -67,17 +67,14 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let interfaces = run.enter_lab(1500)?;
     let mut validates = validate::why_not();
     if let Err(why) = wire::address(&interfaces) {
-        for (tool, info) in tools.iter().zip(&mut run.result.tools) {
-            if info.why_not.is_none() && tool.needs_addresses() {
-                info.why_not = Some(why.clone());
-            }
-        }
+        let infos = tools.iter().zip(&mut run.result.tools);
+        infos.filter(|(tool, _)| tool.needs_addresses()).for_each(|(_, i)| i.lacks_addresses(&why));
     }
     if let Err(why) = validate::without_offload(&interfaces) {
         validates.get_or_insert(why);
     }
     let infos = run.result.tools.clone();
-    let usable = run.usable(tools.iter().collect::<Vec<&Generator>>(), &infos)?;
+    let usable = run.usable(&tools, &infos)?;
     let limits = Limits::new(CPUS, MEMORY);
     describe(run, limits.as_ref().err());
     let full = Nanos(60 * Nanos::SECOND.0);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::json;
-use squall::{Error, Session};
+use squall::Error;
 use squall_pcap::CaptureReader;
 use squall_port_linux::interface_counters;
 use squall_report::render::human;
@@ -64,7 +64,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let interfaces = run.enter_lab(1500)?;
     let loopback = wire::ip("link set lo up\n");
     let infos = run.result.tools.clone();
-    let usable = run.usable(tools.iter().collect::<Vec<&Generator>>(), &infos)?;
+    let usable = run.usable(&tools, &infos)?;
     describe(run, &sample);
     let step = run.step(Nanos(3_000_000_000), Nanos(10_000_000_000));
     let (cpu, receiver_cpu) = two_cpus();
@@ -187,11 +187,7 @@ fn capture(folder: &Path) -> Result<Frame, Error> {
         "ports": { "A": format!("pcap:{}", path.display()) },
         "stream": streams,
     });
-    let profile = squall::Profile::from_value(&profile, "squall experiment")?;
-    let mut session = Session::new(profile);
-    // Nothing else uses this directory.
-    session.options.force = Some(true);
-    session.open()?.start()?.finish()?;
+    wire::write(&profile)?;
     Ok(Frame { octets: 646, packet: String::new(), config: path.clone(), capture: path })
 }
 

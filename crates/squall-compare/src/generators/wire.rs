@@ -74,6 +74,18 @@ pub fn mgen_frame(octets: u32, folder: &Path) -> Result<Frame, Error> {
     capture(octets, format!("{}/hex({message})", packet()), folder)
 }
 
+/// Sends the streams of a profile to its `pcap` ports, which are files in a directory of this run.
+///
+/// # Errors
+/// As [`Session::open`] and its successors.
+pub fn write(profile: &serde_json::Value) -> Result<(), Error> {
+    let mut session = Session::new(squall::Profile::from_value(profile, "squall compare")?);
+    // Nothing else uses this directory.
+    session.options.force = Some(true);
+    session.open()?.start()?.finish()?;
+    Ok(())
+}
+
 fn capture(octets: u32, packet: String, folder: &Path) -> Result<Frame, Error> {
     let capture = folder.join(format!("{octets}.pcap"));
     let profile = json!({
@@ -83,11 +95,7 @@ fn capture(octets: u32, packet: String, folder: &Path) -> Result<Frame, Error> {
             "rate": "1 kpps", "mode": { "burst": 1 },
         }],
     });
-    let profile = squall::Profile::from_value(&profile, "squall compare")?;
-    let mut session = Session::new(profile);
-    // Nothing else uses this directory.
-    session.options.force = Some(true);
-    session.open()?.start()?.finish()?;
+    write(&profile)?;
     let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
     let mut reader = CaptureReader::open(&capture).map_err(|e| failed(e.to_string()))?;
     let first = reader.next().map_err(|e| failed(e.to_string()))?;
