@@ -61,6 +61,9 @@ const FIRST_OCTET: Duration = Duration::from_secs(3);
 /// Time limit for a TLS handshake, after which a stalled client loses its slot.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// Time limit for OTG operations that are still in progress when the daemon ends.
+const SESSIONS_END: Duration = Duration::from_millis(300);
+
 /// Raises the process's soft limit on open files to the hard limit. Returns the limit. Necessary,
 /// because services and shells start with a soft limit of 1,024, which is too low for
 /// [`CONNECTIONS`].
@@ -255,6 +258,9 @@ pub async fn serve_until(
     sockets.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;
+    let sessions = service.clone();
+    let end = move || sessions.otg.end(Instant::now() + SESSIONS_END);
+    _ = tokio::task::spawn_blocking(end).await;
     service.audit(&Identity::daemon(), "end", None, "");
     tracing::info!("ended");
     Ok(())

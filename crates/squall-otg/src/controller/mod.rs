@@ -315,6 +315,12 @@ impl Controller {
         }
     }
 
+    /// Stops traffic and captures, frees the ports, and removes the files of captures.
+    pub fn end(&mut self) {
+        self.stop_all();
+        self.captures = Captures::default();
+    }
+
     /// Like [`Controller::stop_all`], but because another client took the ports or this client was
     /// silent for too long. The next reply with warnings reports `why`.
     pub fn report_ports_lost(&mut self, why: &str) {

@@ -10,7 +10,8 @@ mod schema;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, Mutex, OnceLock, TryLockError, Weak},
+    time::{Duration, Instant},
 };
 
 use axum::{Router, http::Extensions};
@@ -239,6 +240,27 @@ impl Sessions {
         let session = lock(&self.open).get(name).cloned();
         if let Some(session) = session {
             lock(&session.controller).report_ports_lost(why);
+        }
+    }
+
+    /// Ends all sessions and removes the files of their captures. Blocks until `deadline` at most,
+    /// because an operation may still wait for its run. Explicit, because a connection that
+    /// outlives the runtime's shutdown keeps the sessions until the process exits, which drops
+    /// nothing.
+    pub fn end(&self, deadline: Instant) {
+        let mut open: Vec<_> = lock(&self.open).drain().map(|(_, session)| session).collect();
+        loop {
+            open.retain(|session| match session.controller.try_lock() {
+                Ok(mut controller) => {
+                    controller.end();
+                    false
+                }
+                Err(error) => matches!(error, TryLockError::WouldBlock),
+            });
+            if open.is_empty() || Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
