@@ -37,7 +37,7 @@ Examples:
   squall test rfc2544 rig.toml --quick --report rfc2544.html
   squall test rfc2544 rig.toml --tests throughput,latency --frame-sizes 64,1518 --json today.json
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
-  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
+  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, then again to continue
   squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
   squall test trend results/ --fail-if-worse                   # the newest of stored results
 
@@ -245,7 +245,7 @@ struct Common {
     /// Say how long it takes, and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write each trial to FILE as it ends; if FILE has trials of the same test, go on after them
+    /// Write each trial to FILE as it ends; continue after its trials of the same test
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     journal: Option<PathBuf>,
     /// Compare with an earlier result (--json), and end with exit status 1 if a figure is worse

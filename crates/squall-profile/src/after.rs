@@ -122,7 +122,7 @@ impl Profile {
     fn has_end(&self, part: Part) -> Result<(), (String, String)> {
         let endless = |what: &str, hint: &str| {
             Err((
-                format!("{what} goes on until the run ends"),
+                format!("{what} continues until the run ends"),
                 format!("try giving it an end: {hint}"),
             ))
         };
