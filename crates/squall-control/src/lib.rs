@@ -284,7 +284,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
     }
 
     /// Resets the counters of all ports.
-    pub fn forget_ports(&mut self) {
+    pub fn reset_ports(&mut self) {
         self.ports.fill(PortCounts::default());
     }
 

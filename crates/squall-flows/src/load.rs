@@ -448,7 +448,7 @@ impl Load {
     }
 
     /// [`Load::asked`] during the [`Load::plateau`].
-    pub fn asked_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
+    pub fn rate_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
         let asked = self.asked(template)?;
         let (from, _) = plateau?;
         let of = &self.templates[template];

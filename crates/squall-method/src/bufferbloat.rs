@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::{Rig, RigLane},
     settings::{WEEK, above_0, at_most, settings, within},
@@ -44,9 +44,9 @@ const GRADES: [(f64, &str); 6] =
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()?;
-        let wrong = |text: String| Err(Halt::Usage(text));
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if self.down == 0 && self.up == 0 {
             return wrong("down = 0 and up = 0: there is no load\n  try up = 4".into());
         }
@@ -81,11 +81,11 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let streams = streams(rig);
     if streams.is_empty() {
-        return Err(Halt::Usage(
+        return Err(MethodError::Usage(
             "bufferbloat measures latency by streams, and the profile has none\n  add a [[stream]] \
              for each direction"
                 .into(),
@@ -357,7 +357,7 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, RetryPolicy, Unwatched};
+    use crate::{Device, NoWatch, RetryPolicy};
 
     #[test]
     fn grades_are_those_of_dslreports() {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     impl crate::Runner for Path {
-        fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
             let bulk = trial.flows.as_ref().and_then(|load| load.bulk).unwrap();
             let lane = |lane: &Lane| {
                 let at = if lane.start_s < bulk.start_s { self.idle_ns } else { self.loaded_ns };
@@ -407,7 +407,7 @@ mod tests {
             Ok(Measured { lanes, flows: Some(flows), ..Measured::default() })
         }
 
-        fn rest(&mut self, _seconds: f64) -> Result<(), Halt> {
+        fn settle(&mut self, _seconds: f64) -> Result<(), MethodError> {
             Ok(())
         }
     }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     fn outcome_of(mut path: Path, settings: Settings) -> Outcome {
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut path, &mut watch, RetryPolicy::default());
         crate::Method::Bufferbloat(settings).run(&both_ways(), &mut bench).unwrap()
     }
@@ -465,7 +465,7 @@ mod tests {
         assert!(of(Settings::default().quick(&[])).is_ok());
         // The model of a device is enough for an estimate.
         let mut device = Device::ideal();
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         crate::Method::Bufferbloat(Settings::default()).run(&both_ways(), &mut bench).unwrap();
         assert_eq!(device.spent_s, 65.0);

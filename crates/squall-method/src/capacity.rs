@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::si;
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     connections::{Search, Searched, why},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
@@ -86,7 +86,7 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -145,7 +145,7 @@ pub fn run(
     _rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let mut table = Table::new("Capacity", &["", "Found", "First that failed", "Limit"]);
     for of in &settings.of {
@@ -166,7 +166,7 @@ fn search(
     bench: &mut Bench<'_>,
     keeps_up: bool,
     trial: &dyn Fn(f64) -> Trial,
-) -> Result<Searched, Halt> {
+) -> Result<Searched, MethodError> {
     let passes = |cps: f64, flows: &FlowsMeasured| {
         let all = flows.failed_ratio() <= settings.failed_tolerance;
         // Connections that queue and complete only after the last start were not carried at that
@@ -228,7 +228,7 @@ fn cps(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.object_octets, format!("connections per second, {cps:.0}"))
     })?;
@@ -256,7 +256,7 @@ fn concurrent(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let most = settings.max_concurrent as f64;
     let searched = search(settings, most, bench, false, &|connections| {
         let connections = connections.round().max(1.0) as u64;
@@ -273,7 +273,7 @@ fn goodput(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
     })?;
@@ -288,7 +288,7 @@ fn flow_table(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let (mut passed, mut failed, mut generator) = (0, settings.max_table + 1, false);
     let mut next = settings.max_table;
     let (mut failure, mut guessed) = (String::new(), false);
@@ -306,7 +306,7 @@ fn flow_table(
         failed = next;
         generator = !measured.kept();
         failure = format!("{came} of {next} were kept: {}", why(&flows));
-        bench.rest(settings.recovery_s)?;
+        bench.settle(settings.recovery_s)?;
         // The next guess is the number of flows that passed, unless a busy generator lost the others:
         // then it would fall by one from trial to trial.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));

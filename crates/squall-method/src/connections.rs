@@ -1,8 +1,8 @@
 //! Searches over loads of connections, shared by several methods.
 
 use crate::{
-    bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    bench::{Bench, MethodError},
+    bracket::{Bracket, TrialResult},
     outcome::Limit,
     trial::{FlowsMeasured, Trial},
 };
@@ -46,7 +46,7 @@ impl Searched {
 impl Search<'_> {
     /// # Errors
     /// If a trial cannot run, or if the test is stopped.
-    pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, Halt> {
+    pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, MethodError> {
         let lowest = (1.0 / self.most).min(0.5);
         let mut searched = Searched {
             found: 0.0,
@@ -56,31 +56,33 @@ impl Search<'_> {
             failure: String::new(),
         };
         while let Some(load) = searched.bracket.next() {
-            bench.searches(Some(searched.bracket.bounds()));
+            bench.search_bounds(Some(searched.bracket.bounds()));
             let measured = bench.trial((self.trial)(load * self.most))?;
             let flows = measured.flows.clone().unwrap_or_default();
             let failed = 100.0 * flows.failed_ratio();
             let judged = match () {
-                () if !measured.kept() => Judged::NotKept(None),
+                () if !measured.kept() => TrialResult::NotKept(None),
                 () if flows.attempted > 0 && (self.passes)(load * self.most, &flows) => {
-                    Judged::Passed
+                    TrialResult::Passed
                 }
-                () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
+                () => TrialResult::Failed(Some(load * (1.0 - flows.failed_ratio()))),
             };
             if measured.kept() {
                 searched.points.push((load * self.most, failed));
             }
             match judged {
-                Judged::Passed if load > searched.bracket.passed => searched.best = Some(flows),
-                Judged::Failed(_) => {
+                TrialResult::Passed if load > searched.bracket.passed => {
+                    searched.best = Some(flows)
+                }
+                TrialResult::Failed(_) => {
                     searched.failure = why(&flows);
-                    bench.rest(self.recovery_s)?;
+                    bench.settle(self.recovery_s)?;
                 }
                 _ => {}
             }
             searched.bracket.record(load, judged);
         }
-        bench.searches(None);
+        bench.search_bounds(None);
         searched.found = searched.bracket.passed * self.most;
         searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Ok(searched)

@@ -50,16 +50,16 @@ mod trial;
 pub mod tst009;
 pub mod y1564;
 
-pub use bench::{Bench, Bounds, Halt, Recorded, RetryPolicy, Runner, Unwatched, Watch};
-pub use bracket::{Bracket, Judged};
-pub use method::{About, Estimate, Method};
+pub use bench::{Bench, Bounds, MethodError, NoWatch, RecordedTrial, RetryPolicy, Runner, Watch};
+pub use bracket::{Bracket, TrialResult};
+pub use method::{Estimate, Method, MethodInfo};
 pub use model::Device;
 pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
     schema,
 };
 pub use path::Path;
-pub use rig::{MostLoad, Rig, RigLane};
+pub use rig::{MaxLoad, Rig, RigLane};
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
     Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Kept, Lane, LaneMeasured,

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt, Recorded, RetryPolicy, Unwatched},
+    bench::{Bench, MethodError, NoWatch, RecordedTrial, RetryPolicy},
     model::Device,
     outcome::{Outcome, Status, Verdict},
     path::Path,
@@ -81,9 +81,9 @@ macro_rules! methods {
             }
 
             /// All methods, with the schemas of their settings.
-            pub fn all() -> Vec<About> {
+            pub fn all() -> Vec<MethodInfo> {
                 let all = [$((Self::$variant(Default::default()), schema_for!(crate::$module::Settings)),)*];
-                all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
+                all.into_iter().map(|(method, schema)| MethodInfo::of(&method, schema)).collect()
             }
 
             fn settings(&self) -> serde_json::Value {
@@ -93,7 +93,7 @@ macro_rules! methods {
                 value.unwrap_or_default()
             }
 
-            fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Halt> {
+            fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), MethodError> {
                 match self {
                     $(Self::$variant(settings) => crate::$module::run(settings, rig, bench, outcome),)*
                 }
@@ -106,7 +106,7 @@ each_method!(methods);
 
 /// Description of a method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct About {
+pub struct MethodInfo {
     /// Name on the command line.
     pub name: String,
     pub title: String,
@@ -120,7 +120,7 @@ pub struct About {
     pub wants_flows: bool,
 }
 
-impl About {
+impl MethodInfo {
     fn of(method: &Method, schema: Schema) -> Self {
         Self {
             name: method.name().into(),
@@ -167,7 +167,7 @@ impl Method {
     ///
     /// # Errors
     /// Wrong settings, or a failure that makes further trials pointless.
-    pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
+    pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, MethodError> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         bench.expect(Path::of(self, rig));
         let done = self.go(rig, bench, &mut outcome);
@@ -175,17 +175,17 @@ impl Method {
         outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
-        outcome.widen();
+        outcome.add_clock_uncertainty();
         match done {
-            Ok(()) => outcome.settle(),
-            Err(Halt::Stopped) => outcome.verdict.status = Status::Stopped,
+            Ok(()) => outcome.note_generator_limit(),
+            Err(MethodError::Stopped) => outcome.verdict.status = Status::Stopped,
             Err(halt) => return Err(halt),
         }
         Ok(outcome)
     }
 
     /// The outcome of an unfinished test, with the trials so far.
-    pub fn so_far(&self, trials: Vec<Recorded>) -> Outcome {
+    pub fn partial_outcome(&self, trials: Vec<RecordedTrial>) -> Outcome {
         let text = vec![format!("{} trials so far", trials.len())];
         let verdict = Verdict { status: Status::Stopped, text };
         Outcome { verdict, trials, ..Outcome::new(self.name(), self.title(), &self.settings()) }
@@ -196,7 +196,7 @@ impl Method {
     ///
     /// # Errors
     /// Wrong settings.
-    pub fn estimate(&self, rig: &Rig, retry: RetryPolicy) -> Result<Estimate, Halt> {
+    pub fn estimate(&self, rig: &Rig, retry: RetryPolicy) -> Result<Estimate, MethodError> {
         let half = rig.total_fps(64) / 2.0;
         let mut device =
             Device { capacity_fps: half, buffer: 100.0, delay_ns: 10_000, ..Device::ideal() };
@@ -206,7 +206,7 @@ impl Method {
             _ => (f64::INFINITY, u64::MAX),
         };
         (device.cps, device.connections) = (cps / 2.0, connections as f64 / 2.0);
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let trials = {
             let mut bench = Bench::new(&mut device, &mut watch, retry);
             self.run(rig, &mut bench)?.trials.len()

@@ -1,7 +1,7 @@
 //! A device as a formula: for estimates before a test, and for tests of the methods.
 
 use crate::{
-    bench::{Halt, Runner},
+    bench::{MethodError, Runner},
     trial::{Delay, FlowLoad, FlowsMeasured, LaneMeasured, Measured, Trial},
 };
 
@@ -102,7 +102,7 @@ impl Device {
 }
 
 impl Runner for Device {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let n = trial.lanes.len();
         let (mut lost, mut queue, mut deepest) = (vec![0.0; n], 0.0_f64, vec![0.0_f64; n]);
         let mut busiest = 0.0_f64;
@@ -159,7 +159,7 @@ impl Runner for Device {
         Ok(Measured { lanes, not_kept, flows, ..Measured::default() })
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         self.spent_s += seconds;
         Ok(())
     }

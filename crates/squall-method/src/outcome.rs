@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall_report::render::human;
 
-use crate::{bench::Recorded, rig::Rig};
+use crate::{bench::RecordedTrial, rig::Rig};
 
 /// The value of `schema` in this version.
 pub const SCHEMA: &str = "squall.test/1";
@@ -34,7 +34,7 @@ pub struct Outcome {
     #[serde(default)]
     pub profile: String,
     /// All trials, in the order of their runs.
-    pub trials: Vec<Recorded>,
+    pub trials: Vec<RecordedTrial>,
     pub squall_version: String,
     /// The command that repeats the test.
     pub command: String,
@@ -203,7 +203,7 @@ impl Outcome {
 
     /// Notes the uncertainty of delays if senders and receivers have different clocks, and widens
     /// the uncertainty of times by it.
-    pub fn widen(&mut self) {
+    pub fn add_clock_uncertainty(&mut self) {
         let kept = self.trials.iter().filter(|one| one.measured.kept());
         let Some(bound) = kept.filter_map(|one| one.measured.delay_bound_ns()).max() else {
             return;
@@ -219,8 +219,8 @@ impl Outcome {
     }
 
     /// Adds a warning if the generator set the limit of a figure, and what limited the generator in
-    /// the last trial that it did not keep to.
-    pub fn settle(&mut self) {
+    /// the last trial in which it missed its schedule.
+    pub fn note_generator_limit(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
         if names.is_empty() {
@@ -232,7 +232,7 @@ impl Outcome {
             names.join(", ")
         );
         self.verdict.text.push(text);
-        let missed = |one: &Recorded| {
+        let missed = |one: &RecordedTrial| {
             let why = one.measured.not_kept.first()?;
             let sent = one.measured.sent();
             let due: u64 = one.trial.lanes.iter().map(|l| l.due(one.trial.duration_s)).sum();
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn times_between_two_clocks_are_as_uncertain_as_these() {
-        let recorded = |bound: Option<u64>, not_kept: &[&str]| Recorded {
+        let recorded = |bound: Option<u64>, not_kept: &[&str]| RecordedTrial {
             trial: Trial::default(),
             measured: Measured {
                 lanes: vec![LaneMeasured { delay_bound_ns: bound, ..LaneMeasured::default() }],
@@ -331,11 +331,11 @@ mod tests {
             trials: vec![recorded(Some(300), &[]), recorded(Some(9_000), &["late"])],
             ..Outcome::default()
         };
-        outcome.widen();
+        outcome.add_clock_uncertainty();
         assert_eq!(outcome.figures.iter().map(|f| f.uncertainty).collect::<Vec<_>>(), [305.0, 5.0]);
         assert!(outcome.notes[0].contains("plus or minus 300 ns"), "{:?}", outcome.notes);
         let mut here = Outcome { trials: vec![recorded(None, &[])], ..Outcome::default() };
-        here.widen();
+        here.add_clock_uncertainty();
         assert!(here.notes.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome},
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, from, settings, some, within},
@@ -83,7 +83,7 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -101,7 +101,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     run_on(settings, rig, bench, outcome).map(|_| ())
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn run_on(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Vec<Found>, Halt> {
+) -> Result<Vec<Found>, MethodError> {
     settings.check()?;
     let found = throughput::all(settings, rig, bench, outcome)?;
     if settings.wants(Test::Latency) {

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome},
     path,
     rfc2544::FRAME_SIZES,
@@ -109,8 +109,8 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range, or if the rig has too few ports.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
         self.limits()?;
         if self.initial_addresses > self.max_addresses {
@@ -176,7 +176,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     mesh::all(settings, rig, bench, outcome)?;
     let wants = |test| settings.tests.contains(&test);

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Outcome, Table},
     path,
     rfc2544::FRAME_SIZES,
@@ -95,8 +95,8 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range, or if the rig has too few or too many ports.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: &str| Err(Halt::Usage(text.into()));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: &str| Err(MethodError::Usage(text.into()));
         ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
         self.limits()?;
         if self.multicast_shares.iter().any(|share| !(*share > 0.0 && *share < 1.0)) {
@@ -176,7 +176,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     outcome.tables.push(conditions(settings, rig));
     let wants = |test| settings.tests.contains(&test);

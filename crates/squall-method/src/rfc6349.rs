@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rfc2544,
     rig::{Rig, RigLane},
@@ -60,11 +60,13 @@ const LONGEST_BODY: u64 = 1 << 28;
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()?;
         above_0(1e13)("bottleneck_bps", &self.bottleneck_bps.unwrap_or(1.0))?;
         if self.connections.is_empty() || self.connections.contains(&0) {
-            return Err(Halt::Usage("connections: expected numbers above 0, such as 1,4".into()));
+            return Err(MethodError::Usage(
+                "connections: expected numbers above 0, such as 1,4".into(),
+            ));
         }
         Ok(())
     }
@@ -136,7 +138,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let lanes = directions(settings, rig, outcome)?;
     let idle = bench.trial(Trial {
@@ -194,7 +196,7 @@ fn directions<'r>(
     settings: &Settings,
     rig: &'r Rig,
     outcome: &mut Outcome,
-) -> Result<Vec<(Direction, &'r RigLane)>, Halt> {
+) -> Result<Vec<(Direction, &'r RigLane)>, MethodError> {
     let mut lanes = Vec::new();
     let mut without = Vec::new();
     for &direction in &settings.direction {
@@ -209,7 +211,7 @@ fn directions<'r>(
     }
     if lanes.is_empty() {
         let text = format!("{}\n  try a [[stream]] for each direction", without.join("; "));
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     outcome.notes.extend(without.into_iter().map(|text| format!("not measured: {text}")));
     Ok(lanes)
@@ -262,7 +264,7 @@ fn path_mtu(
     lane: &RigLane,
     ways: &str,
     bench: &mut Bench<'_>,
-) -> Result<Option<(u32, Limit)>, Halt> {
+) -> Result<Option<(u32, Limit)>, MethodError> {
     let (mut passed, mut failed) = (SMALLEST - 1, settings.largest_frame + 1);
     let mut next = settings.largest_frame;
     while failed - passed > 1 {
@@ -296,7 +298,7 @@ fn bottleneck(
     lane: &RigLane,
     path: &mut Path,
     bench: &mut Bench<'_>,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let alone = RigLane { share: 1.0, ..lane.clone() };
     let alone = Rig { lanes: vec![alone], ..rig.clone() };
     let search = rfc2544::Settings {
@@ -360,7 +362,7 @@ fn transfers(
     bench: &mut Bench<'_>,
     table: &mut Table,
     outcome: &mut Outcome,
-) -> Result<Vec<String>, Halt> {
+) -> Result<Vec<String>, MethodError> {
     let mut texts = Vec::new();
     for &connections in &settings.connections {
         let transfer = Transfer::new(settings, path, connections);
@@ -368,7 +370,7 @@ fn transfers(
         let flows = measured.flows.clone().unwrap_or_default();
         let what = format!("{}, {connections} connections", path.ways);
         if !measured.kept() {
-            let text = "not measured: the generator did not keep to the load";
+            let text = "not measured: the generator did not sustain the load";
             texts.push(format!("{what}: {text}"));
             if outcome.verdict.status == Status::Measured {
                 outcome.verdict.status = Status::GeneratorBound;

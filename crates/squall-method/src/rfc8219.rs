@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::Outcome,
     rfc2544,
     rig::Rig,
@@ -84,13 +84,13 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range, or if the streams do not fit the setup.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         self.limits()?;
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
         if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
             let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \
                         add the streams of the other side to the profile, or try --setup dual";
-            return Err(Halt::Usage(text.into()));
+            return Err(MethodError::Usage(text.into()));
         }
         self.as_rfc2544().check()
     }
@@ -133,7 +133,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     let rig = translated(rig, settings.setup);
     let found = rfc2544::run_on(&settings.as_rfc2544(), &rig, bench, outcome)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rig::Rig,
@@ -68,7 +68,7 @@ const TRANSACTIONS: u32 = 10;
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -105,7 +105,7 @@ pub fn run(
     _rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let columns = [
         "Test",
@@ -151,7 +151,7 @@ fn search(
     http: Option<Http>,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Option<Searched>, Halt> {
+) -> Result<Option<Searched>, MethodError> {
     let first = settings.max_cps * FIRST;
     let trial = |cps: f64| settings.trial(format!("{what}, {cps:.1} connections/s"), cps, http);
     let qualified = bench.trial(trial(first))?;
@@ -228,7 +228,7 @@ impl Indicator<'_> {
         bench: &mut Bench<'_>,
         outcome: &mut Outcome,
         table: &mut Table,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), MethodError> {
         let Self { what, requests, .. } = self;
         let http = self.octets.map(|octets| settings.http(octets, *requests));
         let Some(searched) = search(settings, what, http, bench, outcome)? else { return Ok(()) };
@@ -287,7 +287,7 @@ fn latency(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     for octets in settings.small() {
         for (requests, of) in
             [(1, "half of the connections per second"), (TRANSACTIONS, "half of the throughput")]
@@ -311,7 +311,7 @@ fn latency(
                     "{what}: not measured: {}",
                     match measured.kept() {
                         true => crate::connections::why(&flows),
-                        false => "the generator did not keep to the rate".into(),
+                        false => "the generator did not sustain the rate".into(),
                     }
                 ));
                 continue;
@@ -335,7 +335,7 @@ fn concurrent(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     // §7.5.3.2: responses of 1 KB, and ten transactions spread over the lifetime of a connection.
     let octets = 1_000;
     let what = format!("{} concurrent connections", settings.protocol());

@@ -19,7 +19,7 @@ pub struct Rig {
     pub clients: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<String>,
-    pub most: MostLoad,
+    pub most: MaxLoad,
     /// Speed of the slowest link on layer 1, bits per second; `None`: unknown.
     #[serde(default)]
     pub link_bps: Option<f64>,
@@ -44,7 +44,7 @@ pub struct RigLane {
 /// The rate of a port at a load of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MostLoad {
+pub enum MaxLoad {
     /// Bits per second on layer 1, with preamble and gap.
     BpsL1(f64),
     /// Frames per second, at any frame size.
@@ -61,7 +61,7 @@ impl Rig {
             lanes: vec![lane],
             clients: None,
             servers: None,
-            most: MostLoad::BpsL1(bps_l1),
+            most: MaxLoad::BpsL1(bps_l1),
             link_bps: Some(bps_l1),
         }
     }
@@ -77,23 +77,23 @@ impl Rig {
     /// Frames per second of `size` octets with FCS that one port sends at a load of 1.
     pub fn port_fps(&self, size: u32) -> f64 {
         match self.most {
-            MostLoad::BpsL1(bps) => {
+            MaxLoad::BpsL1(bps) => {
                 // All streams have the frame rate of the longest frames.
                 let longer = self.lanes.iter().map(|lane| lane.longer).max().unwrap_or(0);
                 bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
             }
-            MostLoad::Fps(fps) => fps,
+            MaxLoad::Fps(fps) => fps,
         }
     }
 
     /// The theoretical maximum of the medium (RFC 2544 §26.1): back-to-back frames of `size` octets
     /// with FCS on all links together, frames per second; `None`: the speed is unknown.
     pub fn medium_fps(&self, size: u32) -> Option<f64> {
-        let on_link = |most: MostLoad| Self { most, ..self.clone() }.total_fps(size);
+        let on_link = |most: MaxLoad| Self { most, ..self.clone() }.total_fps(size);
         match (self.link_bps, self.most) {
-            (Some(bps), _) => Some(on_link(MostLoad::BpsL1(bps))),
-            (None, MostLoad::BpsL1(_)) => Some(self.total_fps(size)),
-            (None, MostLoad::Fps(_)) => None,
+            (Some(bps), _) => Some(on_link(MaxLoad::BpsL1(bps))),
+            (None, MaxLoad::BpsL1(_)) => Some(self.total_fps(size)),
+            (None, MaxLoad::Fps(_)) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, ops::RangeInclusive};
 
-use crate::{bench::Halt, rig::Rig};
+use crate::{bench::MethodError, rig::Rig};
 
 /// Limit of all durations, seconds.
 pub const WEEK: f64 = 7.0 * 86_400.0;
@@ -63,7 +63,7 @@ macro_rules! settings {
             }
 
             #[allow(dead_code)]
-            fn limits(&self) -> Result<(), $crate::bench::Halt> {
+            fn limits(&self) -> Result<(), $crate::bench::MethodError> {
                 $($($limit(stringify!($field), &self.$field)?;)?)+
                 Ok(())
             }
@@ -126,19 +126,21 @@ impl Number for u64 {
 }
 
 /// Rejects a setting.
-fn wrong(text: String) -> Result<(), Halt> {
-    Err(Halt::Usage(text))
+fn wrong(text: String) -> Result<(), MethodError> {
+    Err(MethodError::Usage(text))
 }
 
 /// Limits a value to above 0, up to `most`.
-pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), Halt> {
+pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), MethodError> {
     move |name, value| match value.number() > 0.0 && value.number() <= most {
         true => Ok(()),
         false => wrong(format!("{name} = {value}, expected above 0, to {most}")),
     }
 }
 
-pub fn within<T: Number>(range: RangeInclusive<f64>) -> impl Fn(&str, &T) -> Result<(), Halt> {
+pub fn within<T: Number>(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str, &T) -> Result<(), MethodError> {
     move |name, value| match range.contains(&value.number()) {
         true => Ok(()),
         false => {
@@ -148,7 +150,7 @@ pub fn within<T: Number>(range: RangeInclusive<f64>) -> impl Fn(&str, &T) -> Res
     }
 }
 
-pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), Halt> {
+pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), MethodError> {
     move |name, value| match *value >= least {
         true => Ok(()),
         false => wrong(format!("{name} = {value}, expected at least {least}")),
@@ -156,7 +158,7 @@ pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), Halt> {
 }
 
 /// Requires a list that is not empty, such as `example`.
-pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
+pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), MethodError> {
     move |name, values| match values.is_empty() {
         true => wrong(format!("{name} is empty\n  try {example}")),
         false => Ok(()),
@@ -167,7 +169,7 @@ pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
 ///
 /// # Errors
 /// If the rig has more or fewer ports.
-pub fn ports(rig: &Rig, takes: &str) -> Result<(), Halt> {
+pub fn ports(rig: &Rig, takes: &str) -> Result<(), MethodError> {
     match rig.ports.len() {
         2..=250 => Ok(()),
         n => {

@@ -4,7 +4,7 @@
 use squall_report::render::human::{ns, ratio, seconds};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outage::{Outage, Outages},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
@@ -41,8 +41,8 @@ const SEVERE_LOSS: f64 = 0.5;
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if !(self.trial_s > 0.0 && self.trial_s <= self.duration_s) {
             let (trial, all) = (self.trial_s, self.duration_s);
             return wrong(format!("trial_s = {trial}, expected above 0, to duration_s = {all}"));
@@ -86,7 +86,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let (mut periods, mut not_kept) = (Vec::new(), 0);
     let mut outages: Vec<Outages> = vec![Outages::default(); rig.lanes.len()];
@@ -108,15 +108,15 @@ pub fn run(
                 outages.iter_mut().for_each(Outages::interrupt);
             }
             // Report the trials so far.
-            Err(Halt::Stopped) => {
-                done = Err(Halt::Stopped);
+            Err(MethodError::Stopped) => {
+                done = Err(MethodError::Stopped);
                 break;
             }
             Err(halt) => return Err(halt),
         }
     }
     if not_kept > 0 {
-        let text = "the generator did not keep to the load";
+        let text = "the generator did not sustain the load";
         outcome.notes.push(format!("{not_kept} trials are not counted: {text}"));
     }
     if !periods.is_empty() {

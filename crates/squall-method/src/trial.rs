@@ -360,7 +360,7 @@ impl Measured {
 
     /// Output rate as a part of the offered rate, at most 1, for the worst lane. A device that
     /// buffers its overload has no loss yet but sends frames more slowly than it receives them.
-    pub fn kept_up(&self) -> f64 {
+    pub fn output_ratio(&self) -> f64 {
         let part = |lane: &LaneMeasured| match lane.output_fps {
             Some(output) if lane.offered_fps > 0.0 => output / lane.offered_fps,
             _ => 1.0,

@@ -4,7 +4,7 @@
 use squall_report::render::human::{ratio, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
@@ -32,7 +32,7 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 }
@@ -46,7 +46,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let columns = ["Frame size", "Frames/s", "Of the highest rate", "Layer 1", "Verified", ""];
     let title = "Throughput (ETSI GS NFV-TST 009, binary search with loss verification)";
@@ -84,7 +84,7 @@ fn search(
     rig: &Rig,
     size: u32,
     bench: &mut Bench<'_>,
-) -> Result<(Highest, usize), Halt> {
+) -> Result<(Highest, usize), MethodError> {
     let before = bench.trials().len();
     let goal = Search {
         resolution: settings.resolution,

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use squall_method::{
-    ArrivedRange, Bench, Halt, Lane, LaneMeasured, Limit, Measured, Method, Outcome, RetryPolicy,
-    Rig, Runner, Trial, Unwatched, rfc2544, soak,
+    ArrivedRange, Bench, Lane, LaneMeasured, Limit, Measured, Method, MethodError, NoWatch,
+    Outcome, RetryPolicy, Rig, Runner, Trial, rfc2544, soak,
 };
 use squall_stats::SequenceTracker;
 
@@ -30,7 +30,7 @@ impl Device {
 }
 
 impl Runner for Device {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let due = |lane: &Lane| lane.due(trial.duration_s);
         let at = |lane: &Lane, number: u64| lane.start_s + number as f64 / lane.rate_fps;
         let lanes = || trial.lanes.iter().enumerate();
@@ -75,7 +75,7 @@ impl Runner for Device {
         Ok(Measured { lanes, ..Measured::default() })
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
@@ -83,8 +83,8 @@ impl Runner for Device {
 const RATE: f64 = 2e4;
 
 fn run(device: &mut dyn Runner, method: Method) -> Outcome {
-    let rig = Rig { most: squall_method::MostLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
-    let mut watch = Unwatched;
+    let rig = Rig { most: squall_method::MaxLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
+    let mut watch = NoWatch;
     let mut bench = Bench::new(device, &mut watch, RetryPolicy::default());
     method.run(&rig, &mut bench).expect("it runs")
 }
@@ -211,7 +211,7 @@ fn a_queue_that_takes_in_more_for_a_second_is_described() {
 struct Generator(Device, f64);
 
 impl Runner for Generator {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let mut measured = self.0.run(trial)?;
         for lane in &mut measured.lanes {
             let able = (self.1 * trial.duration_s) as u64;
@@ -223,7 +223,7 @@ impl Runner for Generator {
         Ok(measured)
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }

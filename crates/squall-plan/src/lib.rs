@@ -262,7 +262,7 @@ impl PlanStream {
     /// The mean rate in frames per second over `span`, from the first frame on. For stages this is
     /// less than the highest rate. For on and off times it exceeds the long-term mean until the
     /// first silence is over: five seconds of `on = "5 s", off = "5 s"` have no silence.
-    pub fn asked_within(&self, span: Nanos) -> Option<f64> {
+    pub fn mean_rate_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
         let even = !matches!(self.law, GapLaw::OnOff { .. } | GapLaw::Shaped { .. });
         // Gaps between bursts would lie outside the span, and shift the sending times.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use squall_units::suggest;
 
-use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MOST_MISTAKES};
+use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MAX_ERRORS};
 
 /// A part of a profile that may wait for another part. Each has its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ impl Profile {
         self.parts().for_each(|(part, name, _)| called.entry(name).or_default().push(part));
         for (part, name, target) in self.parts() {
             let Some(target) = target else { continue };
-            if mistakes.len() >= MOST_MISTAKES {
+            if mistakes.len() >= MAX_ERRORS {
                 break;
             }
             let mut wrong = |text: String, hint: String| {

@@ -42,7 +42,7 @@ impl Record<'_> {
                 0.0 => 0.0,
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
             },
-            asked_pps: planned.and_then(|s| s.asked_within(span)),
+            asked_pps: planned.and_then(|s| s.mean_rate_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
             rx: (known && listening && self.is_known(i)).then(|| self.received(i)),

@@ -1,11 +1,15 @@
 //! The flows of a trial: the profile's, at the trial's load.
 
-use squall_method::{Bulk, FlowLoad, Halt, Http, Kept};
+use squall_method::{Bulk, FlowLoad, Http, Kept, MethodError};
 use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Spacing, Template, Transport};
 use squall_units::Nanos;
 
 /// Adapts the profile's flows to one trial.
-pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
+pub(crate) fn loaded(
+    flows: &Flows,
+    load: &FlowLoad,
+    duration_s: f64,
+) -> Result<Flows, MethodError> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
     if load.http.is_some() || load.kept.is_some() {
         // The exchange replaces programs, so that nothing starts these templates.
@@ -35,7 +39,7 @@ pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
         template.tcp.settings.extend(settings);
     }
     if flows.templates.is_empty() {
-        return Err(Halt::Usage("the profile has no template of flows".into()));
+        return Err(MethodError::Usage("the profile has no template of flows".into()));
     }
     flows.target = None;
     let hold_s = duration_s - load.ramp_up_s - load.ramp_down_s;
@@ -60,10 +64,10 @@ const BULK_MESSAGE: u32 = 64 << 10;
 const BULK_DRAIN: Nanos = Nanos(50_000_000);
 
 /// One template per direction, made from the first template of the profile.
-fn bulk_transfers(mut flows: Flows, bulk: Bulk, load: &FlowLoad) -> Result<Flows, Halt> {
+fn bulk_transfers(mut flows: Flows, bulk: Bulk, load: &FlowLoad) -> Result<Flows, MethodError> {
     flows.templates.retain(|template| template.arrival != Arrival::Called);
     let Some(first) = flows.templates.first().cloned() else {
-        return Err(Halt::Usage("the profile has no template of flows".into()));
+        return Err(MethodError::Usage("the profile has no template of flows".into()));
     };
     let port = first.listen.unwrap_or(BULK_PORT).min(u16::MAX - 1);
     let message = format!("send \"${{repeat:{BULK_MESSAGE}:x}}\"");

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use squall_method::{Method, Recorded, Rig};
+use squall_method::{Method, RecordedTrial, Rig};
 
 use squall::Error;
 use squall_units::Cannot;
@@ -47,7 +47,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal; returns it with its trials.
-    pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<Recorded>), Error> {
+    pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<RecordedTrial>), Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = file.map_err(|error| Cannot::write(path, &error))?;
@@ -80,11 +80,11 @@ impl Journal {
         Ok((journal, known))
     }
 
-    pub fn add(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    pub fn add(&mut self, recorded: &RecordedTrial) -> Result<(), Error> {
         self.line(recorded)
     }
 
-    fn rewrite(&mut self, head: &Head, known: &[Recorded]) -> Result<(), Error> {
+    fn rewrite(&mut self, head: &Head, known: &[RecordedTrial]) -> Result<(), Error> {
         self.file.set_len(0).map_err(|e| self.failed(&e))?;
         self.line(head)?;
         known.iter().try_for_each(|recorded| self.line(recorded))

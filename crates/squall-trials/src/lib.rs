@@ -26,8 +26,8 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Path,
-    Recorded, RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
+    Action, Bench, Bounds, Estimate, Lane, MaxLoad, Measured, Method, MethodError, Outcome, Path,
+    RecordedTrial, RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{Mode, PacketSource, Profile, SizeLaw, Stream};
@@ -224,7 +224,7 @@ impl Test {
         watch: &mut dyn Watch,
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, Error> {
-        let began = Began::now();
+        let began = StartTime::now();
         let places = place.description();
         let mut runner = self.trials(place, stop)?;
         let rig = self.rig(&runner)?;
@@ -249,15 +249,15 @@ impl Test {
     }
 
     /// The outcome of an incomplete test, with the trials so far.
-    pub fn so_far(&self, began: &Began, trials: Vec<Recorded>) -> Outcome {
-        began.complete(self.method.so_far(trials), self.profile.to_toml(), &self.command)
+    pub fn partial_outcome(&self, began: &StartTime, trials: Vec<RecordedTrial>) -> Outcome {
+        began.complete(self.method.partial_outcome(trials), self.profile.to_toml(), &self.command)
     }
 }
 
 /// Start time of a test.
-pub struct Began(SystemTime, Instant);
+pub struct StartTime(SystemTime, Instant);
 
-impl Began {
+impl StartTime {
     pub fn now() -> Self {
         Self(SystemTime::now(), Instant::now())
     }
@@ -293,31 +293,31 @@ struct Journaled<'a> {
 }
 
 impl Watch for Journaled<'_> {
-    fn begins(&mut self, trial: &Trial, number: usize) {
-        self.watch.begins(trial, number);
+    fn trial_started(&mut self, trial: &Trial, number: usize) {
+        self.watch.trial_started(trial, number);
     }
 
-    fn known(&mut self, recorded: &Recorded) {
-        self.watch.known(recorded);
+    fn trial_known(&mut self, recorded: &RecordedTrial) {
+        self.watch.trial_known(recorded);
     }
 
-    fn searches(&mut self, bounds: Option<Bounds>) {
-        self.watch.searches(bounds);
+    fn search_bounds(&mut self, bounds: Option<Bounds>) {
+        self.watch.search_bounds(bounds);
     }
 
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(recorded));
-        let goes_on = self.watch.ended(recorded);
+        let goes_on = self.watch.trial_ended(recorded);
         self.failed = written.err();
         goes_on && self.failed.is_none()
     }
 }
 
-fn error(halt: Halt) -> Error {
+fn error(halt: MethodError) -> Error {
     match halt {
-        Halt::Usage(text) => Error::Usage(text),
-        Halt::Stopped => Error::Usage("stopped".into()),
-        Halt::Environment(text) => Error::Environment(text),
+        MethodError::Usage(text) => Error::Usage(text),
+        MethodError::Stopped => Error::Usage("stopped".into()),
+        MethodError::Environment(text) => Error::Environment(text),
     }
 }
 
@@ -376,7 +376,7 @@ impl<'a> Trials<'a> {
     pub fn rig(&self, most: Option<Rate>) -> Result<Rig, Error> {
         let most = match most {
             Some(rate) => most_load(rate)?,
-            None => MostLoad::BpsL1(self.link_bps()?),
+            None => MaxLoad::BpsL1(self.link_bps()?),
         };
         let weights: Vec<f64> = self.profile.streams.iter().map(weight).collect();
         let on_port = |port: usize| {
@@ -420,7 +420,7 @@ impl<'a> Trials<'a> {
     }
 
     /// The profile of one trial.
-    fn of(&self, trial: &Trial) -> Result<Profile, Halt> {
+    fn of(&self, trial: &Trial) -> Result<Profile, MethodError> {
         let mut profile = self.profile.clone();
         profile.streams = trial
             .lanes
@@ -429,7 +429,7 @@ impl<'a> Trials<'a> {
             .collect::<Result<_, _>>()?;
         profile.flows = match (&trial.flows, &self.profile.flows) {
             (Some(load), Some(flows)) => Some(loaded(flows, load, trial.duration_s)?),
-            (Some(_), None) => return Err(Halt::Usage("the profile has no flows".into())),
+            (Some(_), None) => return Err(MethodError::Usage("the profile has no flows".into())),
             (None, _) => None,
         };
         profile.replays.clear();
@@ -443,17 +443,17 @@ impl<'a> Trials<'a> {
         Ok(profile)
     }
 
-    fn stream(&self, lane: &Lane, duration_s: f64) -> Result<Stream, Halt> {
+    fn stream(&self, lane: &Lane, duration_s: f64) -> Result<Stream, MethodError> {
         let stream = match &lane.template {
             Some(template) => self.made(template)?,
             None => {
                 let known = self.profile.streams.iter().find(|stream| stream.name == lane.stream);
-                let none = || Halt::Usage(format!("there is no stream {:?}", lane.stream));
+                let none = || MethodError::Usage(format!("there is no stream {:?}", lane.stream));
                 known.cloned().ok_or_else(none)?
             }
         };
         let rate = exact(lane.rate_fps).ok_or_else(|| {
-            Halt::Usage(format!(
+            MethodError::Usage(format!(
                 "stream {:?}: {} frames/s cannot be sent",
                 lane.stream, lane.rate_fps
             ))
@@ -476,7 +476,7 @@ impl<'a> Trials<'a> {
     }
 
     /// A stream from a method's template.
-    fn made(&self, template: &Template) -> Result<Stream, Halt> {
+    fn made(&self, template: &Template) -> Result<Stream, MethodError> {
         let ports = self.profile.ports.iter().map(|port| (port.name.clone(), json!(port.address)));
         let stream = json!({
             "port": template.port,
@@ -487,10 +487,10 @@ impl<'a> Trials<'a> {
         let profile = json!({"ports": Map::from_iter(ports), "stream": [stream]});
         let profile = Profile::from_value(&profile, "<method>");
         let mut streams = profile.map_err(|error| halt(error.into()))?.streams;
-        streams.pop().ok_or_else(|| Halt::Usage("a template is a stream".into()))
+        streams.pop().ok_or_else(|| MethodError::Usage("a template is a stream".into()))
     }
 
-    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
+    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, MethodError> {
         let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
         if self.began {
             // Each trial overwrites the same files.
@@ -510,16 +510,16 @@ impl<'a> Trials<'a> {
 }
 
 impl Runner for Trials<'_> {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let job = self.job(trial)?;
         self.began = true;
         match self.place.run(job, self.stop).map_err(halt)? {
             Some(ran) => measured(trial, ran).map_err(halt),
-            None => Err(Halt::Stopped),
+            None => Err(MethodError::Stopped),
         }
     }
 
-    fn prove(&mut self, path: &Path) -> Result<(), Halt> {
+    fn prove(&mut self, path: &Path) -> Result<(), MethodError> {
         let mut dead = None;
         for (part, wait) in path::ATTEMPTS {
             let trial = path.slower(part);
@@ -530,24 +530,24 @@ impl Runner for Trials<'_> {
             }
             self.began = true;
             let Some(ran) = self.place.run(job, self.stop).map_err(halt)? else {
-                return Err(Halt::Stopped);
+                return Err(MethodError::Stopped);
             };
             dead = path::dead(path, &trial, &self.profile, ran).map_err(halt)?;
             if dead.is_none() {
                 break;
             }
         }
-        dead.map_or(Ok(()), |cannot| Err(Halt::Environment(cannot.to_string())))
+        dead.map_or(Ok(()), |cannot| Err(MethodError::Environment(cannot.to_string())))
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         let seconds = if self.virtual_time { 0.0 } else { seconds };
-        if rest(seconds, self.stop) { Ok(()) } else { Err(Halt::Stopped) }
+        if settle(seconds, self.stop) { Ok(()) } else { Err(MethodError::Stopped) }
     }
 }
 
 /// Waits between trials; returns false if the test was stopped.
-fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
+fn settle(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
     let (began, all) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
     while let left = all.saturating_sub(began.elapsed())
         && !left.is_zero()
@@ -560,10 +560,10 @@ fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
     true
 }
 
-fn halt(error: Error) -> Halt {
+fn halt(error: Error) -> MethodError {
     match error {
-        Error::Environment(_) | Error::Engine(_) => Halt::Environment(error.to_string()),
-        _ => Halt::Usage(error.to_string()),
+        Error::Environment(_) | Error::Engine(_) => MethodError::Environment(error.to_string()),
+        _ => MethodError::Usage(error.to_string()),
     }
 }
 
@@ -581,11 +581,11 @@ fn is_ipv6(stream: &Stream) -> bool {
     names.find(|name| name.starts_with("ipv")) == Some("ipv6")
 }
 
-fn most_load(rate: Rate) -> Result<MostLoad, Error> {
+fn most_load(rate: Rate) -> Result<MaxLoad, Error> {
     match rate.unit {
-        RateUnit::Pps => Ok(MostLoad::Fps(rate.value())),
+        RateUnit::Pps => Ok(MaxLoad::Fps(rate.value())),
         // The speed of a link counts line bits, so treat both units as such.
-        RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MostLoad::BpsL1(rate.value())),
+        RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MaxLoad::BpsL1(rate.value())),
         RateUnit::Percent | RateUnit::Max => Err(Error::Usage(format!(
             "--max-rate {rate}: expected bits or frames per second, such as 1Gbps or 100kpps"
         ))),

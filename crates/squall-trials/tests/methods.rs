@@ -3,7 +3,7 @@
 
 use squall::{Error, Format, Profile, RunOptions};
 use squall_method::{
-    Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544, rfc8219,
+    Limit, Method, NoWatch, Outcome, RetryPolicy, Status, bufferbloat, capacity, rfc2544, rfc8219,
 };
 use squall_trials::Test;
 use squall_units::SplitMix64;
@@ -46,7 +46,7 @@ fn try_find(name: &str, device: &str, most: &str, method: Method) -> Result<Outc
         journal: None,
         command: String::new(),
     };
-    test.run(&mut Unwatched, &|| false)
+    test.run(&mut NoWatch, &|| false)
 }
 
 fn settings(tests: &[rfc2544::Test], size: u32) -> rfc2544::Settings {
@@ -197,7 +197,7 @@ fn a_full_queue_adds_its_length_divided_by_its_rate_to_the_latency() {
         journal: None,
         command: String::new(),
     };
-    let outcome = test.run(&mut Unwatched, &|| false).unwrap();
+    let outcome = test.run(&mut NoWatch, &|| false).unwrap();
     assert_eq!(outcome.verdict.status, Status::Measured, "{:?}", outcome.verdict);
     let measured = &outcome.trials[0].measured;
     for stream in ["A to B", "B to A"] {

@@ -263,7 +263,7 @@ export interface Estimate {
 export interface Bounds {
   /** The highest load that passed; 0: none so far. */
   passed: number;
-  /** The lowest load that failed, or that the generator did not keep to; absent: none so far. */
+  /** The lowest load that failed, or that the generator did not sustain; absent: none so far. */
   failed: number | null;
 }
 
@@ -271,7 +271,7 @@ export interface Bounds {
 export interface TrialRow {
   trial: number;
   label: string;
-  /** From 1; trials that the generator did not keep to are repeated. */
+  /** From 1; trials in which the generator missed its schedule are repeated. */
   attempt: number;
   duration_s: number;
   /** Frames; in a trial with flows: connections that were attempted. */
@@ -1771,13 +1771,13 @@ export interface InventoryPort {
 }
 
 export interface Methods {
-  methods: About[];
+  methods: MethodInfo[];
   /** JSON schema of `between`. */
   between: unknown;
 }
 
 /** Description of a method. */
-export interface About {
+export interface MethodInfo {
   /** Name on the command line. */
   name: string;
   title: string;

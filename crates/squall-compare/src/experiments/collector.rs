@@ -41,7 +41,7 @@ pub type Flows = HashMap<Flow, Counts>;
 
 /// The collector's records, compared flow by flow with those of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct FlowScore {
     /// Flows of the capture, and of the collector.
     pub captured: u64,
     pub collected: u64,
@@ -92,14 +92,14 @@ pub fn flows_of(capture: &Path) -> Result<Flows, String> {
 }
 
 /// Compares flow by flow.
-pub fn judge(captured: &Flows, collected: &Flows) -> Judged {
+pub fn judge(captured: &Flows, collected: &Flows) -> FlowScore {
     let packets = |flows: &Flows| flows.values().map(|counts| counts.packets).sum();
-    let mut judged = Judged {
+    let mut judged = FlowScore {
         captured: captured.len() as u64,
         collected: collected.len() as u64,
         packets_captured: packets(captured),
         packets_collected: packets(collected),
-        ..Judged::default()
+        ..FlowScore::default()
     };
     for (flow, counts) in captured {
         match collected.get(flow) {
@@ -376,7 +376,7 @@ mod tests {
             (flow(2), counts(1, 41)),
             (flow(4), counts(9, 9)),
         ]);
-        let expected = Judged {
+        let expected = FlowScore {
             captured: 3,
             collected: 3,
             exact: 1,

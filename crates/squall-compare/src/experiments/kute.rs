@@ -472,7 +472,7 @@ impl Measured for ReceiverStep {
 }
 
 impl GapStep {
-    /// Whether the sender did not keep to the rate.
+    /// Whether the sender did not sustain the rate.
     fn is_off_rate(&self) -> bool {
         self.arrived_pps.is_some_and(|pps| (pps / self.asked_pps - 1.0).abs() > 0.02)
     }

@@ -209,7 +209,7 @@ struct Expiry {
 /// A tool whose frames the probe saw: datagrams that were lost on the way, and the comparison.
 struct Collected {
     tool: String,
-    judged: Result<(u64, collector::Judged), String>,
+    judged: Result<(u64, collector::FlowScore), String>,
 }
 
 struct Bench<'a, 'r> {
@@ -324,7 +324,7 @@ impl Bench<'_, '_> {
         &self,
         tool: &Generator,
         witness: &Receiver,
-    ) -> Result<(u64, collector::Judged), String> {
+    ) -> Result<(u64, collector::FlowScore), String> {
         let [_, to] = &self.place.interfaces;
         let work = &self.place.work;
         let file: PathBuf = work.join("witness.pcap");

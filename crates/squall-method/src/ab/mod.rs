@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::si;
 
 use crate::{
-    bench::Halt,
+    bench::MethodError,
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     settings::settings,
     trial::Measured,
@@ -77,20 +77,20 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         let Self { pairs, level, effect, .. } = *self;
         if !(0.5..1.0).contains(&level) {
-            return Err(Halt::Usage(format!("level = {level}, expected 0.5 to below 1")));
+            return Err(MethodError::Usage(format!("level = {level}, expected 0.5 to below 1")));
         }
         if pairs < fewest(level) {
             let text = format!(
                 "{pairs} pairs show no difference at a level of {level}\n  try {} or more",
                 fewest(level)
             );
-            return Err(Halt::Usage(text));
+            return Err(MethodError::Usage(text));
         }
         if !(effect > 0.0 && effect.is_finite()) {
-            return Err(Halt::Usage(format!("effect = {effect}, expected above 0")));
+            return Err(MethodError::Usage(format!("effect = {effect}, expected above 0")));
         }
         Ok(())
     }
@@ -181,11 +181,11 @@ pub fn outcome(
     a: &[Metrics],
     b: &[Metrics],
     metric: impl Fn(&str) -> Metric,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, MethodError> {
     settings.check()?;
     if a.is_empty() || a.len() != b.len() {
         let text = format!("{} trials of A and {} of B, expected as many", a.len(), b.len());
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     let mut measured: BTreeMap<&str, Vec<Option<(f64, f64)>>> = BTreeMap::new();
     for name in a.iter().flat_map(BTreeMap::keys) {
@@ -226,7 +226,7 @@ pub fn outcome(
 }
 
 /// The names of the primary metrics among `measured`.
-fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>, Halt> {
+fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>, MethodError> {
     let given = &settings.primary;
     if let Some(name) =
         given.iter().find(|name| *name != "all" && !measured.contains(&name.as_str()))
@@ -234,7 +234,7 @@ fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>
         let measured = measured.join(", ");
         let text =
             format!("primary = \"{name}\": the trials do not have it\n  try {measured}, all");
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     let every = given.iter().any(|name| name == "all");
     let default = |name: &&str| PRIMARY.contains(name);
@@ -516,7 +516,7 @@ pub mod tests {
     fn trials_that_do_not_pair_and_wrong_settings_are_refused() {
         let a = trials(3, 1e6, 500);
         let refused = |settings: Settings, b: &[Metrics]| {
-            matches!(outcome(&settings, &a, b, metric), Err(Halt::Usage(_)))
+            matches!(outcome(&settings, &a, b, metric), Err(MethodError::Usage(_)))
         };
         assert!(refused(settings(), &a[..2]));
         assert!(refused(Settings { level: 1.0, ..settings() }, &a));

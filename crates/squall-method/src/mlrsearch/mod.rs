@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::ratio;
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     fields,
     outcome::Outcome,
     rfc2544::FRAME_SIZES,
@@ -116,18 +116,18 @@ impl Settings {
 
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         let goals = self.goals();
         for (i, goal) in goals.iter().enumerate() {
-            goal.check().map_err(Halt::Usage)?;
+            goal.check().map_err(MethodError::Usage)?;
             if goals[..i].iter().any(|other| other.name == goal.name) {
-                return Err(Halt::Usage(format!("two goals are called \"{}\"", goal.name)));
+                return Err(MethodError::Usage(format!("two goals are called \"{}\"", goal.name)));
             }
         }
         let (min, max) = (self.min_load, self.max_load);
         if !(min > 0.0 && min < max && max <= 1.0) {
             let text = format!("loads from {min} to {max}, expected above 0, at most 1");
-            return Err(Halt::Usage(text));
+            return Err(MethodError::Usage(text));
         }
         self.limits()
     }
@@ -150,7 +150,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let goals = settings.goals();
     let mut all = Vec::new();
@@ -169,7 +169,7 @@ fn search(
     rig: &Rig,
     size: u32,
     bench: &mut Bench<'_>,
-) -> Result<Searched, Halt> {
+) -> Result<Searched, MethodError> {
     let mut search = Search::new(goals, settings.min_load, settings.max_load);
     let mut trials = Vec::new();
     while let Next::Measure { load, duration_s } = search.next_trial() {
@@ -192,14 +192,14 @@ fn loss(measured: &Measured) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Limit, RetryPolicy, Unwatched};
+    use crate::{Device, Limit, NoWatch, RetryPolicy};
 
-    fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, Halt> {
-        let mut watch = Unwatched;
+    fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, MethodError> {
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let mut outcome = Outcome::new("mlrsearch", "RFC 9971", settings);
         run(settings, &Rig::one_stream("A to B", 1e9), &mut bench, &mut outcome)?;
-        outcome.settle();
+        outcome.note_generator_limit();
         Ok(outcome)
     }
 
@@ -258,7 +258,10 @@ mod tests {
             Settings { goal: vec![Goal { width: 0.0, ..Goal::default() }], ..settings() },
         ];
         for wrong in wrong {
-            assert!(matches!(outcome(&wrong, Device::ideal()), Err(Halt::Usage(_))), "{wrong:?}");
+            assert!(
+                matches!(outcome(&wrong, Device::ideal()), Err(MethodError::Usage(_))),
+                "{wrong:?}"
+            );
         }
     }
 }

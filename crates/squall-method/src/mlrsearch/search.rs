@@ -29,7 +29,7 @@ pub struct Search {
     focuses: Vec<Focus>,
     min: f64,
     max: f64,
-    /// The lowest load that the generator did not keep to.
+    /// The lowest load that the generator did not sustain.
     ceiling: f64,
     /// The number of the grid point of `max`. That of `min` is 0; the logarithm grows evenly.
     points: f64,
@@ -56,7 +56,7 @@ pub struct Found {
     pub conditional_throughput: Option<f64>,
     /// Both bounds exist, within the goal width of each other.
     pub regular: bool,
-    /// Irregular because the generator did not keep to a higher load.
+    /// Irregular because the generator did not sustain a higher load.
     pub generator_bound: bool,
 }
 
@@ -174,7 +174,7 @@ impl Search {
         self.weigh();
     }
 
-    /// Records that the generator did not keep to `load`: the trial is not a result of the device,
+    /// Records that the generator did not sustain `load`: the trial is not a result of the device,
     /// and no load this high is measured again.
     pub fn not_kept(&mut self, load: f64) {
         self.ceiling = self.ceiling.min(load);

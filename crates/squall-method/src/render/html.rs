@@ -90,7 +90,7 @@ const TRIALS: [&str; 8] =
     ["Trial", "What", "Duration", "Sent", "Lost", "Ratio", "Mean latency", "Counted"];
 
 fn trials(outcome: &Outcome, page: &mut String) {
-    let row = |(i, recorded): (usize, &crate::Recorded)| {
+    let row = |(i, recorded): (usize, &crate::RecordedTrial)| {
         let measured = &recorded.measured;
         let counted = match measured.not_kept.first() {
             None => "yes".into(),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bench::Recorded,
+    bench::RecordedTrial,
     outcome::{Figure, Outcome},
-    rig::MostLoad,
+    rig::MaxLoad,
 };
 
 /// Octets of preamble, start frame delimiter and interframe gap.
@@ -120,12 +120,13 @@ fn goal_loss(outcome: &Outcome, name: &str) -> Option<f64> {
 
 fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) -> Value {
     let fps = figure.value;
-    let of_size: Vec<&Recorded> = outcome.trials.iter().filter(|one| is_of(one, size)).collect();
+    let of_size: Vec<&RecordedTrial> =
+        outcome.trials.iter().filter(|one| is_of(one, size)).collect();
     let taken_s: f64 = of_size.iter().map(|one| one.trial.duration_s).sum();
     // NFVbench has the counters of the trial at the load that it found.
     let passed =
         of_size.iter().filter(|one| one.measured.kept() && one.measured.loss_ratio() <= loss);
-    let distance = |one: &Recorded| (offered(one) - fps).abs();
+    let distance = |one: &RecordedTrial| (offered(one) - fps).abs();
     let best = passed.min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let most = outcome.rig.as_ref().map_or(0.0, |rig| rig.total_fps(size));
     let mut found = json!({
@@ -140,7 +141,7 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
         },
     });
     if let (Some(rig), true) = (&outcome.rig, most > 0.0)
-        && matches!(rig.most, MostLoad::BpsL1(_))
+        && matches!(rig.most, MaxLoad::BpsL1(_))
     {
         let per_port = 100.0 * fps / most;
         found["load_percent_per_direction"] = json!(per_port);
@@ -150,15 +151,15 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
 }
 
 /// Whether the trial sent frames of `size`; streams may have longer frames.
-fn is_of(recorded: &Recorded, size: u32) -> bool {
+fn is_of(recorded: &RecordedTrial, size: u32) -> bool {
     recorded.trial.lanes.iter().filter_map(|lane| lane.frame_size).min() == Some(size)
 }
 
-fn offered(recorded: &Recorded) -> f64 {
+fn offered(recorded: &RecordedTrial) -> f64 {
     recorded.trial.lanes.iter().map(|lane| lane.rate_fps).sum()
 }
 
-fn overall(recorded: &Recorded) -> Value {
+fn overall(recorded: &RecordedTrial) -> Value {
     let measured = &recorded.measured;
     let received: u64 = measured.lanes.iter().map(|lane| lane.received).sum();
     let us = |nanos: f64| (nanos / 1e3).round();
@@ -178,12 +179,12 @@ fn overall(recorded: &Recorded) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bench, Device, Method, RetryPolicy, Rig, Unwatched, mlrsearch, rfc2544, soak};
+    use crate::{Bench, Device, Method, NoWatch, RetryPolicy, Rig, mlrsearch, rfc2544, soak};
 
     fn outcome_of(method: Method) -> Outcome {
         let mut device =
             Device { capacity_fps: 5e5, buffer: 0.0, delay_ns: 20_000, ..Device::ideal() };
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let outcome = method.run(&Rig::one_stream("A to B", 1e9), &mut bench).unwrap();
         Outcome {

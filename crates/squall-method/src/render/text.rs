@@ -6,7 +6,7 @@ use squall_report::render::{
 };
 
 use crate::{
-    bench::Recorded,
+    bench::RecordedTrial,
     outcome::{Comparison, Outcome, Status, Table},
 };
 
@@ -49,7 +49,7 @@ fn lines(table: &Table, color: bool) -> Vec<String> {
 }
 
 /// One line for a finished trial.
-pub fn trial_line(recorded: &Recorded) -> String {
+pub fn trial_line(recorded: &RecordedTrial) -> String {
     let measured = &recorded.measured;
     let again = if recorded.attempt > 1 {
         format!(" (again, {})", recorded.attempt)

@@ -5,7 +5,7 @@ use squall_report::render::human::seconds;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     bracket::UNKEPT,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
@@ -27,7 +27,7 @@ pub fn all(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Longest burst",
@@ -71,7 +71,7 @@ fn longest(
     number: u32,
     before: Option<u64>,
     bench: &mut Bench<'_>,
-) -> Result<Burst, Halt> {
+) -> Result<Burst, MethodError> {
     let most = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
     let most = (most * settings.burst_s).floor().max(2.0) as u64;
     let (mut passed, mut failed) = (0, most + 1);
@@ -83,7 +83,7 @@ fn longest(
         let label = format!("back-to-back, {size} octets, {number}, {next} frames");
         let measured = bench.trial(burst(rig, size, next, label))?;
         if measured.kept() && measured.lost() == 0 {
-            (passed, found.frames, found.output) = (next, next, measured.kept_up());
+            (passed, found.frames, found.output) = (next, next, measured.output_ratio());
             next = (passed + step).min(passed + (failed - passed).div_ceil(2)).min(most);
             step *= 2;
             unkept = 0;
@@ -93,7 +93,7 @@ fn longest(
         unkept = if measured.kept() { 0 } else { unkept + 1 };
         let half = passed + (failed - passed) / 2;
         found.limit = if measured.kept() { Limit::Device } else { Limit::Generator };
-        let guess = guess(&measured, next, measured.kept_up()).filter(|_| measured.kept());
+        let guess = guess(&measured, next, measured.output_ratio()).filter(|_| measured.kept());
         // Further trials would search for the limit of the generator.
         if unkept >= UNKEPT && passed > 0 {
             break;

@@ -4,7 +4,7 @@ use squall_report::render::human::ratio;
 
 use super::{Settings, figure};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
 };
@@ -14,7 +14,7 @@ pub fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Load", "Offered", "Received", "Lost", "Frame loss rate"];
     let mut table = Table::new("Frame loss rate (RFC 2544 §26.3)", &columns);
     let mut series = Vec::new();

@@ -5,7 +5,7 @@ use squall_report::render::human::ns;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     trial::{Delay, Lane, Trial},
@@ -36,14 +36,14 @@ pub fn all(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut measured = Vec::new();
     for one in found {
         match of_size(settings, rig, one, bench)? {
             Some(latency) => measured.push(latency),
             None => outcome.notes.push(format!(
-                "latency at {} octets: not measured, as nothing passed, or the generator did not \
-                 keep to the rate",
+                "latency at {} octets: not measured, as nothing passed, or the generator missed \
+                 its schedule",
                 one.size
             )),
         }
@@ -75,7 +75,7 @@ fn of_size(
     rig: &Rig,
     found: &Found,
     bench: &mut Bench<'_>,
-) -> Result<Option<Latency>, Halt> {
+) -> Result<Option<Latency>, MethodError> {
     if found.load <= 0.0 {
         return Ok(None);
     }

@@ -4,7 +4,7 @@ use squall_report::render::human::seconds;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outage::Outage,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
@@ -22,7 +22,7 @@ pub fn overload(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Throughput", "Overload", "Then", "Lost after", "Recovery time"];
     let mut table = Table::new("System recovery (RFC 2544 §26.5)", &columns);
     let bound = |one: &&Found| one.load > 0.0 && one.limit == Limit::Device;
@@ -37,7 +37,7 @@ pub fn overload(
         let trial = over_and_under(settings, rig, one, label);
         let measured = bench.trial(trial.clone())?;
         if !measured.kept() {
-            let text = "system recovery: the generator did not keep to the overload";
+            let text = "system recovery: the generator did not sustain the overload";
             outcome.notes.push(format!("{text} at {} octets", one.size));
             continue;
         }
@@ -115,7 +115,7 @@ pub fn reset(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     // §26.6: test the smallest frame size only.
     let Some(one) = found.iter().filter(|one| one.load > 0.0).min_by_key(|one| one.size) else {
         outcome.notes.push("reset: not measured, as nothing passed".into());
@@ -130,7 +130,7 @@ pub fn reset(
     };
     let measured = bench.trial(trial.clone())?;
     if !measured.kept() {
-        outcome.notes.push("reset: the generator did not keep to the rate".into());
+        outcome.notes.push("reset: the generator did not sustain the rate".into());
         return Ok(());
     }
     let outages = trial.lanes.iter().zip(&measured.lanes);

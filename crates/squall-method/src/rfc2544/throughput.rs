@@ -4,7 +4,7 @@ use squall_report::render::human::{ratio, seconds, si};
 
 use super::{Settings, Test, figure};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -32,7 +32,7 @@ pub fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Vec<Found>, Halt> {
+) -> Result<Vec<Found>, MethodError> {
     let mut found: Vec<Found> = Vec::new();
     for &size in &settings.frame_sizes {
         let label = format!("throughput, {size} octets");
@@ -70,7 +70,7 @@ pub fn search(
     size: u32,
     label: &str,
     bench: &mut Bench<'_>,
-) -> Result<Found, Halt> {
+) -> Result<Found, MethodError> {
     let goal = Search {
         resolution: settings.resolution,
         tolerance: settings.loss_tolerance,

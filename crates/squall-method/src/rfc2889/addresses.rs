@@ -8,8 +8,8 @@ use squall_report::render::human::si;
 
 use super::{Settings, Test, rate};
 use crate::{
-    bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    bench::{Bench, MethodError},
+    bracket::{Bracket, TrialResult},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::{broadcast, mac, stations, strays},
@@ -31,7 +31,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     if rig.ports.len() < 3 {
         let text = "address caching capacity and learning rate (§5.7, §5.8): not run, as flooding \
                     of unknown addresses is seen at a third port";
@@ -55,7 +55,7 @@ fn capacity(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<u32, Halt> {
+) -> Result<u32, MethodError> {
     let most = settings.max_addresses;
     let mut trials = Table::new("Address caching capacity, trials (RFC 2889 §5.7.5)", &TRIALS);
     let (mut known, mut failed, mut limit) = (1, None, Limit::Device);
@@ -115,20 +115,20 @@ fn learning_rate(
     addresses: u32,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     // Learning frames have the minimum size.
     let most = rig.port_fps(64);
     let mut trials = Table::new("Address learning rate, trials (RFC 2889 §5.8.5)", &TRIALS);
     let mut bracket = Bracket::new(settings.resolution, (1.0 / most).min(0.5));
     while let Some(load) = bracket.next() {
-        bench.searches(Some(bracket.bounds()));
+        bench.search_bounds(Some(bracket.bounds()));
         let fps = load * most;
         let label = format!("address learning rate, {}", si(fps, "frames/s"));
         let measured = bench.trial(trial(settings, rig, addresses, fps, label))?;
         trials.rows.push(row(rig, addresses, fps, &measured));
         bracket.record(load, judge(rig, addresses, &measured));
     }
-    bench.searches(None);
+    bench.search_bounds(None);
     let limit = match bracket {
         _ if bracket.generator_bound() => Limit::Generator,
         _ if bracket.passed >= 1.0 => Limit::Offered,
@@ -217,11 +217,11 @@ fn trial(
     }
 }
 
-fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
+fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> TrialResult {
     match measured.kept() {
-        false => Judged::NotKept(None),
-        true if known_all(rig, addresses, measured) => Judged::Passed,
-        true => Judged::Failed(None),
+        false => TrialResult::NotKept(None),
+        true if known_all(rig, addresses, measured) => TrialResult::Passed,
+        true => TrialResult::Failed(None),
     }
 }
 

@@ -5,7 +5,7 @@ use squall_report::render::human::{ns, ratio};
 
 use super::{Settings, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -20,7 +20,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Forwarding rate", "Of the highest rate", ""];
     let mut table = Table::new("Broadcast frame forwarding (RFC 2889 §5.10)", &columns);
     let columns = ["Frame size", "Load", "Minimum", "Mean", "p99", "Maximum"];

@@ -5,7 +5,7 @@ use squall_report::render::human::ratio;
 
 use super::{Settings, mesh::Mesh, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::LaneMeasured,
@@ -16,7 +16,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     if rig.ports.len() < 4 {
         let text = "congestion control (§5.5): not run, as it takes 4 ports";
         outcome.notes.push(text.into());
@@ -40,7 +40,7 @@ pub(super) fn all(
         let label = format!("congestion control, {size} octets");
         let measured = bench.trial(mesh.trial(1.0, label))?;
         if !measured.kept() {
-            let text = "the generator did not keep to the rate, or the device paused it";
+            let text = "the generator did not sustain the rate, or the device paused it";
             outcome.notes.push(format!("congestion control at {size} octets: {text}"));
             continue;
         }

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::{LEARN_S, learning, mac},
@@ -22,7 +22,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Kind", "Frame size", "Sent", "Forwarded", "Result"];
     let mut table = Table::new("Errored frames filtering (RFC 2889 §5.9)", &columns);
     for (kind, size) in KINDS {
@@ -30,8 +30,8 @@ pub(super) fn all(
         // A port that cannot send such frames rejects the trial.
         let measured = match bench.trial(trial) {
             Ok(measured) => measured,
-            Err(Halt::Stopped) => return Err(Halt::Stopped),
-            Err(Halt::Usage(why) | Halt::Environment(why)) => {
+            Err(MethodError::Stopped) => return Err(MethodError::Stopped),
+            Err(MethodError::Usage(why) | MethodError::Environment(why)) => {
                 outcome.notes.push(format!("{kind} frames (§5.9): not run: {why}"));
                 continue;
             }

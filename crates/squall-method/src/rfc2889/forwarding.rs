@@ -5,7 +5,7 @@ use squall_report::render::human::ratio;
 
 use super::{Settings, mesh::Mesh, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -17,7 +17,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Throughput", "Maximum forwarding rate", "At a load of", "At most load", ""];
     let mut table = Table::new("Maximum forwarding rate (RFC 2889 §5.6.3.1)", &columns);

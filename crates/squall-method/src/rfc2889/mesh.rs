@@ -4,7 +4,7 @@ use squall_report::render::human::{ratio, si};
 
 use super::{Settings, Test, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Outcome, Plot, Series, Table},
     rig::Rig,
     search::{Highest, Search},
@@ -23,7 +23,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     for pattern in PATTERNS.into_iter().filter(|test| settings.tests.contains(test)) {
         let mut found = Vec::new();
         for &size in &settings.frame_sizes {
@@ -127,7 +127,7 @@ impl<'a> Mesh<'a> {
     pub(super) fn forwarded_fps(&self, load: f64, measured: &Measured) -> f64 {
         // Cap by the output rate, otherwise frames that only filled a buffer would count as
         // forwarded.
-        self.most_fps() * load * (1.0 - loss(measured)).min(measured.kept_up())
+        self.most_fps() * load * (1.0 - loss(measured)).min(measured.output_ratio())
     }
 }
 
@@ -157,7 +157,7 @@ fn report(
         let figure = rate(format!("throughput.{name}/{size}"), fps, uncertainty, highest.limit);
         outcome.figures.push(figure);
         line.push((f64::from(*size), fps));
-        // The search begins at the highest load, unless the generator does not keep to it.
+        // The search begins at the highest load, unless the generator does not sustain it.
         let at_most = highest.trials.iter().find(|(load, _)| *load >= 1.0);
         let at_most = at_most.map(|(load, measured)| {
             let lost = loss(measured);

@@ -6,7 +6,7 @@ use super::{
     groups::{Groups, Phases, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::strays,
@@ -24,7 +24,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Option<u32>, Halt> {
+) -> Result<Option<u32>, MethodError> {
     let most = settings.max_groups;
     let (mut kept, mut failed, mut limit) = (0, None, Limit::Device);
     let mut next = settings.groups.min(most);

@@ -12,7 +12,7 @@ use super::{
     groups::{Groups, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::{Lane, LaneMeasured, Trial},
@@ -28,7 +28,7 @@ pub(super) fn join(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut delays = Vec::new();
     for number in 0..settings.repetitions {
         let probe_s = BEFORE_S + settings.delay_s;
@@ -68,7 +68,7 @@ pub(super) fn leave(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut delays = Vec::new();
     for number in 0..settings.repetitions {
         let from = settings.settle_s;

@@ -7,7 +7,7 @@ use super::{
     groups::{Groups, Phases, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rfc2544::LATENCY_NOTE,
     rig::Rig,
@@ -105,7 +105,7 @@ impl Traffic<'_> {
         unicast.fold(multicast, f64::max)
     }
 
-    fn highest(&self, label: &str, bench: &mut Bench<'_>) -> Result<Highest, Halt> {
+    fn highest(&self, label: &str, bench: &mut Bench<'_>) -> Result<Highest, MethodError> {
         let goal = Search {
             resolution: self.settings.resolution,
             tolerance: 0.0,
@@ -121,7 +121,7 @@ pub(super) fn mixed(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Multicast share",
@@ -171,7 +171,7 @@ pub(super) fn matrix(
     capacity: Option<u32>,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Groups", "Offered", "Least at a receiver", "Forwarded", "Forwarding rate"];
     let mut table = Table::new("Scaled group forwarding matrix (RFC 3918 §4.2)", &columns);
@@ -189,7 +189,7 @@ pub(super) fn matrix(
             let label = format!("group matrix, {size} octets, {count} groups");
             let measured = bench.trial(traffic.trial(1.0, label))?;
             if !measured.kept() {
-                let text = "the generator did not keep to the rate";
+                let text = "the generator did not sustain the rate";
                 outcome
                     .notes
                     .push(format!("group matrix of {count} groups at {size} octets: {text}"));
@@ -237,7 +237,7 @@ pub(super) fn aggregated(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Offered", "Throughput", "All receivers", "Of the highest rate", ""];
     let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
@@ -289,7 +289,7 @@ fn report_latency(
     outcome: &mut Outcome,
 ) {
     let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
-        let text = "nothing came, or the generator did not keep to the rate";
+        let text = "nothing came, or the generator did not sustain the rate";
         outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
         return;
     };

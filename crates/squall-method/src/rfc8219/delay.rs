@@ -6,7 +6,7 @@ use squall_units::median;
 
 use super::{Settings, Test};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rfc2544::{Found, LATENCY_NOTE},
     rig::Rig,
@@ -23,7 +23,7 @@ pub(super) fn latency(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Rate",
@@ -90,7 +90,7 @@ pub(super) fn variation(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Rate", "PDV", "1st", "99th"];
     let mut pdv = Table::new("Packet delay variation (RFC 8219 §7.3.1)", &columns);
     // Magnitudes: the minimum is the smallest change, not the largest decrease.
@@ -194,8 +194,8 @@ fn report(
 
 fn none(what: &str, size: u32, outcome: &mut Outcome) {
     outcome.notes.push(format!(
-        "{what} at {size} octets: not measured, as nothing came, or the generator did not keep to \
-         the rate"
+        "{what} at {size} octets: not measured, as nothing came, or the generator missed its \
+         schedule"
     ));
 }
 

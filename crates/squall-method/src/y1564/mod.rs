@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     fields,
     outcome::Outcome,
     rig::Rig,
@@ -103,8 +103,8 @@ settings! {
 impl Settings {
     /// # Errors
     /// If a setting is out of range, or if a service does not fit `rig`.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if self.service.is_empty() {
             return wrong("no service is given\n  try --service stream=NAME,cir_bps=50Mbps".into());
         }
@@ -119,9 +119,9 @@ impl Settings {
 }
 
 impl Service {
-    fn check(&self, rig: &Rig) -> Result<(), Halt> {
+    fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         let stream = &self.stream;
-        let wrong = |text: String| Err(Halt::Usage(format!("service \"{stream}\": {text}")));
+        let wrong = |text: String| Err(MethodError::Usage(format!("service \"{stream}\": {text}")));
         if !rig.lanes.iter().any(|lane| lane.stream == *stream) {
             let names: Vec<_> = rig.lanes.iter().map(|lane| lane.stream.as_str()).collect();
             return wrong(format!("the profile has the streams {}", names.join(", ")));
@@ -219,7 +219,7 @@ struct Row {
     /// Uncertainty of each delay.
     bound_ns: f64,
     availability: Option<Availability>,
-    /// Criteria that are not met; `None`: the generator did not keep to the rate.
+    /// Criteria that are not met; `None`: the generator did not sustain the rate.
     failures: Option<Vec<&'static str>>,
 }
 
@@ -232,7 +232,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     let mut rows = Vec::new();
     for (i, service) in settings.service.iter().enumerate() {
@@ -259,7 +259,7 @@ fn trial(
     steps: &[(usize, Step)],
     duration_s: f64,
     bench: &mut Bench<'_>,
-) -> Result<Vec<Row>, Halt> {
+) -> Result<Vec<Row>, MethodError> {
     let lane = |(i, step): &(usize, Step)| settings.service[*i].lane(step.bps);
     let lanes = steps.iter().map(lane).collect();
     let seconds = steps.iter().any(|(_, step)| step.kind == Kind::Performance);

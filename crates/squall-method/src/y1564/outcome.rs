@@ -42,7 +42,7 @@ fn status(rows: &[Row]) -> Status {
 
 fn result(row: &Row) -> String {
     match &row.failures {
-        None => "not measured: the generator did not keep to the rate".into(),
+        None => "not measured: the generator did not sustain the rate".into(),
         Some(failures) if failures.is_empty() => "pass".into(),
         Some(failures) => format!("FAIL: {}", failures.join(", ")),
     }

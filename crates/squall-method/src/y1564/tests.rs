@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Delay, Limit, Measured, RetryPolicy, Runner, Second, Status, Unwatched};
+use crate::{Delay, Limit, Measured, NoWatch, RetryPolicy, Runner, Second, Status};
 
 /// A network that polices each stream to its own rate and has an outage of some seconds.
 struct Network {
@@ -51,7 +51,7 @@ impl Network {
 }
 
 impl Runner for Network {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let police = |lane: &Lane| match lane.stream.as_str() {
             "voice" => self.police_fps[0],
             _ => *self.police_fps.last().unwrap(),
@@ -62,7 +62,7 @@ impl Runner for Network {
         Ok(Measured { lanes: lanes.collect(), not_kept, ..Measured::default() })
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
@@ -88,12 +88,12 @@ fn rig() -> Rig {
     rig
 }
 
-fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, Halt> {
-    let mut watch = Unwatched;
+fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, MethodError> {
+    let mut watch = NoWatch;
     let mut bench = Bench::new(network, &mut watch, RetryPolicy { repeats: 0, rest_s: 0.0 });
     let mut outcome = Outcome::new("y1564", "Y.1564", settings);
     run(settings, &rig(), &mut bench, &mut outcome)?;
-    outcome.settle();
+    outcome.note_generator_limit();
     Ok(outcome)
 }
 
@@ -192,7 +192,7 @@ fn services_that_cannot_be_tested_are_refused() {
         let mut wrong = settings();
         change(&mut wrong);
         match outcome(&wrong, &mut Network::default()) {
-            Err(Halt::Usage(text)) => text,
+            Err(MethodError::Usage(text)) => text,
             other => panic!("{other:?}"),
         }
     };

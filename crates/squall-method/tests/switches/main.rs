@@ -4,7 +4,7 @@ mod sim;
 
 use sim::{Make, Switch};
 use squall_method::{
-    Bench, Limit, Method, MostLoad, Outcome, RetryPolicy, Rig, Unwatched, rfc2889, rfc3918,
+    Bench, Limit, MaxLoad, Method, NoWatch, Outcome, RetryPolicy, Rig, rfc2889, rfc3918,
 };
 use squall_units::SplitMix64;
 
@@ -23,10 +23,10 @@ impl Dice {
 fn run(make: &Make, method: Method) -> Outcome {
     let mut switch = Switch::new(make.clone());
     let ports = switch.port_names();
-    let most = MostLoad::Fps(MOST);
+    let most = MaxLoad::Fps(MOST);
     let (clients, servers) = (None, None);
     let rig = Rig { ports, lanes: Vec::new(), clients, servers, most, link_bps: None };
-    let mut watch = Unwatched;
+    let mut watch = NoWatch;
     let retry = RetryPolicy { repeats: 0, rest_s: 5.0 };
     let mut bench = Bench::new(&mut switch, &mut watch, retry);
     method.run(&rig, &mut bench).unwrap()

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use squall_method::{
-    ArrivedRange, Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured,
+    ArrivedRange, Delay, Lane, LaneMeasured, Measured, MethodError, PortMeasured, ReceiverMeasured,
     Runner, Trial,
 };
 use squall_port::device::{Buffer, Limit};
@@ -235,7 +235,7 @@ fn number(text: &str) -> u128 {
 }
 
 impl Runner for Switch {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let begin = self.now;
         if trial.action.as_ref().is_some_and(|action| action.command == "flush") {
             self.table.clear();
@@ -320,7 +320,7 @@ impl Runner for Switch {
         Ok(Measured { lanes, ports, ..Measured::default() })
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         self.now += (seconds * 1e9) as u64;
         Ok(())
     }

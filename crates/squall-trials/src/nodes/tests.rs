@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf};
 
-use squall_method::{ArrivedRange, Halt, LossPeriods, Measured, Runner, Trial};
+use squall_method::{ArrivedRange, LossPeriods, Measured, MethodError, Runner, Trial};
 use squall_profile::Format;
 
 use super::*;
@@ -74,7 +74,7 @@ fn profile() -> Profile {
     Profile::parse(PROFILE, "lab/test.toml", Format::Toml).expect("a profile")
 }
 
-fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, Halt> {
+fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, MethodError> {
     let options = RunOptions::default();
     let place = Place::Nodes(&mut fake.nodes);
     let mut trials = Trials::new(profile(), options, place, stop).expect("trials");
@@ -83,7 +83,7 @@ fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, Halt> {
     trials.run(&trial)
 }
 
-fn text(done: Result<Measured, Halt>) -> String {
+fn text(done: Result<Measured, MethodError>) -> String {
     done.expect_err("it cannot be measured").to_string()
 }
 
@@ -248,7 +248,9 @@ fn a_trial_without_a_node_or_with_a_late_one_is_not_counted() -> Checked {
 fn a_node_that_is_gone_ends_the_test_and_is_named() -> Checked {
     let refused = r#"{"refused": {"text": "node \"three\": Ray has no machine", "usage": false}}"#;
     let mut fake = fake("gone", "cat refused", &[("refused", refused.into())])?;
-    let Err(Halt::Environment(text)) = run(&mut fake, &|| false) else { panic!("it goes on") };
+    let Err(MethodError::Environment(text)) = run(&mut fake, &|| false) else {
+        panic!("it goes on")
+    };
     assert_eq!(text, "node \"three\": Ray has no machine");
     Ok(())
 }
@@ -302,7 +304,7 @@ fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
     let mut fake = fake("stop", answers, &[("done", done(&reports(), &[]))])?;
     let folder = fake.folder.clone();
     let asked = || fs::read_to_string(folder.join("asked")).unwrap_or_default();
-    assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(Halt::Stopped));
+    assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(MethodError::Stopped));
     assert!(asked().ends_with("{\"stop\":{}}\n"), "{}", asked());
     let pid = fake.nodes.controller.id();
     fake.nodes.requests = None;
