@@ -42,7 +42,6 @@ pub struct Shape {
 /// Most packets of bulk TCP have one of two lengths, that of an acknowledgment (60) or of a full
 /// segment (1514). A third length is that of the minimum MTU of IPv4 (590): Sinha, Papadopoulos,
 /// Heidemann, "Internet Packet Size Distributions: Some Observations" (2007).
-/// Distributions: Some Observations" (2007).
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "http",
