@@ -176,7 +176,7 @@ impl Test {
     ///
     /// ```
     /// use squall::{Format, Profile, RunOptions};
-    /// use squall_method::{Method, RetryPolicy, Unwatched, rfc2544};
+    /// use squall_method::{Method, RetryPolicy, NoWatch, rfc2544};
     /// use squall_trials::Test;
     ///
     /// // A device that carries 10,000 frames/s and holds 50, in virtual time.
@@ -202,7 +202,7 @@ impl Test {
     ///     journal: None,
     ///     command: String::new(),
     /// };
-    /// let outcome = test.run(&mut Unwatched, &|| false)?;
+    /// let outcome = test.run(&mut NoWatch, &|| false)?;
     /// let throughput = outcome.figure("throughput/64").unwrap().value;
     /// assert!(throughput <= 10_000.0 && throughput > 9_950.0, "{throughput}");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
