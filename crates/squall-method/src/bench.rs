@@ -17,8 +17,8 @@ pub trait Runner {
     /// rejected.
     fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError>;
 
-    /// Proves that frames and connections of `path` come through. A model of a device has no path
-    /// that could be broken.
+    /// Verifies that frames and connections of `path` pass the device. The default does nothing: a
+    /// model of a device has no path that could be broken.
     ///
     /// # Errors
     /// [`MethodError::Environment`] with the counts of each direction if one of them is dead. A
@@ -27,21 +27,21 @@ pub trait Runner {
         Ok(())
     }
 
-    /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
+    /// Waits for the device to settle (RFC 2544 §23 asks for 5 s between trials).
     ///
     /// # Errors
-    /// As for [`Runner::run`].
+    /// The same as of [`Runner::run`].
     fn settle(&mut self, seconds: f64) -> Result<(), MethodError>;
 }
 
-/// The reason for which a method ends early.
+/// Why a method ended early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MethodError {
-    /// Stopped by the tester; the journal has the trials so far.
+    /// Stopped by the tester; the journal has the trials up to then.
     Stopped,
-    /// An error of the user: wrong settings.
+    /// A user error: invalid settings.
     Usage(String),
-    /// A failure of the machine: a missing port or permission.
+    /// An error of the host: a missing port or permission.
     Environment(String),
 }
 
@@ -61,7 +61,7 @@ impl std::error::Error for MethodError {}
 pub struct RecordedTrial {
     pub trial: Trial,
     pub measured: Measured,
-    /// From 1; trials in which the generator missed its schedule are repeated.
+    /// 1-based; a trial in which the generator missed its schedule is repeated.
     pub attempt: u32,
 }
 
@@ -92,10 +92,10 @@ pub struct Bounds {
 /// Is notified of each trial before and after it runs.
 pub trait Watch {
     fn trial_started(&mut self, _trial: &Trial, _number: usize) {}
-    /// Reports the bounds of the search to which the next trials belong; `None`: they belong to no
-    /// search.
+    /// Reports the bounds of the search to which the next trials belong; `None`: they are not part
+    /// of a search.
     fn search_bounds(&mut self, _bounds: Option<Bounds>) {}
-    /// Reports a trial of an earlier run of the same test, which is not run again.
+    /// Reports a trial of an earlier run of the same test, which is not repeated.
     fn trial_known(&mut self, _recorded: &RecordedTrial) {}
     /// Returns whether the method continues.
     fn trial_ended(&mut self, _recorded: &RecordedTrial) -> bool {
@@ -116,7 +116,7 @@ pub struct Bench<'a> {
     /// for the same trials in the same order.
     known: std::vec::IntoIter<RecordedTrial>,
     trials: Vec<RecordedTrial>,
-    /// Proved before the first trial that runs.
+    /// Verified before the first trial that runs.
     path: Option<Path>,
 }
 
@@ -126,13 +126,13 @@ impl<'a> Bench<'a> {
         Self { runner, watch, retry, known, trials, path: None }
     }
 
-    /// Has the runner prove `path` before the first trial: a test that continues proves it again,
-    /// and one with wrong settings sends nothing.
+    /// Has the runner verify `path` before the first trial that is not known. A resumed test
+    /// verifies it again, and a test with invalid settings sends nothing.
     pub(crate) fn expect(&mut self, path: Option<Path>) {
         self.path = path;
     }
 
-    /// Returns the results of `known` while the method asks for the same trials.
+    /// Returns the results of `known` as long as the method asks for the same trials.
     pub fn resume(mut self, known: Vec<RecordedTrial>) -> Self {
         self.known = known.into_iter();
         self
@@ -153,8 +153,8 @@ impl<'a> Bench<'a> {
         self.watch.search_bounds(bounds);
     }
 
-    /// Waits for longer than between two trials so that the device settles, except before a trial
-    /// that is known already.
+    /// Waits `seconds` for the device to settle, where the rest between trials is too short;
+    /// returns at once if the next trial is already known.
     ///
     /// # Errors
     /// If no further trial can run.
@@ -165,8 +165,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs `trial`, and repeats it up to `repeats` times while the generator does not sustain it.
-    /// If the last result is not [`Measured::kept`] either, it is not a result of the device.
+    /// Runs `trial`, and repeats it up to `repeats` times while the generator misses its schedule.
+    /// If the last result is not [`Measured::kept`] either, it says nothing about the device.
     ///
     /// # Errors
     /// If no further trial can run.
@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
             self.trials.push(old.clone());
             return Ok(old.measured);
         }
-        // The method differs from the earlier run from this trial on.
+        // From this trial on, the method differs from the earlier run.
         self.known = Vec::new().into_iter();
         if let Some(path) = self.path.take() {
             self.runner.prove(&path)?;

@@ -1,5 +1,5 @@
-//! The capacity of stateful devices: connections per second, concurrent connections, goodput, and
-//! the size of the flow table, each found by search.
+//! Capacity of stateful devices: connections per second, concurrent connections, goodput, and size
+//! of the flow table, each found by a search.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,8 +105,8 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// A trial of flows that the device has to remember: each carries data at its beginning, and again
-    /// when all others have begun.
+    /// A trial of flows that the device must keep in its table: each carries data at its start, and
+    /// again once all others have started.
     fn kept(&self, flows: u64) -> Trial {
         let opening_s = flows as f64 / self.table_cps;
         let wait_s = opening_s + 0.1;
@@ -122,8 +122,8 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// A trial whose connections are opened at `opening_cps` and send another request when all are
-    /// open.
+    /// A trial that opens connections at `opening_cps`, each of which sends another request once
+    /// all are open.
     fn held(&self, connections: u64, label: String) -> Trial {
         let opening_s = connections as f64 / self.opening_cps;
         let think_s = opening_s + self.trial_s / 2.0;
@@ -169,8 +169,8 @@ fn search(
 ) -> Result<Searched, MethodError> {
     let passes = |cps: f64, flows: &FlowsMeasured| {
         let all = flows.failed_ratio() <= settings.failed_tolerance;
-        // Connections that queue and complete only after the last start were not carried at that
-        // rate.
+        // Connections that wait in a queue and complete only after the last one was opened do not
+        // count as carried at that rate.
         let few = 2.0 / (cps * settings.trial_s);
         all && !(keeps_up && flows.completed_cps < cps * (1.0 - settings.resolution.max(few)))
     };
@@ -186,7 +186,7 @@ fn named(limit: Limit) -> &'static str {
     }
 }
 
-/// Adds the figure and its row of the table.
+/// Adds the figure and its table row.
 fn report(
     name: &str,
     unit: &str,
@@ -262,7 +262,7 @@ fn concurrent(
         let connections = connections.round().max(1.0) as u64;
         settings.held(connections, format!("connections at once, {connections}"))
     })?;
-    // The peak measured, not the number requested.
+    // The measured peak, not the number requested.
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.peak_active as f64);
     report("concurrent", "connections", found, &searched, settings.resolution, outcome, table);
     Ok(())
@@ -282,7 +282,8 @@ fn goodput(
     Ok(())
 }
 
-/// Opens flows until one fails, and then searches the number that the device keeps.
+/// Tries the highest number of flows first; if the device drops some, searches for the number that
+/// it keeps.
 fn flow_table(
     settings: &Settings,
     bench: &mut Bench<'_>,
@@ -296,7 +297,7 @@ fn flow_table(
         let measured = bench.trial(settings.kept(next))?;
         let flows = measured.flows.clone().unwrap_or_default();
         let came = flows.completed;
-        // A late generator does not matter here: the device kept all flows.
+        // A missed schedule does not matter if the trial passed: the device kept all flows.
         if came >= next {
             passed = next;
             let half = passed + (failed - passed) / 2;
@@ -307,8 +308,9 @@ fn flow_table(
         generator = !measured.kept();
         failure = format!("{came} of {next} were kept: {}", why(&flows));
         bench.settle(settings.recovery_s)?;
-        // The next guess is the number of flows that passed, unless a busy generator lost the others:
-        // then it would fall by one from trial to trial.
+        // The next guess is the number of flows that the device kept. If the generator missed its
+        // schedule, it may itself have lost the others, and the guess would fall by one from trial
+        // to trial.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
         next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
         guessed = guess.is_some();

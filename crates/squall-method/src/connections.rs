@@ -1,4 +1,4 @@
-//! Searches over loads of connections, shared by several methods.
+//! Searches for a load of connections, shared by several methods.
 
 use crate::{
     bench::{Bench, MethodError},
@@ -9,27 +9,27 @@ use crate::{
 
 /// Parameters of a search.
 pub struct Search<'a> {
-    /// The highest load, in the unit of the search.
+    /// The highest load, in the unit of the search (for example connections per second).
     pub most: f64,
     pub resolution: f64,
     /// Wait after a failed trial, seconds.
     pub recovery_s: f64,
-    /// Makes the trial of a load.
+    /// Returns the trial of a load.
     pub trial: &'a dyn Fn(f64) -> Trial,
-    /// Whether a trial passed, given the load that was requested.
+    /// Whether a trial with the requested load passed.
     pub passes: &'a dyn Fn(f64, &FlowsMeasured) -> bool,
 }
 
 /// The result of a search.
 pub struct Searched {
-    /// The highest load that passed; 0: none did.
+    /// The highest load that passed; 0: no load passed.
     pub found: f64,
     pub bracket: Bracket,
     /// Results at the highest load that passed.
     pub best: Option<FlowsMeasured>,
     /// Load, and failed connections in percent.
     pub points: Vec<(f64, f64)>,
-    /// The reason for which the lowest failing load failed.
+    /// Why the lowest failing load failed.
     pub failure: String,
 }
 
@@ -89,7 +89,7 @@ impl Search<'_> {
     }
 }
 
-/// The most frequent reason of failure.
+/// The most frequent reason for failure.
 pub fn why(flows: &FlowsMeasured) -> String {
     let most = flows.failed.iter().max_by_key(|(_, count)| **count);
     match (flows.failures(), most) {

@@ -11,8 +11,8 @@ use crate::{
     rig::Rig,
 };
 
-/// Calls the macro `$then` with all methods: variant, module, title, and the help of the command
-/// line in one or more lines. The module has `Settings` with `quick`, and `run`.
+/// Invokes the macro `$then` with all methods: variant, module, title, and one or more lines of
+/// command-line help. Each module has `run`, and `Settings` with `quick`.
 #[macro_export]
 macro_rules! each_method {
     ($then:ident) => {
@@ -51,7 +51,7 @@ macro_rules! each_method {
 
 macro_rules! methods {
     ($($variant:ident($module:ident), $title:literal, $($help:literal)+;)*) => {
-        /// A standard test, with its settings.
+        /// A standard test and its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
         pub enum Method {
@@ -72,8 +72,8 @@ macro_rules! methods {
                 }
             }
 
-            /// The same method with short trials and few repetitions, except for the settings in
-            /// `given`.
+            /// The same method with short trials and few repetitions. Settings in `given` keep
+            /// their values.
             pub fn quick(self, given: &[&str]) -> Self {
                 match self {
                     $(Self::$variant(settings) => Self::$variant(settings.quick(given)),)*
@@ -141,7 +141,7 @@ pub struct Estimate {
 }
 
 impl Method {
-    /// Whether it opens connections, which need the clients and servers of a profile.
+    /// Whether it opens connections, for which the profile needs clients and servers.
     pub fn wants_flows(&self) -> bool {
         matches!(
             self,
@@ -149,12 +149,12 @@ impl Method {
         )
     }
 
-    /// Whether it sends streams of the profile; other methods make their own.
+    /// Whether it sends the streams of the profile. Other methods generate their own.
     pub fn wants_streams(&self) -> bool {
         !matches!(self, Self::Capacity(_) | Self::Rfc9411(_) | Self::Rfc2889(_) | Self::Rfc3918(_))
     }
 
-    /// Whether its loads are parts of the link's capacity.
+    /// Whether its loads are fractions of the link's capacity.
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
@@ -163,7 +163,7 @@ impl Method {
         }
     }
 
-    /// Runs the method to its end. If it is stopped, the outcome has the results so far.
+    /// Runs the method to completion. If it is stopped, the outcome has the results up to then.
     ///
     /// # Errors
     /// Wrong settings, or a failure that makes further trials pointless.
@@ -171,7 +171,7 @@ impl Method {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         bench.expect(Path::of(self, rig));
         let done = self.go(rig, bench, &mut outcome);
-        // A table without rows belongs to a test that did not run; a note explains that.
+        // A table without rows is of a test that did not run; a note gives the reason.
         outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
@@ -191,8 +191,8 @@ impl Method {
         Outcome { verdict, trials, ..Outcome::new(self.name(), self.title(), &self.settings()) }
     }
 
-    /// Estimated time on a device with half of the highest rate as its capacity; a search ends
-    /// sooner on a device that carries all.
+    /// Estimated time on a device with a capacity of half the highest rate. A device that forwards
+    /// everything ends a search sooner.
     ///
     /// # Errors
     /// Wrong settings.

@@ -19,10 +19,10 @@ use crate::{
 pub(crate) use latency::LATENCY_NOTE;
 pub use throughput::{Found, search as throughput};
 
-/// RFC 2544 §9.1.
+/// Frame sizes for Ethernet (RFC 2544 §9.1).
 pub const FRAME_SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 2544.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -92,7 +92,7 @@ impl Settings {
     }
 }
 
-/// Runs the tests of `settings`, by frame size as in the tables of the RFC.
+/// Runs the tests of `settings`. Results are by frame size, as in the tables of the RFC.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -105,7 +105,7 @@ pub fn run(
     run_on(settings, rig, bench, outcome).map(|_| ())
 }
 
-/// Runs the tests with the given throughput for each frame size.
+/// The same as [`run`]; returns the throughput of each frame size.
 pub(crate) fn run_on(
     settings: &Settings,
     rig: &Rig,

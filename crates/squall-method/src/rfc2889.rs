@@ -1,5 +1,5 @@
-//! RFC 2889: LAN switches. The method makes its own streams between stations on the ports of the
-//! rig.
+//! RFC 2889: LAN switches. The method defines its own streams, between simulated stations on the
+//! ports of the rig.
 
 mod addresses;
 mod broadcast;
@@ -22,7 +22,7 @@ use crate::{
     trial::Lane,
 };
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 2889.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -126,7 +126,7 @@ impl Settings {
     }
 }
 
-/// Lanes that prove the path: one from each port that sends in these tests, and one to each port
+/// Lanes that verify the path: one from each port that sends in these tests, and one to each port
 /// that receives.
 pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     let mut lanes: Vec<((usize, usize), Lane)> = Vec::new();
@@ -149,7 +149,7 @@ pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes.into_iter().map(|(_, lane)| lane).collect()
 }
 
-/// Ports between which `test` sends.
+/// Pairs of ports (from, to) between which `test` sends.
 fn pairs(test: Test, ports: usize) -> Vec<(usize, usize)> {
     let pairs = match test {
         Test::FullMesh
@@ -167,7 +167,7 @@ fn pairs(test: Test, ports: usize) -> Vec<(usize, usize)> {
     pairs.into_iter().filter(|(_, to)| *to < ports).collect()
 }
 
-/// Runs the tests of `settings`, in the RFC's order.
+/// Runs the tests of `settings`, in the order of the RFC.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -203,7 +203,7 @@ pub fn run(
     Ok(())
 }
 
-/// The figure of a rate.
+/// Returns the figure of a rate.
 fn rate(name: String, value: f64, uncertainty: f64, limit: Limit) -> Figure {
     let (better, unit) = (Better::Higher, "frames/s".into());
     Figure { name, value, unit, better, uncertainty, limit }

@@ -1,5 +1,5 @@
-//! RFC 3918: IP multicast. The first port sends to groups; the other ports join and leave them by
-//! IGMP or MLD frames, as hosts do.
+//! RFC 3918: IP multicast. The first port sends to groups. The other ports join and leave them with
+//! IGMP or MLD messages, as hosts do.
 
 mod capacity;
 mod delay;
@@ -22,7 +22,7 @@ use groups::{Groups, members};
 
 pub use groups::Membership;
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 3918.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -108,7 +108,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Frame sizes that hold the headers; IPv6 headers are longer.
+    /// Frame sizes long enough for the headers, which are longer with IPv6.
     fn sizes(&self) -> Vec<u32> {
         let least = if self.membership == Membership::Mldv1 { 84 } else { 64 };
         let mut sizes: Vec<_> = self.frame_sizes.iter().map(|size| *size.max(&least)).collect();
@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-/// The test conditions, which the RFC's reporting formats require.
+/// The test conditions that the RFC's reporting formats require.
 fn conditions(settings: &Settings, rig: &Rig) -> Table {
     let mut table = Table::new("Conditions (RFC 3918)", &["", "Value"]);
     for (name, value) in [
@@ -133,10 +133,12 @@ fn conditions(settings: &Settings, rig: &Rig) -> Table {
     table
 }
 
-/// Lanes that prove the path: receivers join a group that no test uses, get its frames, and leave.
+/// Lanes that verify the path: receivers join a group that no test uses, receive its frames, and
+/// leave.
 pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
+    /// The last group of the range: those of the tests count up from 0, 0x10_0000 and 0x20_0000.
     const GROUP: u32 = 0x3f_ffff;
-    /// For the device to add a member to the group.
+    /// Time for the device to add a member to the group, seconds.
     const SETTLE_S: f64 = 0.02;
     if rig.ports.len() < 2 {
         return Vec::new();
@@ -159,15 +161,15 @@ pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes
 }
 
-/// Ports that join: only the first receiver in the tests of delays and of the capacity.
+/// Ports that join. The tests of delays and of the capacity use only the first receiver.
 pub(crate) fn receivers(settings: &Settings, rig: &Rig) -> std::ops::Range<usize> {
     let one = [Test::JoinDelay, Test::LeaveDelay, Test::GroupCapacity];
     let all = settings.tests.iter().any(|test| !one.contains(test));
     1..if all { rig.ports.len() } else { 2.min(rig.ports.len()) }
 }
 
-/// Runs the tests of `settings`, in the RFC's order, except that the capacity comes before the
-/// group matrix, because §4.2 limits the matrix to the capacity.
+/// Runs the tests of `settings` in the order of the RFC, except that the capacity comes before the
+/// group matrix: §4.2 limits the matrix to the capacity.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.

@@ -1,4 +1,4 @@
-//! RFC 8219: devices that translate between IPv4 and IPv6, tested with the streams of the profile.
+//! RFC 8219: devices that translate between IPv4 and IPv6. The streams are those of the profile.
 
 mod delay;
 
@@ -13,10 +13,11 @@ use crate::{
     settings::{WEEK, above_0, at_least, at_most, from, settings},
 };
 
-/// IPv4 frame sizes of RFC 8219 §5.1.1; a translator makes each frame 20 octets longer (84 for 64).
+/// IPv4 frame sizes (RFC 8219 §5.1.1). Translation to IPv6 makes each frame 20 octets longer, for
+/// example 84 for 64.
 pub const FRAME_SIZES: [u32; 13] =
     [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
-/// Difference of the IPv6 and the IPv4 header lengths, octets.
+/// Difference between the lengths of the IPv6 (40) and the IPv4 header (20), octets.
 const LONGER: u32 = 20;
 
 /// The RFC's test setups.
@@ -31,7 +32,7 @@ pub enum Setup {
     Dual,
 }
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 8219.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -153,7 +154,7 @@ pub fn run(
     Ok(())
 }
 
-/// The rig with IPv6 frames as long as translated IPv4 frames.
+/// The rig with IPv6 streams of the length of translated IPv4 frames.
 fn translated(rig: &Rig, setup: Setup) -> Rig {
     let mut rig = rig.clone();
     let longer = if setup == Setup::Single { LONGER } else { 0 };

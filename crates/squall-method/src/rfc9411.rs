@@ -14,7 +14,7 @@ use crate::{
     trial::{Delay, FlowLoad, FlowsMeasured, Http, Trial},
 };
 
-/// The tests of §7, by their sections: with HTTP (7.2 to 7.5) or HTTPS (7.6 to 7.9).
+/// The tests of §7, with their sections: HTTP (7.2 to 7.5) or HTTPS (7.6 to 7.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -56,13 +56,13 @@ settings! {
     resolution: f64 = 0.02 => one("RATIO"), quick at_least(0.1), in within(1e-4..=0.5);
 }
 
-/// Validity criteria of §7.2.3.4 and the corresponding sections: the highest part of failed and
-/// terminated transactions, and the highest deviation of the rate in the sustain phase.
+/// Validity criteria of §7.2.3.4 and the corresponding sections: the limit of the ratio of failed
+/// and terminated transactions, and that of the deviation of the rate in the sustain phase (5 %).
 const FAILED: f64 = 0.000_01;
 const DEVIATION: f64 = 0.05;
-/// §7.2.4: the first run has a tenth of the target rate, and no failure is allowed.
+/// §7.2.4: the first run is at 10 % of the target rate.
 const FIRST: f64 = 0.1;
-/// §7.3.3.2: transactions per connection.
+/// Transactions per connection (§7.3.3.2).
 const TRANSACTIONS: u32 = 10;
 
 impl Settings {
@@ -88,7 +88,7 @@ impl Settings {
         Http { object_octets, requests, tls: self.https, ..Http::default() }
     }
 
-    /// The sizes up to 64 KB (§7.2.3.2).
+    /// The sizes up to 64 KB, which the connection test uses (§7.2.3.2).
     fn small(&self) -> impl Iterator<Item = u64> {
         self.object_octets.iter().copied().filter(|octets| *octets <= 64_000)
     }
@@ -136,10 +136,11 @@ pub fn run(
     Ok(())
 }
 
-/// The validity criteria for a requested rate.
+/// Whether the validity criteria are met at the requested rate `asked_cps`.
 fn valid(asked_cps: f64, flows: &FlowsMeasured) -> bool {
     let deviation = (flows.completed_cps - asked_cps).abs() / asked_cps;
-    // At low rates allow a deviation of one connection per second.
+    // At low rates, allow a deviation of one connection per second: 5 % of them can be less than
+    // one.
     let few = 1.0 / asked_cps;
     flows.failed_ratio() < FAILED && deviation < DEVIATION.max(few)
 }
@@ -203,9 +204,9 @@ fn row(
 
 /// A search for one indicator.
 struct Indicator<'a> {
-    /// Row of the table.
+    /// Row label of the table.
     row: &'a str,
-    /// Name in sentences and labels.
+    /// Description in sentences and labels.
     what: String,
     /// Name of the figure.
     figure: String,
@@ -215,7 +216,7 @@ struct Indicator<'a> {
     by: By,
 }
 
-/// Quantity by which an indicator is measured.
+/// Quantity that a search varies.
 enum By {
     Connections,
     Goodput,
@@ -280,8 +281,8 @@ fn throughput(settings: &Settings, octets: u64) -> Indicator<'static> {
     }
 }
 
-/// §7.4.3.2: at half of the connections per second with one transaction each, and at half of the
-/// throughput with ten transactions each.
+/// §7.4.3.2: at half of the connections per second with one transaction per connection, and at half
+/// of the throughput with ten.
 fn latency(
     settings: &Settings,
     bench: &mut Bench<'_>,
@@ -336,7 +337,7 @@ fn concurrent(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), MethodError> {
-    // §7.5.3.2: responses of 1 KB, and ten transactions spread over the lifetime of a connection.
+    // §7.5.3.2: responses of 1 KB, and ten transactions per connection, spread over its lifetime.
     let octets = 1_000;
     let what = format!("{} concurrent connections", settings.protocol());
     let opening_s = settings.ramp_s.max(1.0);

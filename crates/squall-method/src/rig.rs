@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::trial::{Lane, Trial};
 
-/// Octets of preamble, start frame delimiter and interframe gap.
+/// Octets that a frame takes on the wire besides itself: preamble (7), start frame delimiter (1)
+/// and interframe gap (12) of IEEE 802.3.
 const L1_OVERHEAD: f64 = 20.0;
 
 /// The streams of a profile that a method uses.
@@ -31,12 +32,12 @@ pub struct RigLane {
     pub stream: String,
     /// The port that sends it.
     pub port: String,
-    /// Its part of the port's rate, above 0 to 1; the shares of a port add up to 1.
+    /// Fraction of the port's rate, above 0, up to 1. The shares of a port add up to 1.
     pub share: f64,
     /// Whether its frames are IPv6.
     #[serde(default)]
     pub ipv6: bool,
-    /// Octets by which its frames are longer than the frame size of a trial.
+    /// Octets by which frames exceed the frame size of the trial.
     #[serde(default)]
     pub longer: u32,
 }
@@ -78,7 +79,7 @@ impl Rig {
     pub fn port_fps(&self, size: u32) -> f64 {
         match self.most {
             MaxLoad::BpsL1(bps) => {
-                // All streams have the frame rate of the longest frames.
+                // All streams of a port have one frame rate, which the longest frames limit.
                 let longer = self.lanes.iter().map(|lane| lane.longer).max().unwrap_or(0);
                 bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
             }
@@ -86,8 +87,8 @@ impl Rig {
         }
     }
 
-    /// The theoretical maximum of the medium (RFC 2544 §26.1): back-to-back frames of `size` octets
-    /// with FCS on all links together, frames per second; `None`: the speed is unknown.
+    /// Back-to-back frames per second on all links together, the theoretical maximum of the medium
+    /// (RFC 2544 §26.1), for frames of `size` octets with FCS; `None`: the link speed is unknown.
     pub fn medium_fps(&self, size: u32) -> Option<f64> {
         let on_link = |most: MaxLoad| Self { most, ..self.clone() }.total_fps(size);
         match (self.link_bps, self.most) {
@@ -97,12 +98,12 @@ impl Rig {
         }
     }
 
-    /// The rate of all ports together, frames per second.
+    /// Frames per second of all ports together, at a load of 1.
     pub fn total_fps(&self, size: u32) -> f64 {
         self.port_fps(size) * self.lanes.iter().map(|lane| lane.share).sum::<f64>()
     }
 
-    /// All streams at `load` of the highest rate.
+    /// All streams at `load`, a fraction of the highest rate.
     pub fn lanes(&self, size: u32, load: f64) -> Vec<Lane> {
         let lane = |lane: &RigLane| Lane {
             name: lane.stream.clone(),

@@ -9,9 +9,10 @@ use crate::{
     trial::{Measured, Trial},
 };
 
-/// Lowest load to try.
+/// Lowest load to try: 15 frames/s of 64 octets at 1 Gb/s.
 const LOWEST: f64 = 1e-5;
-/// Arrivals are rounded to nanoseconds; the output rate is reduced by more than this rounding.
+/// Arrival times are rounded to nanoseconds. An output rate below the offered one by less than this
+/// fraction is rounding.
 const CLOCK: f64 = 1e-6;
 
 /// Criteria of a pass and of the search's end.
@@ -20,7 +21,7 @@ pub(crate) struct Search<'a> {
     pub resolution: f64,
     /// The loss ratio up to which a trial passes.
     pub tolerance: f64,
-    /// A trial with loss is repeated up to this often, and passes if a repetition does.
+    /// A trial with loss is repeated up to this number of times, and passes if a repetition does.
     pub verifications: u32,
     /// The loss ratio of a trial.
     pub loss: &'a dyn Fn(&Measured) -> f64,
@@ -29,11 +30,11 @@ pub(crate) struct Search<'a> {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Highest {
-    /// The load that the device forwarded without loss; 0: no load passed.
+    /// The load at which the device forwarded frames without loss; 0: no load passed.
     pub load: f64,
-    /// The load offered in that trial.
+    /// The load offered in the trial that passed.
     pub offered: f64,
-    /// Frames that had not come out when its last one was sent at that rate: a queue held them.
+    /// Frames that were still in a queue of the device when the last frame of that trial was sent.
     pub absorbed: f64,
     pub limit: Limit,
     /// Load and result of each valid trial.
@@ -41,7 +42,7 @@ pub(crate) struct Highest {
 }
 
 impl Search<'_> {
-    /// Searches with the trials that `trial` makes of a load and a label.
+    /// Searches with the trials that `trial` returns for a load and a label.
     ///
     /// # Errors
     /// If a trial cannot run, or if the test is stopped.

@@ -1,5 +1,5 @@
 //! ETSI GS NFV-TST 009 §12.3.3: throughput by binary search with loss verification. A trial with
-//! loss is repeated, so that a transient of a software device does not set the result.
+//! loss is repeated, so a transient of a software device does not determine the result.
 
 use squall_report::render::human::{ratio, si};
 
@@ -78,7 +78,7 @@ pub fn run(
     Ok(())
 }
 
-/// The throughput, and the number of repeated trials.
+/// Returns the throughput and the number of repeated trials.
 fn search(
     settings: &Settings,
     rig: &Rig,

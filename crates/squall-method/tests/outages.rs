@@ -1,5 +1,5 @@
-//! Recovery, reset and outages of a device that is simulated frame by frame. It decides which frames
-//! pass; their numbers go to the tracker that also counts the frames of a run.
+//! Recovery, reset and outages of a device that is simulated frame by frame. The numbers of the
+//! frames that it passes go to the tracker that counts the frames of a real run.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use squall_stats::SequenceTracker;
 struct Device {
     fps: f64,
     queue: f64,
-    /// Seconds of its operation in which it drops every frame.
+    /// Seconds of operation in which it drops all frames.
     outages: Vec<Range<f64>>,
-    /// Seconds during which it forwards nothing after its queue overflows.
+    /// Time after a queue overflow in which it forwards nothing, seconds.
     stalls_s: f64,
-    /// Seconds of operation before this trial.
+    /// Seconds of operation before the current trial.
     now_s: f64,
     trials: Vec<Trial>,
 }
@@ -100,7 +100,7 @@ fn rfc2544(test: rfc2544::Test) -> Method {
     })
 }
 
-/// A reset trial at the end of a search, during which `outages` happen.
+/// A reset trial at the end of a search; `outages` happen during the trial.
 fn reset(outages: &[Range<f64>]) -> (Outcome, f64) {
     let mut device = Device::with(&[]);
     run(&mut device, rfc2544(rfc2544::Test::Throughput));
@@ -115,7 +115,7 @@ fn reset(outages: &[Range<f64>]) -> (Outcome, f64) {
 
 #[test]
 fn recovery_is_the_time_to_the_last_frame_that_is_lost_after_the_overload() {
-    // The overload fills the queue; the device then forwards nothing for some time.
+    // The overload fills the queue, after which the device forwards nothing for some time.
     for stalls_s in [0.0, 0.05, 0.217] {
         let mut device = Device { stalls_s, ..Device::with(&[]) };
         let outcome = run(&mut device, rfc2544(rfc2544::Test::Recovery));
@@ -236,7 +236,7 @@ fn a_search_that_the_generator_limits_is_short_and_says_what_limits() {
     let found = outcome.figure("throughput/64").expect("a figure");
     assert_eq!(found.limit, Limit::Generator);
     assert!(found.value > 200.0 && found.value <= 235.0, "{found:?}");
-    // Three of four loads are tried three times each.
+    // Three of the four loads are tried three times each.
     assert!(outcome.trials.len() <= 10, "{}", outcome.trials.len());
     let why = ": 235 of ";
     let text = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");

@@ -1,4 +1,4 @@
-//! Methods on the streams of a profile, against devices with known properties.
+//! Methods that send the streams of a profile, tested on devices with known properties.
 
 use squall_method::{
     Bench, Device, MaxLoad, Measured, Method, MethodError, NoWatch, Outcome, RetryPolicy, Rig,
@@ -38,7 +38,7 @@ fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     let lanes = &outcome.trials[0].trial.lanes;
     assert_eq!([lanes[0].frame_size, lanes[1].frame_size], [Some(64), Some(84)]);
     assert!(lanes.iter().all(|lane| lane.rate_fps == 1e9 / 8.0 / 104.0));
-    // A rig with one IP version does not translate.
+    // A rig with a single IP version does not fit a translator.
     let mut rig = rig();
     rig.lanes.pop();
     assert!(matches!(
@@ -47,7 +47,7 @@ fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     ));
 }
 
-/// A device that loses a frame in every other trial within its capacity, like a software device.
+/// A device that, like a software device, loses a frame in every other trial below its capacity.
 struct Flaky(Device, u32);
 
 impl Runner for Flaky {
@@ -103,7 +103,7 @@ fn a_soak_sees_the_drift_and_judges_it() {
     let settings = soak::Settings { max_drift_us: Some(59.0), ..Default::default() };
     let mut aging = Aging(Device::ideal());
     let outcome = run(&mut aging, &rig(), Method::Soak(settings.clone())).unwrap();
-    // One trial per minute.
+    // One trial per minute, so 60 µs per hour.
     let drift = value(&outcome, "latency_drift");
     assert!((drift - 60_000.0).abs() < 1.0, "{drift} ns/h");
     assert_eq!((outcome.trials.len(), outcome.verdict.status), (60, Status::Failed));

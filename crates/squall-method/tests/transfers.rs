@@ -1,4 +1,4 @@
-//! RFC 6349 on paths with known rates, one for each direction.
+//! RFC 6349 on paths with known rates, which differ by direction.
 
 use squall_method::{
     Bench, Device, Lane, MaxLoad, Measured, Method, MethodError, NoWatch, Outcome, RetryPolicy,
@@ -6,11 +6,11 @@ use squall_method::{
     rfc6349::{self, Direction},
 };
 
-/// Frames from A, and from B, pass a queue of their own.
+/// A queue for the frames from A, and another one for those from B.
 struct Line {
     from_a: Device,
     from_b: Device,
-    /// The device of connections, if they take another path.
+    /// The device that connections pass, if they take another path than the streams.
     around: Option<Device>,
 }
 
@@ -95,7 +95,7 @@ fn each_direction_is_compared_with_its_own_bottleneck() {
     let only = only.unwrap();
     assert!(only.figure("bottleneck/to-servers").is_none());
     assert!(only.figure("bottleneck/to-clients").is_some());
-    // The round-trip time takes both streams.
+    // The round-trip time needs both streams.
     let mut loaded = only.trials.iter().filter(|one| one.trial.lanes.len() == 1);
     assert!(loaded.all(|one| one.trial.lanes[0].stream == "B"), "{:?}", only.trials);
 }

@@ -20,19 +20,19 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Runs both alternately, one trial each per pair. Discards a pair if the generator missed
-    /// its schedule in all repetitions of one of its trials.
+    /// Runs trials of A and B in alternation, one of each per pair. Discards a pair if the
+    /// generator missed its schedule in all repetitions of either trial.
     ///
     /// # Errors
-    /// Wrong settings, a profile that never ends, ports that do not open, or too few valid pairs.
+    /// Invalid settings, a profile that never ends, ports that do not open, or too few valid pairs.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
         self.run_at(Place::Here, watch, stop)
     }
 
-    /// Like [`Comparison::run`], with trials at `place`.
+    /// The same as [`Comparison::run`], with trials at `place`.
     ///
     /// # Errors
-    /// As for [`Comparison::run`], or a node that can no longer be reached.
+    /// The same as of [`Comparison::run`], or a node that is no longer reachable.
     pub fn run_at(
         &self,
         place: Place<'_>,
@@ -94,7 +94,7 @@ impl Comparison {
     }
 }
 
-/// The end of a trial of a comparison.
+/// Outcome of a trial of a comparison.
 enum Turn {
     Kept(ab::Metrics),
     /// The generator missed its schedule in every repetition.
@@ -148,10 +148,11 @@ impl Pairs<'_> {
     }
 }
 
-/// Compares two saved results of one method, pairing trials with the same label in order.
+/// Compares two saved results of the same method. Trials with equal labels form pairs, in their
+/// order.
 ///
 /// # Errors
-/// Wrong settings, or too few common trials.
+/// Invalid settings, or too few common trials.
 pub fn compare_results(
     a: &Outcome,
     b: &Outcome,

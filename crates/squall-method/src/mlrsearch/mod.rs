@@ -1,5 +1,5 @@
-//! Multiple loss ratio search (RFC 9971): the highest loads at which loss stays within each of
-//! several goals, at once.
+//! Multiple loss ratio search (RFC 9971): finds, for several goals at once, the highest load at
+//! which loss stays within the goal.
 
 mod goal;
 mod outcome;
@@ -76,7 +76,7 @@ settings! {
 impl FromStr for Goal {
     type Err = String;
 
-    /// `name=PDR,loss_ratio=0.005`: fields as in a file of settings.
+    /// Parses `name=PDR,loss_ratio=0.005`: fields as in a settings file.
     ///
     /// ```
     /// use squall_method::mlrsearch::Goal;
@@ -106,7 +106,7 @@ impl Settings {
         let short = |goal: Goal| Goal {
             final_s: goal.final_s.min(1.0),
             initial_s: goal.initial_s.min(1.0),
-            // Keep the number of trials up to 3.
+            // At most three trials per load.
             sum_s: (goal.sum_s / goal.final_s).min(3.0) * goal.final_s.min(1.0),
             width: goal.width.max(0.01),
             ..goal
@@ -141,10 +141,11 @@ struct Searched {
     trials: Vec<(f64, f64)>,
 }
 
-/// Searches at each frame size. Figures have the names of goal and size: `NDR/64`.
+/// Searches at each frame size. Figures are named by goal and size: `NDR/64`.
+///
 /// # Errors
+///
 /// If a trial cannot run, or if the test is stopped.
-/// Why it stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
@@ -184,7 +185,7 @@ fn search(
     Ok(Searched { size, found: search.found(), trials })
 }
 
-/// The loss ratio. Without frames sent it is 1, because nothing was forwarded.
+/// Loss ratio. It is 1 if no frame was sent, as the device then forwarded nothing.
 fn loss(measured: &Measured) -> f64 {
     if measured.sent() == 0 { 1.0 } else { measured.loss_ratio() }
 }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn ndr_and_pdr_of_each_size_are_figures() {
-        // 1 Gb/s is 1.488 Mpps of 64 octets, and 81 kpps of 1518.
+        // A link of 1 Gb/s carries 1.488 Mpps of 64 octets, or 81 kpps of 1518.
         let device = Device { capacity_fps: 5e5, buffer: 0.0, ..Device::ideal() };
         let outcome = outcome(&settings(), device).unwrap();
         let names: Vec<_> = outcome.figures.iter().map(|figure| figure.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Throughput in the form of NFVbench's JSON results, with the names of its `summarizer.py`.
+//! Throughput in the JSON format of NFVbench, with the names of its `summarizer.py`.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,17 @@ use crate::{
     rig::MaxLoad,
 };
 
-/// Octets of preamble, start frame delimiter and interframe gap.
+/// Octets of preamble (7), start frame delimiter (1) and interframe gap (12).
 const L1_OVERHEAD: f64 = 20.0;
-/// Loss ratio of the goal PDR in the preset of MLRsearch, which the settings do not repeat.
+/// Loss ratio of the goal PDR in the preset of MLRsearch, which the settings in a result omit.
 const PDR_LOSS: f64 = 0.005;
 
-/// A kind of throughput: key in NFVbench's results, name of the figure, and highest loss ratio.
+/// A kind of throughput: its key in NFVbench's results, the name of the figure, and the highest
+/// loss ratio.
 type Kind<'a> = (&'a str, &'a str, f64);
 
-/// A result as JSON, with NDR (the throughput of RFC 2544, or the goal `NDR`) and PDR (the goal
-/// `PDR`) of each frame size.
+/// Renders a result as JSON, with NDR (the throughput of RFC 2544, or the goal `NDR`) and PDR (the
+/// goal `PDR`) of each frame size.
 ///
 /// # Errors
 /// If the outcome has no throughput.
@@ -50,7 +51,7 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
     let ports = outcome.rig.as_ref().map_or(0, |rig| rig.sending_ports());
     let streams = outcome.rig.as_ref().map_or(0, |rig| rig.lanes.len());
     let version = format!("Squall {}", outcome.squall_version);
-    // NFVbench: "2017-09-21 23:57:44".
+    // Format of NFVbench: "2017-09-21 23:57:44".
     let date = outcome.started.replace('T', " ").replace('Z', "");
     let chain = json!({
         "flow_count": streams,
@@ -74,14 +75,14 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
             "disable_hdrh": true,
             "lat_percentiles": [],
             "periodic_gratuitous_arp": false,
-            // Percent.
+            // In percent.
             "measurement": {"NDR": 0.0, "PDR": pdr * 100.0},
             "service_chain": CHAIN,
             "service_chain_count": 1,
         },
         "benchmarks": {
             "network": {
-                // A chain of devices that NFVbench did not start.
+                // For NFVbench, a chain of devices that it did not start itself.
                 "service_chain": {CHAIN: {"result": chain}},
                 "versions": {"Traffic_Generator": {"version": version}},
             },
@@ -90,7 +91,7 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
     Ok(format!("{result:#}\n"))
 }
 
-/// The name of a chain that is not NFVbench's.
+/// Name of a service chain that NFVbench did not start.
 const CHAIN: &str = "EXT";
 
 /// Frame sizes of the throughput figures, ascending.
@@ -103,7 +104,7 @@ pub(super) fn sizes(outcome: &Outcome) -> Vec<u32> {
     outcome.figures.iter().filter_map(size).collect::<BTreeMap<u32, ()>>().into_keys().collect()
 }
 
-/// Bits per second on layer 1 of `fps` frames per second, of all streams together.
+/// Bits per second on layer 1 for `fps` frames per second, over all streams.
 pub(super) fn bps_l1(outcome: &Outcome, size: u32, fps: f64) -> f64 {
     let lanes = outcome.rig.as_ref().map_or(&[][..], |rig| &rig.lanes);
     let shares: f64 = lanes.iter().map(|lane| lane.share).sum();
@@ -123,7 +124,7 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
     let of_size: Vec<&RecordedTrial> =
         outcome.trials.iter().filter(|one| is_of(one, size)).collect();
     let taken_s: f64 = of_size.iter().map(|one| one.trial.duration_s).sum();
-    // NFVbench has the counters of the trial at the load that it found.
+    // NFVbench reports the counters of the trial at the load that it found.
     let passed =
         of_size.iter().filter(|one| one.measured.kept() && one.measured.loss_ratio() <= loss);
     let distance = |one: &RecordedTrial| (offered(one) - fps).abs();
@@ -150,7 +151,7 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
     found
 }
 
-/// Whether the trial sent frames of `size`; streams may have longer frames.
+/// Whether the trial sent frames of `size`. Some streams may have longer frames.
 fn is_of(recorded: &RecordedTrial, size: u32) -> bool {
     recorded.trial.lanes.iter().filter_map(|lane| lane.frame_size).min() == Some(size)
 }
@@ -168,7 +169,7 @@ fn overall(recorded: &RecordedTrial) -> Value {
         "tx_pkts": measured.sent(),
         "rx_pkts": received,
         "drop_percentage": 100.0 * measured.loss_ratio(),
-        // NFVbench's name for a number of packets.
+        // Despite its name, NFVbench reports a number of packets here.
         "drop_pct": measured.lost(),
         "avg_delay_usec": delay.map_or(0.0, |delay| us(delay.mean)),
         "min_delay_usec": delay.map_or(0.0, |delay| us(delay.min as f64)),
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn a_search_is_a_test_case_of_csit() {
         let case = read(&super::super::csit(&search(vec![64])).unwrap());
-        // The fields that the model requires. It allows no others.
+        // The fields that the model requires; it allows no others.
         let required = "dut_type dut_version duration end_time hosts message passed result start_time \
                         tags telemetry test_documentation test_id test_name_long test_name_short \
                         test_type tg_type tg_version version";

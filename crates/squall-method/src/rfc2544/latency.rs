@@ -1,5 +1,5 @@
-//! §26.2: delay at the throughput rate. The RFC times one tagged frame in the middle of the stream;
-//! Squall times every other frame as well.
+//! §26.2: delay at the throughput rate. The RFC measures one tagged frame in the middle of the
+//! stream; Squall measures all other frames as well.
 
 use squall_report::render::human::ns;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 const TAGGED: &str = "tagged";
-/// RFC 2544 §26.2 and RFC 3918 §5.1 require the report to state the definition of latency.
+/// RFC 2544 §26.2 and RFC 3918 §5.1 require reports to state the definition of latency.
 pub(crate) const LATENCY_NOTE: &str = "latency is from a frame's departure to its arrival, by the \
     timestamps of the ports; the definitions of RFC 1242 (store-and-forward, bit forwarding) are not \
     told apart";
@@ -22,11 +22,11 @@ struct Latency {
     size: u32,
     /// Total rate of all streams, frames per second.
     fps: f64,
-    /// Mean of the tagged frames, nanoseconds.
+    /// Mean delay of the tagged frames, nanoseconds.
     tagged: Option<f64>,
     /// Delay of all frames of all trials.
     all: Delay,
-    /// Half the range of the trials' means.
+    /// Half of the range of the trials' means.
     spread: f64,
 }
 

@@ -1,4 +1,4 @@
-//! §26.5 and §26.6: the time until frames pass again after an overload and after a reset.
+//! §26.5 and §26.6: time until frames pass again, after an overload and after a reset.
 
 use squall_report::render::human::seconds;
 
@@ -11,9 +11,12 @@ use crate::{
     trial::{Action, Lane, LaneMeasured, Trial},
 };
 
-/// §26.5: 110 % of the throughput, capped at the highest load.
+/// §26.5: the overload is 110 % of the throughput, at most the highest load.
 const OVERLOAD: f64 = 1.1;
+/// §26.5: the rate after the overload, as a fraction of the overload.
 const AFTER: f64 = 0.5;
+/// Time from the start of the trial to the reset: frames must pass before it, or the start of the
+/// outage is unknown.
 const RESET_AT_S: f64 = 2.0;
 
 pub fn overload(
@@ -79,7 +82,7 @@ pub fn overload(
     Ok(())
 }
 
-/// The uncertainty of times: one gap between frames at each end.
+/// Uncertainty of a time: one gap between frames at each end.
 fn noise(trial: &Trial) -> f64 {
     2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min)
 }
@@ -116,7 +119,7 @@ pub fn reset(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), MethodError> {
-    // §26.6: test the smallest frame size only.
+    // §26.6 asks for the smallest frame size only.
     let Some(one) = found.iter().filter(|one| one.load > 0.0).min_by_key(|one| one.size) else {
         outcome.notes.push("reset: not measured, as nothing passed".into());
         return Ok(());

@@ -1,5 +1,6 @@
-//! §5.5: two ports send so that one receiver is overloaded and another has half of its capacity.
-//! Loss at the latter is head-of-line blocking; no loss at the former is back pressure.
+//! §5.5: two ports send, which overloads one receiver and offers another one half of its capacity.
+//! Loss at the uncongested receiver is head-of-line blocking; no loss at the congested one is back
+//! pressure.
 
 use squall_report::render::human::ratio;
 
@@ -35,7 +36,7 @@ pub(super) fn all(
     let mut table = Table::new("Congestion control (RFC 2889 §5.5)", &columns);
     let (uncongested, congested) = (&rig.ports[2], &rig.ports[3]);
     for &size in &settings.frame_sizes {
-        // The first port splits its load over two destinations, the second has one.
+        // The first port splits its load between two receivers; the second port sends to one.
         let mesh = Mesh::new(settings, rig, vec![(0, 2), (0, 3), (1, 3)], size);
         let label = format!("congestion control, {size} octets");
         let measured = bench.trial(mesh.trial(1.0, label))?;

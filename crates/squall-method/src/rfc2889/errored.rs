@@ -9,12 +9,11 @@ use crate::{
     trial::{Lane, Template, Trial},
 };
 
-/// The RFC sends errored frames at several loads for 30 s; [`FRAMES`] at a low rate suffice to show
-/// a filter.
-///
-/// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
-/// with a VLAN tag.
+/// Kind, and frame size with FCS. 60 octets are below the minimum of 64 and hold the
+/// signature; 1523 exceeds the longest frame with a VLAN tag (1522) by one.
 const KINDS: [(&str, u32); 2] = [("undersize", 60), ("oversize", 1523)];
+/// The RFC sends errored frames at several loads for 30 s. These, at a low rate, suffice to show
+/// whether the device filters them.
 const FRAMES: u64 = 100;
 
 pub(super) fn all(
@@ -64,8 +63,8 @@ pub(super) fn all(
 fn trial(settings: &Settings, rig: &Rig, kind: &str, size: u32) -> Trial {
     let template = Template {
         port: rig.ports[0].clone(),
-        // Local experimental EtherType (IEEE 802): it has no length field that could contradict the
-        // frame's size.
+        // Local experimental EtherType 1 (IEEE 802). Unlike the length fields of IP, it cannot
+        // contradict the frame size.
         packet: format!("eth(src={},dst={},type=0x88b5)", mac(0, 0), mac(1, 0)),
         ..Template::default()
     };

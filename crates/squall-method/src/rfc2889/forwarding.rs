@@ -1,5 +1,5 @@
-//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps, because a
-//! device may forward less at a higher load.
+//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps: a device may
+//! forward less at a higher load, so the highest load need not give the highest rate.
 
 use squall_report::render::human::ratio;
 

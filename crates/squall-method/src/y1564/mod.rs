@@ -1,8 +1,8 @@
-//! Ethernet service activation (ITU-T Y.1564): tests each service alone in steps, then all
-//! together.
+//! Ethernet service activation (ITU-T Y.1564): first a step test of each service separately, then
+//! all services together.
 //!
-//! Services are not color-aware: frames have the marks of the profile, and excess frames are not
-//! evaluated individually.
+//! Services are not color-aware: frames have the markings of the profile, and results do not
+//! distinguish frames beyond CIR.
 
 mod availability;
 mod outcome;
@@ -66,8 +66,8 @@ impl Default for Service {
 impl FromStr for Service {
     type Err = String;
 
-    /// `stream=web,cir_bps=50Mbps,eir_bps=1e7,flr=1e-5`: fields as in a settings file; rates also
-    /// with a unit.
+    /// Parses `stream=web,cir_bps=50Mbps,eir_bps=1e7,flr=1e-5`: fields as in a settings file, and
+    /// rates optionally with a unit.
     ///
     /// ```
     /// use squall_method::y1564::Service;
@@ -190,11 +190,11 @@ impl Service {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// All acceptance criteria are met.
+    /// Passes if all acceptance criteria are met.
     Committed,
-    /// At least CIR and at most CIR + EIR pass.
+    /// Passes if the received rate is from CIR to CIR + EIR.
     Excess,
-    /// All acceptance criteria are met over the long performance test.
+    /// Passes if all acceptance criteria are met in the long performance test.
     Performance,
 }
 
@@ -214,16 +214,16 @@ struct Row {
     ir_bps: f64,
     flr: f64,
     lost: u64,
-    /// Lowest, mean and highest, nanoseconds.
+    /// Minimum, mean and maximum, nanoseconds.
     delay: Option<(f64, f64, f64)>,
     /// Uncertainty of each delay.
     bound_ns: f64,
     availability: Option<Availability>,
-    /// Criteria that are not met; `None`: the generator did not sustain the rate.
+    /// Criteria that are not met; `None`: unknown, as the generator missed its schedule.
     failures: Option<Vec<&'static str>>,
 }
 
-/// Runs the configuration test of each service, then the performance test of all.
+/// Runs the configuration test of each service, then the performance test of all services.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -281,7 +281,7 @@ fn row(
     let service = &settings.service[i];
     let performance = step.kind == Kind::Performance && !lane.seconds.is_empty();
     let availability = performance.then(|| Availability::of(&lane.seconds));
-    // Y.1563 counts loss in available time only.
+    // Y.1563 counts loss only in available time.
     let (sent, lost) = match availability {
         Some(found) if found.available < found.total => (found.sent, found.lost),
         _ => (lane.sent, lane.lost),
@@ -303,7 +303,7 @@ fn row(
 
 /// Criteria that are not met.
 fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static str> {
-    // Tolerate a frame cut off by the end of the trial.
+    // The end of the trial may cut off one frame.
     let rounding = 1.0 - 1e-6;
     if row.step.kind == Kind::Excess {
         let least = service.cir_bps * (1.0 - service.flr) * rounding;
@@ -313,10 +313,10 @@ fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static s
         return broken(&rules);
     }
     let above = |limit_ms: Option<f64>, found_ns: Option<f64>| {
-        // Without arrivals there is no delay, and the loss criterion fails.
+        // If no frame arrived, there is no delay to judge, and the loss criterion fails.
         limit_ms.zip(found_ns).is_some_and(|(limit, found)| found > limit * 1e6)
     };
-    // With different clocks, a criterion is met only if it holds for the highest possible delay.
+    // With separate clocks, a criterion is met only if it holds for the highest possible delay.
     let highest = row.delay.map(|(.., max)| max + row.bound_ns);
     let variation = row.delay.map(|(min, _, max)| max - min);
     let available = row.availability.map_or(1.0, |found| found.ratio());
