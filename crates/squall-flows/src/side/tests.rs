@@ -457,6 +457,22 @@ fn flows_whose_next_hop_is_being_asked_for_are_due() {
 }
 
 #[test]
+fn the_first_answer_of_a_server_over_udp_does_not_wait_for_its_gateway() {
+    let mut of = load(open(100));
+    of.limits = Limits { flows: Some(10), ..Limits::default() };
+    of.templates[0].client =
+        Program::udp_client("ask").send("a").recv_packets(1, None).build().unwrap();
+    of.templates[0].server =
+        Program::udp_server("tell").recv_packets(1, None).send("b").build().unwrap();
+    let by_gateway = NextHop::Gateway { v4: Some("16.0.0.100".parse().unwrap()), v6: None };
+    let mut lab =
+        Lab::with(&of, network(1), Network { next_hop: by_gateway, ..network(2) }, (0, 1));
+    lab.run(Nanos(2_000 * MS));
+    let all = lab.end();
+    assert_eq!((all.total().client.completed, all.link.unresolved), (10, 0), "{all:?}");
+}
+
+#[test]
 fn flows_that_are_open_go_on_while_no_more_begin() {
     let mut of = load(open(1000));
     of.templates[0].client =
