@@ -184,16 +184,16 @@ impl Lab {
     }
 
     fn end(mut self) -> Statistics {
-        let patience = self.now + Nanos(100_000 * MS);
+        let deadline = self.now + Nanos(100_000 * MS);
         self.sides[0].stop(self.now);
-        self.run(patience);
+        self.run(deadline);
         // Frames in flight arrive.
         while self.wires.iter().any(|wire| !wire.frames.is_empty()) {
             self.turn();
             self.now = self.now + Nanos(MS);
         }
         self.sides[1].stop(self.now);
-        while !self.sides[1].is_over() && self.now < patience {
+        while !self.sides[1].is_over() && self.now < deadline {
             self.turn();
             self.now = self.now + Nanos(MS);
         }
