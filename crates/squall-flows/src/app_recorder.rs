@@ -36,7 +36,7 @@ pub(crate) struct Begun(u64);
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
 /// Resolution of the delay before the start: 1024 ns, at most 17 s. Longer delays do not occur with
-/// the default patience of 1 s, because an arrival is then given up.
+/// the default maximum delay of 1 s, because an arrival is then given up.
 const WAIT_STEP: u32 = 10;
 
 impl Begun {

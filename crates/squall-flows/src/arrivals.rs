@@ -39,7 +39,7 @@ pub(crate) struct Arrivals {
     start: Nanos,
     /// Exclusive: nothing is due at or after this time.
     end: Nanos,
-    patience: Nanos,
+    max_delay: Nanos,
     /// Number of flows that may still begin: over all workers if `shared`, otherwise on this one.
     /// Conversations of a script do not count.
     left: u64,
@@ -219,7 +219,7 @@ impl Arrivals {
             lines: Vec::new(),
             start,
             end: end_of(load, start),
-            patience: load.patience,
+            max_delay: load.max_delay,
             left: load
                 .limits
                 .flows
@@ -449,7 +449,7 @@ impl Arrivals {
     }
 
     /// The next flow that is due by `now` on the arrival clock. An arrival that has waited longer
-    /// than the load's patience, in real time, is given up.
+    /// than the load's maximum delay, in real time, is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos, is_own: impl IsOwn) -> Option<Due> {
         let real = now + self.lag;
@@ -458,7 +458,7 @@ impl Arrivals {
             let (ready, scheduled) =
                 (self.next.ready.filter(is_due), self.next.scheduled.filter(is_due));
             let (at, i) = ready.into_iter().chain(scheduled).min()?;
-            if real.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
+            if real.saturating_sub(at) > self.max_delay && self.lines[i].gives_up() {
                 // All overdue arrivals at once: a backlog that is worked off one by one would delay
                 // every later arrival, and the generator would collapse beyond its limit (ADR
                 // 0025).
@@ -673,7 +673,7 @@ impl Arrivals {
     fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
         // Arrivals after the end were never requested: without the limit they would count as late.
-        let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
+        let bound = now.saturating_sub(self.max_delay).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
         // The mapping through the ramp rounds up, so `bound` may admit none: always skips at least

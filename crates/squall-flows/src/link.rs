@@ -482,6 +482,18 @@ impl Link {
         }
     }
 
+    /// Requests the gateways of the address families that the pools have, before a packet needs one.
+    /// A server's first answer would be dropped while its gateway is being resolved, and UDP sends
+    /// nothing again.
+    pub fn ask_gateways(&mut self, now: Nanos) {
+        let NextHop::Gateway { v4, v6 } = self.network.next_hop else { return };
+        for hop in [v4.map(IpAddr::V4), v6.map(IpAddr::V6)].into_iter().flatten() {
+            if self.asker(hop.is_ipv4()).is_some_and(|from| from.is_ipv4() == hop.is_ipv4()) {
+                self.neighbors.find(now, hop);
+            }
+        }
+    }
+
     /// Stores a neighbor's MAC address. A server learns its clients' addresses from their first
     /// packets: a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {

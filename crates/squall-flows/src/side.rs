@@ -548,9 +548,10 @@ impl Side {
         Ok(())
     }
 
-    /// Requests the next hops of templates from number `first` on, because the first flows would
-    /// otherwise wait for ARP, and their `corrected` durations would include it.
+    /// Requests the gateways, and the next hops of templates from number `first` on, because the
+    /// first flows would otherwise wait for ARP, and their `corrected` durations would include it.
     fn ask_ahead(&mut self, first: usize) {
+        self.link.ask_gateways(self.now);
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
         for template in clients.templates.iter().skip(first) {

@@ -121,7 +121,7 @@ pub enum Better {
     Neither,
 }
 
-/// What limits a figure.
+/// The component that limits a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {

@@ -86,9 +86,9 @@ pub struct Bulk {
     pub start_s: f64,
 }
 
-/// Flows that exchange data once at the start and once more after a wait. The server starts the
-/// second exchange: if the client did, a device that has dropped the flow from its table would take
-/// the data for a new flow.
+/// Flows that exchange data at the start and again after a wait. The server starts the second
+/// exchange: if the client did, a device that has dropped the flow from its table would take the
+/// data for a new flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {

@@ -1,4 +1,4 @@
-//! The flows of a trial: those of the profile, with the load of the trial.
+//! The flows of a trial: the flows of the profile with the load of the trial.
 
 use squall_method::{Bulk, FlowLoad, Http, Kept, MethodError};
 use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Spacing, Template, Transport};
@@ -52,7 +52,7 @@ pub(crate) fn loaded(
 }
 
 /// TCP port of the servers of bulk transfers if the template has none; the next port is that of the
-/// other direction. Firewalls of labs often allow it, as it is the port of iperf.
+/// other direction. It is the port of iperf, which firewalls of labs often allow.
 const BULK_PORT: u16 = 5001;
 /// Time within which the connections of one direction open, seconds.
 const BULK_OPEN_S: f64 = 0.1;

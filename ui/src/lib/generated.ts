@@ -2721,7 +2721,7 @@ export interface Flows {
    * How late a flow may begin; later ones are not begun, and counted as late. Default 1 s. Units:
    * ns, us, ms, s, min, h; a bare number is seconds.
    */
-  patience?: string | number;
+  max_delay?: string | number;
   /**
    * Addresses and encapsulation of the clients' packets. Addresses and encapsulation of a side's
    * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.

@@ -40,7 +40,7 @@ pub struct Search {
     asked: Option<Asked>,
 }
 
-/// What the measurer does next.
+/// The next step of the measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     Measure { load: f64, duration_s: f64 },

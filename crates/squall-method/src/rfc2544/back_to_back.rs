@@ -78,7 +78,7 @@ fn longest(
     let (mut passed, mut failed) = (0, most + 1);
     let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
     let mut next = before.map_or(most, |frames| frames.clamp(1, most));
-    // The guess is seldom off by more than one frame, so the search continues from it in steps of
+    // The guess is rarely off by more than one frame, so the search continues from it in steps of
     // 1, 2, 4 ...
     let (mut step, mut unkept) = (1, 0);
     while failed - passed > 1 {

@@ -250,7 +250,7 @@ impl Runner for Switch {
             })
             .collect();
         let mut frames = frames(trial, begin, &self.port_names());
-        // Of frames at the same time, that of the last port comes first: in RFC 2889 §5.5 it
+        // Frames at the same time are ordered by descending port: in RFC 2889 §5.5 the last port
         // competes for the congested port.
         frames.sort_by_key(|frame| (frame.at, std::cmp::Reverse(frame.port), frame.lane));
         let mut queues: Vec<Buffer> = (0..self.make.ports)

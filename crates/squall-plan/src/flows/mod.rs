@@ -217,7 +217,7 @@ pub(crate) fn compile(
             active: flows.active_limit,
         },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
-        patience: flows.patience.unwrap_or(squall_flows::MAX_DELAY),
+        max_delay: flows.max_delay.unwrap_or(squall_flows::MAX_DELAY),
         seed: profile.effective_seed(),
         scripts,
     };

@@ -676,7 +676,7 @@ fn flows() -> impl Strategy<Value = Flows> {
                 limit,
                 active_limit,
                 drain,
-                patience: drain,
+                max_delay: drain,
             }
         },
     )
