@@ -41,7 +41,7 @@ const KNOWN: &[Known] = &[
                   --quiet --allow-invalid",
         takes_frames: true,
     },
-    // -Z: by default tcpdump changes to a user who may not write here.
+    // -Z: by default tcpdump changes to a user without write permission here.
     Known {
         name: "tcpdump",
         command: "tcpdump -i {interface} -n -Z root -w {file}",

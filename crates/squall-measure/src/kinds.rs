@@ -452,7 +452,7 @@ pub enum Recognition {
     Looking(Box<Looking>),
     /// None of the known kinds.
     Unknown,
-    /// Squall's frames, all of this stream; `None`: of several streams.
+    /// Squall's frames, all of this stream; `None`: the flow has several streams.
     Signed(Option<u16>),
     Known(Box<Sequenced>),
 }

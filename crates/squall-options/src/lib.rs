@@ -277,7 +277,7 @@ impl RunOptions {
         Ok(options)
     }
 
-    /// Merges options: those that are set here, and for all others the value in `below`.
+    /// Merges options. An option that is not set here has its value in `below`.
     ///
     /// ```
     /// use squall_options::RunOptions;

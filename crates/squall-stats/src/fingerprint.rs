@@ -64,7 +64,7 @@ const K: [u64; 6] = [
 
 /// Two lanes like those of wyhash. Each takes 16 octets per step as two little-endian words, mixes
 /// them with a constant and the lane's state, multiplies them to 128 bits, and folds the product.
-/// Of every 32 octets, lane `a` takes 0..16 and lane `b` 16..32. The remainder is the last 32
+/// In every 32 octets, lane `a` takes 0..16 and lane `b` 16..32. The remainder is the last 32
 /// octets of the frame, or a shorter frame padded with zeros; as the length is hashed, too, padding
 /// is unambiguous.
 #[inline]

@@ -339,7 +339,8 @@ impl Relay {
     /// Number of datagrams lost.
     fn finish(self) -> u64 {
         let dropped = || [PROBE, COLLECTOR].into_iter().filter_map(queue).map(|(_, n)| n).sum();
-        // Read the counters before the first thread closes its socket, and once more after it.
+        // The first thread closes its socket when it ends, which removes the counter of that
+        // socket.
         let before: u64 = dropped();
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads {

@@ -77,8 +77,8 @@ const WARM_UP_NS: u64 = 300_000_000;
 
 const SENDERS: &str = "squall,squall-af_xdp,squall-xdp_live,mgen,rude";
 const RECEIVERS: [&str; 4] = ["squall", "squall-af_xdp", "tcpdump", "mgen"];
-/// Receivers of gaps. Those that take frames away from the host are excluded, as there would be
-/// nothing to compare them with. The gaps are from kernel timestamps, or those of MGEN's socket.
+/// Receivers of gaps. If a receiver takes frames away from the host, there is nothing to compare
+/// its gaps with. The gaps are from kernel timestamps, or those of MGEN's socket.
 const GAP_RECEIVERS: [&str; 3] = ["squall", "tcpdump", "mgen"];
 
 impl Extent {

@@ -60,7 +60,7 @@ pub struct Table {
     /// Unique among the tables, and part of the name of the CSV file.
     pub id: String,
     pub title: String,
-    /// What the values mean, in a sentence.
+    /// Meaning of the values, in a sentence.
     pub note: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,

@@ -32,7 +32,7 @@ pub const EXPERIMENT: Known = Known {
     run,
 };
 
-/// Default tools: those of the paper, and others in use today.
+/// Default tools: the tools of the paper, and others in use today.
 const TOOLS: &str = "squall,squall-rules,curl,drone,trex,tcpreplay,trafgen,iperf3,mgen,pktgen-dpdk";
 /// Frame size, octets without FCS.
 const FRAME: u32 = 512;

@@ -39,7 +39,7 @@ pub fn why_not() -> Option<String> {
 /// # Errors
 /// The reason, as text.
 pub fn record(interface: &str, file: &Path) -> Result<(), String> {
-    // -Z: by default tcpdump changes to a user who may not write here.
+    // -Z: by default tcpdump changes to a user without write permission here.
     let command = format!(
         "tcpdump -i {interface} -n -Z root -Q in --time-stamp-precision=nano -c {FRAMES} -w"
     );

@@ -292,8 +292,8 @@ impl Generator {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
 
-    /// Programs that replay a capture with new addresses in each loop: those of a list of names, or
-    /// all.
+    /// Programs that replay a capture with new addresses in each loop. `list` selects them by name;
+    /// `None` means all.
     ///
     /// # Errors
     /// An unknown name.

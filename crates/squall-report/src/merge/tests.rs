@@ -98,7 +98,7 @@ fn ranges_of_nodes_that_share_a_port_are_one_range_with_unknown_losses() {
     assert_eq!(shared.arrived, Some(ArrivedRange { first: 3, end: 95, losses: None }));
     let all = shared.arrived.unwrap().losses_of(100, 10).unwrap();
     assert_eq!((all.periods, all.longest, all.longest_from, all.last), (3, 5, 95, 99));
-    // Of two ports, the one with more received frames counts.
+    // With two ports, the one with more received frames counts.
     let mut flooded = rx("B", 40, 3, 90);
     flooded.merge(&rx("C", 50, 5, 95));
     let losses = LossPeriods::one(6, 2);

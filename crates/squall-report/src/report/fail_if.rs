@@ -77,8 +77,8 @@ impl FailIf {
     /// Parses a criterion.
     ///
     /// # Errors
-    /// The text is not a criterion; the error has the column, the text found there, what was
-    /// expected, and similar names.
+    /// The text is not a criterion; the error has the column, the text found there, the expected
+    /// text, and similar names.
     pub fn parse(text: &str) -> Result<Self, FailIfError> {
         let mut parser = Parser { text, at: 0 };
         let root = parser.expression(0)?;
