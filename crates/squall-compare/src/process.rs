@@ -36,6 +36,8 @@ pub struct Program {
 }
 
 impl Program {
+    /// Starts the program.
+    ///
     /// # Errors
     /// The error, as text.
     pub fn start(

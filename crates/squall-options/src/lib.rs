@@ -260,6 +260,8 @@ pub enum Mistake {
 }
 
 impl RunOptions {
+    /// Parses options from a JSON object.
+    ///
     /// # Errors
     /// If an option is unknown (the error suggests the nearest name), or if a value is invalid.
     pub fn from_json(text: &str) -> Result<Self, Mistake> {
@@ -307,6 +309,8 @@ impl RunOptions {
         names::<Self>()
     }
 
+    /// Checks limits that a single value's type does not.
+    ///
     /// # Errors
     /// If a value is invalid; the message describes it.
     pub fn check(&self) -> Result<(), String> {

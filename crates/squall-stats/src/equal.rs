@@ -16,6 +16,8 @@ pub struct EqualBins {
 }
 
 impl EqualBins {
+    /// An empty histogram of `bins` bins of `width` each, from 0 on.
+    ///
     /// # Panics
     /// If `width` is 0.
     pub fn new(bins: usize, width: u64) -> Self {
