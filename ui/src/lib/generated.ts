@@ -271,7 +271,7 @@ export interface Bounds {
 export interface TrialRow {
   trial: number;
   label: string;
-  /** From 1; trials in which the generator missed its schedule are repeated. */
+  /** 1-based; a trial in which the generator missed its schedule is repeated. */
   attempt: number;
   duration_s: number;
   /** Frames; in a trial with flows: connections that were attempted. */
@@ -451,7 +451,7 @@ export interface Report {
   seed: number;
   /** The part, if the run was divided (`--part`): `2/3`; `null`: the whole run. */
   part: string | null;
-  /** Runs of which this report is the sum; empty for a single run. */
+  /** Runs that were merged into this report; empty for a single run. */
   parts: PartReport[];
   /** Name of the node, if several machines made the run. */
   node: string | null;
@@ -1177,7 +1177,9 @@ export interface ReplayRead {
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
-  /** Packets with a time stamp earlier than that of a previous packet; they follow it at once. */
+  /**
+   * Packets with a time stamp earlier than that of a previous packet; they are sent right after it.
+   */
   backward: number;
 }
 
@@ -1250,8 +1252,8 @@ export interface FlowsReport {
   /** Time from the start of the load to the end of the last flow. */
   duration_s: number;
   /**
-   * The part of this until one gap after the last flow was due. The rest is the drain. All of it if
-   * the run has no clients.
+   * Time from the start of the load to one gap after the last flow was due; the drain follows.
+   * Equal to `duration_s` if the run has no clients.
    */
   arrivals_s: number;
   /** Templates in the order of the profile. */
