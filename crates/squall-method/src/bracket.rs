@@ -29,7 +29,7 @@ pub struct Bracket {
 /// generator.
 pub(crate) const UNKEPT: u32 = 2;
 const UNKEPT_AT_FIRST: u32 = 6;
-/// After a trial with a missed schedule, the next load is this fraction of the one that was sent: a
+/// After a trial with a missed schedule, the next load is this fraction of the load sent: a
 /// generator at its limit often misses that load, too.
 const OF_SENT: f64 = 0.9;
 

@@ -26,7 +26,7 @@ impl Outage {
         Some(Self { s: gaps as f64 / fps, at_s: from.saturating_sub(1) as f64 / fps, begun, ended })
     }
 
-    /// The longer outage. Of equal lengths, a lower bound counts as longer.
+    /// The longer outage. A lower bound counts as longer than an equal measured outage.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         let key = |one: &Self| (one.s, !one.is_whole());

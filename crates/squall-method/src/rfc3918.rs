@@ -136,7 +136,7 @@ fn conditions(settings: &Settings, rig: &Rig) -> Table {
 /// Lanes that verify the path: receivers join a group that no test uses, receive its frames, and
 /// leave.
 pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
-    /// The last group of the range. The tests use groups from 0, 0x10_0000 and 0x20_0000 upwards.
+    /// The last group of the range. The tests use groups that start at 0, 0x10_0000 and 0x20_0000.
     const GROUP: u32 = 0x3f_ffff;
     /// Time for the device to add a member to the group, seconds.
     const SETTLE_S: f64 = 0.02;
