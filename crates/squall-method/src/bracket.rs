@@ -29,13 +29,8 @@ pub struct Bracket {
 /// generator.
 pub(crate) const UNKEPT: u32 = 2;
 const UNKEPT_AT_FIRST: u32 = 6;
-<<<<<<< HEAD
-/// After a trial with a missed schedule, the next load is this fraction of the load that was sent,
-/// which a generator at its limit would often miss again.
-=======
 /// After a trial with a missed schedule, the next load is this fraction of the load sent: a
 /// generator at its limit often misses that load, too.
->>>>>>> origin/main
 const OF_SENT: f64 = 0.9;
 
 /// The result of a trial.

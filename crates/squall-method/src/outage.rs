@@ -26,11 +26,7 @@ impl Outage {
         Some(Self { s: gaps as f64 / fps, at_s: from.saturating_sub(1) as f64 / fps, begun, ended })
     }
 
-<<<<<<< HEAD
-    /// The longer outage. If both have the same length, a lower bound counts as longer.
-=======
     /// The longer outage. A lower bound counts as longer than an equal measured outage.
->>>>>>> origin/main
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         let key = |one: &Self| (one.s, !one.is_whole());

@@ -106,11 +106,7 @@ fn standardized(sums: &[Sums], exchanged: &[bool]) -> Vec<f64> {
 /// Whether A and B are exchanged in each pair. The first assignment is the measured one.
 fn assignments(n: usize, seed: u64) -> Vec<Vec<bool>> {
     if n <= MOST_EXACT {
-<<<<<<< HEAD
-        // Exchanging all pairs does not change absolute differences, so the last pair is never
-=======
         // Exchanging all pairs leaves absolute differences the same, so the last pair is never
->>>>>>> origin/main
         // exchanged.
         let all = 0..1_u32 << n.saturating_sub(1);
         return all.map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect()).collect();
