@@ -271,7 +271,7 @@ export interface Bounds {
 export interface TrialRow {
   trial: number;
   label: string;
-  /** 1-based; a trial in which the generator missed its schedule is repeated. */
+  /** From 1; trials in which the generator missed its schedule are repeated. */
   attempt: number;
   duration_s: number;
   /** Frames; in a trial with flows: connections that were attempted. */
