@@ -118,7 +118,7 @@ class Result:
             file.write(text)
 
     def export(self, form: str) -> str:
-        """The result in a format of another program.
+        """Export the result in another program's format.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Result:
         Raises
         ------
         ValueError
-            The format has no place for the result.
+            The format cannot represent the result.
         """
         if form not in ("csit", "nfvbench"):
             raise ValueError(f'form {form!r}: expected "csit" or "nfvbench"')

@@ -343,8 +343,8 @@ impl Worker {
             self.read_mail(now);
         }
         if self.clock != Clock::Virtual {
-            // Before anything is received, because frames that arrived during a stall are judged by
-            // the lag before it.
+            // Set the lag before receiving, because flows process the frames that arrived during a
+            // stall on the schedule that the stall has delayed.
             if self.outlets.is_shared() {
                 self.sources.iter_mut().for_each(|source| source.owe(&mut self.outlets));
             }

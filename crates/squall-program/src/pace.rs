@@ -77,7 +77,7 @@ pub struct Excess {
     pub beyond: Nanos,
     /// Frames that left in the window.
     pub packets: u64,
-    /// When the window begins, since the start of the run, and how long it is.
+    /// Begin of the window, relative to the start of the run, and its length.
     pub at: Nanos,
     pub over: Nanos,
     /// The allowed part of `beyond`.

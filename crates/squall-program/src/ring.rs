@@ -73,7 +73,7 @@ impl Program {
             .ok()
             .filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
         let (first, end) = self.written();
-        // A row at a multiple of 16 octets is copied slightly faster.
+        // A row aligned to 16 octets is copied slightly faster.
         let from = if end <= ROW {
             0
         } else if end - (first & !15) <= ROW {

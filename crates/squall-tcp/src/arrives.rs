@@ -21,8 +21,9 @@ use crate::{
 const DEFAULT_MSS4: u16 = 536;
 const DEFAULT_MSS6: u16 = 1220;
 
-/// Linux's TCP_MIN_MSS, 60 + 60 + 8 - (20 + 20): the longest headers still leave 8 octets of data.
-/// A smaller announced MSS would multiply the packets of each response (CVE-2019-11479).
+/// As Linux's TCP_MIN_MSS, 60 + 60 + 8 - (20 + 20): the longest headers still leave 8 octets of
+/// data. A smaller announced MSS would multiply the packets of each response, the attack of
+/// CVE-2019-11479 (Linux's own floor for the announced MSS is TCP_MIN_SND_MSS, 48).
 pub(crate) const MIN_MSS: u16 = 88;
 
 const DONE: ControlFlow<()> = ControlFlow::Break(());

@@ -408,7 +408,7 @@ impl Resolved {
             let (limit, note) =
                 look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
-            // A note that several ports have appears only once.
+            // List a note shared by several ports only once.
             notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((limits, notes))

@@ -2294,10 +2294,10 @@ export interface Stream {
    */
   size?: unknown;
   /**
-   * Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets of
-   * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise by
-   * Squall. Rates and counters are those of the frames on the wire. Without a size, as many whole
-   * segments as fit.
+   * Segment size: octets of TCP or UDP payload per frame on the wire. The stream's frames are GSO
+   * frames of up to 65553 octets. The kernel or the NIC segments them if the port supports it
+   * (af_packet), otherwise Squall does. Rates and counters are those of the frames on the wire.
+   * Without `size`, a GSO frame holds as many full segments as fit.
    */
   segment?: number | string;
   /**
@@ -2546,7 +2546,7 @@ export interface Vary {
   ip_min?: number | string;
   /** For tuple: the last address. */
   ip_max?: number | string;
-  /** For tuple: the first port; the next port follows after the last address. Default 1025. */
+  /** For tuple: the first port. The port advances when the addresses wrap. Default 1025. */
   port_min?: number | string;
   /** For tuple: the last port. Default 65535. */
   port_max?: number | string;

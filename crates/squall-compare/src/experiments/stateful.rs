@@ -38,7 +38,7 @@ pub struct Lab {
 /// Addresses of Squall's clients, in one network to which the kernel has a route.
 const CLIENTS: &str = "198.18.1.64-198.18.1.113";
 const CLIENTS_NETWORK: &str = "198.18.1.64/26";
-/// Address of Squall's server, which the kernel does not have.
+/// Address of Squall's server; not assigned to any interface of the kernel.
 const SERVER: &str = "198.18.2.100";
 const TCP_PORT: u16 = 8080;
 /// Octets of a response body.

@@ -310,7 +310,7 @@ impl FlowsReport {
 }
 
 impl RoleReport {
-    /// Counts by reason in several groups, each with its name.
+    /// Groups of counts by reason, each with the group's name.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
         [
             ("failed", &self.failed),
