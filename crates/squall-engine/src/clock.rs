@@ -54,7 +54,7 @@ pub(crate) struct Watch {
     longest: Nanos,
 }
 
-/// Time in which a worker did not run although it wanted to.
+/// Time in which a worker was off its CPU without having planned to sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
     pub total: Nanos,
@@ -62,7 +62,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The larger of each figure: the worker with the worst stalls counts.
+    /// The maximum of each figure, so the worker with the worst stalls determines the result.
     pub fn or(self, other: Self) -> Self {
         Self { total: self.total.max(other.total), longest: self.longest.max(other.longest) }
     }

@@ -41,7 +41,7 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     Ok(())
 }
 
-/// The packets that a side of the plan takes under this load.
+/// The packets that a side of the plan receives under this load.
 pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
     let addresses_of = |(number, template): (usize, &squall_flows::Template)| {
@@ -147,7 +147,7 @@ struct PlayerPort {
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
     held: VecDeque<(Nanos, ReceiveOffloads, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
-    /// Lookups for the current batch, kept to reuse the memory.
+    /// Lookup results for the current batch. Kept between batches to reuse the allocation.
     near: Vec<FlowHint>,
     /// Whether a frame has arrived since the last turn.
     came: bool,
@@ -157,10 +157,10 @@ struct Out {
     member: Member,
     limit: usize,
     longest: usize,
-    /// On virtual time, until the run ends.
+    /// The emulated wire. Present on virtual time, until the run ends.
     wire: Option<Wire>,
-    /// Frames in lent slots: length, cut, and due time in ticks of 2^16 ns. Those before `done` are
-    /// sent.
+    /// Frames in lent slots: length, segmentation, and due time in ticks of 2^16 ns. Those before
+    /// `done` are sent.
     hand: [(u32, Cut, u32); BATCH],
     filled: usize,
     done: usize,
@@ -212,9 +212,10 @@ impl Wire {
     }
 }
 
-/// Most batches taken from other workers per turn.
+/// Maximum number of batches taken from other workers per turn.
 const HANDED_AT_ONCE: usize = 16;
-/// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
+/// Maximum number of flows begun per turn: their state is still in the cache when the answers
+/// arrive.
 const BEGIN: usize = 32;
 /// A frame whose time stamp is further in the future than this is held until then. Others are not
 /// held, because clock readings of two threads differ by less than this.
@@ -420,7 +421,7 @@ struct OpenFlows {
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Most records per answer, because an answer takes some 100 us, in which the worker does not
+/// Maximum number of records per answer: an answer takes some 100 us, in which the worker does not
 /// receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
@@ -633,12 +634,12 @@ impl Sink for PlayerPort {
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), FlowHint::default());
         let mut near = std::mem::take(&mut self.near);
-        // For the whole batch first, so that the cache misses of its flows overlap.
+        // Prefetches for the whole batch first, so that the cache misses of its flows overlap.
         self.side.prefetch(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
         }
-        // A batch may be longer than the lookups.
+        // `near` may be shorter than the batch.
         let all = near.iter().copied().chain(std::iter::repeat(FlowHint::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.

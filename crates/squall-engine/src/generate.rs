@@ -407,7 +407,7 @@ impl Driver {
         self.hold();
         self.ending.store(true, Ordering::Release);
         self.done = true;
-        // Usually enough; otherwise `close` waits without limit.
+        // Five attempts usually suffice; if not, `close` waits without limit.
         for _ in 0..5 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 break;

@@ -33,7 +33,7 @@ use crate::{
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
-/// Most chunks read ahead: a few megabytes.
+/// Maximum number of chunks read ahead: a few megabytes.
 const AHEAD: usize = 24;
 
 /// Channels to and from the reader thread.
@@ -408,8 +408,7 @@ impl Replayer {
     }
 
     pub fn resume(&mut self, now: Picos, outlets: &mut Outlets) {
-        // Before the change, because frames that have left were due by the mapping before the
-        // change.
+        // Collect the fates before the change: frames that have left were due by the old mapping.
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
@@ -422,7 +421,7 @@ impl Replayer {
         }
     }
 
-    /// Schedule time from which on nothing has left, at schedule time `now`. Late frames follow the
+    /// Schedule time from which nothing has left, at schedule time `now`. Late frames follow the
     /// next mapping.
     fn next_of_schedule(&self, now: u64) -> u64 {
         let next = self.chunk().departures.get(self.next.at);
@@ -440,8 +439,7 @@ impl Replayer {
 
     /// Changes the speed of the schedule from `now` on.
     pub fn set_speed(&mut self, now: Picos, speed: (u64, u64), turn: &mut Turn<'_>) {
-        // Before the change, because frames that have left were due by the mapping before the
-        // change.
+        // Collect the fates before the change: frames that have left were due by the old mapping.
         self.ask(turn.outlets);
         if self.paused.is_none() {
             // Frames that a port took ahead carry departure times of the old mapping.

@@ -249,8 +249,8 @@ pub struct LinkChanges {
     pub mtu: Vec<MtuChange>,
 }
 
-/// Most flows per answer of a worker. An answer takes some 100 us, in which the worker does not
-/// receive: bounded, because a ring could overflow meanwhile.
+/// Maximum number of flows per answer of a worker. An answer takes some 100 us, in which the worker
+/// does not receive: bounded, because a ring could overflow meanwhile.
 const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
@@ -601,8 +601,8 @@ fn bind(cpu: Option<u32>) -> Option<u32> {
     let number = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU)?;
     let mut only = CpuSet::new();
     only.set(number);
-    // The kernel refuses a CPU that went offline: the worker then runs on any, and the report shows
-    // it.
+    // The kernel refuses a CPU that went offline: the worker then runs on any CPU, and the report
+    // shows it.
     sched_setaffinity(None, &only).ok().and(cpu)
 }
 
@@ -1017,8 +1017,8 @@ impl Running {
         if first == load.templates.len() {
             return;
         }
-        // A worker answers after it has applied the command: now all servers listen, so that no
-        // client meets a closed port.
+        // A worker answers after it has applied the command. After all answers, all servers listen,
+        // so no client meets a closed port.
         self.counters();
         let new = load.templates.iter().enumerate().skip(first);
         for (number, _) in new.filter(|(_, template)| !template.waits) {

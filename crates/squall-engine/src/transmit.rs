@@ -29,8 +29,8 @@ use crate::{
 /// because a run with billions of unsent frames must still end soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Most late frames of a stream skipped before the worker checks its mailbox again, so that a
-/// command need not wait for the whole backlog.
+/// Maximum number of late frames of a stream skipped before the worker checks its mailbox again, so
+/// that a command need not wait for the whole backlog.
 const MOST_SKIPPED: u64 = 1 << 20;
 
 /// Up to this number, each stream has its own departure histogram. With more, every frame would
@@ -61,7 +61,7 @@ pub(crate) struct Transmitter {
     /// The link was down at the last turn.
     down: bool,
     clock: Clock,
-    /// Most frames per send call.
+    /// Maximum number of frames per send call.
     limit: usize,
     /// Whether the port reads the due time of each frame.
     instants: bool,
@@ -202,7 +202,7 @@ struct Sender {
 }
 
 impl Transmitter {
-    /// `limit`: most frames per send call.
+    /// `limit`: maximum number of frames per send call.
     pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
             out,
@@ -279,7 +279,7 @@ impl Transmitter {
         self.start(i, at);
     }
 
-    /// Takes the streams of the plan.
+    /// Adds the plan's streams.
     pub fn load(&mut self, streams: Vec<Share>, outlets: &mut Outlets) {
         let pps = streams
             .iter()
@@ -1037,7 +1037,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // No error without a link, because the device then never sends its frames.
+        // Without a link an error is expected, because the device never sends its frames.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }

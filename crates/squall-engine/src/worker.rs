@@ -295,7 +295,7 @@ const FINAL_RX_ROUNDS: usize = 64;
 const LAST_TURNS: usize = 100_000;
 
 /// A turn of a source. A macro instead of a method, because the turn borrows every field of the
-/// worker but its sources.
+/// worker except `sources`.
 macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr) => {
         turn!($worker, $now, $until, false)
@@ -686,7 +686,7 @@ impl Worker {
                 }
             }
         }
-        // Frames inside this process arrive now or never. A loop may be full of single frames:
+        // Frames on a link in memory arrive now or never. A loop may be full of single frames:
         // virtual time has no linger, and other threads may have had the CPU. The limit is for
         // senders that never stop.
         let until = monotonic() + DRAINED_AT_MOST;
