@@ -49,7 +49,7 @@ impl Begun {
     /// Time since the start, and since the flow was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
-        // The mask removes the delay in the upper bits, so that it need not be removed before.
+        // The mask also removes the delay, which is in the upper bits.
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
         let took = steps << START_STEP;
         (took, took + (self.0 >> START_BITS << WAIT_STEP))
@@ -149,7 +149,7 @@ impl AppRecorder {
     /// Records the start of a flow of this side.
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
-        // If it was taken, the flow has already ended and is recorded.
+        // If `beginning` is already empty, the flow has ended and is recorded.
         if self.beginning.take().is_none() {
             return;
         }

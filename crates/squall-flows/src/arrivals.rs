@@ -155,10 +155,10 @@ struct ScriptEntry {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Number of users present, and the most that may be.
+    /// Number of users present, and the maximum.
     here: u64,
     share: u64,
-    /// No user joins before this time, which is in the time of the line's shape.
+    /// No user joins before this time (in the time of the line's shape).
     since: Nanos,
     /// Number of users over all workers; this worker has users `first`, `first + by` ...
     total: u64,
@@ -201,7 +201,8 @@ const STEER_EVERY: Nanos = Nanos(100_000_000);
 /// The rate until the first octets reveal the size of a flow. Low, because flows of unknown size
 /// would otherwise exceed the target bandwidth.
 const FIRST_CPS: f64 = 100.0;
-/// Limit for flows that carry hardly any data, of which a target bandwidth would need any number.
+/// Limit for flows that carry hardly any data: a target bandwidth would need an unbounded number of
+/// them.
 const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
@@ -556,7 +557,7 @@ impl Arrivals {
         }
     }
 
-    /// Changes to `load`, which [`Load::can_become`] has allowed.
+    /// Changes to `load`, already checked by [`Load::can_become`].
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;

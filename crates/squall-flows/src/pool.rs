@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use squall_units::mix;
 
-/// Addresses from `first` to `last`, both included, which are of one family.
+/// Addresses from `first` to `last` (inclusive), of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddrRange {
     first: IpAddr,
@@ -44,7 +44,7 @@ pub enum Order {
 /// 1023).
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
-/// Most addresses in a pool, because the counters per address must fit in memory.
+/// Maximum number of addresses in a pool: the counters per address must fit in memory.
 pub const MAX_ADDRESSES: u64 = 1 << 24;
 
 /// Why a pool or the text of a range is invalid.

@@ -1,5 +1,4 @@
-//! Sides: the clients, servers or both of one port. The input is frames and the time, the output is
-//! frames.
+//! Sides: the clients, servers or both of one port. Input: frames and the time. Output: frames.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -37,7 +36,7 @@ pub trait FrameOutput {
     fn due(&mut self, _tick: u32) {}
 
     /// Room for one frame of `len` octets (without FCS), all of which the caller writes; `cut`
-    /// describes how to cut a frame with several segments. `None`: no room, retry later.
+    /// describes how to segment a GSO frame. `None`: no room, retry later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
     /// The longest frame that fits.
@@ -83,9 +82,9 @@ pub struct SideSettings {
     pub part: Division,
     /// Start of the load.
     pub start: Nanos,
-    /// Most flows, including those in TIME-WAIT.
+    /// Maximum number of flows, including those in TIME-WAIT.
     pub flows: u32,
-    /// The longest packet that may leave uncut (GSO); 0: no GSO.
+    /// The longest packet that may leave unsegmented (GSO); 0: no GSO.
     pub gso_max_size: u16,
     /// Verify received checksums.
     pub verify: bool,
@@ -286,29 +285,30 @@ struct Pool {
     exhausted: Exhausted,
 }
 
-/// Most flows waiting for their next hop (ADR 0025), because a router that does not reply would
-/// otherwise collect arrivals without end.
+/// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
+/// reply, arrivals would otherwise accumulate without limit.
 const MAX_PARKED: usize = 1 << 16;
 /// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
 /// core has in flight, since further ones would wait for these.
 const PREFETCHED: u64 = 8;
-/// Most tuples tried for one flow, because an arrival would otherwise take the longer, the more of
+/// Maximum number of tuples tried for one flow: otherwise an arrival would take longer, the more of
 /// a pool is in use.
 const MAX_TRIES: u64 = 64;
 /// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT (1
 /// s by default), because that usually holds the tuple.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
-/// Most positions searched for one of this worker's, per worker. With n workers each position
-/// misses with probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
+/// Maximum number of positions searched, per worker, for one that is this worker's. With n workers
+/// each position misses with probability 1 - 1/n, so 64 n misses in a row have a probability below
+/// e^-64.
 const MAX_SEARCH: u64 = 64;
 /// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
 /// in a busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Most flows aborted at once. The next flows wait until the output is empty, because each sends a
-/// reset, and there is no room for millions.
+/// Maximum number of flows aborted at once. The next flows wait until the output is empty, because
+/// each sends a reset, and there is no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Most flow records searched at once for those of a template, because the port is not served
-/// meanwhile.
+/// Maximum number of flow records searched at once for those of a template, because the port is not
+/// served meanwhile.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
 /// Shortest interval between checks whether the last flows are still active: a drain time of 0
 /// would otherwise cause a check at each turn.
@@ -718,8 +718,8 @@ impl Side {
                 Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
-            // A side with servers goes on, because only the other side knows when its last flow has
-            // begun.
+            // A side with servers continues, because only the other side knows when its last flow
+            // has begun.
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
                 // The last flows may use the rest of the configured time. Otherwise a limit of
@@ -746,10 +746,11 @@ impl Side {
         })
     }
 
-    /// Changes the load to `load`, which [`Load::can_become`] has allowed. New templates wait for
+    /// Changes the load to `load`, already checked by [`Load::can_become`]. New templates wait for
     /// [`Side::begin_template`], so that all sides have their servers before the first flow.
     ///
     /// # Panics
+    ///
     /// If new templates are invalid ([`Side::new`]).
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
@@ -824,7 +825,7 @@ impl Side {
             let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
                 let is_gone = programs.contains(&app.apps.program(socket.state()));
                 if is_gone {
-                    // So that the flow counts as stopped instead of aborted by its program.
+                    // Set, so that the flow counts as stopped instead of aborted by its program.
                     app.stopping = true;
                     socket.abort();
                 }
@@ -1163,7 +1164,7 @@ impl Side {
         }
         self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
-        // Flows due before the stop still begin, even if the worker hears of it late: otherwise
+        // Flows due before the stop still begin, even if the worker is notified late: otherwise
         // they would count as late.
         self.begin(now, usize::MAX);
         let real = now + self.lag;

@@ -29,9 +29,9 @@ pub(crate) type Tallies = Vec<[Tally; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Steady {
-    /// The start of the steady part ...
+    /// Start of the steady part.
     from: Nanos,
-    /// ... and its end; [`NEVER`] while unknown.
+    /// End of the steady part; [`NEVER`] while unknown.
     to: Nanos,
     /// Whether the end is final.
     is_final: bool,
@@ -103,8 +103,8 @@ impl Steady {
     /// Reads the counters at `now`.
     #[cold]
     pub fn look(&mut self, now: Nanos, counted: Tallies) {
-        // After a stall several seconds at once, because the seconds of all workers must begin at
-        // the same times to be added.
+        // A stall may span several seconds. Each gets its own entry, because the seconds of all
+        // workers must begin at the same times to be added.
         while now >= self.second {
             self.second = self.second + SECOND;
             for (side, (before, seconds)) in
