@@ -19,8 +19,8 @@ use crate::{
     wheel::{tick, ticks},
 };
 
-/// Most packets that a flow may send before other flows get their turn: a bulk transfer must not
-/// delay all others by a whole window.
+/// Maximum number of packets that a flow may send before other flows get their turn: a bulk
+/// transfer must not delay all others by a whole window.
 const TURN: usize = 32;
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
@@ -434,8 +434,8 @@ impl<A: Application> Stack<A> {
             if !last && flight > 0 {
                 return Some(false);
             }
-            // A segment that the window cuts short waits for the time-out (§3.8.6.2.1, condition
-            // 4), unless the window is at least half of the peer's largest one.
+            // A segment truncated by the window waits for the time-out (§3.8.6.2.1, condition 4),
+            // unless the window is at least half of the peer's largest one.
             if len == window && len < available && !self.is_wide(flow, window) {
                 if !bits.has(Bits::PERSIST) {
                     self.persist(now, flow);
