@@ -6,10 +6,10 @@
 use squall_port::monotonic;
 use squall_units::Nanos;
 
-/// A frame is given up only after drops during this time ...
+/// Minimum time of drops before a frame is given up.
 const MIN_TIME: Nanos = Nanos(10_000_000);
-/// ... and after this number of attempts between two readings of the drop counter: the time alone
-/// is no proof, as the machine may have been stopped.
+/// Minimum number of attempts between two readings of the drop counter before a frame is given up:
+/// the time alone is no proof, as the machine may have been stopped.
 const MIN_TRIES: u32 = 16;
 
 /// The refusals of one queue.
