@@ -37,7 +37,7 @@ pub struct VarSpec {
 }
 
 /// Transforms a law's value before it is written into a field of up to 64 bits: adds `add`, shifts
-/// left by `shift` (right if negative), cuts to the field's width, and reverses the octets if
+/// left by `shift` (right if negative), truncates to the field's width, and reverses the octets if
 /// `reversed`. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
@@ -330,7 +330,7 @@ impl Program {
         self.longest
     }
 
-    /// Sets how the port cuts the frames, which must all have one length.
+    /// Sets how the port segments the frames, which must all have one length.
     pub fn with_cut(self, cut: Cut) -> Self {
         assert!(
             cut.is_whole() || self.sizes.only().is_some(),
@@ -366,7 +366,7 @@ impl Program {
         self.signature.is_some() || self.group.is_some()
     }
 
-    /// How the port cuts the frames.
+    /// How the port segments the frames.
     pub fn cut(&self) -> Cut {
         self.cut
     }

@@ -31,14 +31,15 @@ const PART: i32 = 30_000;
 /// Nanoseconds. Longest wait while frames are in flight: they leave only when the kernel has run
 /// the program once for each frame of its batch.
 const HELD: i32 = 5_000;
-/// Most clock readings per wait, far more than a part takes: the kernel's `bpf_loop` needs a bound.
+/// Maximum number of clock readings per wait, far more than a part takes: the kernel's `bpf_loop`
+/// needs a bound.
 const LOOKS: i32 = 20_000;
 /// Number of frames without gaps between two readings of the clock, minus one, so that most frames
 /// do not pay for a reading. A mask for [`GENERATED`].
 const STALE: i32 = 15;
 
-/// Most turns, of one picosecond each, that streams without gaps can take before the next reading
-/// of the clock.
+/// Maximum number of turns, of one picosecond each, that streams without gaps can take before the
+/// next reading of the clock.
 const TURNS: i32 = 1000;
 
 /// Exits of the program for runs that make no frame.
