@@ -137,7 +137,7 @@ impl Service {
         path: &str,
         status: StatusCode,
     ) {
-        // Cut, because clients choose the path, and the audit must stay bounded.
+        // Truncated, because clients choose the path, and the audit must stay bounded.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -453,7 +453,7 @@ impl ControllerProcess {
     }
 }
 
-/// The next line, cut to [`MAX_LINE`] octets; `None` at the end of the output.
+/// The next line, truncated to [`MAX_LINE`] octets; `None` at the end of the output.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok()?;

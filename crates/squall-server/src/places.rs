@@ -80,7 +80,8 @@ impl Places {
         let number = taken.last;
         let strangers = &mut taken.strangers;
         let of_the_source = strangers.iter().filter(|one| one.from == from).count();
-        // At most a quarter per source, so that one source cannot fill the strangers' half.
+        // At most a quarter of the slots per source, so that one source cannot fill the strangers'
+        // half.
         let crowd = if of_the_source >= self.most / 4 {
             Some(from)
         } else if strangers.len() >= self.most / 2 {

@@ -476,7 +476,7 @@ impl Runs {
         }
         numbers.last += 1;
         if numbers.last > numbers.reserved {
-            // No error on a full disk, because the next run tries again.
+            // A full disk is no error here, because the next run tries again.
             numbers.reserved =
                 service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
         }
@@ -659,7 +659,7 @@ impl Service {
             let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
-                // No report here, because a full disk is reported when the run ends.
+                // Errors are ignored, because a full disk is reported when the run ends.
                 _ = self.history.update(&live.row(), report);
             }
             drop(written);

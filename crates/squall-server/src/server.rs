@@ -80,7 +80,7 @@ fn open_files() -> usize {
 /// # Errors
 /// If an address is in use, the data directory cannot be used, or the certificate is invalid.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
-    // Before any thread starts, because threads have their own privileges and memory arenas.
+    // Called before any thread starts, because threads have their own privileges and memory arenas.
     squall_port_linux::limit_arenas();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -94,7 +94,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
         signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
     };
     let done = runtime.block_on(serve_until(settings, ready, end));
-    // A short limit, because threads that still read a file or solve a rule would delay the end.
+    // A short limit: threads that still read a file or solve a rule would delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
@@ -130,7 +130,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the check of the data directory, because it contains the certificate's key.
+    // Made after the check of the data directory, which contains the certificate's key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
