@@ -21,8 +21,8 @@ pub(crate) struct Afters {
 
 struct Link {
     after: squall_plan::After,
-    /// Shares of the predecessors that have not ended: a part counts once for each worker that has
-    /// a share of it.
+    /// Number of shares of the predecessors that have not ended. A part counts once for each worker
+    /// that has a share of it.
     open: AtomicUsize,
     /// The latest end so far, in picoseconds.
     end: AtomicU64,
@@ -41,7 +41,7 @@ impl Afters {
         (!links.is_empty()).then(|| Arc::new(Self { links, ended, wakers: wakers.to_vec() }))
     }
 
-    /// When each dependent part could start; `None` if that was not before the run's `end`, which
+    /// For each dependent part, when it could start; `None` if not before the run's `end`, which
     /// ends all active parts.
     pub fn began(&self, end: Picos) -> Vec<(Part, Option<Picos>)> {
         let of = |link: &Link| {
@@ -108,7 +108,7 @@ impl Waiting {
         }
     }
 
-    /// Whether a link has ended since the last [`Waiting::take`].
+    /// Whether a link has ended after the last [`Waiting::take`].
     #[inline]
     pub fn has_ended(&self) -> bool {
         // Relaxed: the worker polls this each turn, and `take` synchronizes.

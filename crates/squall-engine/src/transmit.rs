@@ -73,7 +73,7 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// Frames follow the port's traffic clock; otherwise they leave when due in real time.
+    /// Whether frames follow the port's traffic clock. If not, they leave when due in real time.
     paced: bool,
     audit: Audit,
     /// One departure histogram is shared by all streams: with many streams, one per stream would
@@ -103,7 +103,7 @@ struct Hand {
     done: usize,
 }
 
-/// The time since which a port refuses the frames of a batch.
+/// When the port began to refuse the frames of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Blocked(Option<Nanos>);
 
@@ -245,7 +245,7 @@ impl Transmitter {
         self.awaited = awaited;
     }
 
-    /// Reports streams that ended since the last turn and that others wait for.
+    /// Reports streams that others wait for and that ended after the last turn.
     #[inline]
     pub fn report_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
@@ -455,7 +455,7 @@ impl Transmitter {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        // In the plan too, so that a stream that starts again uses the new rate.
+        // Changes the plan, too, so that a stream that starts again uses the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
@@ -1276,8 +1276,7 @@ impl Sender {
             self.next += self.by * n;
             skipped += n;
         }
-        // Fields are functions of the frame's index (ADR 0003), so that the cursor can move at
-        // once.
+        // The frame's index determines all fields (ADR 0003), so the cursor can jump.
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped
