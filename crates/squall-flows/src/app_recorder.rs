@@ -46,7 +46,7 @@ impl Begun {
         Self(waited << START_BITS | (start.0 >> START_STEP) & ((1 << START_BITS) - 1))
     }
 
-    /// Time since the start, and since the flow was due.
+    /// Age of the flow, and time from when it was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
         // The mask also removes the delay, which is in the upper bits.
@@ -211,7 +211,7 @@ impl Application for AppRecorder {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        // None, because a flow accepted now would be aborted immediately.
+        // Refuses the flow, because it would be aborted immediately.
         if self.stopping {
             return None;
         }

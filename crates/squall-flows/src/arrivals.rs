@@ -43,7 +43,7 @@ pub(crate) struct Arrivals {
     /// Number of flows that may still begin: over all workers if `shared`, otherwise on this one.
     /// Conversations of a script do not count.
     left: u64,
-    /// Whether every loop is open, so that this worker knows the arrivals of the others.
+    /// Whether every loop is open. If so, this worker knows the arrivals of the others.
     shared: bool,
     stopped: bool,
     /// This worker's number, and the number of workers.
@@ -170,8 +170,8 @@ struct Users {
 /// The times at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// With equal think times, users are ready in the order of insertion, so that a queue serves
-    /// instead of a heap.
+    /// With equal think times, users are ready in the order of insertion, so a queue suffices; a
+    /// heap would cost more per flow.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
@@ -410,7 +410,7 @@ impl Arrivals {
         self.overdue_of(now, is_own, false)
     }
 
-    /// Unless `exact`, large numbers are estimated.
+    /// Large numbers are estimated if `exact` is false.
     fn overdue_of(&self, now: Nanos, is_own: impl IsOwn, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
         let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
@@ -619,8 +619,8 @@ impl Arrivals {
             let line = &mut self.lines[i];
             match &mut line.kind {
                 Kind::Open { timeline, .. } => {
-                    // In the time of the load instead of real time, so that ramps do not change
-                    // (ADR 0030).
+                    // Computed in the time of the load, so that a pause does not change ramps (ADR
+                    // 0030).
                     let passed = |at: Nanos| line.shape.passed(at.saturating_sub(line.origin)).0;
                     timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
                 }

@@ -386,7 +386,7 @@ impl Link {
     }
 
     /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path instead, which learns the sender's MAC address. The first
+    /// address. A SYN takes the long path, because that learns the sender's MAC address. The first
     /// 48 octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {

@@ -20,8 +20,8 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
-    /// The next flow of any template has the next tuple; otherwise each template begins with the
-    /// first. For client pools.
+    /// Whether all templates draw from one sequence of tuples. If not, each template begins with
+    /// the first tuple. For client pools.
     pub shared: bool,
 }
 

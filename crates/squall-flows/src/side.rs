@@ -288,8 +288,8 @@ struct Pool {
 /// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
 /// reply, arrivals would otherwise accumulate without limit.
 const MAX_PARKED: usize = 1 << 16;
-/// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
-/// core has in flight, since further ones would wait for these.
+/// Number of flows whose slots in the stack's table are prefetched together: about as many cache
+/// misses as a core has in flight, because further ones would wait for these.
 const PREFETCHED: u64 = 8;
 /// Maximum number of tuples tried for one flow: otherwise an arrival would take longer, the more of
 /// a pool is in use.
@@ -301,8 +301,8 @@ const BUSY_RETRY: Nanos = Nanos(10_000_000);
 /// each position misses with probability 1 - 1/n, so 64 n misses in a row have a probability below
 /// e^-64.
 const MAX_SEARCH: u64 = 64;
-/// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
-/// in a busy loop.
+/// Pause of a user whose flow could not begin: otherwise an exhausted pool would be retried in a
+/// busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Maximum number of flows aborted at once. The next flows wait until the output is empty, because
 /// each sends a reset, and there is no room for millions.
@@ -647,7 +647,7 @@ impl Side {
         self.link.learn_neighbor(frame);
     }
 
-    /// Counts frames relayed to other workers, and those dropped instead.
+    /// Counts frames relayed to other workers, and those dropped because a queue was full.
     pub fn relayed(&mut self, handed: u64, dropped: u64) {
         self.link.statistics.relayed += handed;
         self.link.statistics.relay_dropped += dropped;
@@ -1027,7 +1027,7 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
-    /// Whether a flow's template was removed, so that the flow will be aborted.
+    /// Whether the flow will be aborted because its template was removed.
     fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
         let leaving = &self.leaving.programs;
         let of_it = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
@@ -1038,7 +1038,7 @@ impl Side {
 
     fn answer(&mut self, now: Nanos, call: Call) {
         let Some(clients) = &mut self.clients else { return };
-        // The template may have been removed since the call.
+        // The template may have been removed after the call.
         let Some(number) = clients.number_of(&call, &self.gone) else {
             return self.stack.app_mut().apps.calls_mut().refuse(&call);
         };
@@ -1243,7 +1243,7 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Aborting(from) if !self.stack.has_output() => {
-                // Counts flows rather than numbers, because most numbers may be unused.
+                // Counts flows, not numbers, because most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
                     aborted += u32::from(

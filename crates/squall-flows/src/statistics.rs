@@ -23,7 +23,7 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Conversations of scripts whose servers completed.
     pub served: Served,
-    /// Time since the start of the load.
+    /// Time from the start of the load.
     pub elapsed: Nanos,
     /// Time from the start until the last flow was due, or until now. Clients only.
     pub arrivals: Nanos,

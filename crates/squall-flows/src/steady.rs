@@ -66,7 +66,8 @@ impl Steady {
         }
     }
 
-    /// One comparison per turn of a worker, instead of a read of all counters.
+    /// One comparison, because every turn of a worker calls this; reading all counters would cost
+    /// more.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next
@@ -150,7 +151,7 @@ impl Steady {
         (to.saturating_sub(self.from), first.iter().zip(last).map(between).collect())
     }
 
-    /// Per whole second since the start of the load: clients, servers.
+    /// Per whole second from the start of the load: clients, servers.
     pub fn seconds(&self) -> [Vec<Second>; 2] {
         self.seconds.clone()
     }
