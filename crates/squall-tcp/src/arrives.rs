@@ -139,7 +139,7 @@ impl<A: Application> Stack<A> {
     // Handles a segment that belongs to no flow: CLOSED and LISTEN (RFC 9293 §3.10.7.1, §3.10.7.2).
     #[inline(never)]
     fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
-        // First, a RST: never answered, since two closed ends would reset each other forever.
+        // First, a RST: never answered, because two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
             return;
@@ -389,9 +389,8 @@ impl<A: Application> Stack<A> {
         if fin { self.fin(now, flow) } else { CONTINUE }
     }
 
-    /// Schedules an acknowledgment of `octets` in-order octets. The second segment is acknowledged
-    /// at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables
-    /// differ.
+    /// Schedules an acknowledgment of `octets` in-order octets. By default, the second segment is
+    /// acknowledged at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;

@@ -39,7 +39,7 @@ pub(crate) struct Extra {
     /// 0 before.
     pub widest: u32,
     pub cubic: Cubic,
-    /// Octets acknowledged in congestion avoidance since the window last grew.
+    /// Octets acknowledged in congestion avoidance after the window last grew.
     pub counted: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Recovery {
 }
 
 impl Extra {
-    /// Whether the state equals a new one, so that it can be released.
+    /// Whether the state equals a new one. If so, it can be released.
     pub fn is_spare(&self) -> bool {
         self.pieces.is_empty()
             && self.reassembly.is_empty()

@@ -11,8 +11,7 @@ pub struct Tunables {
     /// octets less, because the header is longer, but at least 42. A smaller MSS announced by the
     /// peer limits it. A datagram may have 12 octets more.
     pub mss: u16,
-    /// Whether the peer's MSS limits segments (RFC 9293 §3.7.1); otherwise only this side's MSS
-    /// does.
+    /// Whether the peer's MSS limits segments (RFC 9293 §3.7.1). If not, only this side's MSS does.
     pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
@@ -45,8 +44,8 @@ pub struct Tunables {
     pub ack_octets: u32,
     /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
-    /// PSH in each segment with data, which then leaves alone rather than in a GSO packet; else in
-    /// the last segment of queued data.
+    /// Sets PSH in each segment with data, which then leaves as a separate packet. If not set, PSH
+    /// is in the last segment of queued data.
     pub push_all: bool,
     /// Retransmission time-out before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
