@@ -250,7 +250,7 @@ impl Framing {
     }
 }
 
-/// UDP_MAX_SEGMENTS: 128 since Linux 6.10.
+/// UDP_MAX_SEGMENTS of the kernel: 128 from Linux 6.10 on.
 fn max_udp_segments() -> u32 {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
@@ -450,7 +450,7 @@ impl Port for PacketPort {
         socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Every worker already has a queue, so no flow belongs to this one: it continues to
+            // Every worker already has a queue, so no flow belongs to this one, which continues to
             // drop all frames.
             return Ok(ring);
         }
@@ -800,7 +800,7 @@ impl PacketTx {
         Ok(sys::check(sent)? as usize)
     }
 
-    /// Handles the error for which the kernel did not take the next frame.
+    /// Handles the error with which the kernel refused the next frame.
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
@@ -847,7 +847,7 @@ impl PacketTx {
         }
     }
 
-    /// Takes no frames until the link is up again; fails if that is final (`on_link_down`).
+    /// Sends nothing until the link is up again; fails if `on_link_down` makes the loss final.
     fn no_link(&mut self) -> Result<usize, SendError> {
         self.refused.forget();
         match self.link.state() {

@@ -97,7 +97,7 @@ struct Libpcap {
     freecode: unsafe extern "C" fn(*mut BpfProgram),
     geterr: unsafe extern "C" fn(*mut c_void) -> *mut c_char,
     close: unsafe extern "C" fn(*mut c_void),
-    /// Holds the library, so that its functions stay loaded.
+    /// Keeps the library loaded, because the functions above are in it.
     _library: Library,
 }
 

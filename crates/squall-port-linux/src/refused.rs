@@ -15,13 +15,13 @@ const MIN_TRIES: u32 = 16;
 /// The refusals of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalTracker {
-    /// Number of attempts to send the next frame since `since`.
+    /// Number of attempts to send the next frame from `since` on.
     tries: u32,
     since: Nanos,
     /// The interface's drop counter after `MIN_TIME` had passed.
     dropped: Option<u64>,
-    /// Length of a frame that was given up, if none of that length has left since: frames as long
-    /// or longer are given up without waiting.
+    /// Length of a frame that was given up, until a frame of that length leaves. Frames as long or
+    /// longer are given up without waiting.
     given_up: Option<u32>,
 }
 

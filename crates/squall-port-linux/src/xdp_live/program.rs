@@ -28,7 +28,7 @@ pub const GONE: usize = 18;
 pub const BROKEN: usize = 19;
 /// Not 0: frames in flight have to leave before further ones are taken.
 const LEAVING: usize = 20;
-/// Time since which the driver has had no room, nanoseconds; 0: it has room.
+/// When the driver ran out of room, nanoseconds; 0: it has room.
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
