@@ -25,7 +25,7 @@ pub struct Bench<'a> {
     pub stored: bool,
 }
 
-/// The sending end of a new link and its receiving end, unless frames go nowhere.
+/// The sending end of a new link, and its receiving end; `None` if frames go nowhere.
 pub type Ends = (Box<dyn Port>, Option<Box<dyn Port>>);
 
 /// Checks all guarantees.

@@ -205,7 +205,7 @@ pub trait Port: Send {
         true
     }
 
-    /// Whether all frames are received, whatever they contain. Otherwise some are left to the
+    /// Whether all frames are received, whatever they contain. If not, some are left to the
     /// machine's stack: for example unsigned frames to its own address.
     fn receives_all(&self) -> bool {
         true
@@ -385,7 +385,7 @@ impl TxBatch<'_> {
 }
 
 pub trait RxQueue: Send {
-    /// Returns frames that arrived since the last call, perhaps none; never waits. They are valid
+    /// Returns frames that arrived after the last call, perhaps none; never waits. They are valid
     /// until the next call.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
@@ -482,7 +482,7 @@ pub struct RxFrame {
     pub len: u32,
     /// Length of the frame on the wire, octets without FCS.
     pub wire_len: u32,
-    /// [`Cut::WHOLE`] for a frame as on the wire. Otherwise this is a GSO frame of `wire_len`
+    /// [`Cut::WHOLE`] for a frame as on the wire. Any other value marks a GSO frame of `wire_len`
     /// octets, joined (GRO) or not yet segmented by the kernel or the NIC; its checksums may be
     /// missing.
     pub cut: Cut,
