@@ -245,7 +245,8 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                // Not if transformed, because the shift needs all bits of the law's value.
+                // False if values are transformed, because the shift needs all bits of the law's
+                // value.
                 small: bits <= 32 && turn.is_none(),
                 law,
                 turn: (!turn.is_none()).then_some((turn, bits)),
@@ -345,7 +346,7 @@ impl Program {
         Self { trex, ..self }
     }
 
-    /// The TRex header of the frames, if they carry one instead of a signature.
+    /// The TRex header that replaces the signature of the frames, if they carry one.
     pub fn trex(&self) -> Option<TrexMark> {
         self.trex
     }

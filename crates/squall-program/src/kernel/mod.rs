@@ -50,7 +50,7 @@ pub struct Stream<'a> {
     pub sent: u64,
     /// The first frame after `sent`, and the distance from one frame to the next.
     pub share: (u64, u64),
-    /// Whether the stream starts by itself; otherwise another's `next` starts it.
+    /// Whether the stream starts by itself. If not, another's `next` starts it.
     pub self_start: bool,
     /// The stream (by index in the program) that starts when this one has ended, and how often
     /// (`None`: without limit).

@@ -14,7 +14,7 @@ use crate::clock::REGAIN;
 /// that it waits for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
-/// The current time: nanoseconds on the kernel's clock, and picoseconds since the start.
+/// The current time: nanoseconds on the kernel's clock, and picoseconds from the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
 /// Length of the current frame, and a scratch word.
@@ -117,7 +117,7 @@ fn choose(a: &mut Asm, streams: usize) {
 fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     let (read, ahead, alone, near, ready) = (a.label(), a.label(), a.label(), a.label(), a.label());
     if !signed {
-        // Unless frames carry the time, one that was due at the last reading of the clock is due
+        // If frames carry no time, a frame that was due at the last reading of the clock is due
         // now.
         load(a, R1, GENERATED).and(R1, STALE).jump_if(Cond::Eq, R1, 0, read);
         load(a, R2, NOW).jump_if(Cond::Le, R9, R2, ready);
