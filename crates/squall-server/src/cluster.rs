@@ -39,8 +39,8 @@ use crate::{
 const QUOTED_LINES: usize = 12;
 /// Maximum octets of a line. A line of the live view with a thousand nodes has a fifth of that.
 const MAX_LINE: u64 = 1 << 20;
-/// Maximum lines in the queue. The reader blocks when it is full, so that a fast writer cannot use
-/// up memory.
+/// Maximum number of lines in the queue. The reader blocks when it is full, so that a fast writer
+/// cannot use up memory.
 const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -289,8 +289,8 @@ impl ControllerFiles {
         on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
         let mut command = Command::new(&how.program);
-        // In its own process group, so that a SIGINT of the terminal does not reach it, and that
-        // `kill` reaches its children.
+        // Started in its own process group, so that a SIGINT of the terminal does not reach it, and
+        // that `kill` reaches its children.
         command.args(&self.arguments).process_group(0);
         // The live view is on standard error, and the report goes to a file instead of standard
         // output.

@@ -47,7 +47,7 @@ use crate::{
 
 /// Maximum number of connections at once; less if half of the limit on open files is lower.
 const CONNECTIONS: usize = 1024;
-/// Maximum octets of a body, unless a route has another limit.
+/// Default maximum octets of a body; routes may have other limits.
 const BODY: usize = 64 << 20;
 /// Maximum octets of a request's header.
 const HEADER: usize = 64 << 10;
@@ -479,7 +479,7 @@ where
         // client.
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20))
-        // Otherwise a client could queue work without limit by opening and resetting streams
+        // Without this limit a client could queue endless work by opening and resetting streams
         // (CVE-2023-44487).
         .max_pending_accept_reset_streams(32);
     let app = app.layer(Extension(connection.clone()));

@@ -338,7 +338,7 @@ fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
 }
 
 /// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A subscription is a command
-/// since ZMTP 3.1, and a message in earlier versions.
+/// from ZMTP 3.1 on, and a message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),
