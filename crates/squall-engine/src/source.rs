@@ -178,7 +178,7 @@ pub(crate) struct Outlet {
     pub port: usize,
     queue: Box<dyn TxQueue>,
     link: Option<Arc<Link>>,
-    /// Most frames per send call.
+    /// Maximum number of frames per send call.
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
     pub ahead: Nanos,
