@@ -271,7 +271,7 @@ fn multiply(
     Ok(())
 }
 
-/// Maximum octets of precomputed frames over all streams: half of a typical L2 cache.
+/// Maximum size of precomputed frames over all streams, in octets: half of a typical L2 cache.
 const RINGS: usize = 256 << 10;
 
 /// Precomputes frames whose sequence soon repeats: copying a frame costs a third of changing two
