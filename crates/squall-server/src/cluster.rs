@@ -37,7 +37,8 @@ use crate::{
 
 /// Number of lines of the controller's output that an error quotes.
 const QUOTED_LINES: usize = 12;
-/// Maximum octets of a line. A line of the live view with a thousand nodes has a fifth of that.
+/// Maximum size of a line, in octets. A line of the live view with a thousand nodes has a fifth of
+/// that.
 const MAX_LINE: u64 = 1 << 20;
 /// Maximum number of lines in the queue. The reader blocks when it is full, so that a fast writer
 /// cannot use up memory.

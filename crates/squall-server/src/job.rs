@@ -33,7 +33,7 @@ use crate::{
 pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
 /// Interval between samples.
 const EVERY: Duration = Duration::from_millis(500);
-/// Maximum flows per receive queue in a live report: about 12 MB of counters.
+/// Maximum number of flows per receive queue in a live report: about 12 MB of counters.
 const FLOWS: usize = 100_000;
 /// Maximum age of the flows that [`Job::received_flows`] returns. They are kept that long, because
 /// each query interrupts the workers, and several pages may query the same run.

@@ -49,7 +49,7 @@ use crate::{
 const CONNECTIONS: usize = 1024;
 /// Default maximum octets of a body; routes may have other limits.
 const BODY: usize = 64 << 20;
-/// Maximum octets of a request's header.
+/// Maximum size of a request's header, in octets.
 const HEADER: usize = 64 << 10;
 /// Maximum interval between checks for expired leases.
 const LEASE_INTERVAL: Duration = Duration::from_millis(200);
