@@ -1,9 +1,9 @@
 //! Relays frames to the worker that has their flow.
 //!
 //! Most ports steer frames to the right worker ([`squall_bpf::owner`]). A steering program or an
-//! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with a hash of their own:
-//! those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all workers,
-//! because each keeps its own neighbor cache.
+//! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with their own hash
+//! function: those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all
+//! workers, because each keeps its own neighbor cache.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -13,8 +13,8 @@ use squall_units::Nanos;
 
 use crate::worker::Waker;
 
-/// Batches that may wait for a worker. More are dropped, as by a full receive queue: blocking would
-/// stall the sender's own flows.
+/// Maximum number of batches that may wait for a worker. Further ones are dropped, as by a full
+/// receive queue: blocking would stall the sender's own flows.
 const WAITING: usize = 128;
 
 /// One worker's end of the relay.

@@ -29,8 +29,8 @@ use crate::{
 /// because a run with billions of unsent frames must still end soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Most late frames of a stream skipped before the worker checks its mailbox again, so that a
-/// command need not wait for the whole backlog.
+/// Maximum number of late frames of a stream skipped before the worker checks its mailbox again, so
+/// that a command need not wait for the whole backlog.
 const MOST_SKIPPED: u64 = 1 << 20;
 
 /// Up to this number, each stream has its own departure histogram. With more, every frame would
@@ -61,7 +61,7 @@ pub(crate) struct Transmitter {
     /// The link was down at the last turn.
     down: bool,
     clock: Clock,
-    /// Most frames per send call.
+    /// Maximum number of frames per send call.
     limit: usize,
     /// Whether the port reads the due time of each frame.
     instants: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// Frames follow the port's traffic clock; otherwise they leave when due in real time.
+    /// Whether frames follow the port's traffic clock. If not, they leave when due in real time.
     paced: bool,
     audit: Audit,
     /// One departure histogram is shared by all streams: with many streams, one per stream would
@@ -103,7 +103,7 @@ struct Hand {
     done: usize,
 }
 
-/// The time since which a port refuses the frames of a batch.
+/// When the port began to refuse the frames of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Blocked(Option<Nanos>);
 
@@ -202,7 +202,7 @@ struct Sender {
 }
 
 impl Transmitter {
-    /// `limit`: most frames per send call.
+    /// `limit`: maximum number of frames per send call.
     pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
             out,
@@ -245,7 +245,7 @@ impl Transmitter {
         self.awaited = awaited;
     }
 
-    /// Reports streams that ended since the last turn and that others wait for.
+    /// Reports streams that others wait for and that ended after the last turn.
     #[inline]
     pub fn report_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
@@ -279,7 +279,7 @@ impl Transmitter {
         self.start(i, at);
     }
 
-    /// Takes the streams of the plan.
+    /// Adds the plan's streams.
     pub fn load(&mut self, streams: Vec<Share>, outlets: &mut Outlets) {
         let pps = streams
             .iter()
@@ -455,7 +455,7 @@ impl Transmitter {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        // In the plan too, so that a stream that starts again uses the new rate.
+        // Changes the plan, too, so that a stream that starts again uses the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
@@ -1037,7 +1037,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // No error without a link, because the device then never sends its frames.
+        // Without a link an error is expected, because the device never sends its frames.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
@@ -1276,8 +1276,7 @@ impl Sender {
             self.next += self.by * n;
             skipped += n;
         }
-        // Fields are functions of the frame's index (ADR 0003), so that the cursor can move at
-        // once.
+        // The frame's index determines all fields (ADR 0003), so the cursor can jump.
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped

@@ -121,7 +121,7 @@ pub struct Busy {
     pub tx: Vec<usize>,
     pub rx: Vec<usize>,
     pub busy: Nanos,
-    /// Time since the thread started.
+    /// Age of the thread.
     pub lived: Nanos,
 }
 
@@ -192,7 +192,7 @@ impl Waker {
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    /// Whether there was a wake-up since the last call.
+    /// Whether there was a wake-up after the last call.
     #[inline]
     fn take(&self) -> bool {
         self.0.flag.0.load(Ordering::Relaxed) && self.0.flag.0.swap(false, Ordering::Acquire)
@@ -295,7 +295,7 @@ const FINAL_RX_ROUNDS: usize = 64;
 const LAST_TURNS: usize = 100_000;
 
 /// A turn of a source. A macro instead of a method, because the turn borrows every field of the
-/// worker but its sources.
+/// worker except `sources`.
 macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr) => {
         turn!($worker, $now, $until, false)
@@ -353,7 +353,7 @@ impl Worker {
                 self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
             }
         }
-        // Before the sources, so that answers to received frames leave in this turn.
+        // Receives before the sources send, so that answers to received frames leave in this turn.
         let mut moved = self.receive(now);
         let mut stale = moved || woken;
         let mut open = false;
@@ -686,7 +686,7 @@ impl Worker {
                 }
             }
         }
-        // Frames inside this process arrive now or never. A loop may be full of single frames:
+        // Frames on a link in memory arrive now or never. A loop may be full of single frames:
         // virtual time has no linger, and other threads may have had the CPU. The limit is for
         // senders that never stop.
         let until = monotonic() + DRAINED_AT_MOST;

@@ -43,7 +43,7 @@ pub(crate) struct Arrivals {
     /// Number of flows that may still begin: over all workers if `shared`, otherwise on this one.
     /// Conversations of a script do not count.
     left: u64,
-    /// Whether every loop is open, so that this worker knows the arrivals of the others.
+    /// Whether every loop is open. If so, this worker knows the arrivals of the others.
     shared: bool,
     stopped: bool,
     /// This worker's number, and the number of workers.
@@ -155,10 +155,10 @@ struct ScriptEntry {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Number of users present, and the most that may be.
+    /// Number of users present, and the maximum.
     here: u64,
     share: u64,
-    /// No user joins before this time, which is in the time of the line's shape.
+    /// No user joins before this time (in the time of the line's shape).
     since: Nanos,
     /// Number of users over all workers; this worker has users `first`, `first + by` ...
     total: u64,
@@ -170,8 +170,8 @@ struct Users {
 /// The times at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// With equal think times, users are ready in the order of insertion, so that a queue serves
-    /// instead of a heap.
+    /// With equal think times, users are ready in the order of insertion, so a queue suffices; a
+    /// heap would cost more per flow.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
@@ -201,7 +201,8 @@ const STEER_EVERY: Nanos = Nanos(100_000_000);
 /// The rate until the first octets reveal the size of a flow. Low, because flows of unknown size
 /// would otherwise exceed the target bandwidth.
 const FIRST_CPS: f64 = 100.0;
-/// Limit for flows that carry hardly any data, of which a target bandwidth would need any number.
+/// Limit for flows that carry hardly any data: a target bandwidth would need an unbounded number of
+/// them.
 const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
@@ -409,7 +410,7 @@ impl Arrivals {
         self.overdue_of(now, is_own, false)
     }
 
-    /// Unless `exact`, large numbers are estimated.
+    /// Large numbers are estimated if `exact` is false.
     fn overdue_of(&self, now: Nanos, is_own: impl IsOwn, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
         let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
@@ -556,7 +557,7 @@ impl Arrivals {
         }
     }
 
-    /// Changes to `load`, which [`Load::can_become`] has allowed.
+    /// Changes to `load`, already checked by [`Load::can_become`].
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;
@@ -618,8 +619,8 @@ impl Arrivals {
             let line = &mut self.lines[i];
             match &mut line.kind {
                 Kind::Open { timeline, .. } => {
-                    // In the time of the load instead of real time, so that ramps do not change
-                    // (ADR 0030).
+                    // Computed in the time of the load, so that a pause does not change ramps (ADR
+                    // 0030).
                     let passed = |at: Nanos| line.shape.passed(at.saturating_sub(line.origin)).0;
                     timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
                 }

@@ -107,8 +107,8 @@ struct OwnPool {
     divided: bool,
 }
 
-/// Most queued replies. Further ones are dropped, because a flood of requests would otherwise take
-/// all memory.
+/// Maximum number of queued replies. Further ones are dropped, because a flood of requests would
+/// otherwise take all memory.
 const MAX_ANSWERS: usize = 4096;
 /// Longest echo request that gets a reply: a jumbo frame.
 const MAX_ECHO: usize = 9000;
@@ -253,7 +253,8 @@ impl Link {
         source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
-    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can cut the frames.
+    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can segment the
+    /// frames.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
@@ -385,7 +386,7 @@ impl Link {
     }
 
     /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path instead, which learns the sender's MAC address. The first
+    /// address. A SYN takes the long path, because that learns the sender's MAC address. The first
     /// 48 octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
@@ -942,7 +943,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     }
 }
 
-/// Converts the cut of a packet to that of its frame, in which the packet starts after `before`
+/// Converts the [`Cut`] of a packet to that of its frame, in which the packet starts after `before`
 /// octets.
 #[inline(always)]
 fn shifted(cut: Cut, before: usize) -> Cut {
@@ -1048,7 +1049,7 @@ impl Prefix {
         let mut out = vec![0; 6];
         out.extend(mac.0);
         let mut prefix = Self { source: 6, ..Self::default() };
-        // Whether an EtherType follows, which is not so after a label or in a tunnel.
+        // Whether an EtherType follows: not after a label, nor in a tunnel.
         let mut typed = true;
         for (i, wrap) in wraps.iter().enumerate() {
             match *wrap {

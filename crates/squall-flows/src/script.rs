@@ -20,7 +20,8 @@ pub struct Script {
     /// last flow of the previous loop has ended, so that no conversation finds its own addresses
     /// and ports in use.
     pub period: Nanos,
-    /// Most conversations open at the same time; further ones wait. Each worker gets a share.
+    /// Maximum number of conversations open at the same time; further ones wait. Each worker gets a
+    /// share.
     pub at_once: Option<u64>,
 }
 

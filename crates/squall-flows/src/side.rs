@@ -1,5 +1,4 @@
-//! Sides: the clients, servers or both of one port. The input is frames and the time, the output is
-//! frames.
+//! Sides: the clients, servers or both of one port. Input: frames and the time. Output: frames.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -37,7 +36,7 @@ pub trait FrameOutput {
     fn due(&mut self, _tick: u32) {}
 
     /// Room for one frame of `len` octets (without FCS), all of which the caller writes; `cut`
-    /// describes how to cut a frame with several segments. `None`: no room, retry later.
+    /// describes how to segment a GSO frame. `None`: no room, retry later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
     /// The longest frame that fits.
@@ -83,9 +82,9 @@ pub struct SideSettings {
     pub part: Division,
     /// Start of the load.
     pub start: Nanos,
-    /// Most flows, including those in TIME-WAIT.
+    /// Maximum number of flows, including those in TIME-WAIT.
     pub flows: u32,
-    /// The longest packet that may leave uncut (GSO); 0: no GSO.
+    /// The longest packet that may leave unsegmented (GSO); 0: no GSO.
     pub gso_max_size: u16,
     /// Verify received checksums.
     pub verify: bool,
@@ -286,29 +285,30 @@ struct Pool {
     exhausted: Exhausted,
 }
 
-/// Most flows waiting for their next hop (ADR 0025), because a router that does not reply would
-/// otherwise collect arrivals without end.
+/// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
+/// reply, arrivals would otherwise accumulate without limit.
 const MAX_PARKED: usize = 1 << 16;
-/// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
-/// core has in flight, since further ones would wait for these.
+/// Number of flows whose slots in the stack's table are prefetched together: about as many cache
+/// misses as a core has in flight, because further ones would wait for these.
 const PREFETCHED: u64 = 8;
-/// Most tuples tried for one flow, because an arrival would otherwise take the longer, the more of
+/// Maximum number of tuples tried for one flow: otherwise an arrival would take longer, the more of
 /// a pool is in use.
 const MAX_TRIES: u64 = 64;
 /// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT (1
 /// s by default), because that usually holds the tuple.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
-/// Most positions searched for one of this worker's, per worker. With n workers each position
-/// misses with probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
+/// Maximum number of positions searched, per worker, for one that is this worker's. With n workers
+/// each position misses with probability 1 - 1/n, so 64 n misses in a row have a probability below
+/// e^-64.
 const MAX_SEARCH: u64 = 64;
-/// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
-/// in a busy loop.
+/// Pause of a user whose flow could not begin: otherwise an exhausted pool would be retried in a
+/// busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Most flows aborted at once. The next flows wait until the output is empty, because each sends a
-/// reset, and there is no room for millions.
+/// Maximum number of flows aborted at once. The next flows wait until the output is empty, because
+/// each sends a reset, and there is no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Most flow records searched at once for those of a template, because the port is not served
-/// meanwhile.
+/// Maximum number of flow records searched at once for those of a template, because the port is not
+/// served meanwhile.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
 /// Shortest interval between checks whether the last flows are still active: a drain time of 0
 /// would otherwise cause a check at each turn.
@@ -647,7 +647,7 @@ impl Side {
         self.link.learn_neighbor(frame);
     }
 
-    /// Counts frames relayed to other workers, and those dropped instead.
+    /// Counts frames relayed to other workers, and those dropped because a queue was full.
     pub fn relayed(&mut self, handed: u64, dropped: u64) {
         self.link.statistics.relayed += handed;
         self.link.statistics.relay_dropped += dropped;
@@ -718,8 +718,8 @@ impl Side {
                 Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
-            // A side with servers goes on, because only the other side knows when its last flow has
-            // begun.
+            // A side with servers continues, because only the other side knows when its last flow
+            // has begun.
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
                 // The last flows may use the rest of the configured time. Otherwise a limit of
@@ -746,10 +746,11 @@ impl Side {
         })
     }
 
-    /// Changes the load to `load`, which [`Load::can_become`] has allowed. New templates wait for
+    /// Changes the load to `load`, already checked by [`Load::can_become`]. New templates wait for
     /// [`Side::begin_template`], so that all sides have their servers before the first flow.
     ///
     /// # Panics
+    ///
     /// If new templates are invalid ([`Side::new`]).
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
@@ -824,7 +825,7 @@ impl Side {
             let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
                 let is_gone = programs.contains(&app.apps.program(socket.state()));
                 if is_gone {
-                    // So that the flow counts as stopped instead of aborted by its program.
+                    // Set, so that the flow counts as stopped instead of aborted by its program.
                     app.stopping = true;
                     socket.abort();
                 }
@@ -1026,7 +1027,7 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
-    /// Whether a flow's template was removed, so that the flow will be aborted.
+    /// Whether the flow will be aborted because its template was removed.
     fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
         let leaving = &self.leaving.programs;
         let of_it = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
@@ -1037,7 +1038,7 @@ impl Side {
 
     fn answer(&mut self, now: Nanos, call: Call) {
         let Some(clients) = &mut self.clients else { return };
-        // The template may have been removed since the call.
+        // The template may have been removed after the call.
         let Some(number) = clients.number_of(&call, &self.gone) else {
             return self.stack.app_mut().apps.calls_mut().refuse(&call);
         };
@@ -1163,7 +1164,7 @@ impl Side {
         }
         self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
-        // Flows due before the stop still begin, even if the worker hears of it late: otherwise
+        // Flows due before the stop still begin, even if the worker is notified late: otherwise
         // they would count as late.
         self.begin(now, usize::MAX);
         let real = now + self.lag;
@@ -1242,7 +1243,7 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Aborting(from) if !self.stack.has_output() => {
-                // Counts flows rather than numbers, because most numbers may be unused.
+                // Counts flows, not numbers, because most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
                     aborted += u32::from(

@@ -23,7 +23,7 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Conversations of scripts whose servers completed.
     pub served: Served,
-    /// Time since the start of the load.
+    /// Time from the start of the load.
     pub elapsed: Nanos,
     /// Time from the start until the last flow was due, or until now. Clients only.
     pub arrivals: Nanos,
@@ -74,8 +74,8 @@ impl Served {
     }
 }
 
-/// Most failed conversations stored: both ends of as many conversations as a script may have, which
-/// are 65,000 because program numbers have 16 bits (ADR 0029).
+/// Maximum number of failed conversations stored: both ends of as many conversations as a script
+/// may have, which are 65,000 because program numbers have 16 bits (ADR 0029).
 pub const MOST_FAILED: usize = 1 << 17;
 
 /// The flows of one template, by role. A side with a single role leaves the other empty.
@@ -114,8 +114,8 @@ pub struct FlowStatistics {
     pub waiting: u64,
     /// Flows that are open now.
     pub active: u64,
-    /// Most flows open at the same time; if merged, the sum of the workers' peaks, which is an
-    /// upper bound because these may have been at different times.
+    /// Maximum number of flows open at the same time; if merged, the sum of the workers' peaks,
+    /// which is an upper bound because these may have been at different times.
     pub peak: u64,
     /// Time from the SYN to the end of the handshake, in nanoseconds.
     pub setup: Histogram,
@@ -461,8 +461,8 @@ impl FlowStatistics {
 }
 
 impl TlsStatistics {
-    /// Most reasons stored as text: the text depends on the peer, so their number would otherwise
-    /// be unbounded.
+    /// Maximum number of reasons stored as text: the text depends on the peer, so their number
+    /// would otherwise be unbounded.
     const MAX_REASONS: usize = 32;
 
     pub(crate) fn fail(&mut self, why: String) {

@@ -176,7 +176,7 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        // A GSO frame counts as the frames into which it is cut.
+        // A GSO frame counts as the frames into which it is segmented.
         RateUnit::Pps => {
             Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
         }

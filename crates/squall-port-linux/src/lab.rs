@@ -51,7 +51,7 @@ pub struct LabOptions {
 }
 
 impl Default for LabOptions {
-    /// The MTU has room for jumbo frames of 9 K.
+    /// The MTU has room for jumbo frames.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }

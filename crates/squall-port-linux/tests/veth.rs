@@ -494,8 +494,8 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// On an interface without offloads the kernel cuts frames itself; its result equals [`Segments`]
-/// octet for octet.
+/// On an interface without offloads the kernel segments frames itself; its result equals
+/// [`Segments`] octet for octet.
 fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]

@@ -33,7 +33,7 @@ pub struct Cursor {
 struct VarPlace {
     /// State of [`crate::Law::fill`]; if `every` is above 1, the law's index.
     place: u64,
-    /// If `every` is above 1: frames since the law advanced, and its current value.
+    /// If `every` is above 1: frames after the law last advanced, and its current value.
     since: u64,
     value: u64,
 }

@@ -1,4 +1,4 @@
-//! The values of a variable: each is a function of the frame's index.
+//! The values of a variable: each is determined by the frame's index.
 
 use std::sync::Arc;
 

@@ -58,8 +58,8 @@ impl Ring {
 
 impl Program {
     /// The same program with at most `most` octets of precomputed frames. `None`: frames have too
-    /// long a period, several lengths, signatures, or differences in octets too far apart; or all
-    /// are equal.
+    /// long a period, several lengths, signatures, or differences that are spread too widely; or
+    /// all are equal.
     pub fn with_ring(&self, most: usize) -> Option<Self> {
         if self.vars.is_empty() || self.signature.is_some() {
             return None;

@@ -1,7 +1,7 @@
 //! How a load or rate changes over time: linear pieces, in integers.
 //!
 //! Departures are computed at the full level and then moved to where the same load has passed under
-//! the shape. Each time is a function of the shape and the frame's own index, so that no rounding
+//! the shape. Each time is determined by the shape and the frame's own index, so no rounding
 //! accumulates, and workers that share the frames need no communication.
 
 use std::sync::Arc;

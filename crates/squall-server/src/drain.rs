@@ -16,11 +16,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Maximum octets to drain from a refused request. They are discarded, so they cost nothing but the
-/// transfer.
+/// Maximum number of octets to drain from a refused request. They are discarded, so they cost
+/// nothing but the transfer.
 pub const MAX_REFUSED: u64 = 8 << 20;
-/// Maximum octets to drain from an admitted request: the largest body of all routes except uploads
-/// (`server::BODY`).
+/// Maximum number of octets to drain from an admitted request: the largest body of all routes
+/// except uploads (`server::BODY`).
 pub const MAX_ADMITTED: u64 = 64 << 20;
 /// Time limit for draining. Without it, a client that ends its body only after the reply would
 /// deadlock.

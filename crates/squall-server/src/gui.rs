@@ -49,7 +49,7 @@ const MIN_COMPRESSED: usize = 1 << 10;
 
 /// Compressed files by entity tag. Kept, because every browser requests them and they never change.
 static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
-/// Maximum entries of [`GZIPPED`], because a debug build reads files that change.
+/// Maximum number of entries of [`GZIPPED`], because a debug build reads files that change.
 const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");

@@ -178,7 +178,7 @@ impl History {
             .into());
         };
         if !missing.is_empty() {
-            // One transaction, so that a crash cannot leave a schema between two versions.
+            // Done in one transaction, so that a crash cannot leave a schema between two versions.
             let steps = missing.concat();
             connection.execute_batch(&format!(
                 "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"

@@ -92,7 +92,7 @@ pub async fn guard(
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
-        // Cut, because clients choose these texts, and the log keeps the last 1,000 requests.
+        // Truncated, because clients choose these texts, and the log keeps the last 1,000 requests.
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
         status: status.as_u16(),

@@ -13,7 +13,7 @@ pub struct Settings {
     pub grpc: Option<SocketAddr>,
     /// Whether gRPC runs without TLS even off loopback.
     pub grpc_plain: bool,
-    /// Whether to serve HTTP instead of HTTPS.
+    /// Whether to serve plain HTTP.
     pub plain: bool,
     /// Directory for token, certificate, history and files.
     pub data: PathBuf,

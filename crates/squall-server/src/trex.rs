@@ -40,10 +40,10 @@ use crate::{
 
 /// Owner of the ports. Users cannot choose this name.
 pub const OWNER: &str = "trex";
-/// Maximum octets of a message before decompression.
+/// Maximum size of a message before decompression, in octets.
 const LARGEST: usize = 64 << 20;
-/// Maximum octets of a message from a refused client. A smaller limit, because the message is only
-/// parsed for its method names.
+/// Maximum size of a message from a refused client, in octets. A smaller limit, because the message
+/// is only parsed for its method names.
 const MAX_REFUSED: usize = 64 << 10;
 /// Interval for checking whether traffic has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -338,7 +338,7 @@ fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
 }
 
 /// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A subscription is a command
-/// since ZMTP 3.1, and a message in earlier versions.
+/// from ZMTP 3.1 on, and a message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),

@@ -120,7 +120,8 @@ impl<A: Application> Stack<A> {
         Some(self.core.expand(now, place))
     }
 
-    /// §3.10.1 OPEN. The SYN counts as sent from here on, so that SND.NXT never moves backward.
+    /// Sends the SYN of an active open (OPEN, RFC 9293 §3.10.1). The SYN counts as sent from here
+    /// on, so that SND.NXT never moves backward.
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
         let isn = self.isn(now, key);
         let tunables = &self.core.class(flow).tunables;
@@ -135,10 +136,10 @@ impl<A: Application> Stack<A> {
         self.core.enqueue(flow);
     }
 
-    // §3.10.7.1 CLOSED, §3.10.7.2 LISTEN.
+    // Handles a segment that belongs to no flow: CLOSED and LISTEN (RFC 9293 §3.10.7.1, §3.10.7.2).
     #[inline(never)]
     fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
-        // First, a RST: never answered, since two closed ends would reset each other forever.
+        // First, a RST: never answered, because two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
             return;
@@ -388,9 +389,8 @@ impl<A: Application> Stack<A> {
         if fin { self.fin(now, flow) } else { CONTINUE }
     }
 
-    /// Schedules an acknowledgment of `octets` in-order octets. The second segment is acknowledged
-    /// at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables
-    /// differ.
+    /// Schedules an acknowledgment of `octets` in-order octets. By default, the second segment is
+    /// acknowledged at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;
@@ -419,7 +419,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    // §3.10.7.3 SYN-SENT.
+    // Handles a segment in SYN-SENT (RFC 9293 §3.10.7.3).
     #[inline(never)]
     fn arrives_syn_sent(
         &mut self,
@@ -515,7 +515,7 @@ impl<A: Application> Stack<A> {
         CONTINUE
     }
 
-    // §3.10.7.4, other states.
+    // Handles a segment in any other state (RFC 9293 §3.10.7.4).
     #[inline(never)]
     fn arrives_otherwise(
         &mut self,
@@ -675,7 +675,7 @@ impl<A: Application> Stack<A> {
         self.text(now, flow, seq, payload, flags & FIN != 0)
     }
 
-    /// Fifth: the ACK in the states after SYN-RECEIVED.
+    /// Processes the ACK in the states after SYN-RECEIVED (RFC 9293 §3.10.7.4, fifth step).
     #[inline]
     fn ack(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, seq: u32) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
@@ -938,7 +938,7 @@ impl<A: Application> Stack<A> {
         taken
     }
 
-    // Eighth, the FIN.
+    // Processes a FIN (RFC 9293 §3.10.7.4, eighth step).
     fn fin(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let f = &mut self.core.flows[flow];
         f.rcv_nxt = f.rcv_nxt.wrapping_add(1);

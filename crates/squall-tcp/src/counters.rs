@@ -139,7 +139,7 @@ counters! {
         octets_in,
         /// Packets that are neither IPv4 nor IPv6.
         not_ip,
-        /// Packets that are shorter than their headers say or have impossible headers.
+        /// Packets that are shorter than their headers indicate or have impossible headers.
         malformed,
         bad_ip_checksum,
         bad_tcp_checksum,

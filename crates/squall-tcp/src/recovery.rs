@@ -110,7 +110,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// RFC 5681 §3.2, RFC 6582 §3.2, RFC 6675 §5.
+    /// Counts a duplicate ACK, and begins fast retransmit at the threshold (RFC 5681 §3.2, RFC 6582
+    /// §3.2, RFC 6675 §5).
     pub(crate) fn duplicate_ack(&mut self, flow: u32) {
         let f = &mut self.core.flows[flow];
         f.bits.set_dupacks(f.bits.dupacks() + 1);
@@ -254,8 +255,8 @@ impl<A: Application> Stack<A> {
         ControlFlow::Continue(())
     }
 
-    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: retransmits one segment, then all missing data in
-    /// slow start.
+    /// Retransmits one segment, then all missing data in slow start (RFC 5681 §3.1, RFC 6582 §4,
+    /// RFC 6675 §5.1).
     fn retransmission_timeout(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
         let (una, nxt, mss, again) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.retries() > 0);

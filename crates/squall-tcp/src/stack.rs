@@ -119,7 +119,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether the table is larger than the CPU's near caches, so that [`Stack::prefetch`] pays.
+    /// Whether [`Stack::prefetch`] pays, because the table is larger than the CPU's near caches.
     #[inline]
     pub fn exceeds_cache(&self) -> bool {
         self.core.table.memory() > CACHE_SIZE

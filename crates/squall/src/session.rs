@@ -1146,7 +1146,6 @@ impl Run {
     /// own `start`. Open flows of missing ones are aborted, and their counters stay in the report.
     /// New and missing templates are possible in loads without a total, a limit of flows or a
     /// capture, and for servers that no other template shares.
-    /// template shares.
     ///
     /// # Errors
     /// Errors in the profile, in which case nothing changes.

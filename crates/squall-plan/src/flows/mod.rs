@@ -134,7 +134,7 @@ impl FlowSide {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
 
-    /// Maximum length of a packet that the port cuts; 0: it cuts none.
+    /// Maximum length of a packet that the port segments; 0: it segments none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
             Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {

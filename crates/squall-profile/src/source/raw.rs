@@ -1,4 +1,4 @@
-//! The tables of a profile in their text form. These comments are the reference: they land in the
+//! The tables of a profile in their text form. These comments are the reference: they appear in the
 //! JSON schema.
 
 use std::sync::Arc;

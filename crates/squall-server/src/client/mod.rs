@@ -31,7 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest interval between attempts to reconnect. The first is short, so that a
 /// restarted daemon is found soon; the longest bounds the cost of an absent daemon.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Maximum octets of a reply, because the server may be something other than a daemon.
+/// Maximum size of a reply, in octets. Limited, because the server may be something other than a
+/// daemon.
 const MAX_REPLY: usize = 64 << 20;
 
 /// How to check a daemon's certificate.

@@ -107,8 +107,8 @@ impl Trust {
         };
         let home = variable("HOME");
         let own = variable("XDG_STATE_HOME").or_else(|| Some(home.as_ref()?.join(".local/state")));
-        // Only for loopback, so that the token of a daemon on this machine is never sent to another
-        // host.
+        // Done only for loopback, so that the token of a daemon on this machine is never sent to
+        // another host.
         let folders = match is_loopback(host) {
             true => [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))]
                 .into_iter()

@@ -28,8 +28,8 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// Maximum octets of a request after decompression: several times the size of 4,096 flows with long
-/// headers.
+/// Maximum size of a decompressed request, in octets: several times the size of 4,096 flows with
+/// long headers.
 const MAX_REQUEST: usize = 64 << 20;
 
 /// Maximum number of sessions, because each keeps its config until the daemon ends.
