@@ -255,7 +255,7 @@ pub(crate) struct Worker {
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
-    /// On virtual time: when each source is due next.
+    /// When each source is due next, in virtual time.
     pub due: Vec<Option<Picos>>,
     /// Parts that ended here, that others wait for, and that are not reported yet.
     pub ended: Vec<(Part, Picos)>,
