@@ -326,7 +326,7 @@ impl Failure {
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
-            // No failure, because a program may end with a reset deliberately.
+            // Not counted as a failure, because a program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
             Reason::Reset => Self::Reset,
