@@ -332,7 +332,7 @@ struct Link<'a> {
     tx: Box<dyn TxQueue>,
     rx: Option<Box<dyn RxQueue>>,
     ports: Ends,
-    /// For files: opens the link again to read it.
+    /// Opens the link again to read it, for files.
     open: Option<&'a mut dyn FnMut() -> io::Result<Ends>>,
     timestamps: Timestamps,
     max_frame: usize,
