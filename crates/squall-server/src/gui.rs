@@ -54,7 +54,8 @@ const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
-/// The page needs no token, because it has no secrets and asks for the token itself.
+/// Routes of the page, which needs no token, because it has no secrets and asks for the token
+/// itself.
 pub fn router<S: Clone + Send + Sync + 'static>(peers: &[Origin]) -> Router<S> {
     let policy = policy(peers);
     let at = |path: &'static str| {
@@ -101,8 +102,8 @@ fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
-    // Only text, because files of the other type are images and fonts, which are compressed
-    // already.
+    // Only text is compressed, because files of the other type are images and fonts, which are
+    // compressed already.
     let gzip = found.data.len() >= MIN_COMPRESSED
         && media != "application/octet-stream"
         && takes_gzip(asked);

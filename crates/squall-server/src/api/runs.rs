@@ -457,7 +457,8 @@ async fn start(
             check_clock(clock)?;
         }
         let over = nodes_of(service, &new, &options)?;
-        // Not those of nodes, because their own daemons check them, which know their CPUs.
+        // The options of nodes are not checked here: their own daemons check them, because only
+        // these know their CPUs.
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;
