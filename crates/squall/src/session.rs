@@ -1,4 +1,4 @@
-//! From a profile to a report.
+//! Runs of a profile, from planning to the report.
 
 use std::{
     collections::hash_map::RandomState,
