@@ -57,8 +57,8 @@ pub struct PortTx {
     pub sending: Nanos,
     /// Time of the last departure, on the engine's clock.
     pub last: Nanos,
-    /// Departure errors (actual minus due time) in nanoseconds, of streams without a histogram of
-    /// their own.
+    /// Departure errors (actual minus due time) in nanoseconds, of streams without their own
+    /// histogram.
     pub departure_error: Histogram,
     pub pacing: Pacing,
     /// Stalls of the sending thread.
