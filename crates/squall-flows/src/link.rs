@@ -194,7 +194,7 @@ impl Link {
             recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
-            // RFC 791: the longest IP packet has 65,535 octets.
+            // Room for the longest IP packet, 65,535 octets (RFC 791).
             scratch: vec![0; 1 << 16],
             statistics: LinkStatistics::default(),
             ignored: None,

@@ -129,7 +129,7 @@ pub struct FlowStatistics {
     /// the flow waited to begin, which a late generator would otherwise hide ("coordinated
     /// omission").
     pub corrected: Histogram,
-    /// Octets of application data received; and sent, which over TCP counts only those
+    /// Octets of application data: received, and sent. Over TCP, sent octets count once they are
     /// acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
