@@ -115,7 +115,7 @@ pub struct Device {
     link_lock: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
     /// Number of frames that the device has taken, per transmit queue. Only the queue's sender
-    /// writes its counter, which has cache lines of its own: 128 octets, because CPUs prefetch
+    /// writes its counter, which is alone on its cache lines: 128 octets, because CPUs prefetch
     /// pairs of lines.
     taken: Box<[Taken]>,
 }
