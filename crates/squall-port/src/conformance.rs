@@ -350,7 +350,7 @@ struct Sent {
     taken: u64,
     /// How many of the taken frames have left, according to later reports of the port.
     left: u64,
-    /// When the last of them left.
+    /// When the last frame left, according to these reports.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
