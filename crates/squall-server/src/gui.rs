@@ -107,7 +107,7 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderVal
     let gzip = found.data.len() >= MIN_COMPRESSED
         && media != "application/octet-stream"
         && takes_gzip(asked);
-    // The compressed file is another representation, so it needs a tag of its own (RFC 9110 section
+    // The compressed file is another representation, so it needs its own tag (RFC 9110 section
     // 8.8.3.3).
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
     // Names under assets/ contain a hash of the contents, so they can be cached forever. The index
