@@ -1,7 +1,7 @@
 //! Replays: a thread reads frames from captures ahead of time, and the worker sends each on its
 //! port when it is due.
 //!
-//! One worker serves all ports of a replay, in the order of the captures: frame n is handed to its
+//! One worker serves all ports of a replay, in the order of the captures: frame n is passed to its
 //! port before frame n + 1, even if the ports differ, so the order holds across ports.
 
 use std::{
