@@ -174,7 +174,7 @@ mod tests {
         assert!(free());
     }
 
-    /// Otherwise, any user with write access to the directory could block all runs.
+    /// Without this, any user with write access to the directory could block all runs.
     #[test]
     fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;
