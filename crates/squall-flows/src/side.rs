@@ -1263,7 +1263,7 @@ impl Side {
         self.stack.app().apps.delaying() > 0 || self.has_output()
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> usize {
         self.stack.active()
     }

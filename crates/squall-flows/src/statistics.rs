@@ -539,7 +539,7 @@ impl Statistics {
         total
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> u64 {
         self.templates.iter().map(|t| t.client.active + t.server.active).sum()
     }
