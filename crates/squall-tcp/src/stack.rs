@@ -247,7 +247,7 @@ impl<A: Application> Stack<A> {
         Some(result)
     }
 
-    /// Open flows, without those in TIME-WAIT.
+    /// Number of open flows, without those in TIME-WAIT.
     pub fn active(&self) -> usize {
         self.core.active as usize
     }
