@@ -1237,7 +1237,7 @@ impl Sender {
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames. Returns the number skipped; unless it is 0, the caller
+    /// Applies the policy for late frames. Returns the number skipped; if it is above 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };
