@@ -93,7 +93,7 @@ struct Line {
     /// workers.
     number: u64,
     by: u64,
-    /// Only if it has several templates: per template, the next flow's number and the step.
+    /// Per template: the next flow's number and the step. Empty if it has only one template.
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,

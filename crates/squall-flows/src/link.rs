@@ -1113,7 +1113,7 @@ impl Prefix {
         }
         let udp = (protocol == UDP).then_some(out.len());
         let mut gtp = None;
-        // Zero UDP checksums, which RFC 7348 §5 and RFC 6935 permit for tunnels.
+        // UDP checksums are zero, which RFC 7348 §5 and RFC 6935 permit for tunnels.
         let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
         match tunnel {
             Wrap::Gre { key, .. } => {
