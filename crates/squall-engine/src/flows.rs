@@ -75,7 +75,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
     clock: Clock,
-    /// On virtual time: the current time.
+    /// The current time, in virtual time.
     virtual_now: Nanos,
     /// Whether any worker of the run begins flows.
     has_clients: bool,
@@ -142,7 +142,7 @@ struct PlayerPort {
     /// belong to another.
     relay: Option<Relay>,
     out: Out,
-    /// On virtual time: the current time.
+    /// The current time, in virtual time.
     virtual_now: Option<Nanos>,
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
     held: VecDeque<(Nanos, ReceiveOffloads, Vec<u8>)>,
@@ -352,8 +352,9 @@ impl Player {
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
 
-    /// Servers may send of their own accord after their clients have ended, as with voice. They get
-    /// the drain time for it, counted from the end of the clients or from the stop.
+    /// Checks whether servers still send of their own accord after their clients have ended, as
+    /// with voice. They get the drain time for it, counted from the end of the clients or from the
+    /// stop.
     fn check_servers(&mut self, watch: &mut Watch) {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
@@ -443,7 +444,7 @@ pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
 }
 
 impl Source for Player {
-    /// No flow begins after the end of the run.
+    /// Runs a turn, in which no flow begins after the end of the run.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
         let (now, end) = (self.now(turn.watch), turn.budget.end);
@@ -502,7 +503,7 @@ impl Source for Player {
         self.next(Some(outlets), end).map(|next| self.clock.since_start(next))
     }
 
-    /// Nothing is left to begin; servers without clients end when they are stopped.
+    /// Whether nothing is left to begin. Servers without clients end when they are stopped.
     fn is_done(&self) -> bool {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         match self.has_clients {
@@ -878,7 +879,8 @@ impl Out {
         }
     }
 
-    /// The link is down: frames are lost as for any host, and the stack retransmits.
+    /// Drops the waiting frames, because the link is down. They are lost as for any host, and the
+    /// stack retransmits.
     #[cold]
     fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);

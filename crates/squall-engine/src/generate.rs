@@ -506,7 +506,8 @@ impl Driver {
         }
     }
 
-    /// Reported while the thread runs. It never sleeps: it waits inside the kernel for due frames.
+    /// How busy the thread is while it runs: always, because it waits for due frames inside the
+    /// kernel and never sleeps.
     pub fn busy(&self) -> Option<Busy> {
         let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
         let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -552,8 +553,8 @@ impl Driver {
         )
     }
 
-    /// The program does not audit windows. Its own allowance and the largest delay of a frame bound
-    /// the surplus.
+    /// How the schedule was kept. The program does not audit windows: its own allowance and the
+    /// largest delay of a frame bound the surplus.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();

@@ -1,7 +1,7 @@
 //! Replays: a thread reads frames from captures ahead of time, and the worker sends each on its
 //! port when it is due.
 //!
-//! One worker serves all ports of a replay, in the order of the captures: frame n is handed to its
+//! One worker serves all ports of a replay, in the order of the captures: frame n is passed to its
 //! port before frame n + 1, even if the ports differ, so the order holds across ports.
 
 use std::{
@@ -241,7 +241,7 @@ pub(crate) struct Replayer {
     /// No frame leaves before this time: the delay between two loops of a replay without a
     /// schedule.
     rest: Option<Picos>,
-    /// On virtual time: total of the delays between loops.
+    /// Total of the delays between loops, in virtual time.
     lapsed: Picos,
     /// Whether the chunks in memory are the last.
     ended: bool,
@@ -1116,7 +1116,8 @@ impl Replayer {
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
             }
-            // Before the join, because the reader blocks on these channels until they close.
+            // Closes the channels before the join, because the reader blocks on them until they
+            // close.
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {

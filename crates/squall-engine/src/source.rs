@@ -58,7 +58,7 @@ pub(crate) trait Source {
         false
     }
 
-    /// On virtual time: its current time.
+    /// Its current time, in virtual time.
     fn time(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -147,7 +147,7 @@ pub(crate) struct Turn<'a> {
     pub now: Nanos,
     /// The clock that stamps frames.
     pub common: CommonClock,
-    /// On virtual time: frames due at or after this time wait for the frames of another source.
+    /// In virtual time, frames due at or after this time wait for the frames of another source.
     pub until: Picos,
     /// Nothing is received here and no other source sends: several batches may leave in one turn.
     pub alone: bool,

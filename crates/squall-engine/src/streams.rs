@@ -27,7 +27,7 @@ pub(crate) struct Streams {
     /// Whether to hash all sent frames.
     fingerprint: bool,
     scratch: Scratch,
-    /// On virtual time: when each port's next frame is due.
+    /// When each port's next frame is due, in virtual time.
     due: Vec<Option<Picos>>,
     /// Numbers of the streams that others wait for.
     awaited: Arc<HashSet<u32>>,

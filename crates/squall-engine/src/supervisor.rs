@@ -703,7 +703,8 @@ impl Running {
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((worker, added)) => self.open[worker] = added < self.added[worker],
-                // No wait for a worker that ended without a command, because it has failed.
+                // A worker that ended without a command has failed, so there is nothing to wait
+                // for.
                 Err(RecvTimeoutError::Timeout) => {
                     return self.threads.iter().any(|t| t.2.is_finished());
                 }
@@ -993,7 +994,7 @@ impl Running {
                 }
             }
         }
-        // After the loop, because `next` may name a stream added later in the list.
+        // Done after the loop, because `next` may name a stream added later in the list.
         for (number, name) in &added {
             let next = name.as_ref().map(|name| self.number(name)).transpose()?;
             let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
@@ -1118,7 +1119,7 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        // Before the queues close, because some drivers reset the link when an XDP program is
+        // Read before the queues close, because some drivers reset the link when an XDP program is
         // detached.
         let links = self.links();
         let (mut workers, mut left) = (Vec::new(), Vec::new());
@@ -1127,7 +1128,7 @@ impl Running {
             workers.push(snapshot);
             left.extend(of_sources);
         }
-        // After the queues have closed, because some notes are only complete then.
+        // Read after the queues have closed, because some notes are only complete then.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self.interfaces();

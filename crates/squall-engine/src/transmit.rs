@@ -264,7 +264,7 @@ impl Transmitter {
             }
         }
         let ended = self.ended.drain(..);
-        // Not before now, because a stall can move frames past the end of the schedule.
+        // No end is earlier than now, because a stall can move frames past the end of the schedule.
         turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
     }
 
@@ -592,8 +592,8 @@ impl Transmitter {
                     let weight = u64::from(self.sender_of(i).weight);
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
-            // Given back, because skipped frames do not count toward the end of a run that ends by
-            // a count.
+            // The budget is given back, because skipped frames do not count toward the end of a run
+            // that ends by a count.
             turn.budget.packets = turn.budget.packets.saturating_add(packets);
             turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.drop_hand(turn.outlets, LINK_DOWN);
@@ -1237,7 +1237,7 @@ impl Sender {
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames. Returns the number skipped; unless it is 0, the caller
+    /// Applies the policy for late frames. Returns the number skipped; if it is above 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };

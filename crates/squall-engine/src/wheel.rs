@@ -92,7 +92,7 @@ impl Wheel {
         }
     }
 
-    /// Nothing is due before this time; exact if the earliest entry is in the current bucket.
+    /// A time before which nothing is due; exact if the earliest entry is in the current bucket.
     #[inline]
     pub fn bound(&self) -> u64 {
         match self.current.front() {

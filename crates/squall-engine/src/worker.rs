@@ -57,8 +57,8 @@ pub struct PortTx {
     pub sending: Nanos,
     /// Time of the last departure, on the engine's clock.
     pub last: Nanos,
-    /// Departure errors (actual minus due time) in nanoseconds, of streams without a histogram of
-    /// their own.
+    /// Departure errors (actual minus due time) in nanoseconds, of streams without their own
+    /// histogram.
     pub departure_error: Histogram,
     pub pacing: Pacing,
     /// Stalls of the sending thread.
@@ -255,7 +255,7 @@ pub(crate) struct Worker {
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
-    /// On virtual time: when each source is due next.
+    /// When each source is due next, in virtual time.
     pub due: Vec<Option<Picos>>,
     /// Parts that ended here, that others wait for, and that are not reported yet.
     pub ended: Vec<(Part, Picos)>,

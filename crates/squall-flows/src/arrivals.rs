@@ -93,7 +93,7 @@ struct Line {
     /// workers.
     number: u64,
     by: u64,
-    /// Only if it has several templates: per template, the next flow's number and the step.
+    /// Per template: the next flow's number and the step. Empty if it has only one template.
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
@@ -492,8 +492,8 @@ impl Arrivals {
             self.schedule(i);
             if may && paced {
                 let since = |at: Nanos| Picos::from(at.saturating_sub(self.start)).0;
-                // In real time including the lag, because to a device a schedule that is late as a
-                // whole looks like a punctual one (ADR 0050).
+                // Audited in real time, including the lag, because to a device a schedule that is
+                // late as a whole looks like a punctual one (ADR 0050).
                 self.audit.left(since(real), since(at), 1);
             }
             if may && !others {
@@ -649,8 +649,8 @@ impl Arrivals {
         *all = cps.value();
         let gap = cps.gap();
         timeline.set_gap(gap);
-        // At a low rate the next arrival may be hours away: brings it within one gap of the new
-        // rate, which would otherwise take effect only then (ADR 0030).
+        // Brings the next arrival within one gap of the new rate: at a low rate it may be hours
+        // away, and the new rate would take effect only then (ADR 0030).
         let (passed, gap) = (
             line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
@@ -662,7 +662,7 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// The audit's limit for bursts depends on the total rate of all open loops.
+    /// Updates the audit's limit for bursts to the total rate of all open loops.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
         let cps = self.lines.iter().map(cps).sum::<f64>() / self.seat.1 as f64;
@@ -721,7 +721,7 @@ impl Arrivals {
             let lines = lines.filter(|(_, line)| line.is_scheduled() == scheduled && may(line));
             lines.filter_map(|(i, line)| Some((line.due?, i))).min()
         };
-        // The next line of the other kind is unchanged, unless everything is over.
+        // Line `i` can only change which line of its own kind is next, unless everything is over.
         let kind = self.lines[i].is_scheduled();
         if kind || none_left || stopped {
             self.next.scheduled = of(true);
@@ -905,7 +905,8 @@ impl Line {
             open: 0,
             at_once: script
                 .at_once
-                // At least one: a worker with conversations and no share would never finish.
+                // The share is at least one: a worker with conversations and no share would never
+                // finish.
                 .map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
         Self::new(templates, kind, (worker, workers), 0)
@@ -1015,7 +1016,8 @@ impl Line {
         1
     }
 
-    /// Skips all arrivals before a time, which is without ramps. Returns their number.
+    /// Skips all arrivals before `before`, a time that does not include ramps. Returns their
+    /// number.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
         let skipped = skip(timeline, before);
@@ -1027,8 +1029,8 @@ impl Line {
     #[cold]
     fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
-            // At least one, because the mapping through the ramp rounds times, and the next arrival
-            // is known to be due.
+            // Skips at least one, because the mapping through the ramp rounds times, and the next
+            // arrival is known to be due.
             Kind::Open { timeline, .. } => {
                 let passed = self.shape.passed(before.saturating_sub(self.origin));
                 skip(&mut timeline.clone(), passed).max(1)
@@ -1116,8 +1118,8 @@ impl Scripted {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 && self.next == self.own.len() {
             (self.turn, self.next) = (self.turn + 1, 0);
-            // Not before the end of this loop, because overlapping loops would need the same tuples
-            // (ADR 0029).
+            // The next loop starts after the end of this one, because overlapping loops would need
+            // the same tuples (ADR 0029).
             self.base = (self.base + self.period).max(now);
         }
     }

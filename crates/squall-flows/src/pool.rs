@@ -68,7 +68,7 @@ pub enum PoolError {
 }
 
 impl AddrRange {
-    /// `None` unless both are of the same family and `first <= last`.
+    /// Creates a range; `None` unless both addresses are of the same family and `first <= last`.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }

@@ -338,7 +338,8 @@ impl Side {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
             verify: settings.verify,
-            // No GSO with tags or tunnels, because ports can cut only plain Ethernet frames.
+            // GSO is off with tags or tunnels, because ports can segment only plain Ethernet
+            // frames.
             gso_max_size: if link.is_plain() { settings.gso_max_size } else { 0 },
             ..Settings::default()
         };
@@ -439,7 +440,7 @@ impl Side {
                 ports_tried: 0,
                 not_begun: NotBegun::default(),
             });
-            // Only UDP, because a server may send after its client has ended
+            // Stored for UDP only, where a server may send after its client has ended
             // (`AppRecorder::ended`).
             if template.ends.has_clients() && template.client.transport == Transport::Udp {
                 let ends = (pool.clone(), servers[template.servers].clone());
@@ -906,8 +907,8 @@ impl Side {
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.exceeds_cache() {
-            // Only for large tables: in a table that fits the near caches, the extra reads would
-            // just cost time.
+            // Prefetches only for large tables: in a table that fits the near caches, the extra
+            // reads would just cost time.
             clients.prefetch(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
@@ -1231,7 +1232,7 @@ impl Side {
                     Stopping::Draining(now)
                 };
             }
-            // No wait for flows in TIME-WAIT, because they have completed.
+            // Flows in TIME-WAIT are not waited for, because they have completed.
             Stopping::Draining(until)
                 if now >= until || self.stack.active() == self.stack.app().apps.lingering() =>
             {
@@ -1262,7 +1263,7 @@ impl Side {
         self.stack.app().apps.delaying() > 0 || self.has_output()
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> usize {
         self.stack.active()
     }

@@ -129,7 +129,7 @@ pub struct FlowStatistics {
     /// the flow waited to begin, which a late generator would otherwise hide ("coordinated
     /// omission").
     pub corrected: Histogram,
-    /// Octets of application data received; and sent, which over TCP counts only those
+    /// Octets of application data: received, and sent. Over TCP, sent octets count once they are
     /// acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
@@ -326,7 +326,7 @@ impl Failure {
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
-            // No failure, because a program may end with a reset deliberately.
+            // Not counted as a failure, because a program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
             Reason::Reset => Self::Reset,
@@ -539,7 +539,7 @@ impl Statistics {
         total
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> u64 {
         self.templates.iter().map(|t| t.client.active + t.server.active).sum()
     }

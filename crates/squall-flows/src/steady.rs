@@ -51,7 +51,7 @@ const SECOND: Nanos = Nanos(1_000_000_000);
 const NEVER: Nanos = Nanos(u64::MAX);
 
 impl Steady {
-    /// For a load that starts at `start`.
+    /// Creates the counters for a load that starts at `start`.
     pub fn new(load: &Load, start: Nanos) -> Self {
         Self {
             from: steady(load, start).0,

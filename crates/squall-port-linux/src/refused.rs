@@ -6,7 +6,7 @@
 use squall_port::monotonic;
 use squall_units::Nanos;
 
-/// Minimum time of drops before a frame is given up.
+/// A frame is given up only after the interface has dropped it for at least this time.
 const MIN_TIME: Nanos = Nanos(10_000_000);
 /// Minimum number of attempts between two readings of the drop counter before a frame is given up:
 /// the time alone is no proof, as the machine may have been stopped.

@@ -977,7 +977,7 @@ fn another_process_with_the_id_of_a_lab_is_no_lab() -> Outcome {
             "{bad:?}"
         );
     }
-    // As if an earlier process had had this process's id.
+    // Simulates an earlier process that had this process's id.
     let directory = lab::state_directory()?;
     std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
     let error = Lab::down(&name).expect_err("that lab is gone").to_string();

@@ -332,7 +332,7 @@ struct Link<'a> {
     tx: Box<dyn TxQueue>,
     rx: Option<Box<dyn RxQueue>>,
     ports: Ends,
-    /// For files: opens the link again to read it.
+    /// Opens the link again to read it, for files.
     open: Option<&'a mut dyn FnMut() -> io::Result<Ends>>,
     timestamps: Timestamps,
     max_frame: usize,
@@ -350,7 +350,7 @@ struct Sent {
     taken: u64,
     /// How many of the taken frames have left, according to later reports of the port.
     left: u64,
-    /// When the last of them left.
+    /// When the last frame left, according to these reports.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }

@@ -68,8 +68,7 @@ pub struct PortFacts {
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub timestamps: Timestamps,
-    /// Whether the port has no clock of its own (a file, for example) and can therefore run in
-    /// virtual time.
+    /// Whether the port has no clock, as a file, and can therefore run in virtual time.
     pub virtual_time: bool,
     /// Maximum number of frames to pass to the kernel at once if they must leave close together;
     /// limits the engine's batches.

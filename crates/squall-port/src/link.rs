@@ -100,7 +100,7 @@ struct History {
 const MAX_EVENTS: usize = 10_000;
 
 impl Link {
-    /// A link that is up.
+    /// Creates a link, which is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
         let history = History {
             up: true,

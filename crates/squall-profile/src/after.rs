@@ -170,9 +170,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Checks the parts that need a start or an end of their own.
+    /// Checks the parts that need their own start or end.
     ///
     /// # Errors
+    ///
     /// Templates that can only begin and end together with others.
     pub(crate) fn beginnings(&self) -> Result<(), Vec<Diagnostic>> {
         let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();
@@ -194,7 +195,7 @@ impl Profile {
     }
 
     /// Whether a template shares a target number of open flows with others. If so, it has no start
-    /// and end of its own.
+    /// and end by itself.
     fn moves_together(&self, template: usize) -> bool {
         self.flows.as_ref().is_some_and(|flows| {
             matches!(flows.target, Some(Target::Active(_)))

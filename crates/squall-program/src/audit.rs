@@ -19,8 +19,8 @@ const BIN_BITS: u32 = 28;
 const BIN_S: f64 = (1u64 << BIN_BITS) as f64 * 1e-12;
 /// Number of bins per worker, 0.27 s in total: far longer than a worker can take to count.
 const SLOTS: usize = 1024;
-/// Age, in bins, at which bins are added up, because a worker may be stopped between sending and
-/// counting.
+/// Age, in bins, before which a bin is not added up, because a worker may be stopped between
+/// sending and counting.
 const HELD: u64 = 128;
 /// Number of bins after which a worker adds up again.
 const EVERY: u64 = 32;

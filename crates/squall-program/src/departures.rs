@@ -262,7 +262,7 @@ fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64
 }
 
 impl Timeline {
-    /// The first frame is due at `start`. `seed` seeds random laws.
+    /// Creates a timeline whose first frame is due at `start`. `seed` seeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
         let (law, bent) = match law {
             GapLaw::Shaped { law, shape } => {
@@ -495,8 +495,8 @@ impl Timeline {
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
         let Even { whole, rest, den } = self.even;
-        // All frames are long overdue, or the caller takes one frame at a time: avoids the
-        // division.
+        // Avoids the division if all frames are long overdue, or if the caller takes one frame at a
+        // time.
         if most <= 1 || self.due.saturating_add(whole) >= bound {
             return most.min(1);
         }

@@ -274,7 +274,8 @@ impl Program {
                 }),
             }
         }
-        // After signatures, because checksums cover them, and before CRCs, which cover checksums.
+        // Written after signatures, because checksums cover them, and before CRCs, which cover
+        // checksums.
         self.write_sums(scratch, base, stride, places);
         if !self.crcs.is_empty() {
             self.write_crcs(base, stride, meta, places);

@@ -83,8 +83,8 @@ impl Leg {
     fn reaches(&self, area: u128) -> u64 {
         let (a, slope) = (self.from as f64, self.to as f64 - self.from as f64);
         let root = (a * a + slope * area as f64 / self.lasts as f64).max(0.0).sqrt();
-        // Only a guess. The search below makes the result exact, so that it does not depend on the
-        // machine's floating point.
+        // This is only a guess. The search below makes the result exact, so that it does not depend
+        // on the machine's floating point.
         let guess = area as f64 / (a + root);
         let mut high = if guess.is_finite() { (guess as u64).min(self.lasts) } else { 0 };
         let mut step = 1;

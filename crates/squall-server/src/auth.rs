@@ -70,8 +70,9 @@ impl Door {
     }
 }
 
-/// All users but `own` and root need the token. In a user namespace the kernel shows all unmapped
-/// users, root among them, as the overflow user, so a daemon of that user cannot identify anyone.
+/// Requires the token from all users but `own` and root. In a user namespace the kernel shows all
+/// unmapped users, root among them, as the overflow user, so a daemon of that user cannot identify
+/// anyone.
 fn except(own: u32, user_namespace: bool) -> Needs {
     match own {
         OVERFLOW_UID if user_namespace => Needs::Everybody,
@@ -90,7 +91,7 @@ const OVERFLOW_UID: u32 = 65_534;
 /// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
 fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
     if trex.allow_anyone {
-        // Looked up all the same, because the audit names the users; they do not decide access.
+        // Users are looked up only because the audit names them; they do not decide access.
         return Ok(Door { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
@@ -148,8 +149,8 @@ impl Auth {
             Token::Auto if !settings.plain => known(),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
-        // Not off loopback, because such a listener is also reached through tunnels and port
-        // forwarding, whose local end belongs to another user than the client.
+        // Users are not looked up off loopback, because such a listener is also reached through
+        // tunnels and port forwarding, whose local end belongs to another user than the client.
         let tcp_users = !remote && matches!(needs, Needs::Others(_));
         let http = Door { needs, tcp_users };
         let trex = match &settings.trex {

@@ -51,8 +51,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub struct Controller {
     /// The program to start; it accepts the arguments of `squall`.
     pub program: PathBuf,
-    /// Time without output after which the controller is killed. Each of its steps has a shorter
-    /// limit of its own.
+    /// Time without output after which the controller is killed. Each of its steps has its own,
+    /// shorter limit.
     pub silent: Duration,
     /// Time from a stop request after which a controller without a report is killed.
     pub stopping: Duration,

@@ -131,8 +131,8 @@ impl Connection {
         }
         let since =
             |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
-        // Not for HTTP/2, because it has frames between requests, which start no header; h2 has
-        // limits of its own.
+        // Does not apply to HTTP/2, because it has frames between requests, which start no header;
+        // h2 has its own limits.
         let header =
             self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE

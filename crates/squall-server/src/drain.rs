@@ -61,7 +61,7 @@ pub async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opt
     let all = async {
         let mut octets = 0;
         while let Some(frame) = body.frame().await {
-            // No error here, because a connection that has failed delivers nothing more.
+            // A failed connection is not an error here, because it delivers nothing more.
             let Ok(frame) = frame else { return true };
             octets += frame.data_ref().map_or(0, |data| data.len() as u64);
             if octets > most {

@@ -172,8 +172,8 @@ fn same_site(
             )));
         }
     }
-    // Sec-Fetch-Site too, because browsers omit Origin from a GET without CORS (Fetch standard);
-    // older browsers lack this header.
+    // Checks Sec-Fetch-Site, too, because browsers omit Origin from a GET without CORS (Fetch
+    // standard); older browsers lack this header.
     if text(headers, "sec-fetch-site") == "cross-site"
         && text(headers, "sec-fetch-mode") != "navigate"
     {

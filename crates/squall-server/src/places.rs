@@ -150,7 +150,7 @@ impl Place {
         if taken.known >= self.places.most / 2 {
             return;
         }
-        // Only if it is still there, because the slot may just have been given to another
+        // Moves the slot only if it is still there, because it may just have been given to another
         // connection.
         if let Some(at) = taken.strangers.iter().position(|one| one.number == self.number) {
             taken.strangers.remove(at);

@@ -675,7 +675,8 @@ impl Service {
         let row = live.row();
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
-            // Only logged, because the next start of the daemon marks the run as interrupted.
+            // The error is only logged, because the next start of the daemon marks the run as
+            // interrupted.
             tracing::error!(
                 run = row.id,
                 %error,
@@ -921,7 +922,7 @@ fn in_use(held: &[Held]) -> Refusal {
         ..Detail::default()
     };
     let mut details: Vec<_> = held.iter().map(detail).collect();
-    // Without repetitions, because the two ends of a link have the same address.
+    // Repetitions are removed, because the two ends of a link have the same address.
     details.dedup();
     let lines: Vec<_> =
         details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();

@@ -143,7 +143,8 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // At most half of the open files, because runs need some, too, and anyone can open connections.
+    // Connections get at most half of the open files, because runs need some, too, and anyone can
+    // open connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),

@@ -52,8 +52,8 @@ impl Settings {
         self.allow.iter().cloned().chain(whole).collect()
     }
 
-    /// Whether gRPC uses TLS. Not on loopback, because stock OTG clients cannot use TLS for gRPC,
-    /// and the traffic does not leave the machine.
+    /// Whether gRPC uses TLS. It does not on loopback, because stock OTG clients cannot use TLS for
+    /// gRPC, and the traffic does not leave the machine.
     pub(crate) fn grpc_has_tls(&self) -> bool {
         self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
     }

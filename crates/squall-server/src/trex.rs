@@ -102,7 +102,7 @@ impl Serving {
     /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // The server counts as a connection of its own, so that its leases do not expire.
+        // The server counts as a connection, so that its leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);

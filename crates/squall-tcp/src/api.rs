@@ -174,8 +174,8 @@ pub enum SendError {
 
 /// Buffers for outgoing packets.
 pub trait Output {
-    /// The next packets were due at this tick of real time (2^16 ns; the lower half of its number).
-    /// Answers were due when the packet that they answer arrived.
+    /// Sets when the next packets were due: a tick of real time (2^16 ns; the lower half of its
+    /// number). Answers were due when the packet that they answer arrived.
     #[inline]
     fn due(&mut self, _tick: u32) {}
 

@@ -924,7 +924,7 @@ impl<A: Application> Stack<A> {
         counters.out_of_order += 1;
         counters.out_of_order_octets += octets.len() as u64;
         counters.reassembly_drops += dropped as u64;
-        // At once (RFC 5681 §4.2): the sender counts duplicate ACKs.
+        // Acknowledges at once (RFC 5681 §4.2), because the sender counts duplicate ACKs.
         self.ack_now(flow);
     }
 

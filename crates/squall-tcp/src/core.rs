@@ -73,7 +73,7 @@ pub(crate) struct Core<S> {
     /// When the current step was due, on the timer clock and in ticks of real time.
     pub cause: Nanos,
     pub cause_tick: u32,
-    /// Flows, without those in TIME-WAIT.
+    /// Number of flows, without those in TIME-WAIT.
     pub active: u32,
     pub time_wait: u32,
 }

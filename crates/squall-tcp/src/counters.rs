@@ -48,7 +48,7 @@ counters! {
         /// Flows without an answer to keepalive probes (tcps_keepdrops).
         keepalive_timeout,
         idle,
-        /// Open flows, without those in TIME-WAIT.
+        /// Number of open flows, without those in TIME-WAIT.
         active,
         /// Flows in TIME-WAIT.
         time_wait,

@@ -169,7 +169,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The peer has echoed a mark: reduces the window, at most once per round trip (RFC 3168
+    /// Reduces the window after the peer has echoed a mark, at most once per round trip (RFC 3168
     /// §6.1.2).
     pub(crate) fn ecn_reduce(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
@@ -190,7 +190,7 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).ecn_reductions += 1;
     }
 
-    /// The timer for retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 has fired. Breaks
+    /// Handles the timer for retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2. Breaks
     /// when the flow is released.
     pub(crate) fn rtx_expired(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let class = self.core.class(flow);

@@ -519,8 +519,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The window is closed. A lost window update would block both sides forever, so probes run
-    /// (RFC 9293 §3.8.6.1).
+    /// Starts the persist timer for a closed window. A lost window update would block both sides
+    /// forever, so probes run (RFC 9293 §3.8.6.1).
     #[cold]
     fn persist(&mut self, now: Nanos, flow: u32) {
         let bits = &mut self.core.flows[flow].bits;

@@ -1,4 +1,4 @@
-//! From a profile to a report.
+//! Runs of a profile, from planning to the report.
 
 use std::{
     collections::hash_map::RandomState,
@@ -559,7 +559,7 @@ impl Resolved {
         })
     }
 
-    /// Whether signatures need a new key that no earlier run had. That is so on real time, unless a
+    /// Whether signatures need a new key that no earlier run had. They do on real time, unless a
     /// seed fixes the octets or other processes send a share of the same streams.
     fn is_new_run(&self, limits: &[PortLimits], virtual_time: bool) -> bool {
         let alone = self.part().is_whole() && !limits.iter().any(|limit| limit.elsewhere);

@@ -548,7 +548,8 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut ErrorCollector<'_>) ->
     }
 }
 
-/// Share number `share` of `shares` equal shares of a template's arrivals.
+/// The arrivals of share number `share`, if a template's arrivals are divided into `shares` equal
+/// shares.
 fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,

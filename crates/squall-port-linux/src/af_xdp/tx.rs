@@ -193,7 +193,7 @@ impl XdpTx {
         completion.consume(to);
     }
 
-    /// Each frame has metadata: the time at which it should leave, or at which it left.
+    /// Whether each frame has metadata: the time at which it should leave, or at which it left.
     fn has_metadata(&self) -> bool {
         self.launch.is_some() || self.departures.is_some()
     }

@@ -461,7 +461,8 @@ mod tests {
                 assert_eq!(page, content(number, 60));
             }
             k.hand_over(0, 4, 2_000_100);
-            // Not without limit: the first frame is given up, and the others get a new time limit.
+            // Retries are limited: the first frame is given up, and the others get a new time
+            // limit.
             (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
             k.hand_over(0, 4, 2_000_000 + FULL_TIMEOUT as u64);
             assert_eq!(

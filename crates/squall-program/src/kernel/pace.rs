@@ -160,7 +160,7 @@ fn since_start(a: &mut Asm, early: Label) {
     a.store(U64, R8, word(NOW), R2);
 }
 
-/// Jumps to the code of stream R7. By halves: 64 streams cost six comparisons instead of 63.
+/// Jumps to the code of stream R7, by binary search: 64 streams cost six comparisons instead of 63.
 fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
     match bodies {
         [only] => {

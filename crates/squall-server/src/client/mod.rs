@@ -347,8 +347,7 @@ impl Target {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        // Twice the time limit, because a request includes connecting, which has a limit of its
-        // own.
+        // Twice the time limit, because a request includes connecting, which has its own limit.
         match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),
@@ -462,8 +461,8 @@ impl Target {
         }
         let reply: Option<Value> = serde_json::from_slice(octets).ok();
         match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
-            // Tried again, because a daemon that is ending may be restarted soon. Otherwise the
-            // next attempt fails to connect.
+            // The request is tried again, because a daemon that is ending may be restarted soon. If
+            // it is not, the next attempt fails to connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }

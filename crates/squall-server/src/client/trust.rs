@@ -65,7 +65,7 @@ pub fn config(trust: &Arc<Trust>) -> Result<Arc<ClientConfig>, Error> {
         .map_err(|error| Error::Environment(error.to_string()))?;
     let mut config =
         config.dangerous().with_custom_certificate_verifier(trust.clone()).with_no_client_auth();
-    // No h2, because the client's WebSockets use the upgrade of HTTP/1.1 (RFC 6455).
+    // h2 is not offered, because the client's WebSockets use the upgrade of HTTP/1.1 (RFC 6455).
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -278,7 +278,8 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Not on a serving thread, because decoding tens of megabytes and opening ports both block.
+        // Must not run on a serving thread, because decoding tens of megabytes and opening ports
+        // both block.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.is_read_only() {
             true => looking(work).await,
