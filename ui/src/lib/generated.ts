@@ -12,7 +12,7 @@ export interface Refusal {
   status: number;
   /** One word for programs. */
   code: string;
-  /** Text for people: the value found, the value expected, a remedy to try. */
+  /** Human-readable text: the value found, the value expected, a remedy to try. */
   message: string;
   /** Each error with its position, if there are several or if it has a position. */
   details: Detail[];
