@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs each command of the documentation (README.md, docs/guide) and each example of --help as
-written. The frames stay in the namespaces that this script makes.
+"""Runs each command of the documentation (README.md, docs/index.md, docs/guide), of the tables of
+docs/coming-from, and of the examples of --help as written. The frames stay in the namespaces that
+this script makes.
 
 Each page has its own network, mount and process namespace, and its own work folder. Its commands
 run in order, so that later ones use the files of earlier ones. Two pages run at a time. In a page:
@@ -78,6 +79,7 @@ NOT_RUN = [
         "needs several machines and Ray: tests/interop/cluster.py",
     ),
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
+    (r"streams\.yaml", "needs a profile of TRex: tests/interop/trex.py"),
     (r"^export PATH=", "sets the path of the reader's shell"),
 ]
 # Commands that may end with another status: expression, statuses, reason.
@@ -237,6 +239,23 @@ def of_page(path):
     return Page(place, items)
 
 
+def of_tables(path):
+    """As `of_page`, and the commands in the second column of tables, after the profiles."""
+    page, place = of_page(path), str(path.relative_to(ROOT))
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        # A vertical bar in a cell is escaped.
+        cells = re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("|") else []
+        # Later in a cell and without arguments, a command is only mentioned.
+        command = (
+            re.match(r" `(squall \w+ [^`]+|squall ports)`", cells[1]) if len(cells) > 1 else None
+        )
+        if command:
+            found.append(Item(f"{place}:{number}", command[1].replace("\\|", "|"), number))
+    profiles = [item for item in page.items if item.profile]
+    return Page(page.name, profiles + found + page.commands())
+
+
 def help_pages():
     """The examples of each command's help, as it prints them."""
     found = []
@@ -265,7 +284,9 @@ def help_pages():
 
 def all_pages():
     guides = sorted((ROOT / "docs/guide").glob("*.md"))
-    pages = [of_page(path) for path in [ROOT / "README.md", *guides]] + help_pages()
+    pages = [of_page(path) for path in [ROOT / "README.md", ROOT / "docs/index.md", *guides]]
+    pages += [of_tables(path) for path in sorted((ROOT / "docs/coming-from").glob("*.md"))]
+    pages += help_pages()
     return [page for page in pages if page.commands()]
 
 

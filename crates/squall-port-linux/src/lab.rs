@@ -51,7 +51,7 @@ pub struct LabOptions {
 }
 
 impl Default for LabOptions {
-    /// The MTU has room for jumbo frames of 9 K.
+    /// An MTU with room for jumbo frames, and one queue.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }
@@ -161,8 +161,8 @@ fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
     wait_for_carrier(netlink)
 }
 
-/// The kernel reports a carrier only some time after the interface is up; until then the link looks
-/// dead.
+/// Waits for a carrier, which the kernel reports only some time after the interface is up; until
+/// then the link looks dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;
