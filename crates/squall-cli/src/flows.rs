@@ -207,7 +207,7 @@ struct Clients {
         long,
         value_name = "N",
         help_heading = "Load",
-        required_unless_present = "users",
+        required_unless_present_any = ["users", "stage"],
         conflicts_with = "users"
     )]
     cps: Option<String>,
@@ -226,6 +226,10 @@ struct Clients {
     /// Increase the load linearly over this time
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     ramp_up: Option<String>,
+    /// Change the load linearly to LEVEL flows per second (or users, with --users) within TIME:
+    /// 10s:500; repeatable, one stage after the other
+    #[arg(long, value_name = "TIME:LEVEL", conflicts_with = "ramp_up", help_heading = "Load")]
+    stage: Vec<String>,
     /// Use one record of this CSV file for each flow, as ${data:COLUMN} in URLs, headers and
     /// --content; its first line names the columns
     #[arg(long, value_name = "FILE", help_heading = "Load")]
