@@ -340,9 +340,10 @@ impl Serve {
         let Servers { app, servers, .. } = &self.servers.args;
         let known = squall_plan::flows::catalog().into_iter().find(|known| known.name == app);
         if let Some(known) = known.filter(|known| !known.of_servers.is_empty()) {
-            let of_clients = known.options.iter().filter(|of| !known.of_servers.contains(of));
+            let all = known.options.iter().map(|option| option.name);
+            let of_clients = all.filter(|of| !known.of_servers.contains(of));
             self.common.refuse(
-                &of_clients.copied().collect::<Vec<_>>(),
+                &of_clients.collect::<Vec<_>>(),
                 "the clients are external, and decide it themselves",
             )?;
         }
