@@ -60,7 +60,7 @@ class Figures(Generic[C]):
         return figures
 
     def to_json(self) -> str:
-        """The figures as JSON, as ``--json`` of the command line writes them."""
+        """Return the figures as JSON, in the form that the option ``--json`` writes."""
         return self._inner.to_json()
 
     def to_dict(self) -> dict[str, Any]:

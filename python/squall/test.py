@@ -1,8 +1,8 @@
 """Standard tests of network devices, with a verdict.
 
 Each function runs one method on the streams (or flows) of a profile: the method sets frame sizes
-and rates, the profile everything else. A trial that the generator did not keep to is repeated and
-never counted; the verdict is then ``generator_bound``.
+and rates, the profile everything else. A trial in which the generator missed its schedule is
+repeated and never counted; the verdict is then ``generator_bound``.
 
 >>> import squall, squall.test
 >>> profile = squall.Profile(ports={"A": "loop:test,virtual,drain=10kpps,buffer=50"})
@@ -118,7 +118,7 @@ class Result:
             file.write(text)
 
     def export(self, form: str) -> str:
-        """The result in a format of another program.
+        """Export the result in another program's format.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Result:
         Raises
         ------
         ValueError
-            The format has no place for the result.
+            The format cannot represent the result.
         """
         if form not in ("csit", "nfvbench"):
             raise ValueError(f'form {form!r}: expected "csit" or "nfvbench"')
@@ -180,7 +180,7 @@ def run(
     quick : bool
         Short trials and few repetitions, where no setting gives them.
     repeats : int
-        Repeat a trial up to this often if the generator did not keep to it.
+        Repeat a trial up to this often if the generator missed its schedule.
     rest : seconds, optional
         Time between trials. Default: 5, with `quick` 0.2.
     journal : path, optional

@@ -272,7 +272,7 @@ def on_one_pair(folder):
 [flows]
 clients = "A"
 servers = "B"
-patience = "60 s"
+max_delay = "60 s"
 [[template]]
 name = "web"
 clients = "10.9.0.0/24"

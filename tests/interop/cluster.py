@@ -257,7 +257,7 @@ def flows(rig):
     }
     profile = rig.profile(
         names=["clients", "servers"],
-        flows={"clients": "clients", "servers": "servers", "patience": "5 s"},
+        flows={"clients": "clients", "servers": "servers", "max_delay": "5 s"},
         template=[
             {
                 "name": "web",

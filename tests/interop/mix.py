@@ -97,7 +97,7 @@ start = "300 ms"
 
 [flows]
 clients = "A"
-patience = "60 s"
+max_delay = "60 s"
 client_network = { gateway = "10.76.0.1" }
 
 [[template]]

@@ -70,7 +70,7 @@ B = "{kind}:vb"
 [flows]
 clients  = "A"
 servers  = "B"
-patience = "60 s"
+max_delay = "60 s"
 
 [[pool]]
 name      = "inside"

@@ -130,7 +130,7 @@ pub struct HttpClient {
     pub pipeline: u32,
     /// Pause between an answer and the next request ("think time").
     pub think: Option<Delay>,
-    /// Whether the last request asks the server to close, so that this side does not close first.
+    /// Whether the last request has `Connection: close`; the server then closes first.
     pub close: bool,
     /// Time limit for an answer; the flow ends when it expires.
     pub within: Option<Nanos>,

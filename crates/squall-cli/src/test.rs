@@ -14,7 +14,7 @@ use squall_trials::{Between, Place, Test, compare_results};
 use squall_units::{Cannot, Rate};
 
 use squall_method::{
-    Comparison, Estimate, Method, Outcome, Recorded, RetryPolicy, Status, Trial, Watch, ab,
+    Comparison, Estimate, Method, Outcome, RecordedTrial, RetryPolicy, Status, Trial, Watch, ab,
     compare, render,
 };
 
@@ -45,8 +45,8 @@ PROFILE has the streams that are sent: frame sizes and rates are those of the me
                         Without one, UDP is sent from each --port to the next one and back.
 Before the first trial, some frames or connections have to come through in each direction that the \
                         method uses.
-A trial that the generator did not keep to is repeated and never counted; then the result says \
-                        GENERATOR-BOUND.
+A trial in which the generator missed its schedule is repeated and never counted; then \
+                        the result says GENERATOR-BOUND.
 
 Exit status: 0 done, 1 failed (a criterion, or worse than the baseline), 2 wrong usage or input, 3 \
                         environment, 4 generator-bound, 130 stopped.")]
@@ -123,7 +123,7 @@ struct Ab {
     /// Length of a trial [default: as in the profiles]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<squall_options::Time>,
-    /// Repeat a trial up to N times if the generator did not keep to it
+    /// Repeat a trial up to N times if the generator missed its schedule
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds
@@ -232,7 +232,7 @@ struct Common {
     /// link]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
-    /// Repeat a trial up to N times if the generator did not keep to it
+    /// Repeat a trial up to N times if the generator missed its schedule
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds [default: 5; with --quick 0.2]
@@ -494,11 +494,11 @@ struct Shown {
 }
 
 impl Watch for Shown {
-    fn begins(&mut self, trial: &Trial, number: usize) {
+    fn trial_started(&mut self, trial: &Trial, number: usize) {
         self.line.update(|| format!("{number:4}  {} ...", trial.label));
     }
 
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         if !self.quiet {
             self.line.clear();
             eprintln!("      {}", render::trial_line(recorded));

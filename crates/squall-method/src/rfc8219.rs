@@ -1,4 +1,4 @@
-//! RFC 8219: devices that translate between IPv4 and IPv6, tested with the streams of the profile.
+//! RFC 8219: devices that translate between IPv4 and IPv6. The streams are those of the profile.
 
 mod delay;
 
@@ -6,17 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::Outcome,
     rfc2544,
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, from, settings},
 };
 
-/// IPv4 frame sizes of RFC 8219 §5.1.1; a translator makes each frame 20 octets longer (84 for 64).
+/// IPv4 frame sizes (RFC 8219 §5.1.1). Translation to IPv6 makes each frame 20 octets longer, for
+/// example 84 for 64.
 pub const FRAME_SIZES: [u32; 13] =
     [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
-/// Difference of the IPv6 and the IPv4 header lengths, octets.
+/// Difference between the lengths of the IPv6 (40) and the IPv4 header (20), octets.
 const LONGER: u32 = 20;
 
 /// The RFC's test setups.
@@ -31,7 +32,7 @@ pub enum Setup {
     Dual,
 }
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 8219.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -82,15 +83,17 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the streams do not fit the setup.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         self.limits()?;
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
         if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
             let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \
                         add the streams of the other side to the profile, or try --setup dual";
-            return Err(Halt::Usage(text.into()));
+            return Err(MethodError::Usage(text.into()));
         }
         self.as_rfc2544().check()
     }
@@ -133,7 +136,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     let rig = translated(rig, settings.setup);
     let found = rfc2544::run_on(&settings.as_rfc2544(), &rig, bench, outcome)?;
@@ -153,7 +156,7 @@ pub fn run(
     Ok(())
 }
 
-/// The rig with IPv6 frames as long as translated IPv4 frames.
+/// The rig with IPv6 streams of the length of translated IPv4 frames.
 fn translated(rig: &Rig, setup: Setup) -> Rig {
     let mut rig = rig.clone();
     let longer = if setup == Setup::Single { LONGER } else { 0 };

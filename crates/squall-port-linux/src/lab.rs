@@ -59,7 +59,7 @@ pub struct LabOptions {
 }
 
 impl Default for LabOptions {
-    /// The MTU has room for jumbo frames of 9 K.
+    /// An MTU with room for jumbo frames, and one queue.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }
@@ -265,8 +265,8 @@ fn use_napi() {
     INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
 }
 
-/// The kernel reports a carrier only some time after the interface is up; until then the link looks
-/// dead.
+/// Waits for a carrier, which the kernel reports only some time after the interface is up; until
+/// then the link looks dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;

@@ -14,7 +14,7 @@ pub struct Permissions {
     /// In a user namespace other than the initial one: capabilities apply to its own objects (such
     /// as the lab's interfaces), and never to the bpf(2) call.
     pub user_namespace: bool,
-    /// Most memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
+    /// Maximum memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
     /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` if the kernel has no
     /// BPF.

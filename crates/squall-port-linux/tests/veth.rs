@@ -498,8 +498,8 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// On an interface without offloads the kernel cuts frames itself; its result equals [`Segments`]
-/// octet for octet.
+/// On an interface without offloads the kernel segments frames itself; its result equals
+/// [`Segments`] octet for octet.
 fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]
@@ -1015,7 +1015,7 @@ fn another_process_with_the_id_of_a_lab_is_no_lab() -> Outcome {
             "{bad:?}"
         );
     }
-    // As if an earlier process had had this process's id.
+    // Simulates an earlier process that had this process's id.
     let directory = lab::state_directory()?;
     std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
     let error = Lab::down(&name).expect_err("that lab is gone").to_string();

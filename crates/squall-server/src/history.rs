@@ -30,7 +30,7 @@ const MAX_RUNS: i64 = 5000;
 const MAX_AUDIT: i64 = 50_000;
 /// Number of audit entries to keep in memory while the disk is full.
 const MAX_UNAUDITED: usize = 1000;
-/// Run numbers to reserve at once, because no number may be assigned twice, even if runs start
+/// Number of run numbers to reserve at once. No number may be assigned twice, even if runs start
 /// while the disk is full and the daemon is then killed; a kill skips at most this many numbers.
 const RESERVED_NUMBERS: u64 = 16;
 /// Version of the schema, which is the number of migration steps. An older database runs the steps
@@ -196,7 +196,7 @@ impl History {
             .into());
         };
         if !missing.is_empty() {
-            // One transaction, so that a crash cannot leave a schema between two versions.
+            // Done in one transaction, so that a crash cannot leave a schema between two versions.
             let steps = missing.concat();
             connection.execute_batch(&format!(
                 "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"
@@ -356,7 +356,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // All runs of the database are older than a pending one, because it lacks these.
+        // A pending run that the database lacks is newer than all runs in the database.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from .._errors import Error
 from ._clocks import Clock, Exchange, Mapping
-from ._node import Refused
+from ._node import OVER, Refused
 
 __all__ = ["Control", "Member", "NodeLost", "Part", "Peer", "Settings"]
 
@@ -25,9 +25,15 @@ T = TypeVar("T")
 EXCHANGES = 20
 #: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
 PREPARE_S, FETCH_S = 60.0, 60.0
-#: Number of heartbeats per lease. A node that was silent for a lease is lost, because its traffic
-#: has ended by then.
+#: Number of heartbeats per lease.
 BEATS = 4
+#: Seconds between two renewals of a lease, and the minimum per node: the controller sends and
+#: receives about 5,000 per second.
+RENEW_S, RENEW_NODE_S = 0.05, 0.0002
+#: Seconds after a lease until a silent node is lost. By then its traffic has ended. An answer may
+#: be that late although the lease was renewed: after its link was down, a node asks for the
+#: controller's MAC address only once per second (retrans_time_ms in arp(7)).
+GRACE_S = 1.5
 
 
 class NodeLost(Error):
@@ -63,6 +69,11 @@ class Peer(Protocol):
         c0 = time.monotonic_ns()
         n_in, n_out = await self.call("clock", timeout=timeout)
         return Exchange(c0, n_in, n_out, time.monotonic_ns())
+
+    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+        """Renew the lease of a run, in addition to heartbeats, until canceled. `heard` is called
+        with each answer. By default there is no such way.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +126,15 @@ class Member:
         #: Reason why the node's state is not known any more.
         self.lost: str | None = None
         self.gone = False
-        #: Silences longer than a lease: when each began, and its length.
+        #: Maximum seconds without an answer; after that the node is lost.
+        self.patience_s = float("inf")
+        #: Longer silences, as the time when each began and its length in seconds.
         self.silences: list[tuple[float, float]] = []
         self.last_answer_s = time.monotonic()
+        #: Ticket for renewals of the run's lease; None: only heartbeats renew it.
+        self.ticket: int | None = None
+        #: When the latest renewal was sent that has been answered.
+        self.renewed_ns = 0
         self.sends = True
         #: When the heartbeat was sent that `row` answers.
         self.asked_ns = 0
@@ -125,26 +142,36 @@ class Member:
     @property
     def over(self) -> bool:
         """Whether the node's run has ended, as far as known."""
-        return self.run is None or self.gone or self.state in ("done", "failed", "interrupted")
+        return self.run is None or self.gone or self.state in OVER
 
     @property
     def bound_ns(self) -> int | None:
         """The error bound of the node's clock."""
         return None if self.mapping is None else self.mapping.bound_ns
 
+    @property
+    def silent(self) -> bool:
+        """Whether the node has not answered for too long."""
+        return time.monotonic() - self.last_answer_s > self.patience_s
+
     async def exchange(self, timeout: float) -> int:
         """Read the node's clock; return the time that it showed."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
-        self.last_answer_s = time.monotonic()
+        self._heard()
         return exchange.n_out
+
+    def renewed(self, exchange: Exchange) -> None:
+        """Record the answer to a renewal, which reads the clock as well."""
+        self.clock.add(exchange)
+        self.renewed_ns = exchange.c0
+        self._heard()
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
         """Record the answer to a heartbeat that was sent at `c0`."""
-        c1, now = time.monotonic_ns(), time.monotonic()
-        self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], c1))
+        self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], time.monotonic_ns()))
         self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
-        self.last_answer_s, self.lost = now, None
+        self._heard()
         if "run" in answer:
             self.row, self.state, self.asked_ns = answer["run"], answer["run"]["state"], c0
             self.now = answer["now"]
@@ -152,6 +179,14 @@ class Member:
             self.gone, self.lost = True, "its daemon is gone"
         elif "refused" in answer:
             self.lost = answer["refused"][0]
+
+    def _heard(self) -> None:
+        now = time.monotonic()
+        if self.silent and not self.over:
+            self.silences.append((self.last_answer_s, now - self.last_answer_s))
+        self.last_answer_s = now
+        if not self.gone:
+            self.lost = None
 
 
 class Control:
@@ -179,6 +214,8 @@ class Control:
         if clocks is not None:
             for name, member in self.members.items():
                 member.clock = clocks.setdefault(name, member.clock)
+        for member in self.members.values():
+            member.patience_s = settings.lease_s + GRACE_S
         #: The start in cluster time.
         self.start_ns: int | None = None
         #: The reason why the run was ended early; and the signal, if it was one.
@@ -253,8 +290,11 @@ class Control:
             if member.report is None:
                 found[member.name] = member.lost or f"its run {member.state}, without a report"
             elif member.silences:
-                at, lasted = member.silences[0]
+                began_s, lasted = member.silences[0]
+                at = began_s - (self.start_ns or 0) / 1e9
                 found[member.name] = f"it was silent for {lasted:.1f} s after {at:.1f} s"
+            elif member.state == "interrupted":
+                found[member.name] = f"its run was interrupted: {member.row.get('error')}"
         return found
 
     def elapsed_s(self) -> float:
@@ -271,7 +311,7 @@ class Control:
     @property
     def _horizon_ns(self) -> int:
         """Time for which a mapping is used before it is replaced."""
-        return round(self.settings.lease_s * 1e9)
+        return round((self.settings.lease_s + GRACE_S) * 1e9)
 
     async def _read(self, member: Member, exchanges: int) -> None:
         for _ in range(exchanges):
@@ -280,10 +320,10 @@ class Control:
 
     async def _prepare(self, member: Member, part: Part, key: int) -> None:
         body = {**part.body, "hold": True, "key": key}
-        row = _answer(
-            member, await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
-        )["run"]
+        answer = await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
+        row = _answer(member, answer)["run"]
         member.run, member.row, member.state = row["id"], row, row["state"]
+        member.ticket = answer.get("ticket")
         member.sends = part.sends
         member.last_answer_s = time.monotonic()
         # Start heartbeats now, because opening the ports of other nodes may take longer than this
@@ -297,7 +337,7 @@ class Control:
             if not waited:
                 return
             for member in waited:
-                if member.over or self._silent(member):
+                if member.over or member.silent:
                     why = member.row.get("error") or member.lost or member.state
                     raise NodeLost(member.name, f"not ready: {why}")
             if time.monotonic() > end or self.ending:
@@ -321,7 +361,7 @@ class Control:
         _answer(member, answer)
 
     async def _until_over(self) -> None:
-        while not all(member.over or self._silent(member) for member in self._running()):
+        while not all(member.over or member.silent for member in self._running()):
             if self._watch is not None:
                 self._watch(self)
             for member in self._running():
@@ -345,7 +385,7 @@ class Control:
         return start_ns is not None and all(
             member.over
             or not member.sends
-            or self._silent(member)
+            or member.silent
             or (member.asked_ns > start_ns and bool(member.row.get("sent_all")))
             for member in self._running()
         )
@@ -354,7 +394,7 @@ class Control:
         """Wait until the runs of all nodes that answer have ended, or until the time limit."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
-            if all(member.over or self._silent(member) for member in self._running()):
+            if all(member.over or member.silent for member in self._running()):
                 return
             await asyncio.sleep(0.05)
 
@@ -368,7 +408,7 @@ class Control:
         )
 
     async def _fetch(self, member: Member) -> None:
-        if member.gone or (self._silent(member) and not member.over):
+        if member.gone or (member.silent and not member.over):
             return
         try:
             answer = await member.peer.call(
@@ -383,20 +423,32 @@ class Control:
 
     async def _beat(self, member: Member) -> None:
         every = self.settings.lease_s / BEATS
-        while not member.over:
-            began = time.monotonic()
-            await self._once(member)
-            await asyncio.sleep(max(0.0, began + every - time.monotonic()))
+        renewals = asyncio.create_task(self._renew(member), name=f"renew {member.name}")
+        try:
+            while not member.over:
+                began = time.monotonic()
+                await self._once(member)
+                await asyncio.sleep(max(0.0, began + every - time.monotonic()))
+        finally:
+            renewals.cancel()
+
+    async def _renew(self, member: Member) -> None:
+        """Renew the lease more often than by heartbeats, which may wait in a TCP connection for
+        seconds after the network has passed packets again."""
+        if member.ticket is not None:
+            every = max(RENEW_S, RENEW_NODE_S * len(self.members))
+            await member.peer.renew(member.ticket, every, member.renewed)
 
     async def _narrow(self, member: Member) -> None:
-        """Exchange clock readings with a node. Heartbeats wait for the daemon and for a CPU; these
-        exchanges do not, so they narrow the bound."""
+        """Exchange clock readings with a node that answers no renewals. Heartbeats wait for the
+        daemon and for a CPU; these exchanges do not, so they narrow the bound."""
+        if time.monotonic_ns() - member.renewed_ns < self.settings.lease_s * 1e9 / BEATS:
+            return
         for _ in range(min(4, 48 // len(self.members))):
             await member.exchange(self.settings.lease_s)
 
     async def _once(self, member: Member) -> None:
         c0 = time.monotonic_ns()
-        silent_since = member.last_answer_s
         try:
             answer = await member.peer.call(
                 "beat", c0, member.run, member.mapping, timeout=self.settings.lease_s
@@ -404,18 +456,18 @@ class Control:
             member.took(c0, answer, self._horizon_ns)
             await self._narrow(member)
         except NodeLost as error:
-            member.lost, member.gone = error.why, member.gone or error.gone
-            return
-        lasted = member.last_answer_s - silent_since
-        if lasted > self.settings.lease_s:
-            member.silences.append((self.elapsed_s() - lasted, lasted))
-
-    def _silent(self, member: Member) -> bool:
-        return time.monotonic() - member.last_answer_s > self.settings.lease_s
+            member.gone = member.gone or error.gone
+            # Not if it answers renewals: only this connection is slow.
+            if member.gone or member.renewed_ns < c0:
+                member.lost = error.why
 
     def _is_lost(self, member: Member) -> bool:
-        if member.gone or (self._silent(member) and not member.over):
-            member.lost = member.lost or f"silent for {self.settings.lease_s:g} s"
+        """Whether the node's traffic has ended although nobody has stopped it."""
+        if member.gone or (member.silent and not member.over):
+            member.lost = member.lost or f"silent for {member.patience_s:g} s"
+            return True
+        if member.state == "interrupted" and self.ending is None:
+            member.lost = member.lost or f"its run was interrupted: {member.row.get('error')}"
             return True
         return False
 

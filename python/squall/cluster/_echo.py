@@ -1,10 +1,14 @@
-"""A node's clock, over UDP.
+"""A node's clock and the leases of its runs, over UDP.
 
 A thread that does nothing else answers, and a callback that reads the clock first receives the
 answer: the round trip is then that of the network rather than of messages between workers, so the
-error bound of the clock is narrower. Both sides have a key, which they received over another
-channel: only messages with that key are answered or used. Questions are as long as answers, so that
-the echo cannot amplify packets with a forged source.
+error bound of the clock is narrower. A question may also renew a lease: UDP, unlike TCP, does not
+wait longer after each lost packet, so a lease is renewed as soon as the network passes packets
+again.
+
+Both sides have a key, which they received over another channel: only messages with that key are
+answered or used. Questions are as long as answers, so that the echo cannot amplify packets with a
+forged source.
 """
 
 from __future__ import annotations
@@ -24,17 +28,20 @@ from typing import NamedTuple
 from .._errors import Error
 from ._clocks import Exchange
 
-__all__ = ["Echo", "Where", "ask"]
+__all__ = ["Echo", "Where", "ask", "renew"]
 
-#: Number of the question; the node's times of its arrival and of the answer's departure. The
-#: authentication code follows.
+#: Number of the question. Of an answer: the node's times of the question's arrival and of the
+#: answer's departure. Of a renewal: the ticket of the run, and 0; its number is the controller's
+#: time of departure. The authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
 #: Personalizations of the authentication code: without them a question that is sent back would
-#: pass for its own answer.
-QUESTION, ANSWER = b"question", b"answer"
+#: pass for its own answer, and a recorded question for a renewal.
+QUESTION, RENEWAL, ANSWER = b"question", b"renewal", b"answer"
 #: Maximum length of a message; longer ones are ignored.
 LARGEST = 128
+#: Maximum number of renewals that wait for an answer; older ones are forgotten.
+UNANSWERED = 100
 
 
 class Where(NamedTuple):
@@ -55,6 +62,9 @@ class Echo:
         0: any free one.
     now : callable
         Reads the clock, in ns.
+    renewed : callable, optional
+        Called with each renewal: the ticket, the controller's time of departure and this clock's
+        time of arrival, in ns. It must return at once, because the thread answers only after that.
 
     Raises
     ------
@@ -62,8 +72,14 @@ class Echo:
         The port is taken.
     """
 
-    def __init__(self, address: str, port: int, now: Callable[[], int]) -> None:
-        self._now, self._socket = now, _socket(address)
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        now: Callable[[], int],
+        renewed: Callable[[int, int, int], object] = lambda *_: None,
+    ) -> None:
+        self._now, self._renewed, self._socket = now, renewed, _socket(address)
         try:
             self._socket.bind((address, port))
         except OSError as error:
@@ -94,9 +110,14 @@ class Echo:
                 question, asker = self._socket.recvfrom(LARGEST)
                 came = self._now()
                 number = _number(question, self.where.key, QUESTION)
-                if number is not None:
-                    answer = _sealed(self.where.key, ANSWER, number, came, self._now())
-                    self._socket.sendto(answer, asker)
+                if number is None:
+                    number = _number(question, self.where.key, RENEWAL)
+                    if number is None:
+                        continue
+                    _, ticket, _ = MESSAGE.unpack_from(question)
+                    self._renewed(ticket, number, came)
+                answer = _sealed(self.where.key, ANSWER, number, came, self._now())
+                self._socket.sendto(answer, asker)
 
 
 async def ask(where: Where, timeout: float) -> Exchange:
@@ -140,18 +161,60 @@ async def ask(where: Where, timeout: float) -> Exchange:
             loop.remove_reader(asking)
 
 
+async def renew(
+    where: Where, ticket: int, every_s: float, heard: Callable[[Exchange], object]
+) -> None:
+    """Renew the lease of a run every `every_s` seconds, until the task is canceled. `heard` is
+    called with each answer, also with those that come late, and out of order.
+    """
+    loop = asyncio.get_running_loop()
+    sent: dict[int, None] = {}
+    with _socket(where.address) as asking:
+        asking.setblocking(False)
+        asking.connect((where.address, where.port))
+
+        def came() -> None:
+            # An error here is that of an earlier packet, such as "no route to host" while the
+            # network is down. The next renewal may pass.
+            with contextlib.suppress(OSError):
+                answer = asking.recv(LARGEST)
+                c1 = time.monotonic_ns()
+                number = _number(answer, where.key, ANSWER)
+                # Each renewal has at most one answer: copies, and answers to others, are ignored.
+                if number in sent:
+                    del sent[number]
+                    _, n_in, n_out = MESSAGE.unpack_from(answer)
+                    heard(Exchange(number, n_in, n_out, c1))
+
+        loop.add_reader(asking, came)
+        try:
+            due = loop.time()
+            while True:
+                c0 = time.monotonic_ns()
+                sent[c0] = None
+                if len(sent) > UNANSWERED:
+                    del sent[next(iter(sent))]
+                with contextlib.suppress(OSError):
+                    asking.send(_sealed(where.key, RENEWAL, c0, ticket, 0))
+                # After a stall of this process, continue from now instead of catching up.
+                due = max(due + every_s, loop.time())
+                await asyncio.sleep(due - loop.time())
+        finally:
+            loop.remove_reader(asking)
+
+
 def _socket(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.socket(family, socket.SOCK_DGRAM)
 
 
-def _sealed(key: bytes, kind: bytes, number: int, n_in: int, n_out: int) -> bytes:
-    message = MESSAGE.pack(number, n_in, n_out)
+def _sealed(key: bytes, kind: bytes, number: int, one: int, other: int) -> bytes:
+    message = MESSAGE.pack(number, one, other)
     return message + _code(key, kind, message)
 
 
 def _number(message: bytes, key: bytes, kind: bytes) -> int | None:
-    """The number of a question or answer; None: it is not of `kind`, or not made with `key`."""
+    """The number of a message; None: it is not of `kind`, or not made with `key`."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
     if not hmac.compare_digest(code, _code(key, kind, content)):
         return None

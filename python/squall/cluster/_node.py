@@ -1,8 +1,8 @@
 """The processes of a node: its daemon, its clock, and the renewal of leases. This module is
 independent of Ray, which only makes an actor from `Node` (`_ray`).
 
-A run's lease is renewed by the controller's heartbeats and by nothing else: no timer of the node
-can keep traffic alive. When heartbeats stop, the daemon ends the traffic within the lease.
+A run's lease is renewed by the controller's heartbeats and renewals and by nothing else: no timer
+of the node can keep traffic alive. When they stop, the daemon ends the traffic within the lease.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import threading
 import time
 import urllib.parse
 from typing import Any
@@ -20,8 +21,12 @@ from ._clocks import Mapping
 from ._daemon import Daemon
 from ._echo import Echo
 from ._inventory import NodeEntry
+from ._renewals import Renewals, is_late
 
-__all__ = ["Node", "Refused"]
+__all__ = ["OVER", "Node", "Refused"]
+
+#: States of a run that has ended.
+OVER = ("done", "failed", "interrupted")
 
 
 class Refused(Error):
@@ -73,13 +78,20 @@ class Node:
     ) -> None:
         self.entry, self.lease_s = entry, lease_s
         self._clock = _Skew(entry.clock_offset_ns, entry.clock_drift_ppb)
-        self._echo = Echo(address, entry.clock_port, self._clock.now)
+        #: A message that was under way for longer renews nothing: its controller may have gone.
+        self._limit_ns = lease_s * 0.5e9
+        self._renewals = Renewals(self._limit_ns)
+        #: Runs whose lease a renewal renews, and that the daemon has not been asked to renew yet.
+        self._asked: set[str] = set()
+        self._wake, self._ended = threading.Condition(), False
+        self._echo = Echo(address, entry.clock_port, self._clock.now, self._renewed)
         self._daemon = Daemon(entry.squall, entry.data, lease_s, (*entry.allow, *ports))
         # A daemon that hangs must not delay the heartbeat that would detect it.
         self._quick = Http(self._daemon.http.url, self._daemon.http.token, None, lease_s / 2)
         self._check_clock()
         #: Time of the controller's last heartbeat.
         self.last_heartbeat_s = time.monotonic()
+        threading.Thread(target=self._pass_on, name="renewals", daemon=True).start()
 
     def hello(self) -> dict[str, Any]:
         """Name, machine and version of the node."""
@@ -113,9 +125,7 @@ class Node:
         """
         came = self._clock.now()
         self.last_heartbeat_s = time.monotonic()
-        late = mapping is not None and (
-            mapping.cluster(came) - mapping.bound_ns - sent_ns > self.lease_s * 0.5e9
-        )
+        late = mapping is not None and is_late(mapping, sent_ns, came, self._limit_ns)
         answer: dict[str, Any] = {"n_in": came, "late": late, "alive": self._daemon.alive()}
         if run is not None and not late:
             answer.update(self._renew(run, mapping))
@@ -128,9 +138,13 @@ class Node:
         return self._answer(self._daemon.http, method, path, body)
 
     def start(self, body: dict[str, Any], mapping: Mapping | None) -> dict[str, Any]:
-        """Start a run; its lease is renewed by `beat` from now on."""
+        """Start a run; its lease is renewed by `beat`, and by renewals with the `ticket` of the
+        answer, from now on."""
         clock = {} if mapping is None else {"clock": self._clock.engine(mapping).table()}
-        return self.ask("POST", "/runs", {**body, **clock, "ttl_s": self.lease_s})
+        answer = self.ask("POST", "/runs", {**body, **clock, "ttl_s": self.lease_s})
+        if "ok" in answer and mapping is not None:
+            answer["ticket"] = self._renewals.add(answer["ok"]["run"]["id"], mapping)
+        return answer
 
     def put(self, name: str, content: bytes, last: bool) -> dict[str, Any]:
         """Store a file that profiles can name. It arrives in pieces, because Ray's memory is
@@ -159,11 +173,15 @@ class Node:
     def end(self) -> None:
         """End the daemon, and all traffic with it."""
         self._echo.close()
+        with self._wake:
+            self._ended = True
+            self._wake.notify()
         self._quick.close()
         self._daemon.end()
 
     def _renew(self, run: str, mapping: Mapping | None) -> dict[str, Any]:
         if mapping is not None:
+            self._renewals.measured(run, mapping)
             clock = self._clock.engine(mapping).table()
             self._answer(self._quick, "PUT", f"/runs/{run}/clock", clock)
         answer = self._answer(self._quick, "GET", f"/runs/{run}/stats")
@@ -172,6 +190,30 @@ class Node:
         stats = answer["ok"]
         # The report so far stays on the node, because with many streams it is long.
         return {"run": stats["run"], "now": _now(stats["sample"], stats["report"])}
+
+    def _renewed(self, ticket: int, sent_ns: int, came_ns: int) -> None:
+        """Handle a renewal. The daemon is asked by another thread, because the answer has the time
+        at which it leaves."""
+        run = self._renewals.accept(ticket, sent_ns, came_ns)
+        if run is not None:
+            self.last_heartbeat_s = time.monotonic()
+            with self._wake:
+                self._asked.add(run)
+                self._wake.notify()
+
+    def _pass_on(self) -> None:
+        """Pass renewals on to the daemon, where a request for a run renews its lease. Those that
+        come while it is busy are passed on as one."""
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._asked or self._ended)
+                if self._ended:
+                    return
+                runs, self._asked = self._asked, set()
+            for run in runs:
+                answer = self._answer(self._quick, "GET", f"/runs/{urllib.parse.quote(run)}")
+                if "ok" in answer and answer["ok"]["state"] in OVER:
+                    self._renewals.remove(run)
 
     def _answer(self, http: Http, method: str, path: str, body: Any = None) -> dict[str, Any]:
         try:

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .._errors import Error
 from ._clocks import Exchange
 from ._control import NodeLost, Peer
-from ._echo import Where, ask
+from ._echo import Where, ask, renew
 from ._host import Host, down, environment, up
 from ._inventory import Inventory, NodeEntry
 from ._node import Node
@@ -47,7 +47,7 @@ FORGOTTEN_S = 90.0
 #: Threads of an actor: fetching a report must not delay a heartbeat.
 THREADS = 4
 #: Time limit of an answer by UDP, and number of missing answers in a row after which the clock is
-#: read through Ray.
+#: read through Ray, until a renewal is answered.
 ECHO_S, ECHOES = 0.1, 3
 
 
@@ -56,24 +56,37 @@ class RayPeer(Peer):
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name, self.actor = name, actor
-        #: Address of its clock for UDP; None: its clock is read through Ray.
+        #: Address of its clock for UDP; None: not known yet.
         self.echo: Where | None = None
         self._unheard = 0
+
+    @property
+    def by_udp(self) -> bool:
+        """Whether the clock is read over UDP, otherwise through Ray."""
+        return self.echo is not None and self._unheard < ECHOES
 
     async def clock(self, timeout: float) -> Exchange:
         """As `Peer`. If UDP is blocked, for example by a firewall, the clock is read through
         Ray."""
-        if self.echo is None:
+        if self.echo is None or not self.by_udp:
             return await super().clock(timeout)
         try:
             exchange = await ask(self.echo, min(timeout, ECHO_S))
         except (OSError, asyncio.TimeoutError):
             self._unheard += 1
-            if self._unheard == ECHOES:
-                self.echo = None
             return await super().clock(timeout)
         self._unheard = 0
         return exchange
+
+    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+        """As `Peer`, over UDP."""
+
+        def answered(exchange: Exchange) -> None:
+            self._unheard = 0
+            heard(exchange)
+
+        if self.echo is not None:
+            await renew(self.echo, ticket, every_s, answered)
 
     async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
         """As `Peer`."""
@@ -82,10 +95,8 @@ class RayPeer(Peer):
             return await asyncio.wait_for(asyncio.wrap_future(reference.future()), timeout)
         except asyncio.TimeoutError:
             raise NodeLost(self.name, f"no answer to {method} within {timeout:g} s") from None
-        except ray.exceptions.RayActorError as error:
-            raise NodeLost(self.name, _brief(error), gone=True) from None
         except ray.exceptions.RayError as error:
-            raise NodeLost(self.name, _brief(error)) from None
+            raise NodeLost(self.name, _brief(error), gone=_has_ended(error)) from None
 
 
 class SquallNode(Node):
@@ -335,6 +346,12 @@ def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
 
 def _actor(node: str) -> str:
     return f"squall:{node}"
+
+
+def _has_ended(error: ray.exceptions.RayError) -> bool:
+    """Whether an actor is gone for good. An unavailable one may only be out of reach for a while."""
+    unavailable = isinstance(error, ray.exceptions.ActorUnavailableError)
+    return isinstance(error, ray.exceptions.RayActorError) and not unavailable
 
 
 def _brief(error: BaseException) -> str:

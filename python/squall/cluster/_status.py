@@ -50,7 +50,7 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
         **{key: hello[key] for key in ("host", "version", "cpus", "pid", "daemon_pid", "data")},
         "clock_shift_ns": mapping.shift_ns,
         "clock_bound_ns": mapping.bound_ns,
-        "clock_by": "ray" if peer.echo is None else "udp",
+        "clock_by": "udp" if peer.by_udp else "ray",
         "runs": live,
     }
 

@@ -53,8 +53,8 @@ export interface Sort {
   ascending: boolean;
 }
 
-/** The order after a click on a title: reversed, or by the new column, from the largest figure or
- * the first name. */
+/** Sort order after a click on a column header. The current column is reversed; a new column sorts
+ * descending if it has numbers, otherwise ascending. */
 export function sortedBy<R>(columns: Column<R>[], sort: Sort, id: string): Sort {
   const column = columns.find((each) => each.id === id);
   return { by: id, ascending: id === sort.by ? !sort.ascending : !column?.num };

@@ -6,7 +6,7 @@ use squall_apps::{
     Data, Instruction, Program, ProgramError,
     builtin::{self, Application, HttpClient},
 };
-use squall_profile::{Located, Mistakes};
+use squall_profile::{ErrorCollector, Located};
 use squall_units::{Cannot, Nanos, parse_octets};
 
 use super::Ends;
@@ -161,7 +161,7 @@ pub fn ends(
     app: &Located,
     options: &[(String, Located)],
     (data, assets): (Option<&Data>, &dyn Assets),
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
         if let Some((name, located)) = options.first() {
@@ -231,7 +231,7 @@ fn of(app: Application) -> Ends {
 fn make(
     name: &str,
     given: &Given<'_>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Result<Option<Ends>, ProgramError> {
     Ok(Some(match name {
         "http" => return http(given, mistakes),
@@ -262,7 +262,10 @@ fn make(
     }))
 }
 
-fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, ProgramError> {
+fn http(
+    given: &Given<'_>,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Result<Option<Ends>, ProgramError> {
     let (mut client, mut port) = (HttpClient::default(), 80);
     let mut first: Option<(HttpClient, u16)> = None;
     for located in given.all("url") {
@@ -467,7 +470,7 @@ impl<'a> Given<'a> {
         self.options.iter().find(|(option, _)| option == name).map(|(_, located)| located)
     }
 
-    fn octets(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
+    fn octets(&self, name: &str, default: u32, mistakes: &mut ErrorCollector<'_>) -> u32 {
         let Some(located) = self.of(name) else { return default };
         let octets = parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok());
         octets.unwrap_or_else(|| {
@@ -480,7 +483,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    fn number(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
+    fn number(&self, name: &str, default: u32, mistakes: &mut ErrorCollector<'_>) -> u32 {
         let Some(located) = self.of(name) else { return default };
         let number = located.text.parse().ok().filter(|n| *n > 0);
         number.unwrap_or_else(|| {
@@ -493,7 +496,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    fn time(&self, name: &str, default: Nanos, mistakes: &mut Mistakes<'_>) -> Nanos {
+    fn time(&self, name: &str, default: Nanos, mistakes: &mut ErrorCollector<'_>) -> Nanos {
         self.of(name)
             .and_then(|located| mistakes.parsed(located, "a time", "\"2 s\""))
             .unwrap_or(default)
@@ -539,7 +542,7 @@ mod tests {
     #[test]
     fn each_application_is_built_with_its_defaults() {
         let profile = Profile::default();
-        let mut mistakes = Mistakes::of(&profile);
+        let mut mistakes = ErrorCollector::of(&profile);
         for (name, _) in OPTIONS {
             assert!(
                 ends(&Located::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
@@ -561,7 +564,7 @@ mod tests {
     /// The ends of an `http` flow with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
-        let mut mistakes = Mistakes::of(&profile);
+        let mut mistakes = ErrorCollector::of(&profile);
         let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
         let options: Vec<_> = options.iter().map(located).collect();
         let made = ends(&Located::from("http"), &options, (data, &NoFiles), &mut mistakes);
@@ -677,7 +680,7 @@ mod tests {
             ("dns", "body", "1", "this application has no options"),
         ] {
             let profile = Profile::default();
-            let mut mistakes = Mistakes::of(&profile);
+            let mut mistakes = ErrorCollector::of(&profile);
             let options = [(option.to_owned(), Located::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
             let made = ends(&Located::from(name), options, (None, &NoFiles), &mut mistakes);

@@ -355,7 +355,7 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     filled(&t.lengths).iter().map(row).collect()
 }
 
-/// The bins without the empty ones at both ends.
+/// The bins without empty ones at either end.
 fn filled(lengths: &Lengths) -> &[LengthBin] {
     let first = lengths.bins.iter().position(|b| b.packets > 0);
     let last = lengths.bins.iter().rposition(|b| b.packets > 0);
@@ -569,7 +569,7 @@ fn files_table(info: &Info, markup: &mut String) {
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
-    // All files have bins of the same widths, but each has only as many as it needs.
+    // All files have bins of the same widths, but each file only as many as it needs.
     let longest = named.iter().map(|(_, t)| t.lengths.bins.len()).max().unwrap_or(0);
     let widest = named.iter().find(|(_, t)| t.lengths.bins.len() == longest);
     let categories =
@@ -658,7 +658,7 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
         sum += n;
         ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
     });
-    // Start the line at 0, because a single bin would give no line.
+    // The line starts at 0, because a single bin would not give a line.
     let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
     let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)

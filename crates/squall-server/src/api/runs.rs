@@ -428,7 +428,7 @@ fn seconds(what: &str, value: f64) -> Result<Nanos, Refusal> {
     Err(bad(format!("{what} = {value}: expected seconds above 0")))
 }
 
-/// Resolves the file in the daemon's folder.
+/// Resolves the file in the daemon's directory.
 fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     if let Some(path) = file {
         *path = service.new_file(&path.to_string_lossy())?;
@@ -436,7 +436,7 @@ fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Ref
     Ok(())
 }
 
-/// Writes `capture` to a file in the daemon's folder.
+/// Sets the capture to write to a file in the daemon's directory.
 fn set_capture_file(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
     if capture.print.is_some() {
         return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
@@ -465,7 +465,8 @@ async fn start(
             check_clock(clock)?;
         }
         let over = nodes_of(service, &new, &options)?;
-        // Not those of nodes, because their own daemons check them, which know their CPUs.
+        // The options of nodes are not checked here: their own daemons check them, because only
+        // these know their CPUs.
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;

@@ -107,7 +107,8 @@ enum ImportKind {
     Otg,
 }
 
-/// Maximum octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
+/// Maximum size of text to import, in octets: the same limit as for a profile
+/// ([`crate::budget::PROFILE`]).
 const MOST_TEXT: u64 = 8 << 20;
 
 async fn import(
