@@ -289,7 +289,12 @@ pub struct Lab {
     start_time: u64,
     /// Id of the process that holds the device's namespace, if there is a device.
     device: Option<u32>,
+    /// The device as it was given: `router,rate=10Mbps,queue=fq_codel`; empty without one.
+    device_text: String,
 }
+
+/// Environment variable of commands in a lab: the device between its interfaces, for reports.
+pub const DEVICE_VARIABLE: &str = "SQUALL_LAB_DEVICE";
 
 impl Lab {
     /// Makes the lab, with `device` between its interfaces; without a device, the interfaces are
@@ -325,6 +330,7 @@ impl Lab {
                 pid: numbers.next()?.parse().ok()?,
                 start_time: numbers.next()?.parse().ok()?,
                 device: numbers.next().and_then(|pid| pid.parse().ok()),
+                device_text: numbers.next().unwrap_or_default().into(),
             })
         });
         match lab {
@@ -375,11 +381,20 @@ impl Lab {
                 Err(LabError::Usage(cannot("use", name, "it has no device").with_hint(hint)))
             }
         };
-        match Self::find(name).and_then(enter) {
+        let lab = match Self::find(name) {
+            Err(error) => return error,
+            Ok(lab) => lab,
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env_remove(DEVICE_VARIABLE);
+        if !lab.device_text.is_empty() {
+            command.env(DEVICE_VARIABLE, &lab.device_text);
+        }
+        match enter(lab) {
             Err(error) => error,
             Ok(()) => {
                 let what = format!("cannot run {}", program.as_ref().to_string_lossy());
-                io_error(what)(Command::new(program).args(arguments).exec())
+                io_error(what)(command.exec())
             }
         }
     }
@@ -449,10 +464,11 @@ fn start_holder(
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
+            let described = device.map_or(String::new(), Device::to_string);
             let outcome = set_up_lab(options, device).and_then(|device| {
                 use_napi();
                 let pid = std::process::id();
-                let device = device.map_or(String::new(), |pid| format!(" {pid}"));
+                let device = device.map_or(String::new(), |pid| format!(" {pid} {described}"));
                 let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
                 fs::write(state, text)
                     .map_err(io_error(format!("cannot write {}", state.display())))
