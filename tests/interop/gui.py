@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts like a user. This script makes
-what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and another
-daemon whose page may use the first. With `--shots FOLDER`, pictures of all pages are saved there.
+"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts as a user. This script sets up
+the lab with a pair of interfaces, a daemon that requires a token, and a second daemon whose page
+may use the first one. With `--shots FOLDER`, screenshots of all pages are saved there.
 """
 
 import json
@@ -16,7 +16,7 @@ import tempfile
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A run typically takes a minute; pictures take another.
+# A run typically takes a minute; screenshots take another.
 TIMEOUT_S = 400
 
 
@@ -79,7 +79,7 @@ def main():
     if up.returncode:
         sys.exit(f"lab up: {up.stderr}")
     daemon = other = None
-    # The lab has a loopback of its own.
+    # Loopback addresses of the lab, whose loopback interface is its own.
     here, there = "https://127.0.0.1:8443", "https://127.0.0.1:8444"
 
     # Runs over nodes use a controller that does not need Ray.
@@ -118,7 +118,7 @@ def main():
                 '[node.one]\n[node.two]\n[ports]\nA = "one/eth1"\nB = "two/eth1"\n'
             )
             inside = [squall, "lab", "exec", name, "--"]
-            # A browser reaches the daemon over loopback, which is down in a new namespace.
+            # The browser reaches the daemon over loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
             serve = serving(here, f"{folder}/here", there)
             daemon, token = begin([*inside, *serve])

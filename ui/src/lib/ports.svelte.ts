@@ -1,4 +1,4 @@
-// The interfaces of the daemon's machine, for pages and forms that choose among them.
+// The interfaces of the daemon's machine, for pages and forms that offer a choice of them.
 
 import { post, remove } from "./api";
 import { Answer, attempt } from "./asked.svelte";
@@ -7,7 +7,7 @@ import type { PortList } from "./generated";
 class Ports {
   #answer = new Answer<PortList>();
 
-  /** Null until the daemon answers. */
+  /** Null until the daemon responds. */
   all = $derived(this.#answer.value?.ports ?? null);
   problem = $derived(this.#answer.problem);
   /** The lab of the daemon's machine: two interfaces, each the other's peer. */

@@ -1,4 +1,4 @@
-// The width of the window: some tables have fewer columns in a narrow one.
+// The width of the window: some tables have fewer columns in a narrow window.
 
 import { MediaQuery } from "svelte/reactivity";
 

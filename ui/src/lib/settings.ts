@@ -1,11 +1,12 @@
-// Settings of a method as a form: text fields and check boxes, made from the daemon's schema.
+// Settings of a method as a form: text fields and check boxes, generated from the daemon's schema.
 
 import type { Method, SettingSchema } from "./types";
 import { titled } from "./units";
 
 export type Form = Record<string, string | boolean>;
 
-/** The text of a setting: lists of numbers or words with commas, nested values as JSON. */
+/** The text of a setting: lists of numbers or words are separated by commas, nested values are
+ * JSON. */
 function textOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object"))
@@ -21,21 +22,14 @@ export const initial = (method: Method): Form =>
     }),
   );
 
-/** The schema to which a reference points. */
+/** The schema that a `$ref` refers to. */
 function resolved(method: Method, schema: SettingSchema | undefined): SettingSchema {
   const name = schema?.$ref?.replace("#/$defs/", "");
   return (name ? method.settings.$defs?.[name] : schema) ?? {};
 }
 
-/** An allowed word of a setting, its title, and its meaning. */
-export interface Choice {
-  word: string;
-  title: string;
-  about: string | undefined;
-}
-
-/** The allowed words of a setting, or of its items. */
-export function choices(method: Method, property: SettingSchema): Choice[] {
+/** The permitted values of a setting, or of its items. */
+export function choices(method: Method, property: SettingSchema): string[] {
   const of = resolved(method, property.items ?? property);
   const words = [
     ...(of.enum ?? []).map((word) => ({ word, about: undefined })),
@@ -90,7 +84,7 @@ function read(property: SettingSchema, text: string | boolean): unknown {
   return typed ? typed.split(/\s*,\s*/).map(valueOf) : [];
 }
 
-/** The settings that differ from the defaults. */
+/** The settings that differ from their defaults. */
 export function settingsOf(method: Method, form: Form): Record<string, unknown> {
   const first = initial(method);
   const changed = Object.entries(method.settings.properties).filter(
