@@ -1,9 +1,9 @@
-"""For mkdocs: changes of the pages for the site, and a check.
+"""mkdocs hooks: changes to pages for the site, and a check.
 
-- Links to files outside docs/ lose their target, as the site has no such pages. README.md is
-  docs/index.md there. cargo xtask tidy checks that each target exists.
-- README.md lists all pages but decisions.
-- Code blocks without a language get one, because the theme highlights only blocks that have it.
+- Links to files outside docs/ are removed: the site does not have these files. README.md becomes
+docs/index.md. cargo xtask tidy checks that each target exists.
+- README.md must list all pages except decisions.
+- Code blocks without a language get one: the theme highlights only blocks that have one.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import re
 from mkdocs.exceptions import PluginError
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]+)\]\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
-# The first line of a block of commands: a prompt, a program, or a variable for one.
+# The first line of a shell block: a prompt, a program, or a variable assignment before one.
 PROMPT = re.compile(r"\w*\$ ")
 COMMAND = re.compile(r"(squall|sudo|curl|make|pip|ssh|echo|export|git|#) |[A-Z_]+=")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The documentation's site, from a folder and without a network: tests/gui/site.mjs searches it in
+"""The documentation site, from a directory and without a network: tests/gui/site.mjs searches it in
 Chromium and checks its code blocks."""
 
 import os
@@ -26,7 +26,7 @@ def main():
         return print("SKIPPED: no chromium: scripts/setup browser")
     with tempfile.TemporaryDirectory(prefix="squall-site-") as folder:
         build = [mkdocs, "build", "--quiet", "--site-dir", folder]
-        # A notice of the theme about its successor.
+        # Suppress a notice of the theme about its successor.
         quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
         subprocess.run(build, cwd=ROOT, env=quiet, check=True, timeout=300)
         script = [node, ROOT / "tests/gui/site.mjs", folder, chromium, *sys.argv[1:]]

@@ -1,9 +1,9 @@
-//! Checks that the documents state the figures of the measurements that they cite.
+//! Checks that documents quote figures that are in the measurements they cite.
 //!
-//! A paragraph or a row of a table that links to `benches/runs/X.md` takes its figures from there:
-//! each number of three digits or more has to be in that file. A row that says "the same" cites the
-//! file of the row above. Shorter numbers are too common to be compared. The version in
-//! `CITATION.cff` is that of the workspace.
+//! A paragraph or table row that links to `benches/runs/X.md` quotes figures from it: each number
+//! of three digits or more must occur in that file. A row with "the same" cites the file of the row
+//! above. Shorter numbers are too common to be compared. The version in `CITATION.cff` must be that
+//! of the workspace.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -79,9 +79,9 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The figures in `text` that `measured` does not have.
+/// The figures in `text` that do not occur in `measured`.
 fn differing(text: &str, measured: &str) -> Vec<String> {
-    // Names of files and commands are no figures, and neither are dates and versions.
+    // Ignore names of files and commands, dates and versions.
     let other =
         Regex::new(r"`[^`]*`|\]\([^)]*\)|\d{4}-\d\d-\d\d|\d+(\.\d+){2,}").expect("constant");
     let known: HashSet<u64> = numbers(measured).map(|(_, value)| value.to_bits()).collect();

@@ -23,6 +23,7 @@ use crate::{
     cluster,
     drive::Signals,
     output,
+    pdf::Pdf,
     progress::ProgressLine,
 };
 
@@ -273,6 +274,9 @@ struct Results {
     /// Write the result as one HTML file with plots
     #[arg(long, value_name = "FILE.html", help_heading = "Result")]
     report: Option<PathBuf>,
+    /// Print that page as PDF, by Chromium, Chrome, Edge or Brave
+    #[arg(long, value_name = "FILE.pdf", help_heading = "Result")]
+    pdf: Option<PathBuf>,
     /// Write the trials as CSV
     #[arg(long, value_name = "FILE.csv", help_heading = "Result")]
     csv: Option<PathBuf>,
@@ -423,6 +427,7 @@ impl Results {
         let mut results = output::Results::default();
         results.write(files.json, json);
         results.write(files.html, || render::html(outcome, against));
+        results.print(files.pdf, || render::html(outcome, against));
         results.write(files.csv, || render::csv(outcome));
         results.write(files.junit, || render::junit(outcome, against));
         let mut refused = Vec::new();
@@ -460,6 +465,7 @@ type Form = fn(&Outcome) -> Result<String, String>;
 struct Files {
     json: Option<(String, std::fs::File)>,
     html: Option<(String, std::fs::File)>,
+    pdf: Option<Pdf>,
     csv: Option<(String, std::fs::File)>,
     junit: Option<(String, std::fs::File)>,
     csit: Option<(String, std::fs::File)>,
@@ -479,6 +485,7 @@ impl Files {
         Ok(Self {
             json: json.map(output::create).transpose()?,
             html: file(&common.report)?,
+            pdf: common.pdf.as_deref().map(Pdf::create).transpose()?,
             csv: file(&common.csv)?,
             junit: file(&common.junit)?,
             csit: file(&common.csit)?,
