@@ -9,6 +9,18 @@ The Rust engine does all the work; this package converts its inputs and results.
 >>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
 (1000, 0)
 
+The parts, each with its own ``help()``:
+
+- Send: `run` a profile, `send` frames of one kind, `replay` captures, `attack` from rules.
+- Receive: `recv` measures, `capture` writes a file.
+- Profiles: `Profile` with `Stream`, `Template`, `Replay`, `Attack`, `Pool`; `vary` makes a field
+  program. `plan` shows what a profile would send. `RunOptions` has the options of a run, and
+  `Session` starts one that is changed while it runs (`Run`).
+- Results: `Report`, with `Report.plot`; `whole` unites those of several machines; `score` compares
+  an engine's alerts with the attacks.
+- Captures: `info`, `edit`, `prep`; `compare` benchmarks capture tools.
+- The machine: `ports`. Errors: `Error` and its subclasses.
+
 `connect` offers the same functions on a daemon (`squall serve`) on another machine. `squall.aio` is
 for asyncio, `squall.trex` has TRex's API, and a pytest plugin provides the fixture ``squall``.
 
