@@ -18,7 +18,7 @@ def find_binary() -> str:
     Raises
     ------
     PortError
-        There is none, as with a package that was built from source.
+        There is none, as after ``maturin develop``.
     """
     if named := os.environ.get("SQUALL"):
         return named
