@@ -1,5 +1,5 @@
-//! Classic BPF (McCanne and Jacobson, 1993), into which capture filters are compiled. A [`Filter`]
-//! is checked once, like in the kernel's `bpf_check_classic`, and then runs on any octets without
+//! Classic BPF (McCanne and Jacobson, 1993), to which capture filters are compiled. A [`Filter`] is
+//! checked once, like in the kernel's `bpf_check_classic`, and then runs on any octets without
 //! failing. Programs longer than the kernel's limit, and programs with loops, run only here.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Replaces `attacks` in builds without that feature. Has no commands.
+//! A substitute for `attacks` in builds without that feature. Has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 

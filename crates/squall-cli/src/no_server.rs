@@ -1,4 +1,4 @@
-//! Replaces `server` in builds without that feature. Has no commands.
+//! A substitute for `server` in builds without that feature. Has no commands.
 
 use std::{convert::Infallible, process::ExitCode};
 
