@@ -825,7 +825,7 @@ pub struct RuleOutcome {
     pub classtype: Option<String>,
     /// An attack was made, and verified by the evaluator.
     pub solved: bool,
-    /// If not solved: the reason as a keyword for grouping, and in `why` as text.
+    /// If not solved: the reason as a word by which reports group, and in `why` as text.
     pub reason: Option<String>,
     pub why: Option<String>,
     /// Protocol of the rule: `tcp`, `http`.

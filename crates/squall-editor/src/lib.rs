@@ -31,19 +31,19 @@ pub use profile::{
 pub use python::python;
 pub use variations::{VariationsView, Varied, variations};
 
-/// An error and its position.
+/// An error, and its place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Line of the text (1-based); 0 if there is no text, or no position in it.
+    /// Line of the text, from 1; 0 if there is no text, or no place in it.
     pub line: u32,
-    /// Column in characters (1-based); 0 as for `line`.
+    /// Column in characters, from 1; 0 as for `line`.
     pub column: u32,
-    /// The key in JSON notation: `stream[3].rate`; empty if it is not known.
+    /// The key, as in JSON: `stream[3].rate`; empty if it is not known.
     pub path: String,
     pub message: String,
     /// The expected form and a suggestion; one line each.
     pub details: Vec<String>,
-    /// Range of the invalid characters in a one-line text (0-based); the end is exclusive.
+    /// Wrong characters of a one-line text, from 0; the end is exclusive.
     pub span: Option<(usize, usize)>,
 }
 

@@ -51,8 +51,8 @@ pub struct Checked {
     pub ok: bool,
     /// In the order of the text.
     pub problems: Vec<Problem>,
-    /// The profile in the schema of profiles, with each value in its usual notation; absent if it
-    /// cannot be parsed.
+    /// The profile as in the schema of profiles, each value as a person would write it; absent if
+    /// it cannot be read.
     pub profile: Option<serde_json::Value>,
     /// A summary in one line.
     pub summary: String,

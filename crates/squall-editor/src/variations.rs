@@ -22,7 +22,7 @@ pub struct Varied<'a> {
     pub seed: Option<u64>,
 }
 
-/// Frames, and the positions at which they differ.
+/// Frames, and where they differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VariationsView {
     /// Octets without FCS, in the order of the stream.
