@@ -61,6 +61,7 @@ pub(crate) enum Policy {
     /// BSD, Suricata's default: the fragment with the lower offset is kept or, at equal offsets,
     /// the earlier one. A last fragment without data of its own is dropped, and with it the end of
     /// the packet, which stays incomplete.
+    #[default]
     Bsd,
     /// Linux, Snort's default: the fragment with the lower offset is kept. The end of the packet is
     /// recorded even if the last fragment's data is dropped.
