@@ -1,6 +1,7 @@
 //! Outcomes of frames that a program has redirected to a device: programs for two kernel
 //! tracepoints, which observe the frames that the driver accepted or refused. The redirect itself
 //! does not report that.
+//!
 //! A frame is in flight from the program's redirect until the driver has it or it is dropped.
 //! Meanwhile no other network code runs on the CPU, so all frames that pass a device map on that
 //! CPU are the program's, in the order in which it made them.

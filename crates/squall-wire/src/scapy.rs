@@ -66,7 +66,7 @@ struct Class {
     /// Scapy's field names, each with the table's name; fields with equal names or aliases are left
     /// out.
     fields: &'static [(&'static str, &'static str)],
-    /// Words that scapy prints for numbers for which the table has other words.
+    /// Values of fields that are not set; the flag: applies only if no following layer identifies
     /// itself.
     defaults: &'static [(&'static str, u128, bool)],
 }
@@ -366,7 +366,7 @@ const TAG: &[(&str, &str)] =
 const ECHO: &[(&str, &str)] =
     &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("id", "id"), ("seq", "seq")];
 
-/// Words that scapy shows for numbers if the table has other words.
+/// Words that scapy prints for numbers for which the table has other words.
 const WORDS: &[(&str, &str, u128)] = &[
     ("arp.op", "who-has", 1),
     ("arp.op", "is-at", 2),
