@@ -31,6 +31,6 @@ def find_binary() -> str:
         return found
     raise PortError(
         "cannot find the program squall: it is neither in this installation nor in the search path"
-        "\n  try make install in the source folder, cargo install --path crates/squall-cli, or set"
-        " $SQUALL"
+        "\n  try pip install . in the source folder, or set $SQUALL to the program, such as"
+        " target/demo/squall of make demo"
     )

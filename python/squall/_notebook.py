@@ -184,6 +184,10 @@ def plot_series(series: Series, quantity: str, ax: Any, kwargs: Any) -> Any:
                 drawn += 1
         if drawn:
             break
+    if not drawn and series.t_s.size == 0:
+        raise ValueError(
+            "the run has no samples, because it ran in virtual time or was shorter than `every`"
+        )
     if not drawn:
         known = sorted(
             {
@@ -206,13 +210,23 @@ def plot_report(report: Report) -> Any:
         for stream in report.streams
         if stream.rx and stream.rx.latency_ns
     }
-    figure, axes = pyplot.subplots(1, 2 if delays else 1, squeeze=False, layout="constrained")
-    figure.set_size_inches(10 if delays else 6, 4)
-    plot_series(report.series_arrays(), "tx_pps", axes[0][0], {})
-    axes[0][0].set_title("sent, frames/s")
+    series = report.series_arrays()
+    # Runs in virtual time have no samples.
+    sampled = series.t_s.size > 0
+    panels = sampled + bool(delays)
+    if not panels:
+        figure, ax = pyplot.subplots()
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, "no samples and no delays to plot", ha="center", va="center")
+        return figure
+    figure, [axes] = pyplot.subplots(1, panels, squeeze=False, layout="constrained")
+    figure.set_size_inches(2 + 4 * panels, 4)
+    if sampled:
+        plot_series(series, "tx_pps", axes[0], {})
+        axes[0].set_title("sent, frames/s")
     for name, values in delays.items():
-        plot_distribution(values, axes[0][1], True, {"label": name})
+        plot_distribution(values, axes[-1], True, {"label": name})
     if delays:
-        axes[0][1].set(title="one-way delay", xscale="log")
-        axes[0][1].legend()
+        axes[-1].set(title="one-way delay", xscale="log")
+        axes[-1].legend()
     return figure

@@ -84,7 +84,8 @@ class Series:
         Raises
         ------
         ValueError
-            No port, stream or template has that quantity.
+            No port, stream or template has that quantity, or the run has no samples, as in virtual
+            time.
         ImportError
             matplotlib is not installed.
         """
@@ -151,6 +152,8 @@ class Report(ReportFigures, Figures[_native.Report]):
 
     def plot(self) -> Any:
         """Plot the rates over time and, for streams with `latency`, the one-way delay.
+
+        A run in virtual time has no samples, so there is no plot of rates.
 
         Returns
         -------

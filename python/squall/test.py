@@ -36,6 +36,7 @@ __all__ = [
     "rfc3918",
     "rfc6349",
     "rfc8219",
+    "rfc8239",
     "rfc9411",
     "run",
     "soak",
@@ -354,6 +355,14 @@ def rfc8219(profile: Profile, **settings: Any) -> Result:
     See `run` for the arguments.
     """
     return run("rfc8219", profile, **settings)
+
+
+def rfc8239(profile: Profile, **settings: Any) -> Result:
+    """RFC 8239: data center switches: line rate, buffers, microbursts, incast.
+
+    See `run` for the arguments.
+    """
+    return run("rfc8239", profile, **settings)
 
 
 def soak(profile: Profile, **settings: Any) -> Result:

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 
 from methods import LINKS, Device, Failed, Lab, expect, figure
 
@@ -73,7 +74,73 @@ def one_direction_leaves_the_other_queue_empty(lab):
     expect(counters["b"]["dropped_queue"] > 0, counters["b"])
 
 
+# A rate at which frames of 1,500 octets leave at the rate of the bridge's queue, and both directions
+# of the flows through the lab's router.
+SHAPED = "12Mbps"
+FLOWS = """
+[flows]
+clients = "A"
+servers = "B"
+client_network = { gateway = ["198.18.1.1"] }
+server_network = { gateway = ["198.18.2.1"] }
+
+[[template]]
+name = "http"
+clients = "198.18.1.10-198.18.1.99"
+servers = "198.18.2.10"
+app = "http"
+cps = 1
+"""
+# Any kernel has pfifo.
+DISCIPLINES = ["pfifo", "fq_codel", "fq", "sfq", "codel", "pie"]
+
+
+def shaped(discipline):
+    """The result of a test through a router with that discipline; None if the kernel lacks it."""
+    device = f"router,rate={SHAPED},queue={discipline},limit={QUEUE}"
+    with tempfile.TemporaryDirectory() as folder:
+        profile = pathlib.Path(folder) / "rig.toml"
+        lab = Lab(SQUALL, "--device", device, "--profile", str(profile))
+        up = lab.run("up", lab.name, *lab.device)
+        if up.returncode != 0:
+            expect("does not take the queue discipline" in up.stderr, up.stderr)
+            print(f"not in this kernel: {discipline}")
+            return None
+        try:
+            profile.write_text(profile.read_text() + FLOWS)
+            test = ["bufferbloat", profile, "--quick", "--rest", "0.05", "--linger", "200ms"]
+            done = lab.exec(lab.squall, "test", *test, "--json", "-", timeout=120)
+            counters = lab.run("exec", lab.name, "--device", "--", "tc", "-s", "qdisc")
+        finally:
+            lab.run("down", lab.name)
+    expect(done.returncode in (0, 4), f"{discipline}: {done.returncode}: {done.stderr}")
+    expect(f"qdisc {discipline} 10:" in counters.stdout, counters.stdout)
+    found = json.loads(done.stdout)
+    named = found["host"].get("device of the lab")
+    expect(named == device, f"the result names the device: {named}")
+    return found
+
+
+def queue_disciplines_of_the_kernel_are_named(full):
+    increases = {}
+    for discipline in DISCIPLINES if full else ["pfifo"]:
+        found = shaped(discipline)
+        if found and found["verdict"]["status"] != "generator_bound":
+            increases[discipline] = figure(found, "increase")["value"]
+    full_queues = 2 * QUEUE * 1514 * 8 / 12e6 * 1e9
+    if "pfifo" in increases:
+        increase = increases["pfifo"]
+        expect(0.2 * full_queues < increase < 2 * full_queues, f"{increase} of {full_queues} ns")
+        for fair in ("fq_codel", "fq", "sfq"):
+            # A stream of few frames does not wait for the queues of other flows.
+            if fair in increases:
+                expect(increases[fair] < increase / 2, increases)
+    shown = ", ".join(f"{name} {ns / 1e6:.1f} ms" for name, ns in increases.items())
+    print(f"bufferbloat: queue disciplines add {shown or 'unknown (the machine is busy)'}")
+
+
 def main():
+    queue_disciplines_of_the_kernel_are_named("--full" in sys.argv[1:])
     with Lab(SQUALL, script=LINKS) as lab:
         if lab is None:
             return

@@ -68,7 +68,10 @@ HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} w
 
 # Examples that cannot run here: expression, reason.
 NOT_RUN = [
-    (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
+    (
+        r"^(pip|python3 -m venv|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ",
+        "installs or builds",
+    ),
     (r"^sudo systemctl ", "needs systemd"),
     (r"^ssh ", "needs another machine"),
     (r"/sys/kernel/mm/hugepages|modprobe|dpdk-devbind|dpdk:", "needs DPDK and its devices"),

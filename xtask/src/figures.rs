@@ -16,9 +16,8 @@ const RUNS: &str = "benches/runs/";
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut wrong = vec![];
-    let read = |path: &str| {
-        std::fs::read_to_string(root.join(path)).map_err(|e| format!("{path}: {e}"))
-    };
+    let read =
+        |path: &str| std::fs::read_to_string(root.join(path)).map_err(|e| format!("{path}: {e}"));
     let cited = read("CITATION.cff")?;
     let version = concat!("version: ", env!("CARGO_PKG_VERSION"));
     if !cited.lines().any(|line| line == version) {
@@ -83,7 +82,8 @@ fn blocks(page: &str) -> Vec<Block> {
 /// The figures in `text` that do not occur in `measured`.
 fn differing(text: &str, measured: &str) -> Vec<String> {
     // Ignore names of files and commands, dates and versions.
-    let other = Regex::new(r"`[^`]*`|\]\([^)]*\)|\d{4}-\d\d-\d\d|\d+(\.\d+){2,}").expect("constant");
+    let other =
+        Regex::new(r"`[^`]*`|\]\([^)]*\)|\d{4}-\d\d-\d\d|\d+(\.\d+){2,}").expect("constant");
     let known: HashSet<u64> = numbers(measured).map(|(_, value)| value.to_bits()).collect();
     numbers(&other.replace_all(text, " "))
         .filter(|(figure, value)| {

@@ -40,6 +40,7 @@ mod import;
 mod info;
 mod lab;
 mod output;
+mod pdf;
 mod plan;
 mod ports;
 mod prep;

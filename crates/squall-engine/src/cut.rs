@@ -113,8 +113,8 @@ fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
         .then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// Of the next frame, or after an error of the dropped one: the number of segments that have left
-/// although the frame as a whole has not, and their octets with FCS.
+/// The number of segments of the next frame that have left although the whole frame has not, and
+/// their octets with FCS. After an error, those of the dropped frame.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);

@@ -777,7 +777,7 @@ impl Out {
             return false;
         }
         if turn.outlets.of(self.member).lost().is_some() {
-            return self.lose_what_waits(now, turn.outlets);
+            return self.drop_pending(now, turn.outlets);
         }
         if self.done < self.filled {
             moved |= self.send(now, turn);
@@ -808,7 +808,7 @@ impl Out {
 
     fn send(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
         if !turn.outlets.of(self.member).is_up() {
-            return self.lose_what_waits(now, turn.outlets);
+            return self.drop_pending(now, turn.outlets);
         }
         let wanted = self.filled - self.done;
         match turn.outlets.send(self.member, wanted) {
@@ -882,7 +882,7 @@ impl Out {
     /// Drops the waiting frames, because the link is down. They are lost as for any host, and the
     /// stack retransmits.
     #[cold]
-    fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
+    fn drop_pending(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);
         if let Some(error) = outlets.of(self.member).lost() {
             self.counters.error = Some(error.to_string());

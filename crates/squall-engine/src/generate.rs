@@ -28,7 +28,7 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Busy, Clock, PortTx, StreamTx,
+    Clock, PortTx, StreamTx, ThreadLoad,
     after::is_awaited,
     clock::{Stalls, thread_cpu_time},
     command::{Action, Content, Rate},
@@ -508,10 +508,10 @@ impl Driver {
 
     /// How busy the thread is while it runs: always, because it waits for due frames inside the
     /// kernel and never sleeps.
-    pub fn busy(&self) -> Option<Busy> {
+    pub fn busy(&self) -> Option<ThreadLoad> {
         let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
         let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        runs.then(|| Busy { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
+        runs.then(|| ThreadLoad { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
     }
 
     /// The thread's CPU time, once it has ended.

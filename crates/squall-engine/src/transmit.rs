@@ -71,7 +71,7 @@ pub(crate) struct Transmitter {
     unpaced: VecDeque<u32>,
     groups: Groups,
     batch: u64,
-    hand: Box<Hand>,
+    hand: Box<CurrentBatch>,
     blocked: Blocked,
     /// Whether frames follow the port's traffic clock. If not, they leave when due in real time.
     paced: bool,
@@ -91,9 +91,9 @@ pub(crate) struct Transmitter {
 }
 
 /// The current batch: filled, and sent up to `done`.
-struct Hand {
+struct CurrentBatch {
     runs: Vec<InRow>,
-    /// See [`Hand::due`].
+    /// See [`CurrentBatch::due`].
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
@@ -128,7 +128,7 @@ struct InRow {
     due: Due,
 }
 
-/// How the due times of the frames in a row are stored in [`Hand::due`].
+/// How the due times of the frames in a row are stored in [`CurrentBatch::due`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// Not stored: the frames have no gaps.
@@ -138,7 +138,7 @@ enum Due {
     Each,
 }
 
-impl Hand {
+impl CurrentBatch {
     /// Due time of the frame in slot `i` of `row`, which stores due times; picoseconds.
     #[inline]
     fn due(&self, row: InRow, i: usize) -> u64 {
@@ -215,7 +215,7 @@ impl Transmitter {
             unpaced: VecDeque::new(),
             groups: Groups::default(),
             batch: 0,
-            hand: Box::new(Hand {
+            hand: Box::new(CurrentBatch {
                 runs: Vec::with_capacity(BATCH),
                 due: [0; BATCH],
                 len: [0; BATCH],
@@ -944,7 +944,7 @@ impl Transmitter {
     /// Audits the frames in `slots` one by one: they have due times, which lie in several bins.
     #[cold]
     fn audit_each(
-        hand: &Hand,
+        hand: &CurrentBatch,
         senders: &[Sender],
         slots: Range<usize>,
         lag: u64,
@@ -1100,7 +1100,7 @@ impl Sender {
         bound: u64,
         most: usize,
         budget: &mut Budget,
-        hand: &mut Hand,
+        hand: &mut CurrentBatch,
         meta: &mut [TxMeta],
         n: usize,
         instants: Option<Clock>,
@@ -1145,7 +1145,7 @@ impl Sender {
         at: Picos,
         most: usize,
         budget: &mut Budget,
-        hand: &mut Hand,
+        hand: &mut CurrentBatch,
         meta: &mut [TxMeta],
         n: usize,
     ) -> usize {

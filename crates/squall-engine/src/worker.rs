@@ -109,14 +109,14 @@ pub struct Snapshot {
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
     /// The worker's own thread, then those that generate frames for it.
-    pub threads: Vec<Busy>,
+    pub threads: Vec<ThreadLoad>,
 }
 
 /// How much of its time a thread was busy. Waiting for due frames does not count, whether asleep or
 /// spinning: a worker spins before a departure, so its CPU time would show a whole CPU for one
 /// frame per millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Busy {
+pub struct ThreadLoad {
     /// The ports on which it sends, and the ports on which it receives.
     pub tx: Vec<usize>,
     pub rx: Vec<usize>,
@@ -134,7 +134,7 @@ pub struct Counters {
     /// Number, frames, octets with FCS.
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
-    pub threads: Vec<Busy>,
+    pub threads: Vec<ThreadLoad>,
     /// Whether servers of flows still send on their own initiative.
     pub acts: bool,
 }
@@ -713,7 +713,7 @@ impl Worker {
     }
 
     /// `None` on virtual time, which does not measure the CPU.
-    fn busy(&self) -> Option<Busy> {
+    fn busy(&self) -> Option<ThreadLoad> {
         if self.clock == Clock::Virtual {
             return None;
         }
@@ -721,7 +721,7 @@ impl Worker {
         let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
         let rx = self.rx.iter().map(|rx| rx.port).collect();
         // Capped by the CPU time, because time in which other threads had the CPU is not work.
-        Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
+        Some(ThreadLoad { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
     /// `full`: includes histograms.

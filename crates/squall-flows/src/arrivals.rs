@@ -23,7 +23,7 @@ use squall_units::{Nanos, Picos, mix};
 use crate::{
     Arrival, Cps, Load, Script, Spacing, Target, Think,
     load::Template,
-    side::{Part, Seat},
+    side::{Part, WorkerIndex},
 };
 
 /// Decides whether a flow belongs to this worker, from its template and its number in the template
@@ -207,7 +207,7 @@ const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
     /// The arrivals of `part` for the worker at `seat`; the load starts at `start`.
-    pub fn new(load: &Load, part: Part, seat: Seat, start: Nanos) -> Self {
+    pub fn new(load: &Load, part: Part, seat: WorkerIndex, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| is_open(arrival, load.target);
         let own = if part.templates { load.own_templates() } else { 0 };
@@ -880,7 +880,7 @@ impl Line {
     }
 
     /// The conversations of a script that belong to this worker.
-    fn script(script: &Script, seat: Seat) -> Self {
+    fn script(script: &Script, seat: WorkerIndex) -> Self {
         let (worker, workers) = seat.among();
         let own: Vec<ScriptEntry> = (0..)
             .zip(&script.conversations)

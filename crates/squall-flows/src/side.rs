@@ -128,8 +128,8 @@ impl Part {
 pub const FLOWS: u32 = 1 << 21;
 
 impl SideSettings {
-    fn seat(self) -> Seat {
-        Seat { part: self.part, worker: self.worker }
+    fn seat(self) -> WorkerIndex {
+        WorkerIndex { part: self.part, worker: self.worker }
     }
 }
 
@@ -197,7 +197,7 @@ struct Leaving {
 enum Stopping {
     No,
     /// All flows have begun. The run may continue until this time, and then while segments are
-    /// exchanged; the number is [`Side::happened`] at the last check.
+    /// exchanged; the number is [`Side::activity`] at the last check.
     Ending(Nanos, u64),
     /// No flow begins any more; open flows may end until this time.
     Draining(Nanos),
@@ -212,14 +212,14 @@ struct Clients {
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
-    seat: Seat,
+    seat: WorkerIndex,
     /// Flows whose next hop is being resolved.
     parked: VecDeque<(Due, Place)>,
     /// The clients of each script, by conversation.
     scripts: Vec<Vec<Client>>,
     /// The first template of a script.
     first_scripted: usize,
-    busy: Busy,
+    busy: PendingTuples,
     /// Number of resolved and failed next hops when the parked flows were last retried.
     retried_at: u64,
     limit: u64,
@@ -237,7 +237,7 @@ struct Place {
 /// Conversations whose addresses and ports are still in use. Only the first of each queue is
 /// retried, periodically, so that conversations with the same tuple keep their order.
 #[derive(Default)]
-struct Busy {
+struct PendingTuples {
     waiting: HashMap<Tuple, VecDeque<Due>>,
     again: VecDeque<(Nanos, Tuple)>,
 }
@@ -373,7 +373,7 @@ impl Side {
                 parked: VecDeque::new(),
                 scripts: Vec::new(),
                 first_scripted: load.own_templates(),
-                busy: Busy::default(),
+                busy: PendingTuples::default(),
                 retried_at: 0,
                 limit: most_active(load, seat),
                 begun: 0,
@@ -726,7 +726,7 @@ impl Side {
                 // The last flows may use the rest of the configured time. Otherwise a limit of
                 // flows would cut them off after the drain time, whatever the duration.
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
-                self.stopping = Stopping::Ending(until, self.happened());
+                self.stopping = Stopping::Ending(until, self.activity());
                 self.go_on_stopping(now);
             }
         }
@@ -1189,7 +1189,7 @@ impl Side {
     }
 
     /// A counter that changes with every segment of any flow.
-    fn happened(&self) -> u64 {
+    fn activity(&self) -> u64 {
         let classes = self.classes.iter().flatten().flatten();
         classes
             .map(|(class, _)| self.stack.counters(*class))
@@ -1222,12 +1222,12 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Ending(until, before) if now >= until => {
-                let happened = self.happened();
+                let activity = self.activity();
                 // Timers count as activity: a program's delay, or a retransmission.
-                let goes_on = happened != before || self.stack.next_due().is_some();
+                let goes_on = activity != before || self.stack.next_due().is_some();
                 let then = now + self.drain.max(ACTIVITY_INTERVAL);
                 self.stopping = if goes_on {
-                    Stopping::Ending(then, happened)
+                    Stopping::Ending(then, activity)
                 } else {
                     Stopping::Draining(now)
                 };
@@ -1473,7 +1473,7 @@ fn kind_of(program: &Program) -> FlowKind {
     }
 }
 
-impl Busy {
+impl PendingTuples {
     fn put(&mut self, now: Nanos, tuple: Tuple, due: Due) {
         self.waiting.entry(tuple).or_default().push_back(due);
         self.again.push_back((now + BUSY_RETRY, tuple));
@@ -1681,7 +1681,7 @@ impl ClientTemplate {
 
     /// The number of the next called flow, which no other flow of the template has. The top bit
     /// separates called flows from arrivals, because a template may have both.
-    fn number_of_call(&self, seat: Seat) -> u32 {
+    fn number_of_call(&self, seat: WorkerIndex) -> u32 {
         let (worker, workers) = seat.among();
         let own = if self.only_called { 0 } else { 1 << 31 };
         (self.called * workers + worker) as u32 | own
@@ -1689,7 +1689,7 @@ impl ClientTemplate {
 }
 
 /// A worker's share of the limit on open flows.
-fn most_active(load: &Load, seat: Seat) -> u64 {
+fn most_active(load: &Load, seat: WorkerIndex) -> u64 {
     let (worker, workers) = seat.among();
     let share = |most: u64| most.saturating_sub(worker).div_ceil(workers);
     load.limits.active.map_or(u64::MAX, share)
@@ -1697,7 +1697,7 @@ fn most_active(load: &Load, seat: Seat) -> u64 {
 
 /// The flows of an open loop that belong to a worker, decided by their addresses and ports; these
 /// differ if an earlier flow found them in use.
-fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl IsOwn {
+fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: WorkerIndex) -> impl IsOwn {
     move |template: usize, number| {
         let template = &templates[template];
         seat.is_only() || seat.has(&template.tuple(&servers[template.servers], number))
@@ -1707,12 +1707,12 @@ fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl 
 /// A worker of a part. A function of the flow's tuple selects first the part, then the worker, so
 /// that parts may have different numbers of workers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerIndex {
     pub part: Division,
     pub worker: (u32, u32),
 }
 
-impl Seat {
+impl WorkerIndex {
     /// Whether all flows begin here.
     #[inline]
     fn is_only(self) -> bool {

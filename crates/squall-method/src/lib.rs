@@ -6,7 +6,7 @@
 //! clock or file: the same trials with the same results give the same outcome.
 //!
 //! ```
-//! use squall_method::{Bench, Device, Method, RetryPolicy, Rig, NoWatch, rfc2544};
+//! use squall_method::{Bench, Device, Method, NoWatch, RetryPolicy, Rig, rfc2544};
 //!
 //! let rig = Rig::one_stream("A to B", 1e9);
 //! let settings = rfc2544::Settings { frame_sizes: vec![64], ..Default::default() };
@@ -24,6 +24,7 @@ pub mod ab;
 mod bench;
 mod bracket;
 pub mod bufferbloat;
+mod burst;
 pub mod capacity;
 mod connections;
 mod fields;
@@ -39,6 +40,7 @@ pub mod rfc2889;
 pub mod rfc3918;
 pub mod rfc6349;
 pub mod rfc8219;
+pub mod rfc8239;
 pub mod rfc9411;
 mod rig;
 mod search;
@@ -62,6 +64,6 @@ pub use path::Path;
 pub use rig::{MaxLoad, Rig, RigLane};
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
-    Action, Bulk, Delay, FlowLoad, FlowsMeasured, Goodput, Http, Kept, Lane, LaneMeasured,
+    Action, Bulk, Delay, Dns, FlowLoad, FlowsMeasured, Goodput, Http, Kept, Lane, LaneMeasured,
     Measured, PortMeasured, ReceiverMeasured, Second, Template, Trial,
 };

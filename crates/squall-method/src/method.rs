@@ -8,6 +8,7 @@ use crate::{
     model::Device,
     outcome::{Outcome, Status, Verdict},
     path::Path,
+    rfc8219, rfc8239,
     rig::Rig,
 };
 
@@ -25,6 +26,8 @@ macro_rules! each_method {
                 "IP multicast: throughput, latency, join and leave delay, group capacity";
             Rfc8219(rfc8219), "RFC 8219: benchmarking IPv6 transition technologies",
                 "IPv6 transition: throughput, latency, delay variation, frame loss";
+            Rfc8239(rfc8239), "RFC 8239: data center benchmarking",
+                "Data center switches: line rate, buffers, microbursts, head-of-line blocking, incast";
             Soak(soak), "Soak test: constant load over time",
                 "A constant load for hours: drift of loss and latency, availability";
             Tst009(tst009), "ETSI GS NFV-TST 009: throughput with loss verification",
@@ -143,21 +146,32 @@ pub struct Estimate {
 impl Method {
     /// Whether it opens connections, for which the profile needs clients and servers.
     pub fn wants_flows(&self) -> bool {
-        matches!(
-            self,
-            Self::Capacity(_) | Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_)
-        )
+        match self {
+            Self::Capacity(_) | Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_) => true,
+            Self::Rfc8219(settings) => settings.tests.contains(&rfc8219::Test::Dns64),
+            Self::Rfc8239(settings) => settings.tests.contains(&rfc8239::Test::Incast),
+            _ => false,
+        }
     }
 
     /// Whether it sends the streams of the profile. Other methods generate their own.
     pub fn wants_streams(&self) -> bool {
-        !matches!(self, Self::Capacity(_) | Self::Rfc9411(_) | Self::Rfc2889(_) | Self::Rfc3918(_))
+        match self {
+            Self::Rfc8219(settings) => settings.sends_frames(),
+            Self::Capacity(_)
+            | Self::Rfc9411(_)
+            | Self::Rfc2889(_)
+            | Self::Rfc3918(_)
+            | Self::Rfc8239(_) => false,
+            _ => true,
+        }
     }
 
     /// Whether its loads are fractions of the link's capacity.
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
+            Self::Rfc8219(settings) => settings.sends_frames(),
             Self::Bufferbloat(_) | Self::Capacity(_) | Self::Rfc9411(_) | Self::Y1564(_) => false,
             _ => true,
         }
@@ -203,6 +217,7 @@ impl Method {
         let (cps, connections) = match self {
             Self::Capacity(settings) => (settings.max_cps, settings.max_concurrent),
             Self::Rfc9411(settings) => (settings.max_cps, settings.max_concurrent),
+            Self::Rfc8219(settings) => (settings.dns_max_qps, u64::MAX),
             _ => (f64::INFINITY, u64::MAX),
         };
         (device.cps, device.connections) = (cps / 2.0, connections as f64 / 2.0);

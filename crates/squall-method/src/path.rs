@@ -6,7 +6,7 @@
 use crate::{
     capacity,
     method::Method,
-    rfc2889, rfc3918, rfc6349,
+    rfc2889, rfc3918, rfc6349, rfc8239,
     rig::Rig,
     trial::{FlowLoad, Http, Kept, Lane, Trial},
 };
@@ -31,6 +31,7 @@ impl Path {
     pub(crate) fn of(method: &Method, rig: &Rig) -> Option<Self> {
         let (lanes, receivers) = match method {
             Method::Rfc2889(settings) => (rfc2889::path(settings, rig), Vec::new()),
+            Method::Rfc8239(settings) => (rfc8239::path(settings, rig), Vec::new()),
             Method::Rfc3918(settings) => {
                 let ports = rfc3918::receivers(settings, rig).map(|port| rig.ports[port].clone());
                 (rfc3918::path(settings, rig), ports.collect())
@@ -71,6 +72,7 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
     let least = |sizes: &[u32]| sizes.iter().copied().min().unwrap_or(64);
     let size = match method {
         Method::Rfc2544(settings) => least(&settings.frame_sizes),
+        Method::Rfc8219(settings) if !settings.sends_frames() => return Vec::new(),
         Method::Rfc8219(settings) => least(&settings.frame_sizes),
         Method::Tst009(settings) => least(&settings.frame_sizes),
         Method::Mlrsearch(settings) => least(&settings.frame_sizes),
@@ -91,9 +93,11 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
                 .map(low)
                 .collect();
         }
-        Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
-            return Vec::new();
-        }
+        Method::Rfc2889(_)
+        | Method::Rfc3918(_)
+        | Method::Rfc8239(_)
+        | Method::Rfc9411(_)
+        | Method::Capacity(_) => return Vec::new(),
         // Methods without a list of frame sizes: any path can carry frames of the minimum size.
         _ => 64,
     };
@@ -120,6 +124,16 @@ fn connections(method: &Method) -> Option<FlowLoad> {
         },
         Method::Rfc9411(settings) => (Some(http(settings.https)), None),
         Method::Rfc6349(_) | Method::Bufferbloat(_) => (Some(http(false)), None),
+        Method::Rfc8219(settings) if method.wants_flows() => {
+            let dns = Some(settings.dns());
+            return Some(FlowLoad {
+                cps: CPS,
+                limit: Some(CONNECTIONS),
+                dns,
+                ..FlowLoad::default()
+            });
+        }
+        Method::Rfc8239(_) if method.wants_flows() => (Some(http(false)), None),
         _ => return None,
     };
     Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, kept, ..FlowLoad::default() })

@@ -1,6 +1,7 @@
 //! RFC 8219: devices that translate between IPv4 and IPv6. The streams are those of the profile.
 
 mod delay;
+mod dns64;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,8 @@ pub enum Test {
     Recovery,
     /// §7.7: how long the device is out after a reset
     Reset,
+    /// §9: the highest rate of DNS64 queries that are all resolved in time
+    Dns64,
 }
 
 settings! {
@@ -80,6 +83,14 @@ settings! {
     reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
     /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
     reset_command: Option<String> = None => given("COMMAND");
+    /// The most DNS64 queries per second to try
+    dns_max_qps: f64 = 10_000.0 => one("N"), in above_0(1e9);
+    /// Time for the answer to a DNS64 query, seconds (RFC 8219 §9.2: at most 1)
+    dns_timeout_s: f64 = 1.0 => one("SECONDS"), in above_0(1.0);
+    /// How often the rate of DNS64 queries is searched for (RFC 8219: at least 20)
+    dns_repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
+    /// Domain of the names that are queried: each has an A record there, and no AAAA record
+    dns_domain: String = "dns64.test".into() => one("NAME"), in dns64::domain;
 }
 
 impl Settings {
@@ -89,6 +100,9 @@ impl Settings {
     /// If a setting is out of range, or if the streams do not fit the setup.
     pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         self.limits()?;
+        if !self.sends_frames() {
+            return Ok(());
+        }
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
         if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
             let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \
@@ -96,6 +110,11 @@ impl Settings {
             return Err(MethodError::Usage(text.into()));
         }
         self.as_rfc2544().check()
+    }
+
+    /// Whether any of the tests sends streams.
+    pub(crate) fn sends_frames(&self) -> bool {
+        self.tests.iter().any(|test| *test != Test::Dns64)
     }
 
     /// The settings of the tests that RFC 8219 takes from RFC 2544.
@@ -106,7 +125,7 @@ impl Settings {
             Test::BackToBack => Some(rfc2544::Test::BackToBack),
             Test::Recovery => Some(rfc2544::Test::Recovery),
             Test::Reset => Some(rfc2544::Test::Reset),
-            Test::Latency | Test::Pdv | Test::Ipdv => None,
+            Test::Latency | Test::Pdv | Test::Ipdv | Test::Dns64 => None,
         };
         let mut tests: Vec<_> = self.tests.iter().filter_map(test).collect();
         if tests.is_empty() {
@@ -138,6 +157,26 @@ pub fn run(
     outcome: &mut Outcome,
 ) -> Result<(), MethodError> {
     settings.check(rig)?;
+    let wants = |test| settings.tests.contains(&test);
+    if settings.sends_frames() {
+        frames(settings, rig, bench, outcome)?;
+    }
+    if wants(Test::Dns64) {
+        dns64::all(settings, bench, outcome)?;
+    }
+    let text = "connections of stateful devices (§8) and overload scalability (§10): not run; see \
+                squall test capacity";
+    outcome.notes.push(text.into());
+    Ok(())
+}
+
+/// The tests of §7.
+fn frames(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), MethodError> {
     let rig = translated(rig, settings.setup);
     let found = rfc2544::run_on(&settings.as_rfc2544(), &rig, bench, outcome)?;
     let wants = |test| settings.tests.contains(&test);
@@ -147,12 +186,6 @@ pub fn run(
     if wants(Test::Pdv) || wants(Test::Ipdv) {
         delay::variation(settings, &rig, &found, bench, outcome)?;
     }
-    let text = "DNS64 (§9): not run, as it measures a resolver by queries and answers, not a device \
-                by frames; see squall flows";
-    outcome.notes.push(text.into());
-    let text = "connections of stateful devices (§8) and overload scalability (§10): not run; see \
-                squall test capacity";
-    outcome.notes.push(text.into());
     Ok(())
 }
 

@@ -44,6 +44,10 @@ pub struct FlowLoad {
     /// Flows that the device must keep in its table, instead of HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+    /// DNS queries instead of HTTP. The servers of the profile's first template are the device: no
+    /// server is played.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
     /// Linear rise from 0 at the start, and fall to 0 at the end, seconds of the trial's duration.
     #[serde(default)]
     pub ramp_up_s: f64,
@@ -96,6 +100,17 @@ pub struct Kept {
     pub udp: bool,
     /// Time from the first exchange to the second, seconds.
     pub wait_s: f64,
+}
+
+/// A query for an AAAA record over UDP in each flow (RFC 1035, RFC 3596), each for another name. It
+/// has failed if no AAAA record is the first record of the answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dns {
+    /// The domain of the names: `dns64.test`.
+    pub domain: String,
+    /// Time for the answer.
+    pub within_s: f64,
 }
 
 /// A command that runs while the trial sends, such as the reset of a device.

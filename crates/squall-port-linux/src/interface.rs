@@ -172,7 +172,7 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         timestamping: ethtool.timestamping(&link.name).unwrap_or_default(),
         xdp: link.xdp.clone(),
         ethernet: matches!(link.hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
-        of_lab: link.alias == lab::ALIAS,
+        of_lab: lab::is_alias(&link.alias),
         default_route: false,
         counters: link.counters,
     }

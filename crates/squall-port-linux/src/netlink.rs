@@ -176,6 +176,11 @@ impl Netlink {
         self.exchange(r, |_| ())
     }
 
+    /// Removes an interface. The peer of a veth goes with it.
+    pub fn remove(&self, index: u32) -> io::Result<()> {
+        self.exchange(Request::new(libc::RTM_DELLINK, libc::NLM_F_ACK, index, 0, 0), |_| ())
+    }
+
     pub fn set_up(&self, index: u32) -> io::Result<()> {
         let up = (libc::IFF_UP | libc::IFF_NOARP) as u32;
         self.exchange(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, up, up), |_| ())

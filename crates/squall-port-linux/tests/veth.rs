@@ -21,7 +21,7 @@ use squall_port::{
 };
 use squall_port_linux::{
     InterfaceState,
-    lab::{self, INTERFACES, Lab, LabError, LabOptions},
+    lab::{self, INTERFACES, Lab, LabError, LabHere, LabOptions},
     list_interfaces, open,
 };
 use squall_units::Nanos;
@@ -73,6 +73,10 @@ const TESTS: &[(&str, Test)] = &[
     (
         "a_receiver_of_single_frames_delivers_them_and_reports_it_too",
         a_receiver_of_single_frames_delivers_them_and_reports_it_too,
+    ),
+    (
+        "a_lab_in_the_own_namespace_is_made_once_and_removed",
+        a_lab_in_the_own_namespace_is_made_once_and_removed,
     ),
     (
         "a_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
@@ -793,6 +797,40 @@ fn frames_that_the_peer_never_takes_are_given_up_with_a_reason() -> Outcome {
     }
     assert_eq!((sent, dropped), (20, 20));
     assert_eq!(receive_frames(&mut *rx)?.len(), 20);
+    Ok(())
+}
+
+fn a_lab_in_the_own_namespace_is_made_once_and_removed() -> Outcome {
+    enter()?;
+    let ip = |arguments: &str| {
+        let done = Command::new("ip").args(arguments.split(' ')).status();
+        if done.is_ok_and(|status| status.success()) {
+            Ok(())
+        } else {
+            Err(Skipped("needs ip".into()))
+        }
+    };
+    let options = LabOptions::default();
+    // A private lab is kept, and removed only with its namespace.
+    lab::make_here(&options)?;
+    assert_eq!(lab::here()?, Some(LabHere { removable: false }));
+    assert!(!lab::remove_here()?);
+    ip("link del veth-a")?;
+    assert_eq!(lab::here()?, None);
+    for _ in 0..2 {
+        lab::make_here(&options)?;
+    }
+    let made: Vec<_> = list_interfaces()?.into_iter().filter(|found| found.of_lab).collect();
+    assert_eq!(made.len(), 2);
+    assert!(made.iter().all(|found| found.state == InterfaceState::Up), "{made:?}");
+    assert_eq!(lab::here()?, Some(LabHere { removable: true }));
+    assert!(lab::remove_here()? && !lab::remove_here()?);
+    assert_eq!(lab::here()?, None);
+    // Interfaces that only have the name are not touched.
+    ip("link add veth-a type veth peer name other")?;
+    let refused = lab::make_here(&options).expect_err("the name is taken").to_string();
+    assert!(refused.contains("veth-a exists already"), "{refused}");
+    assert!(!lab::remove_here()?);
     Ok(())
 }
 

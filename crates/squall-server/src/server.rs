@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Bound, BoundTrex, Refusal, Settings, api,
-    auth::Door,
+    auth::AccessRules,
     connection::{Connection, Peer, TrackedSocket},
     gui,
     identity::Identity,
@@ -346,7 +346,7 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
 /// Access checks of a listener. All protocols share them, so that none bypasses another.
 #[derive(Clone)]
 struct AccessChecks {
-    door: Door,
+    door: AccessRules,
     places: Arc<Places>,
     service: Arc<Service>,
 }

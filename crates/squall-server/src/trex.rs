@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::{
     Needs,
-    auth::Door,
+    auth::AccessRules,
     connection::Peer,
     identity::Identity,
     places::Place,
@@ -83,7 +83,7 @@ pub struct Serving {
 pub struct Clients {
     asks: mpsc::Sender<Ask>,
     rings: watch::Sender<()>,
-    door: Door,
+    door: AccessRules,
     service: Weak<Service>,
 }
 

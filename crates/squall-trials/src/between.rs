@@ -83,7 +83,8 @@ impl Between {
         if method.wants_flows() {
             table.extend(self.clients_and_servers(ports));
         }
-        if method.wants_streams() || !method.wants_flows() {
+        // Methods that make their own streams take the speed of the links from these.
+        if method.wants_streams() || method.wants_rate() {
             table.insert("stream".into(), self.streams(ports));
         }
         Ok(Profile::from_value(&Value::Object(table), origin)?)

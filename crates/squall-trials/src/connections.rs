@@ -1,7 +1,11 @@
 //! The flows of a trial: the flows of the profile with the load of the trial.
 
-use squall_method::{Bulk, FlowLoad, Http, Kept, MethodError};
-use squall_profile::{Arrival, FlowContent, Flows, Located, Ramp, Spacing, Template, Transport};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use squall_method::{Bulk, Dns, FlowLoad, Http, Kept, MethodError};
+use squall_profile::{
+    Arrival, FlowContent, Flows, Located, Play, Ramp, Spacing, Template, Transport,
+};
 use squall_units::Nanos;
 
 /// Adapts the profile's flows to one trial.
@@ -11,7 +15,7 @@ pub(crate) fn loaded(
     duration_s: f64,
 ) -> Result<Flows, MethodError> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
-    if load.http.is_some() || load.kept.is_some() {
+    if load.http.is_some() || load.kept.is_some() || load.dns.is_some() {
         // HTTP or the exchange replaces the programs that would call these templates.
         flows.templates.retain(|template| template.arrival != Arrival::Called);
         flows.templates.truncate(1);
@@ -19,6 +23,7 @@ pub(crate) fn loaded(
     for template in &mut flows.templates {
         load.http.iter().for_each(|http| speaks_http(template, *http));
         load.kept.iter().for_each(|kept| is_kept(template, *kept));
+        load.dns.iter().for_each(|dns| asks_for_aaaa(template, dns));
     }
     if let Some(bulk) = load.bulk {
         return bulk_transfers(flows, bulk, load);
@@ -170,6 +175,45 @@ fn is_kept(template: &mut Template, kept: Kept) {
         false => ("syn_retries", "0"),
     };
     template.tcp.settings.push((name.to_owned(), value.into()));
+}
+
+/// Replaces the application of a template by a query for the AAAA record of a name.
+fn asks_for_aaaa(template: &mut Template, dns: &Dns) {
+    /// A header (RFC 1035 §4.1.1), and the first label with its length.
+    const BEFORE_DOMAIN: usize = 12 + 17;
+    // Names of earlier trials can be in a cache of the server, also if another process has run them.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let trial = now.as_millis() as u32;
+    let labels = dns.domain.split('.').map(|label| format!("\\x{:02x}{label}", label.len()));
+    let labels: String = labels.collect();
+    let query = format!(
+        "${{random:octets:2:flow}}\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x10{trial:08x}${{flow:8}}\
+         {labels}\\x00\\x00\\x1c\\x00\\x01"
+    );
+    // The type of the first record, after the end of the name, type and class of the question, and
+    // a pointer to that name (RFC 1035 §4.1.4).
+    let question = BEFORE_DOMAIN + dns.domain.len() + 1 + 1 + 4;
+    let within = Nanos::from_secs_f64(dns.within_s);
+    let client = [
+        format!("send_packet \"{query}\""),
+        format!("recv_packets 1 take type = be16 at {} within {within}", question + 2),
+        "jump valid if type == 28".into(),
+        // The only packet was another answer: the flow fails after this time.
+        "recv_packets 1 within 1 ms".into(),
+        "label valid".into(),
+    ];
+    template.content = FlowContent::Programs {
+        client: client.iter().map(|text| Located::from(text.as_str())).collect(),
+        server: Vec::new(),
+        messages: Vec::new(),
+    };
+    template.data = None;
+    template.tls = None;
+    template.play = Play::Clients;
+    carried_over(template, Transport::Udp);
+    template.listen.get_or_insert(53);
+    let idle = (within + Nanos(1_000_000_000)).to_string();
+    template.tcp.settings.push(("udp_idle".to_owned(), idle.as_str().into()));
 }
 
 /// Sets the transport, and removes settings of the profile that do not apply to it.

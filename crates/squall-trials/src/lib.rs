@@ -264,6 +264,10 @@ impl StartTime {
     /// Adds host, version, and start and end time to an outcome.
     fn complete(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
         let host = squall_machine::host().facts().map(|(name, value)| (name.to_owned(), value));
+        // Set by `squall lab exec` (`squall_port_linux::lab::DEVICE_VARIABLE`).
+        let device = std::env::var("SQUALL_LAB_DEVICE").ok();
+        let device = device.map(|device| ("device of the lab".to_owned(), device));
+        let host: BTreeMap<_, _> = host.into_iter().chain(device).collect();
         Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),
@@ -271,7 +275,7 @@ impl StartTime {
             started: humantime::format_rfc3339_seconds(self.0).to_string(),
             ended: humantime::format_rfc3339_seconds(self.0 + self.1.elapsed()).to_string(),
             duration_s: self.1.elapsed().as_secs_f64(),
-            host: host.into(),
+            host,
             ..outcome
         }
     }

@@ -110,7 +110,11 @@ fn connections(trial: &Trial, profile: &Profile, measured: &Measured) -> Option<
     };
     Some(Count {
         what,
-        came: if load.kept.is_some() { found.completed } else { found.established },
+        came: if load.kept.is_some() || load.dns.is_some() {
+            found.completed
+        } else {
+            found.established
+        },
         of: load.limit.unwrap_or(found.attempted),
         because: most_frequent(found),
         connections: true,

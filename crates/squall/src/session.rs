@@ -532,7 +532,7 @@ impl Resolved {
             ));
         }
         let for_ever = for_ever || plan.replays.iter().any(PlanReplay::is_endless);
-        let endless = plan.streams.iter().any(|s| s.is_endless()) || goes_round(&plan) || for_ever;
+        let endless = plan.streams.iter().any(|s| s.is_endless()) || has_cycle(&plan) || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -665,7 +665,7 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
 }
 
 /// Whether streams start each other in an endless cycle.
-fn goes_round(plan: &Plan) -> bool {
+fn has_cycle(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
     // If a chain has as many steps as there are streams, it contains a stream twice.
     (0..plan.streams.len())

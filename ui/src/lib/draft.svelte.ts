@@ -206,6 +206,12 @@ class Draft {
     return this.problems.filter((problem) => inside(placeOf(problem), path)).length;
   }
 
+  /** Whether the profile is the example, on any ports, or is empty. */
+  get isExample(): boolean {
+    const stream = JSON.stringify(EXAMPLE.stream);
+    return this.isEmpty || JSON.stringify(this.profile.stream) === stream;
+  }
+
   replace(profile: Profile): void {
     this.profile = profile;
     this.problems = [];

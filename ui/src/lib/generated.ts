@@ -12,7 +12,7 @@ export interface Refusal {
   status: number;
   /** One word for programs. */
   code: string;
-  /** Text for people: the value found, the value expected, a remedy to try. */
+  /** Human-readable text: the value found, the value expected, a remedy to try. */
   message: string;
   /** Each error with its position, if there are several or if it has a position. */
   details: Detail[];
@@ -91,6 +91,7 @@ export interface AuditRow {
 
 export interface PortList {
   ports: PortRow[];
+  lab: LabState;
 }
 
 /** A port and its users. */
@@ -138,6 +139,16 @@ export interface PortLease {
   expires_s: number | null;
 }
 
+/** The lab in the daemon's network namespace. */
+export interface LabState {
+  /** Its interfaces, which any run may use; empty: there is no lab. */
+  interfaces: string[];
+  /** Whether a request created it, and another can remove it. */
+  removable: boolean;
+  /** Why the daemon cannot create one; `null`: it can. */
+  refused: string | null;
+}
+
 export interface LeaseList {
   leases: LeaseRow[];
 }
@@ -157,6 +168,8 @@ export interface LeaseRow {
   ending: boolean;
   runs: string[];
 }
+
+export type VerdictStatus = "valid" | "not-valid" | "interrupted";
 
 export interface RunList {
   runs: RunRow[];
@@ -212,8 +225,6 @@ export interface RunVerdict {
   /** Reasons why it is not valid; criteria of `fail_if` and `abort_if` that hold. */
   reasons: string[];
 }
-
-export type VerdictStatus = "valid" | "not-valid" | "interrupted";
 
 export type EndedBy =
   | "running"
@@ -2110,7 +2121,16 @@ export interface ApplicationInfo {
   /** Description in one line. */
   about: string;
   /** Keys that `options` of a template can have. */
-  options: string[];
+  options: OptionInfo[];
+}
+
+/** An option of an application. */
+export interface OptionInfo {
+  name: string;
+  /** The value that applies if the option is absent; `null`: absent is not a value. */
+  default: string | null;
+  /** Description in one line. */
+  about: string;
 }
 
 /** Some packets of a capture. */

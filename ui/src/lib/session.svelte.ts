@@ -35,6 +35,8 @@ class Session {
   theme = $state<Theme>(stored("squall.theme", "auto") as Theme);
   /** Whether single keys are commands; can be turned off for speech input (WCAG 2.1.4). */
   shortcuts = $state(stored("squall.shortcuts", "on") === "on");
+  /** Whether the ports page has the first steps; null: while the daemon has no run. */
+  firstSteps = $state<boolean | null>(stored("squall.first-steps", "") === "off" ? false : null);
   toasts = $state<Toast[]>([]);
   #dark = matchMedia("(prefers-color-scheme: dark)");
   dark = $state(this.#dark.matches);
@@ -66,6 +68,11 @@ class Session {
   setShortcuts(on: boolean): void {
     this.shortcuts = on;
     store("squall.shortcuts", on ? "on" : "off");
+  }
+
+  setFirstSteps(on: boolean): void {
+    this.firstSteps = on;
+    store("squall.first-steps", on ? "" : "off");
   }
 
   tell(kind: Toast["kind"], text: string): void {

@@ -44,7 +44,7 @@ export interface SettingSchema {
   description?: string;
   items?: SettingSchema;
   enum?: unknown[];
-  oneOf?: { const?: unknown }[];
+  oneOf?: { const?: unknown; description?: string }[];
 }
 
 export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"> {

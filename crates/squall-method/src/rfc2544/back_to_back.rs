@@ -6,7 +6,7 @@ use squall_report::render::human::seconds;
 use super::{Settings, figure, throughput::Found};
 use crate::{
     bench::{Bench, MethodError},
-    bracket::UNKEPT,
+    burst::Search,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
     trial::{Measured, Trial},
@@ -63,8 +63,7 @@ pub fn all(
     Ok(())
 }
 
-/// Bisects between a burst that passed and one that failed, to a resolution of one frame. `before`:
-/// the burst length that the previous search found.
+/// `before`: the result of the previous search.
 fn longest(
     settings: &Settings,
     rig: &Rig,
@@ -74,39 +73,19 @@ fn longest(
     bench: &mut Bench<'_>,
 ) -> Result<Burst, MethodError> {
     let most = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
-    let most = (most * settings.burst_s).floor().max(2.0) as u64;
-    let (mut passed, mut failed) = (0, most + 1);
-    let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
-    let mut next = before.map_or(most, |frames| frames.clamp(1, most));
-    // The guess is rarely off by more than one frame, so the search continues from it in steps of
-    // 1, 2, 4 ...
-    let (mut step, mut unkept) = (1, 0);
-    while failed - passed > 1 {
-        let label = format!("back-to-back, {size} octets, {number}, {next} frames");
-        let measured = bench.trial(burst(rig, size, next, label))?;
-        if measured.kept() && measured.lost() == 0 {
-            (passed, found.frames, found.output) = (next, next, measured.output_ratio());
-            next = (passed + step).min(passed + (failed - passed).div_ceil(2)).min(most);
-            step *= 2;
-            unkept = 0;
-            continue;
-        }
-        failed = next;
-        unkept = if measured.kept() { 0 } else { unkept + 1 };
-        let half = passed + (failed - passed) / 2;
-        found.limit = if measured.kept() { Limit::Device } else { Limit::Generator };
-        let guess = guess(&measured, next, measured.output_ratio()).filter(|_| measured.kept());
-        // Further trials would only search for the limit of the generator.
-        if unkept >= UNKEPT && passed > 0 {
-            break;
-        }
-        next = guess.filter(|guess| (passed + 1..failed).contains(guess)).unwrap_or(half).max(1);
-        step = 1;
+    let of = |frames: u64| {
+        let label = format!("back-to-back, {size} octets, {number}, {frames} frames");
+        burst(rig, size, frames, label)
+    };
+    let found = Search {
+        most: (most * settings.burst_s).floor().max(2.0) as u64,
+        first: before,
+        trial: &of,
+        guess: &|frames, measured| guess(measured, frames, measured.output_ratio()),
     }
-    if passed == most {
-        found.limit = Limit::Offered;
-    }
-    Ok(found)
+    .run(bench)?;
+    let output = found.measured.as_ref().map_or(0.0, Measured::output_ratio);
+    Ok(Burst { frames: found.frames, output, limit: found.limit })
 }
 
 /// The length of a burst that would have passed, if the device drops frames only while its queue is

@@ -151,11 +151,11 @@ fn worst_pdv(measured: &Measured) -> Option<f64> {
 
 /// One value per trial.
 #[derive(Default)]
-struct Sample(Vec<f64>);
+pub(super) struct Sample(pub(super) Vec<f64>);
 
 impl Sample {
     /// Quantile by the nearest-rank method.
-    fn quantile(&self, q: f64) -> Option<f64> {
+    pub(super) fn quantile(&self, q: f64) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;

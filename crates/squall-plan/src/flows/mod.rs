@@ -27,7 +27,7 @@ use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 use self::script::Played;
 use crate::{Assets, PortLimits};
 
-pub use apps::{ApplicationInfo, applications, catalog};
+pub use apps::{AppOption, ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 

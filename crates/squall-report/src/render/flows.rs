@@ -132,7 +132,7 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
 /// Maximum number of conversations named on a screen. The JSON lists all.
 const FEW: usize = 5;
 
-/// `steady 9.00 s: 10.0 k begun, 9.99 k completed a second; busiest second: 10,012 begun, 10,003 completed`
+/// `steady 9.00 s: 10.0 k begun, 9.99 k completed per second; busiest second: 10,012 begun, 10,003 completed`
 fn steady(load: &FlowsReport) -> Option<String> {
     let client = load.total.client.as_ref()?;
     let steady = client.steady.as_ref()?;
@@ -146,7 +146,7 @@ fn steady(load: &FlowsReport) -> Option<String> {
         format!("; busiest second: {} begun, {} completed", counts[0], counts[1])
     });
     Some(format!(
-        "steady for {}: {}{asked} begun and {} completed a second, {goodput}{busiest}",
+        "steady for {}: {}{asked} begun and {} completed per second, {goodput}{busiest}",
         human::seconds(steady.duration_s),
         rates[0],
         rates[1]
@@ -253,7 +253,7 @@ fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
 /// Such as `TLS: 1,000 handshakes, 512.3 a second, 1.2 ms at the median, 3.4 ms at p99: ...`.
 fn sessions(role: &RoleReport, tls: &TlsReport) -> String {
     let mut text = format!(
-        "TLS: {} handshakes, {} a second",
+        "TLS: {} handshakes, {} per second",
         human::count(tls.handshakes),
         human::si(tls.handshakes_per_second, "")
     );

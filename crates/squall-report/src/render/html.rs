@@ -390,8 +390,10 @@ fn loaded(load: &FlowsReport, page: &mut String) {
             let side = format!("{name} ({side})");
             let row =
                 |what: String, value: String| vec![side.clone(), "TLS".to_owned(), what, value];
-            reasons
-                .push(row("handshakes a second".into(), human::si(tls.handshakes_per_second, "")));
+            reasons.push(row(
+                "handshakes per second".into(),
+                human::si(tls.handshakes_per_second, ""),
+            ));
             reasons.push(row("handshake p50".into(), nanos(&tls.handshake_ns, |d| d.p50)));
             reasons.push(row("handshake p99".into(), nanos(&tls.handshake_ns, |d| d.p99)));
             reasons.extend(role.tls().into_iter().map(|(what, n)| row(what, human::count(n))));
@@ -407,7 +409,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         "CPS",
         "Requested CPS",
         "Steady: begun",
-        "completed a second",
+        "completed per second",
         "Goodput",
         "Set-up p50",
         "First octet p50",

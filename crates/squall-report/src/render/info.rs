@@ -282,7 +282,7 @@ fn order_word(t: &Traffic) -> &'static str {
 
 fn flows_text(f: &Flows) -> String {
     let mut text = format!(
-        "{} ({} conversations), {} a second",
+        "{} ({} conversations), {} per second",
         human::count(f.unique),
         human::count(f.conversations),
         human::si(f.per_second, "").trim()
@@ -502,7 +502,7 @@ fn summary_tiles(t: &Traffic, markup: &mut String) {
             false,
             (
                 human::short_count(f.unique),
-                format!("{} a second", human::si(f.per_second, "").trim()),
+                format!("{} per second", human::si(f.per_second, "").trim()),
             ),
         ),
         (
@@ -635,7 +635,7 @@ fn time_plots(named: &[(&str, &Traffic)]) -> [Plot; 3] {
     [
         of("Packet rate", Unit::Pps, 1.0, |t| &t.series.packets),
         of("Bit rate", Unit::Bps, 8.0, |t| &t.series.octets).subtitle("layer 2, without FCS"),
-        of("New flows a second", Unit::Count, 1.0, |t| &t.series.new_flows),
+        of("New flows per second", Unit::Count, 1.0, |t| &t.series.new_flows),
     ]
 }
 

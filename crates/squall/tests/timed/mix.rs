@@ -774,11 +774,11 @@ fn parts_that_would_never_begin_are_refused_with_their_place() {
         (one("after = \"two\"") + &two("after = \"one\""), "stream \"two\" waits for itself"),
         (
             one("after = \"two\"") + &two("").replace("mode = { burst = 2 }", ""),
-            "that stream goes on until the run ends",
+            "that stream continues until the run ends",
         ),
         (
             one("after = \"two\"") + "[[replay]]\nname = \"two\"\nfiles = \"x.pcap\"\nloops = 0\n",
-            "that replay goes on until the run ends",
+            "that replay continues until the run ends",
         ),
         (
             one("after = \"two\"\nself_start = false") + &two("next = \"one\""),
