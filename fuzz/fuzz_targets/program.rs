@@ -2,6 +2,7 @@
 //! terminates, a program that is written can be parsed again, and no state of the flow is left.
 //! Input: an octet that selects side and transport, lines up to a zero octet, then the octets from
 //! the peer.
+#![no_main]
 
 use std::collections::BTreeMap;
 

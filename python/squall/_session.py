@@ -466,8 +466,9 @@ def replay(
 
     Parameters
     ----------
-    pcap or pcapng, compressed or not; one after the other, or, with `merge`, in timestamp order.
-        `merge`.
+    files : path or sequence of paths
+        pcap or pcapng, compressed or not; one after the other, or, with `merge`, in timestamp
+        order.
     port, port2 : str
         Port addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``. With `port2`, clients' packets
         leave on `port` and servers' packets on `port2`, in the order of the captures.

@@ -12,7 +12,6 @@ use squall_units::median;
 const ROUNDS: usize = 7;
 /// Duration of a round. Long compared to the 20 ms that workers spin before the start, which count
 /// as CPU time.
-/// as CPU time.
 const SECONDS: f64 = 1.5;
 
 /// Prints frames/s and frames per second of CPU time, and their ratios.

@@ -814,6 +814,7 @@ fn filler(len: u32) -> Message {
     Message::repeat(*b"squall sends octets\n", len)
 }
 
+/// # Panics
 /// If a built-in program has an error; the tests build each of them.
 fn application_of(
     name: &'static str,

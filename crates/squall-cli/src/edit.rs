@@ -330,7 +330,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         ));
     }
     let signals = Signals::catch()?;
-    // Create the file before the work, which may take hours.
+    // Create the file before the work starts, which may take hours.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let edited = edit_captures(inputs, out, &args.settings(), |progress| {
@@ -372,7 +372,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(3));
     }
     Ok(match (edited.stopped, faulty) {
-        // The exit status that a shell reports after Ctrl-C, because the output is incomplete.
+        // The exit status of a shell after Ctrl-C, because the output is incomplete.
         (true, _) => ExitCode::from(130),
         (false, faulty) => ExitCode::from(if faulty { 2 } else { 0 }),
     })

@@ -1,5 +1,5 @@
-//! `squall flows`: flows of one application. The arguments become a profile, which runs like a
-//! profile from a file.
+//! `squall flows`: flows of one application. The arguments are converted to a profile, which runs
+//! like one from a file.
 
 use std::process::ExitCode;
 
@@ -283,7 +283,7 @@ struct Any {
     wrap: Vec<String>,
 }
 
-/// Run options of flows. A filter could drop frames that the flows need.
+/// Run options of flows. There is no filter: it could drop frames that the flows need.
 #[derive(Debug)]
 pub struct OfFlows;
 
@@ -404,7 +404,8 @@ impl Common {
         })?)
     }
 
-    /// Whether option `name` is given. `key` selects options of the application or of TLS.
+    /// Whether option `name` is given, where `key` selects the options of the application or of
+    /// TLS.
     fn has(&self, key: &str, name: &str) -> bool {
         let given = self.all.arguments.iter().filter(|one| one.key == key);
         let mut names = given.filter_map(|one| one.text.as_deref()?.split_once('='));

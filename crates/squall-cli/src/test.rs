@@ -90,7 +90,7 @@ macro_rules! subcommands {
     };
 }
 
-/// A subcommand that is no method.
+/// A subcommand that is not a method.
 enum Other {
     Ab(Box<Ab>),
     Trend(Box<trend::Trend>),
@@ -98,7 +98,7 @@ enum Other {
 
 squall_method::each_method!(subcommands);
 
-// Not a doc comment, because clap would show it in the help of each method.
+// Not a doc comment, which clap would show in the help of each method.
 #[derive(Debug, clap::Args)]
 struct OfMethod<S: clap::Args> {
     #[command(flatten)]
@@ -310,7 +310,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(Other::Ab(args)) => return ab(&args),
         Err(Other::Trend(args)) => return trend::trend(&args),
     };
-    // Read the baseline before the files are created, because one of them may be the same file.
+    // Read the baseline before the files are created: one of them may be the same file.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
@@ -451,16 +451,16 @@ impl Results {
             }
         }
         results.end()?;
-        // After hours of measurements, the other results come first.
+        // Hours of measurements precede this, so the other results are written first.
         refused.into_iter().next().map_or(Ok(()), |why| Err(Error::Usage(why)))
     }
 }
 
-/// Writes a result in the format of another program; an error if it has no place for the result.
+/// Converts a result to the format of another program; an error if the format cannot represent it.
 type Form = fn(&Outcome) -> Result<String, String>;
 
-/// Files for the results. Created before anything is sent, so that a wrong path does not cost hours
-/// of measurements.
+/// Files for the results. Created before anything is sent: an invalid path must not cost hours of
+/// measurements.
 #[derive(Default)]
 struct Files {
     json: Option<(String, std::fs::File)>,

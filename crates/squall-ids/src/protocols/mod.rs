@@ -7,8 +7,8 @@
 //! The owner of a flow keeps one `Vec<Transaction>` and passes it to each call of the flow's
 //! reader. The reader appends to it, completes entries, and refers to them by index. So the owner
 //! may empty a transaction that is complete and inspected, but must never remove it. A buffer is
-//! added when it is complete or has reached Suricata's limit for inspection, so a negated test can
-//! be decided as soon as its buffer exists.
+//! added once it is complete or has reached Suricata's inspection limit, so a negated test can be
+//! decided as soon as its buffer exists.
 
 mod ber;
 mod dce;
@@ -104,8 +104,8 @@ pub(crate) trait Reader {
         None
     }
 
-    /// Returns whether the last data makes rules without a buffer urgent. `None`: these are urgent
-    /// when a transaction is complete. Called after each `receive`; resets the value.
+    /// Returns whether the last data makes rules without a buffer urgent. `None`: they are urgent
+    /// once a transaction is complete. Called after each `receive`; resets the value.
     fn urgent(&mut self) -> Option<Urgent> {
         None
     }

@@ -8,8 +8,8 @@ use squall_report::render::{
 
 use super::{Latency, RuleScore, Score, Scored};
 
-/// If an alert precedes the last frame of its attack by more than this, the clocks differ, because
-/// few attacks take as long.
+/// If an alert precedes the last frame of its attack by more than this, the clocks differ: few
+/// attacks last as long.
 const CLOCKS_DIFFER_NS: i64 = 10_000_000_000;
 
 /// Maximum number of rules in the summary.
@@ -79,7 +79,7 @@ pub fn score_text(scored: &Scored) -> String {
     text
 }
 
-/// All alerts by kind. Each is counted once, so the parts add up to the total.
+/// All alerts by kind. Each alert is in one part only, so the parts add up to the total.
 fn parts_of(score: &Score) -> String {
     let counts = &score.counts;
     let scenarios = score.scenarios.iter().fold(0u64, |sum, of| sum.saturating_add(of.alerts));

@@ -1,4 +1,4 @@
-//! Utilization in percent of the threads that send and receive, for the last seconds of each
+//! Utilization in percent of the threads that send and receive, over the last seconds of each
 //! thread.
 
 use std::{
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((senders.mean, senders.latest, senders.count), (40.0, 75.0, 1));
         assert_eq!(threads.receivers(), (45.0, vec![1]));
         assert_eq!((threads.of_port(0), threads.of_port(1)), (40.0, 0.0));
-        // The next sample belongs to another run.
+        // The next sample is from another run.
         threads.take(now, vec![busy(&[0], 10, 100)]);
         assert_eq!(threads.to_json(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
         threads.take(now, Vec::new());
