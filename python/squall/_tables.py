@@ -303,6 +303,9 @@ class Template(Table):
         "www.example.net".
     listen : int
         The TCP or UDP port that servers listen on. Default: the application's usual port.
+    pair : int
+        The pair of ports that plays it: 1, those of [flows], or a number of [[flows.pair]]. Default
+        1.
     transport : Literal["tcp", "udp"]
         Default "tcp", or the transport of the application.
     app : str
@@ -385,6 +388,7 @@ class Template(Table):
     clients: Number | Iterable[Number] | None = None
     servers: Number | Iterable[Number] | None = None
     listen: int | None = None
+    pair: int | None = None
     transport: Literal["tcp", "udp"] | None = None
     app: str | None = None
     options: Mapping[str, Any] | None = None

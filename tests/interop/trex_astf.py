@@ -8,13 +8,17 @@ Skipped without the client and its profiles (trex_oracle.py).
 """
 
 import collections
+import contextlib
 import glob
 import ipaddress
 import os
 import pathlib
+import socket
+import socketserver
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
@@ -527,6 +531,161 @@ def separate_groups(api, client):
     client.acquire(force=True)
 
 
+def exchanges(api, last_server="48.0.0.4"):
+    """Short flows: 100 octets one way, 1000 the other."""
+    client, server = api.ASTFProgram(), api.ASTFProgram()
+    client.send(b"x" * 100)
+    client.recv(1000)
+    server.recv(100)
+    server.send(b"y" * 1000)
+    ips = [("16.0.0.1", "16.0.0.20"), ("48.0.0.1", last_server)]
+    ips = [api.ASTFIPGenDist(ip_range=ends, distribution="seq") for ends in ips]
+    ips = api.ASTFIPGen(dist_client=ips[0], dist_server=ips[1])
+    template = api.ASTFTemplate(
+        client_template=api.ASTFTCPClientTemplate(program=client, ip_gen=ips, cps=50),
+        server_template=api.ASTFTCPServerTemplate(program=server),
+    )
+    return api.ASTFProfile(default_ip_gen=ips, templates=template)
+
+
+@contextlib.contextmanager
+def stateful(api, folder, ports, options=()):
+    """A client that has acquired the ports of a daemon of its own."""
+    with daemon(folder, "astf", ports=ports, options=options):
+        client = api.ASTFClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+        client.connect()
+        client.reset()
+        try:
+            yield client
+        finally:
+            client.disconnect()
+
+
+def received(interface):
+    return int(pathlib.Path(f"/sys/class/net/{interface}/statistics/rx_packets").read_text())
+
+
+def several_ports(api, folder):
+    """One and two pairs of ports on two cores: equal counters at both ends of each pair, which the
+    interfaces confirm."""
+    subprocess.run("ip link add veth-c type veth peer name veth-d".split(), check=True)
+    for name in "cd":
+        subprocess.run(f"ip link set veth-{name} up".split(), check=True)
+    for letters, cores in (("ab", 2), ("abcd", 1)):
+        names = [f"veth-{letter}" for letter in letters]
+        options = ["--trex-cores", str(cores)]
+        with stateful(api, folder, [f"af_packet:{name}" for name in names], options) as client:
+            same("ports", client.get_all_ports(), list(range(len(names))))
+            client.load_profile(exchanges(api))
+            client.clear_stats()
+            before = [received(name) for name in names]
+            client.start(mult=10, latency_pps=50)
+            time.sleep(2)
+            flows = client.get_flow_info()
+            client.stop()
+            stats = client.get_stats()
+            clients, servers = (stats["traffic"][side] for side in ("client", "server"))
+            begun = clients["tcps_connattempt"]
+            same("the rate is that of all pairs", 300 < begun <= 1500, True)
+            found = [clients.get("tcps_connects"), servers.get("tcps_accepts")]
+            same(f"flows on {letters}", found, [begun] * 2)
+            for one, other in (("sndbyte", "rcvbyte"), ("rcvbyte", "sndbyte")):
+                same(one, clients[f"tcps_{one}"], servers[f"tcps_{other}"])
+            same("octets", clients["tcps_rcvbyte"], 1000 * begun)
+            errors = client.is_traffic_stats_error(stats["traffic"])[1]
+            errors = {name for found in errors.values() for name in found}
+            same("errors", errors - {"err_c_nf_throttled"}, set())
+            latency = client.get_latency_stats()
+            for port, name in enumerate(names):
+                sent = stats[port ^ 1]["opackets"]
+                came = (stats[port]["ipackets"], received(name) - before[port])
+                # The kernel's own packets, such as those of IPv6, are few.
+                if not 100 < sent == came[0] <= came[1] <= sent + 50:
+                    raise Failed(f"port {port}: {sent} were sent to it, {came} arrived")
+                of = [latency[port]["stats"]["m_pkt_ok"], latency[port ^ 1]["stats"]["m_tx_pkt_ok"]]
+                same(f"latency at port {port}", of[0] == of[1] > 20, True)
+            sent = sum(stats[port]["opackets"] for port in range(len(names)))
+            same("the total", stats["total"]["opackets"], sent)
+            known = client.get_traffic_distribution("16.0.0.1", "16.0.0.20", "1.0.0.0", False)
+            same("ports of clients", list(known), list(range(0, len(names), 2)))
+            ranges = [found for cores in known.values() for found in cores.values()]
+            ranges = [
+                (ipaddress.ip_address(r["start"]), ipaddress.ip_address(r["end"])) for r in ranges
+            ]
+            ends = [name.split(":")[0] for name in flows if name != "next_index"]
+            for end in map(ipaddress.ip_address, ends):
+                same(f"{end} is of a core", any(a <= end <= b for a, b in ranges), True)
+    print("one and two pairs of ports on two cores: each port's counters, and the interfaces'")
+
+
+class Peer(socketserver.BaseRequestHandler):
+    """A server on Linux's own TCP."""
+
+    served = 0
+
+    def handle(self):
+        left = 100
+        while left and (data := self.request.recv(left)):
+            left -= len(data)
+        self.request.sendall(b"y" * 1000)
+        while self.request.recv(1):
+            pass
+        type(self).served += not left
+
+
+def external_ends(api, folder):
+    """Clients against a server on Linux's TCP, and a client on it against the servers; the other port
+    is a dummy."""
+
+    def host(interface, address, peers):
+        # Interfaces of a lab answer no ARP.
+        subprocess.run(f"ip link set {interface} arp on".split(), check=True)
+        subprocess.run(f"ip addr add {address}/32 dev {interface}".split(), check=True)
+        subprocess.run(f"ip route add {peers} dev {interface}".split(), check=True)
+
+    host("veth-b", "48.0.0.1", "16.0.0.0/8")
+    socketserver.ThreadingTCPServer.allow_reuse_address = True
+    with (
+        socketserver.ThreadingTCPServer(("48.0.0.1", 80), Peer) as server,
+        stateful(api, folder, ["af_packet:veth-a", "dummy"]) as client,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        same("ports", client.get_all_ports(), [0])
+        client.load_profile(exchanges(api, last_server="48.0.0.1"))
+        client.start(mult=2, duration=2)
+        client.wait_on_traffic(timeout=60)
+        stats = client.get_stats()["traffic"]
+        begun = stats["client"]["tcps_connattempt"]
+        same("flows", 50 < begun == stats["client"]["tcps_closed"], True)
+        same("octets", stats["client"]["tcps_rcvbyte"], 1000 * begun)
+        same("servers of its own", [key for key in stats["server"] if "accepts" in key], [])
+        server.shutdown()
+        until("the server has served all", lambda: Peer.served == begun)
+    subprocess.run("ip addr flush dev veth-b".split(), check=True)
+    host("veth-a", "16.0.0.1", "48.0.0.0/8")
+    with stateful(api, folder, ["dummy", "af_packet:veth-b"]) as client:
+        same("ports", client.get_all_ports(), [1])
+        client.load_profile(exchanges(api))
+        client.start()
+        for number in range(20):
+            source, server = ("16.0.0.1", 0), (f"48.0.0.{1 + number % 4}", 80)
+            with socket.create_connection(server, 20, source) as peer:
+                peer.sendall(b"x" * 100)
+                came = b""
+                while data := peer.recv(4096):
+                    came += data
+            same("what a server answered", came, b"y" * 1000)
+        until("all are counted", lambda: served(client).get("tcps_closed") == 20)
+        client.stop()
+        same("flows", [served(client)[f"tcps_{n}"] for n in ("accepts", "rcvbyte")], [20, 2000])
+    subprocess.run("ip addr flush dev veth-a".split(), check=True)
+    print("clients against another server, servers for another client; the other port is a dummy")
+
+
+def served(client):
+    return client.get_stats()["traffic"]["server"]
+
+
 def inside(folder, argv):
     library = unpack(folder)
     os.chdir(folder / "trex")
@@ -558,6 +717,8 @@ def inside(folder, argv):
                 folder, ["connect", "start -f astf/udp1.py -m 5 -d 1", "stats", "stats -c", "stop"]
             )
             print("TRex's console in batch mode")
+        several_ports(api, folder)
+        external_ends(api, folder)
         if "--full" in argv:
             run_examples(folder, "astf", [["astf_example"]])
     except (Failed, api.TRexError) as error:

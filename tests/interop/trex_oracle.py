@@ -21,7 +21,8 @@ ORACLE = pathlib.Path(os.environ.get("TREX_DATA", ROOT.parent / "shared/oracle/t
 CLIENT = pathlib.Path(os.environ.get("TREX_CLIENT", ROOT.parent / "shared/oracle/trex"))
 LIBRARY = "automation/trex_control_plane/interactive"
 SYNC, ASYNC = 24501, 24500
-# Substitutes for captures that flow profiles refer to and that the directory lacks: another capture
+PORTS = ("af_packet:veth-a", "af_packet:veth-b")
+# Replacements for captures that profiles of flows name and that the folder lacks: another capture
 # of the same application, or the first flow of a golden capture.
 LIKE = {
     "citrix_0": "delay_citrix_0",
@@ -170,10 +171,10 @@ def whole(source, target, most=None):
 
 
 @contextlib.contextmanager
-def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC)):
+def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC), ports=PORTS, options=()):
     argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
-    argv += ["--data", str(folder / "data"), "--trex", "af_packet:veth-a,af_packet:veth-b"]
-    argv += ["--trex-payload", payload]
+    argv += ["--data", str(folder / "data"), "--trex", ",".join(ports)]
+    argv += ["--trex-payload", payload, *options]
     argv += ["--trex-mode", mode, "--trex-sync", str(at[0]), "--trex-async", str(at[1])]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -80,6 +80,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
     let template = Template {
         name: "web".into(),
+        pair: 0,
         clients: 0,
         servers: 0,
         port: 80,

@@ -210,12 +210,14 @@ impl Arrivals {
     pub fn new(load: &Load, part: Part, seat: WorkerIndex, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| is_open(arrival, load.target);
-        let own = if part.templates { load.own_templates() } else { 0 };
-        let shared = load.templates[..own]
-            .iter()
-            .all(|t| is_open(&t.arrival) || matches!(t.arrival, Arrival::Called | Arrival::None));
-        let users = |template: &Template| users(template, load.target, workers);
-        let most_users = load.templates[..own].iter().map(users).max().unwrap_or(workers);
+        let of_part = load.templates[..load.own_templates()].iter().enumerate();
+        let own: Vec<(usize, &Template)> =
+            of_part.filter(|(number, _)| part.has(load, *number)).collect();
+        let shared = own.iter().all(|(_, t)| {
+            is_open(&t.arrival) || matches!(t.arrival, Arrival::Called | Arrival::None)
+        });
+        let users = |(_, template): &(usize, &Template)| users(template, load.target, workers);
+        let most_users = own.iter().map(users).max().unwrap_or(workers);
         let mut arrivals = Self {
             lines: Vec::new(),
             start,
@@ -254,17 +256,17 @@ impl Arrivals {
                     begun: 0,
                 });
             }
-            Some(Target::Active(flows)) if part.templates => {
+            Some(Target::Active(flows)) if !own.is_empty() => {
                 arrivals.lines.push(Line::active(load, flows, (worker, workers), start));
             }
             Some(Target::Active(_)) | None => {}
         }
-        for (i, template) in load.templates[..own].iter().enumerate() {
+        for (i, template) in own {
             let of = (template, template.waits);
             arrivals.lines.extend(Line::of(of, i, cps, (load, start), (worker, workers)));
         }
         for (number, script) in load.scripts.iter().enumerate() {
-            if part.plays(Some(number)) {
+            if part.has_script(number) {
                 arrivals.lines.push(Line::script(script, seat));
             }
         }
@@ -282,10 +284,9 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Adds the new templates of `load`, if they are `played`; they wait for [`Arrivals::begin`],
-    /// so that all sides have their servers before the first flow. Ends the lines of removed
-    /// templates.
-    pub fn join(&mut self, load: &Load, played: bool) {
+    /// Adds the new templates of `load` that are in `part`; they wait for [`Arrivals::begin`], so
+    /// that all sides have their servers before the first flow. Ends the lines of removed templates.
+    pub fn join(&mut self, load: &Load, part: Part) {
         let known = self.late.len();
         if known < load.templates.len() {
             // A load with a limit of flows admits no new templates ([`Load::can_become`]).
@@ -296,7 +297,7 @@ impl Arrivals {
             self.late.push(0);
             self.closed.push(None);
             let line = Line::of((template, true), i, None, (load, self.start), self.seat);
-            let Some(line) = line.filter(|_| played) else { continue };
+            let Some(line) = line.filter(|_| part.has(load, i)) else { continue };
             self.lines.push(line);
             self.take_in(self.lines.len() - 1);
         }

@@ -29,7 +29,8 @@ mod steady;
 
 pub use link::{FrameOwner, Ignored, Services};
 pub use load::{
-    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, MAX_DELAY, Spacing, Target, Template, Think,
+    Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, MAX_DELAY, MAX_PAIRS, Spacing, Target,
+    Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MAX_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};

@@ -40,6 +40,9 @@ pub struct Load {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     pub name: String,
+    /// The pair of ports that plays it, less than [`MAX_PAIRS`]. A flow of one pair never reaches
+    /// another, so that templates of different pairs may have the same addresses and ports.
+    pub pair: u8,
     /// Indexes of pools in the load.
     pub clients: usize,
     pub servers: usize,
@@ -73,6 +76,9 @@ pub struct Template {
     /// It has joined a running load, so its start does not count from the load's.
     pub joined: bool,
 }
+
+/// The highest number of pairs of ports, because [`crate::Part`] has a bit for each.
+pub const MAX_PAIRS: u8 = 64;
 
 /// Which ends of a template's flows the load plays: both, or only one if the other is external.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -341,6 +347,10 @@ impl Load {
             if t.tls.is_some() && t.client.transport == Transport::Udp {
                 return Err(LoadError::NoTls(t.name.clone()));
             }
+            if t.pair >= MAX_PAIRS {
+                let text = format!("pair {} of ports: expected less than {MAX_PAIRS}", t.pair);
+                return Err(LoadError::Template { template: t.name.clone(), text });
+            }
             self.check_calls(t)?;
             match t.arrival {
                 Arrival::Weight { .. } if self.target.is_none() => {
@@ -366,7 +376,9 @@ impl Load {
         let begins = |other: &Template| {
             other.ends.has_clients() && !other.gone && other.arrival != Arrival::None
         };
-        let is_there = |name: &str| self.templates.iter().any(|t| t.name == name && begins(t));
+        let is_there = |name: &str| {
+            self.templates.iter().any(|t| t.name == name && t.pair == of.pair && begins(t))
+        };
         let mut missing = of.client.begins().filter(|name| !is_there(name));
         match missing.next().filter(|_| of.ends.has_clients() && !of.gone) {
             Some(found) => {

@@ -43,6 +43,7 @@ impl Sharing {
         let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {
             (serves(a) && serves(b))
+                && a.pair == b.pair
                 && a.port == b.port
                 && a.server.transport == b.server.transport
                 && overlap(&load.servers[a.servers].ranges, &load.servers[b.servers].ranges)

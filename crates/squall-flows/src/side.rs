@@ -96,30 +96,38 @@ pub struct SideSettings {
 /// The part of a load that a side plays in one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Whether it includes the templates' flows.
-    pub templates: bool,
+    /// The pairs of ports whose templates it includes, one bit each.
+    pub pairs: u64,
     /// The scripts whose conversations it includes, one bit each.
     pub scripts: u8,
 }
 
 impl Part {
-    pub const ALL: Self = Self { templates: true, scripts: !0 };
-    pub const NOTHING: Self = Self { templates: false, scripts: 0 };
+    pub const ALL: Self = Self { pairs: !0, scripts: !0 };
+    pub const NOTHING: Self = Self { pairs: 0, scripts: 0 };
+
+    /// The templates of one pair of ports, and no conversations of scripts.
+    pub fn of_pair(pair: u8) -> Self {
+        Self { pairs: 1 << pair, scripts: 0 }
+    }
 
     /// The union of the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self { templates: self.templates || other.templates, scripts: self.scripts | other.scripts }
+        Self { pairs: self.pairs | other.pairs, scripts: self.scripts | other.scripts }
     }
 
     /// Whether it includes template `number` of `load`.
     pub fn has(self, load: &Load, number: usize) -> bool {
-        self.plays(load.script_of(number))
+        match load.script_of(number) {
+            Some(script) => self.has_script(script),
+            None => self.pairs >> load.templates[number].pair & 1 == 1,
+        }
     }
 
-    /// Whether it includes the templates of a script; `None`: templates without a script.
-    pub(crate) fn plays(self, script: Option<usize>) -> bool {
-        script.map_or(self.templates, |script| self.scripts >> script & 1 == 1)
+    /// Whether it includes the conversations of a script.
+    pub(crate) fn has_script(self, script: usize) -> bool {
+        self.scripts >> script & 1 == 1
     }
 }
 
@@ -429,7 +437,7 @@ impl Side {
                 name: template.name.clone(),
                 port: template.port,
                 script: load.script_of(number),
-                begins: template.ends.has_clients(),
+                begins: template.ends.has_clients() && self.settings.clients.has(load, number),
                 kind: kind_of(&template.client),
                 class,
                 program,
@@ -442,7 +450,8 @@ impl Side {
             });
             // Stored for UDP only, where a server may send after its client has ended
             // (`AppRecorder::ended`).
-            if template.ends.has_clients() && template.client.transport == Transport::Udp {
+            let begins = known.templates[number].begins;
+            if begins && template.client.transport == Transport::Udp {
                 let ends = (pool.clone(), servers[template.servers].clone());
                 self.stack.app_mut().clients.push(ends);
             }
@@ -482,7 +491,8 @@ impl Side {
         (class, program): (ClassId, ProgramId),
     ) {
         let template = &load.templates[number];
-        let own = self.settings.servers.templates && number < load.own_templates();
+        // The conversations of a script have listeners of their own.
+        let own = number < load.own_templates() && self.settings.servers.has(load, number);
         if !own || !template.ends.has_servers() || template.gone {
             return;
         }
@@ -512,7 +522,7 @@ impl Side {
         before: usize,
     ) -> Result<(), LoadError> {
         let seat = self.settings.seat();
-        let serves_it = self.settings.servers.plays(Some(which));
+        let serves_it = self.settings.servers.has_script(which);
         let app = self.stack.app_mut();
         let mut all = Vec::new();
         let mut serving = app.serving.take().unwrap_or_default();
@@ -554,11 +564,7 @@ impl Side {
     fn ask_ahead(&mut self, first: usize) {
         self.link.ask_gateways(self.now);
         let Some(clients) = &self.clients else { return };
-        let part = self.settings.clients;
-        for template in clients.templates.iter().skip(first) {
-            if !part.plays(template.script) || !template.begins {
-                continue;
-            }
+        for template in clients.templates.iter().skip(first).filter(|template| template.begins) {
             let servers = &clients.servers[template.servers];
             for i in 0..servers.addresses().min(RESOLVED_AHEAD) {
                 self.link.resolve(self.now, servers.address(i));
@@ -763,7 +769,7 @@ impl Side {
             self.join(load).expect("the load was checked before");
         }
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.join(load, self.settings.clients.templates);
+            clients.arrivals.join(load, self.settings.clients);
         }
         self.leave(now, load);
         if joined {

@@ -11,6 +11,7 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
     let server = Program::server(name).recv(4).send("pong").build().expect("a good program");
     Template {
         name: name.into(),
+        pair: 0,
         clients: 0,
         servers: 0,
         port: 80,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_profile::{Diagnostic, Profile};
+use squall_profile::{Diagnostic, Flows, Profile};
 
 use crate::{PlanFlows, PlanReplay};
 
@@ -28,13 +28,18 @@ pub(crate) fn keep_here(
     afters: &mut Vec<After>,
     profile: &Profile,
     replays: &[PlanReplay],
+    flows: Option<&PlanFlows>,
     here: impl Fn(usize) -> bool,
 ) -> bool {
     let ports = |part: &Part| -> Vec<usize> {
         match part {
             Part::Stream(i) => vec![profile.streams[*i].port],
             Part::Replay(i) => replays[*i].ports.clone(),
-            Part::Template(_) => profile.flows.iter().filter_map(|flows| flows.clients).collect(),
+            Part::Template(number) => {
+                let of = flows.map(|flows| flows.load.templates[*number].pair);
+                let clients = |flows: &Flows| flows.ends(u16::from(of?) + 1).0;
+                profile.flows.iter().filter_map(clients).collect()
+            }
         }
     };
     afters.retain(|after| after.then.iter().any(|part| ports(part).iter().any(|&p| here(p))));

@@ -58,7 +58,7 @@ pub fn compile(
     });
     check_together(profile, &mut mistakes);
     let here = |port: usize| !limits[port].elsewhere;
-    let crossing = after::keep_here(&mut afters, profile, &replays, here);
+    let crossing = after::keep_here(&mut afters, profile, &replays, flows.as_ref(), here);
     if crossing {
         let text = "after = \"NAME\" cannot be used between ports of different nodes: none of them \
                     knows when the other source has ended";

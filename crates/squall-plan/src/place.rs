@@ -313,8 +313,9 @@ fn place_flows(
         }
     } else if wanted < ports {
         workers = vec![PlanWorker::default(); wanted.max(1)];
+        // Neighbors share a worker: both ports of a pair, or those that have equal loads.
         for (i, port) in options.flows.iter().enumerate() {
-            let worker = &mut workers[i % wanted.max(1)];
+            let worker = &mut workers[i * wanted.max(1) / ports];
             worker.tx.push((*port, 0));
             worker.rx.extend((0..of(port).rx_queues).map(|queue| (*port, queue)));
         }

@@ -145,7 +145,7 @@ impl Profile {
             Part::Template(i) => {
                 let Some(flows) = &self.flows else { return Ok(()) };
                 let template = &flows.templates[i];
-                if flows.clients.is_none() || template.arrival == Arrival::None {
+                if flows.ends(template.pair).0.is_none() || template.arrival == Arrival::None {
                     return Err((
                         "its clients are external, so Squall cannot know when they have ended"
                             .into(),

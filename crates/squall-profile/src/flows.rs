@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
 
 use crate::{
-    Arrival, At, Begin, Flows, Pool, Template,
+    Arrival, At, Begin, Flows, Network, Pool, PortPair, Template,
     emit::{Emit, duration, options_table, table, texts},
     stage,
 };
@@ -160,9 +160,29 @@ impl Tcp {
 }
 
 impl Flows {
-    /// The ports of clients and servers.
+    /// The ports of clients and servers of all pairs.
     pub fn ports(&self) -> Vec<usize> {
-        self.clients.into_iter().chain(self.servers).collect()
+        let further = self.pairs.iter().flat_map(|pair| [pair.clients, pair.servers]);
+        [self.clients, self.servers].into_iter().chain(further).flatten().collect()
+    }
+
+    /// Pair `number` of ports, counted from 1: the ports of its clients and servers, and their
+    /// networks. `None`: there is no such pair.
+    pub fn pair(&self, number: u16) -> Option<[(Option<usize>, &Network); 2]> {
+        match usize::from(number).checked_sub(2) {
+            None => {
+                Some([(self.clients, &self.client_network), (self.servers, &self.server_network)])
+            }
+            Some(further) => self.pairs.get(further).map(|pair| {
+                [(pair.clients, &pair.client_network), (pair.servers, &pair.server_network)]
+            }),
+        }
+    }
+
+    /// The ports of the clients and servers of pair `number`, counted from 1.
+    pub fn ends(&self, number: u16) -> (Option<usize>, Option<usize>) {
+        let [clients, servers] = self.pair(number).map_or([None; 2], |pair| pair.map(|end| end.0));
+        (clients, servers)
     }
 
     /// The JSON of the schema; `port` maps an index to a name.
@@ -175,6 +195,14 @@ impl Flows {
         let shared = self.written(|key| match key {
             "clients" => name(self.clients),
             "servers" => name(self.servers),
+            "pair" => (!self.pairs.is_empty()).then(|| {
+                let pair = |pair: &PortPair| {
+                    pair.written(|key| {
+                        name(if key == "clients" { pair.clients } else { pair.servers })
+                    })
+                };
+                self.pairs.iter().map(pair).collect()
+            }),
             "ramp_up" => time(self.ramp.up),
             "hold" => self.ramp.hold.map(duration),
             "ramp_down" => time(self.ramp.down),
@@ -211,11 +239,11 @@ impl Template {
     /// Whether Squall plays the template's clients, in a profile whose `flows` has ports for these
     /// ends.
     pub fn plays_clients(&self, flows: &Flows) -> bool {
-        flows.clients.is_some() && self.play != Play::Servers
+        flows.ends(self.pair).0.is_some() && self.play != Play::Servers
     }
 
     pub fn plays_servers(&self, flows: &Flows) -> bool {
-        flows.servers.is_some() && self.play != Play::Clients
+        flows.ends(self.pair).1.is_some() && self.play != Play::Clients
     }
 
     fn to_value(&self, pools: &[Pool]) -> Json {

@@ -28,6 +28,6 @@ pub use model::*;
 pub use replay::*;
 pub use source::{
     Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, Network, Pool,
-    Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
+    PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
 };
 pub use stage::Stage;

@@ -344,7 +344,7 @@ mod tests {
     fn trex_clients_are_let_in_as_users_of_this_machine_or_not_at_all() {
         let trex = |sync: &str, allow_anyone| Trex {
             ports: Vec::new(),
-            flows: false,
+            flows: None,
             headers: false,
             sync: sync.parse().expect("an address"),
             asynchronous: ([127, 0, 0, 1], 4500).into(),

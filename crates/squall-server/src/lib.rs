@@ -54,6 +54,7 @@ pub use peers::Origin;
 pub use runs::{Kind as RunKind, RunPort, RunRow, RunVerdict, State as RunState};
 pub use server::{serve, serve_until};
 pub use settings::{Bound, BoundTrex, Needs, Settings, Token};
+pub use squall_trex::FlowMode;
 pub use testing::{TestProgress, TrialRow};
 pub use trex::Trex;
 pub use watch::{WatchEvent, WatchedPort, WatchedSource, WatchedStream};

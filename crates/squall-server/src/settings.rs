@@ -44,6 +44,7 @@ impl Settings {
     /// need not name them again with `--allow`.
     pub(crate) fn allowed(&self) -> Vec<String> {
         let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
+        let of_trex = of_trex.filter(|address| *address != crate::trex::DUMMY);
         let of_trex = of_trex.filter_map(|address| address.parse::<squall_port::Address>().ok());
         let whole = of_trex.map(|address| match address.kind() {
             "" => address.name().to_owned(),

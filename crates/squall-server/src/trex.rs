@@ -19,7 +19,7 @@ use std::{
 use axum::http::StatusCode;
 use bytes::Bytes;
 use squall::Error;
-use squall_trex::{Answered, Change, PortInfo, Server};
+use squall_trex::{Answered, Change, FlowMode, PortInfo, Server};
 use squall_units::MacAddr;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -56,13 +56,16 @@ const EVENT: &[u8] = b"{}";
 /// reason and try again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The address of an external end of flows, as in TRex's configuration.
+pub const DUMMY: &str = "dummy";
+
 /// Settings of the TRex server.
 #[derive(Clone, Debug)]
 pub struct Trex {
-    /// Addresses of ports 0, 1, ...
+    /// Addresses of ports 0, 1, ..., or [`DUMMY`].
     pub ports: Vec<String>,
-    /// Whether to serve flows, too (TRex's ASTF mode).
-    pub flows: bool,
+    /// TRex's ASTF mode; `None`: streams only.
+    pub flows: Option<FlowMode>,
     /// Whether streams with latency measurement carry TRex's header instead of Squall's signature.
     pub headers: bool,
     pub sync: SocketAddr,
@@ -102,9 +105,10 @@ impl Serving {
     /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // The server counts as a connection, so that its leases do not expire.
+        check_pairs(trex)?;
+        // The server counts as a connection of its own, so that its leases do not expire.
         lock(&service.leases).connect(OWNER);
-        let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
+        let kind = if trex.flows.is_some() { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
         let server = Server::new(ports, Box::new(start), trex.flows, trex.headers);
         let (ends, rings) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(()));
@@ -425,10 +429,47 @@ fn audit(service: &Service, identity: &Identity, changes: &[Change]) {
 const DEFECT: &[u8] = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Internal error","specific_err":"this is a bug in Squall, please report it with the output of the daemon"}}"#;
 
 /// Properties of the ports before they are opened.
+/// Checks that flows have pairs of ports, each with at least one real one.
+fn check_pairs(trex: &Trex) -> Result<(), Error> {
+    let ports = || trex.ports.iter().map(String::as_str);
+    let text = match trex.flows {
+        None if ports().any(|port| port == DUMMY) => {
+            "--trex: a dummy port is the external end of flows\n  try --trex-mode astf, or without it"
+        }
+        Some(_) if trex.ports.len() % 2 == 1 => {
+            "--trex: flows need pairs of ports, for clients and for servers\n  try another port, or \
+             dummy in place of an end that is not Squall's"
+        }
+        Some(_) if trex.ports.chunks(2).any(|pair| pair.iter().all(|port| port == DUMMY)) => {
+            "--trex: both ports of a pair are dummies\n  try a real port for one of them"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Usage(text.into()))
+}
+
 fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let mut infos = Vec::new();
     for (number, address) in addresses.iter().enumerate() {
+        // Locally administered, because clients expect an address, and a port without an interface
+        // has none.
+        let own = MacAddr([2, 0, 0, 0, 0, number as u8]);
+        if address == DUMMY {
+            infos.push(PortInfo {
+                // Nothing is sent there.
+                address: "null:".into(),
+                description: DUMMY.into(),
+                mac: own,
+                speed_bps: Some(UNKNOWN_SPEED),
+                longest: 9_018,
+                numa: None,
+                driver: String::new(),
+                bus: String::new(),
+                dummy: true,
+            });
+            continue;
+        }
         service
             .ports
             .admit(address, &service.files)
@@ -440,16 +481,7 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),
-            // A locally administered address, because clients expect one, and a port without an
-            // interface has none.
-            mac: interface.and_then(|interface| interface.mac).unwrap_or(MacAddr([
-                2,
-                0,
-                0,
-                0,
-                0,
-                number as u8,
-            ])),
+            mac: interface.and_then(|interface| interface.mac).unwrap_or(own),
             speed_bps: given
                 .map(|rate| rate.num as f64 / rate.den as f64)
                 .or_else(|| interface.and_then(|i| i.speed_bps).map(|bps| bps as f64))
@@ -458,6 +490,7 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
             numa: interface.and_then(|interface| interface.numa_node),
             driver: interface.map(|interface| interface.driver.clone()).unwrap_or_default(),
             bus: interface.map(|interface| interface.bus.clone()).unwrap_or_default(),
+            dummy: false,
         });
     }
     Ok(infos)

@@ -766,7 +766,7 @@ fn with_trex(name: &str) -> Daemon {
     let ports = vec![format!("loop:{name}"), format!("loop:{name}"), "af_packet:lo".into()];
     let trex = Trex {
         ports,
-        flows: false,
+        flows: None,
         headers: false,
         sync: any,
         asynchronous: any,

@@ -12,12 +12,15 @@ use squall_apps::{
     Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
 use squall_profile::{
-    Arrival, FlowContent, Flows, Located, Network, Order, Pool, Ramp, Spacing, Tcp, Template,
-    Transport,
+    Arrival, FlowContent, Flows, Located, Network, Order, Play, Pool, PortPair, Ramp, Spacing, Tcp,
+    Template, Transport,
 };
-use squall_units::{MacAddr, Nanos};
+use squall_units::Nanos;
 
-use crate::Problem;
+use crate::{
+    Problem,
+    pairs::{FlowPair, FlowPort, Split},
+};
 
 /// A profile of flows: templates with the programs of both sides, address ranges and rates.
 #[derive(Clone, Debug, Deserialize)]
@@ -53,6 +56,16 @@ struct Distribution {
     ip_end: Ipv4Addr,
     #[serde(default)]
     distribution: String,
+    /// Added for each further pair of ports.
+    #[serde(default = "unmoved")]
+    ip_offset: Ipv4Addr,
+    /// `seq`: divided among the cores of a pair, but not among pairs.
+    #[serde(default)]
+    per_core_distribution: Option<String>,
+}
+
+fn unmoved() -> Ipv4Addr {
+    Ipv4Addr::UNSPECIFIED
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -113,8 +126,16 @@ struct Index {
 #[derive(Clone, Debug, Deserialize)]
 struct ServerTemplate {
     program_index: usize,
+    /// Where its servers listen. The first one counts.
+    #[serde(default)]
+    assoc: Vec<Association>,
     #[serde(default)]
     glob_info: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Association {
+    port: u16,
 }
 
 fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
@@ -233,15 +254,26 @@ pub struct FlowSetting {
     pub mult: f64,
     /// Use IPv6, regardless of the profile.
     pub ipv6: bool,
-    /// MAC addresses of clients and servers.
-    pub macs: Option<[MacAddr; 2]>,
-    /// Destination MAC addresses of clients and servers.
-    pub next_hops: Option<[MacAddr; 2]>,
+    /// The pairs of ports, at least one, which share the load.
+    pub pairs: Vec<FlowPair>,
+    /// Cores of each pair.
+    pub cores: u32,
 }
 
 impl Default for FlowSetting {
     fn default() -> Self {
-        Self { mult: 1.0, ipv6: false, macs: None, next_hops: None }
+        Self { mult: 1.0, ipv6: false, pairs: vec![FlowPair::of(0, 1)], cores: 1 }
+    }
+}
+
+impl FlowSetting {
+    fn split(&self) -> Split {
+        Split { pairs: self.pairs.len() as u32, cores: self.cores.max(1) }
+    }
+
+    /// Pair `number`, counted from 1, which names templates and pools.
+    fn pair(&self, number: u16) -> &FlowPair {
+        &self.pairs[usize::from(number) - 1]
     }
 }
 
@@ -303,7 +335,7 @@ impl Astf {
         self.templates.iter().enumerate().map(|(number, template)| {
             let program = self.program_list.get(template.client_template.program_index);
             let udp = program.is_some_and(|program| !program.stream);
-            (name_of(number), template.tg_id, udp)
+            (name_of(number, 1), template.tg_id, udp)
         })
     }
 
@@ -328,14 +360,14 @@ impl Astf {
         add("clients", &self.c_glob_info, true);
         add("servers", &self.s_glob_info, false);
         for (number, template) in self.templates.iter().enumerate() {
-            let name = name_of(number);
+            let name = name_of(number, 1);
             add(&format!("{name}, client"), &template.client_template.glob_info, true);
             add(&format!("{name}, server"), &template.server_template.glob_info, false);
         }
         found
     }
 
-    /// Translates to Squall's flows, with clients on the first port and servers on the second.
+    /// Translates to Squall's flows: each template on each pair of ports.
     ///
     /// # Errors
     /// A command without an equivalent instruction, or an inconsistent profile.
@@ -343,25 +375,31 @@ impl Astf {
         if self.templates.is_empty() {
             return Err(Problem::new("the profile has no templates"));
         }
+        let mut ports = setting.pairs.iter().map(ports_of);
+        let first = ports.next().unwrap_or_default();
         let mut flows = Flows {
-            clients: Some(0),
-            servers: Some(1),
-            client_network: network(setting, 0),
-            server_network: network(setting, 1),
+            clients: first.clients,
+            servers: first.servers,
+            client_network: first.client_network,
+            server_network: first.server_network,
+            pairs: ports.collect(),
             ramp: self.ramp()?,
             ..Flows::default()
         };
-        for (number, template) in self.templates.iter().enumerate() {
-            let of = |problem: Problem| problem.of(format!("template {number}"));
-            let template = self.template(number, template, setting, &mut flows).map_err(of)?;
-            flows.templates.push(template);
+        for pair in 1..=setting.pairs.len() as u16 {
+            for (number, template) in self.templates.iter().enumerate() {
+                let of = |problem: Problem| problem.of(format!("template {number}"));
+                let template =
+                    self.template((number, pair), template, setting, &mut flows).map_err(of)?;
+                flows.templates.push(template);
+            }
         }
         Ok(flows)
     }
 
     fn template(
         &self,
-        number: usize,
+        (number, pair): (usize, u16),
         template: &AstfTemplate,
         setting: &FlowSetting,
         flows: &mut Flows,
@@ -369,8 +407,20 @@ impl Astf {
         let (client, server) = (&template.client_template, &template.server_template);
         let family = self.family(setting, &client.glob_info)?;
         let (clients, servers) = (
-            self.pool(client.ip_gen.dist_client.index, true, &family.client, flows)?,
-            self.pool(client.ip_gen.dist_server.index, false, &family.server, flows)?,
+            self.pool(
+                client.ip_gen.dist_client.index,
+                true,
+                &family.client,
+                (setting, pair),
+                flows,
+            )?,
+            self.pool(
+                client.ip_gen.dist_server.index,
+                false,
+                &family.server,
+                (setting, pair),
+                flows,
+            )?,
         );
         let of = |index: usize| {
             let program = self.program_list.get(index);
@@ -383,18 +433,29 @@ impl Astf {
         }
         let mut messages = BTreeMap::new();
         let client_lines = self
-            .program(client_program, true, &mut messages)
+            .program(client_program, true, pair, &mut messages)
             .map_err(|problem| problem.of(format!("program {}", client.program_index)))?;
         let server_lines = self
-            .program(server_program, false, &mut messages)
+            .program(server_program, false, pair, &mut messages)
             .map_err(|problem| problem.of(format!("program {}", server.program_index)))?;
-        let cps = client.cps.filter(|cps| *cps != 0.0).map(|cps| cps * setting.mult);
+        let split = setting.split();
+        let share = setting.mult / f64::from(split.pairs);
+        let cps = client.cps.filter(|cps| *cps != 0.0).map(|cps| cps * share);
         if let Some(cps) = cps.filter(|cps| !(cps.is_finite() && *cps > 0.0)) {
             return Err(Problem::new(format!("cps = {cps}: expected more than 0")));
         }
-        let arrival = match (cps, client.limit) {
-            // A template without `cps` begins flows only when started by another program.
+        let limit = client.limit.map(|limit| split.share(limit, u32::from(pair) - 1));
+        let play = match setting.pair(pair) {
+            FlowPair { clients: None, .. } => Play::Servers,
+            FlowPair { servers: None, .. } => Play::Clients,
+            _ => Play::Both,
+        };
+        let arrival = match (cps, limit) {
+            _ if play == Play::Servers => Arrival::None,
+            // A template without `cps` begins flows only when another program starts them.
             (None, _) => Arrival::Called,
+            // A pair without a user.
+            (Some(_), Some(0)) if client.cont => Arrival::Called,
             (Some(_), Some(limit)) if client.cont => {
                 let users = word("limit", limit)?;
                 Arrival::Users { users, think: Nanos::ZERO, spacing: Spacing::Constant }
@@ -402,10 +463,16 @@ impl Astf {
             (Some(cps), _) => Arrival::Cps { cps, spacing: Spacing::Constant },
         };
         Ok(Template {
-            name: name_of(number),
+            name: name_of(number, pair),
             clients,
             servers,
-            listen: Some(client.port),
+            pair,
+            play,
+            // External clients go to the port where TRex's servers listen.
+            listen: Some(match (play, server.assoc.first()) {
+                (Play::Servers, Some(of)) => of.port,
+                _ => client.port,
+            }),
             transport: match client_program.stream {
                 true => Transport::Tcp,
                 false => Transport::Udp,
@@ -416,7 +483,8 @@ impl Astf {
                 messages: messages.into_iter().collect(),
             },
             arrival,
-            limit: client.limit.filter(|_| !client.cont && arrival != Arrival::Called),
+            limit: limit
+                .filter(|_| !client.cont && !matches!(arrival, Arrival::Called | Arrival::None)),
             client_tcp: Side { client: true, program: client_program, family: &family }
                 .tcp(&self.c_glob_info, &client.glob_info)?,
             server_tcp: Side { client: false, program: server_program, family: &family }
@@ -425,12 +493,13 @@ impl Astf {
         })
     }
 
-    /// The pool of a distribution, added on first use.
+    /// The pool of a distribution on a pair of ports, added on first use.
     fn pool(
         &self,
         index: usize,
         clients: bool,
         high: &Option<Ipv6Addr>,
+        (setting, pair): (&FlowSetting, u16),
         flows: &mut Flows,
     ) -> Result<usize, Problem> {
         let from = self
@@ -444,9 +513,17 @@ impl Astf {
                 IpAddr::V6(Ipv6Addr::from(high | u128::from(u32::from(low))))
             }
         };
-        let text = format!("{}-{}", address(from.ip_start), address(from.ip_end));
-        // TRex takes clients in sequence whatever the distribution, and servers at random only with
-        // `rand`.
+        if from.ip_end < from.ip_start {
+            let text = format!("{}-{}: the last address is first", from.ip_start, from.ip_end);
+            return Err(Problem::new(text));
+        }
+        let per_core = from.per_core_distribution.as_deref() == Some("seq");
+        let (all, number) = ((from.ip_start, from.ip_end), u32::from(pair) - 1);
+        let ranges = setting.split().addresses(all, from.ip_offset, per_core, number);
+        let text = |(first, last): (Ipv4Addr, Ipv4Addr)| {
+            Located::from(format!("{}-{}", address(first), address(last)).as_str())
+        };
+        // TRex takes clients in turn whatever the distribution, and random servers only with `rand`.
         let order = match from.distribution.as_str() {
             "rand" if !clients => Order::Random,
             "" | "seq" | "rand" | "normal" => Order::Sequential,
@@ -464,13 +541,14 @@ impl Astf {
         if order == Order::Random {
             name += ", random";
         }
+        name += &suffix(pair);
         if let Some(known) = flows.pools.iter().position(|pool| pool.name == name) {
             flows.pools[known].shared |= clients;
             return Ok(known);
         }
         flows.pools.push(Pool {
             name,
-            addresses: vec![Located::from(text.as_str())],
+            addresses: ranges.into_iter().map(text).collect(),
             order,
             // TRex has one tuple generator for all templates of a pool.
             shared: clients,
@@ -512,6 +590,7 @@ impl Astf {
         &self,
         program: &Program,
         client: bool,
+        pair: u16,
         messages: &mut BTreeMap<String, Located>,
     ) -> Result<Vec<Located>, Problem> {
         // The `latency` add-on needs no translation: reports include the delays of all flows.
@@ -532,6 +611,7 @@ impl Astf {
             buffers: &self.buf_list,
             tcp: program.stream,
             templates: &self.templates,
+            pair,
             commands: &commands,
             messages,
             goes_on: false,
@@ -576,8 +656,21 @@ struct Family {
     server: Option<Ipv6Addr>,
 }
 
-fn name_of(number: usize) -> String {
-    format!("template {number}")
+fn name_of(number: usize, pair: u16) -> String {
+    format!("template {number}{}", suffix(pair))
+}
+
+/// The suffix of names on a further pair of ports.
+fn suffix(pair: u16) -> String {
+    if pair > 1 { format!(", pair {pair}") } else { String::new() }
+}
+
+/// The name of a template on the first pair, from its name on any.
+pub(crate) fn without_pair(name: &str) -> &str {
+    match name.rsplit_once(", pair ") {
+        Some((first, pair)) if pair.parse::<u16>().is_ok() => first,
+        _ => name,
+    }
 }
 
 /// The profile's name for a counter: `A`, `B` ...
@@ -601,11 +694,22 @@ fn object<'a>(of: &'a Map<String, Value>, key: &str) -> Result<&'a Map<String, V
     }
 }
 
-fn network(setting: &FlowSetting, side: usize) -> Network {
-    let text = |mac: [MacAddr; 2]| Located::from(mac[side].to_string().as_str());
+fn ports_of(pair: &FlowPair) -> PortPair {
+    let of = |end: &Option<FlowPort>| {
+        let network = end.as_ref().map(network).unwrap_or_default();
+        (end.as_ref().map(|end| end.port), network)
+    };
+    let ((clients, client_network), (servers, server_network)) =
+        (of(&pair.clients), of(&pair.servers));
+    PortPair { clients, servers, client_network, server_network }
+}
+
+fn network(port: &FlowPort) -> Network {
+    let text = |text: String| Located::from(text.as_str());
     Network {
-        mac: setting.macs.map(text),
-        next_hop: setting.next_hops.map(text),
+        mac: port.mac.map(|mac| text(mac.to_string())),
+        next_hop: port.next_hop.map(|mac| text(mac.to_string())),
+        wrap: port.vlan.map(|id| text(format!("vlan {id}"))).into_iter().collect(),
         ..Network::default()
     }
 }
@@ -624,6 +728,7 @@ struct Lines<'a> {
     buffers: &'a [Buffer],
     tcp: bool,
     templates: &'a [AstfTemplate],
+    pair: u16,
     commands: &'a [Command],
     messages: &'a mut BTreeMap<String, Located>,
     /// Whether sends do not wait for acknowledgments.
@@ -768,7 +873,7 @@ impl Lines<'_> {
                 let group = self.templates.iter().position(|of| of.tg_id == *tg_id && *tg_id > 0);
                 let first = group
                     .ok_or_else(|| Problem::new(format!("no template is of group {tg_id}")))?;
-                self.push(Instruction::Next(name_of(first)));
+                self.push(Instruction::Next(name_of(first, self.pair)));
             }
             Command::ExecTemplate => self.push(Instruction::Begin(None)),
         }

@@ -7,6 +7,7 @@
 mod astf;
 mod compare;
 mod load;
+mod pairs;
 mod problem;
 mod random;
 mod reference;
@@ -20,9 +21,10 @@ mod vm;
 pub use astf::{Astf, FlowSetting};
 pub use compare::{CompareSetting, Comparison, Golden, Row, Template};
 pub use load::{File, MACS, numbered, of_port};
+pub use pairs::{FlowPair, FlowPort};
 pub use problem::Problem;
 pub use rpc::refuse;
-pub use server::{Answered, Change, PortInfo, Server};
+pub use server::{Answered, Change, FlowMode, PortInfo, Server};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
 pub use translate::{
     Asked, GroupNumbers, Load, Macs, Setting, Statistics, Translated, factor, translate,

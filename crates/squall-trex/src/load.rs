@@ -13,7 +13,7 @@ use squall_profile::{Format, Port, value_of};
 use squall_units::{Cannot, TREX_HW_IDS, TrexMark};
 
 use crate::{
-    Astf, FlowSetting, GroupNumbers, Load, Macs, Setting, Statistics, Stream,
+    Astf, FlowPair, FlowSetting, GroupNumbers, Load, Macs, Setting, Statistics, Stream,
     stream::NULL,
     translate,
     translate::{FIRST_FLOW_SEQ, with_headers},
@@ -211,8 +211,8 @@ impl File<'_> {
         })
     }
 
-    /// Translates a profile of flows, with clients on the first port and servers on the second, or
-    /// both on one.
+    /// Translates a profile of flows, with clients on the first port of each pair and servers on the
+    /// second, or both on one.
     pub(crate) fn of_flows(&self, value: &Value) -> Result<Profile, Error> {
         let shown = self.path.display();
         let wrong = |problem: crate::Problem| Error::Usage(format!("{shown}: {problem}"));
@@ -222,10 +222,20 @@ impl File<'_> {
                  loop:x,virtual --capture FILE: both sides in virtual time"
             )));
         }
-        let mut flows = Astf::read(value)
-            .and_then(|astf| astf.flows(&FlowSetting::default()))
-            .map_err(wrong)?;
-        flows.servers = Some(self.ports.len().min(2) - 1);
+        let pairs = match self.ports.len() {
+            1 => vec![FlowPair::of(0, 0)],
+            count if count % 2 == 0 => {
+                (0..count).step_by(2).map(|port| FlowPair::of(port, port + 1)).collect()
+            }
+            count => {
+                return Err(Error::Usage(format!(
+                    "{shown}: flows need pairs of ports, for clients and for servers, and there \
+                     are {count}\n  try -i once more, or once less"
+                )));
+            }
+        };
+        let setting = FlowSetting { pairs, ..FlowSetting::default() };
+        let flows = Astf::read(value).and_then(|astf| astf.flows(&setting)).map_err(wrong)?;
         let name = |(i, address): (usize, &String)| Port {
             name: i.to_string(),
             address: address.clone(),
@@ -233,7 +243,7 @@ impl File<'_> {
         };
         Ok(Profile {
             origin: shown.to_string(),
-            ports: self.ports.iter().take(2).enumerate().map(name).collect(),
+            ports: self.ports.iter().enumerate().map(name).collect(),
             flows: Some(flows),
             ..Profile::default()
         })

@@ -67,6 +67,9 @@ const LATE: Duration = Duration::from_millis(100);
 /// Maximum number of streams followed along a chain when its packets are counted.
 const FOLLOWED: usize = 100_000;
 
+/// The destination of a port without a neighbor, until a client sets another. TRex's default.
+const DEFAULT_DESTINATION: MacAddr = MacAddr([0, 0, 0, 1, 0, 0]);
+
 /// A port of the server.
 #[derive(Clone, Debug)]
 pub struct PortInfo {
@@ -82,6 +85,17 @@ pub struct PortInfo {
     /// Driver and bus address of the interface; empty: unknown, or none.
     pub driver: String,
     pub bus: String,
+    /// Whether it is the external end of a pair of ports: TRex's dummy port. Clients do not
+    /// see it.
+    pub dummy: bool,
+}
+
+/// Settings of TRex's ASTF mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowMode {
+    /// Cores of each pair of ports, as TRex's `-c`. `None`: the clients are divided as on one core,
+    /// and a run has a thread for each port, as far as there are CPUs.
+    pub cores: Option<u32>,
 }
 
 pub struct Server {
@@ -216,15 +230,25 @@ impl From<crate::Problem> for Refusal {
 }
 
 impl Server {
-    /// `flows`: TRex's ASTF mode. `headers`: packets of streams with latency carry TRex's header
+    /// `flows`: TRex's ASTF mode; `None`: streams only. `headers`: packets of streams with latency carry TRex's header
     /// instead of Squall's signature.
-    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>, flows: bool, headers: bool) -> Self {
+    pub fn new(
+        ports: Vec<PortInfo>,
+        start: Box<dyn Start>,
+        flows: Option<FlowMode>,
+        headers: bool,
+    ) -> Self {
         let places = ports
             .iter()
             .map(|port| Place { address: port.address.clone(), longest: port.longest })
             .collect();
         let destinations: Vec<MacAddr> = (0..ports.len())
-            .map(|i| ports.get(i ^ 1).map_or(MacAddr([0, 0, 0, 1, 0, 0]), |other| other.mac))
+            .map(|i| {
+                ports
+                    .get(i ^ 1)
+                    .filter(|other| !other.dummy)
+                    .map_or(DEFAULT_DESTINATION, |other| other.mac)
+            })
             .collect();
         let ports = ports.into_iter().zip(destinations).map(|(info, destination)| Port {
             info,
@@ -257,7 +281,7 @@ impl Server {
             headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
             versions: HashMap::new(),
             holds: false,
-            flows: flows.then(FlowServer::default),
+            flows: flows.map(FlowServer::new),
             events_pending: false,
         };
         server.handle = server.secret();
@@ -526,11 +550,15 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
     method.starts_with("get_") || READ_ONLY.contains(&method) || (method == "capture" && fetches())
 }
 
+/// Why there are no tagged packet groups.
+const NO_TAGS: &str = "packets are counted by a signature or mark of their stream, not by their \
+                       VLAN tags: use flow_stats, with a packet group for each stream";
+
 /// TRex methods that are not implemented, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
-    ("disable_tpg", "tagged packet groups are not supported"),
-    ("enable_tpg", "tagged packet groups are not supported"),
+    ("disable_tpg", NO_TAGS),
+    ("enable_tpg", NO_TAGS),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
     ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
     ("stop_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
@@ -603,9 +631,15 @@ impl Server {
             _ => {
                 let port = params.whole("port_id")?;
                 let count = self.ports.len();
-                usize::try_from(port).ok().filter(|port| *port < count).ok_or_else(|| {
+                let found = usize::try_from(port).ok().filter(|port| *port < count);
+                let found = found.ok_or_else(|| {
                     Refusal::parameters(format!("port_id = {port}: expected 0 to {}", count - 1))
-                })?
+                })?;
+                if self.ports[found].info.dummy {
+                    let text = format!("port_id = {port}: port {port} is a dummy");
+                    return Err(Refusal::parameters(text));
+                }
+                found
             }
         };
         if owned {
@@ -702,8 +736,8 @@ impl Server {
 
     fn hold_ports(&mut self) -> Result<(), Refusal> {
         if !self.holds {
-            let addresses: Vec<String> =
-                self.ports.iter().map(|port| port.info.address.clone()).collect();
+            let real = self.ports.iter().filter(|port| !port.info.dummy);
+            let addresses: Vec<String> = real.map(|port| port.info.address.clone()).collect();
             self.start.take(&addresses)?;
             self.holds = true;
             for port in 0..self.ports.len() {
@@ -737,17 +771,19 @@ impl Server {
                 "is_prom_supported": true, "is_vxlan_supported": true,
                 "is_ieee1588_supported": false, "is_virtual": port.info.bus.is_empty(),
                 "supp_speeds": speeds,
-                "cores": [0],
+                "cores": self.cores_of(index),
             })
         };
+        let (cores, per_port) = self.core_counts();
+        let real = || self.ports.iter().enumerate().filter(|(_, port)| !port.info.dummy);
         let host = squall_machine::host();
         json!({
             "hostname": host.name, "uptime": format!("{:?}", self.since.elapsed()),
-            "dp_core_count": 1, "dp_core_count_per_port": 1,
+            "dp_core_count": cores, "dp_core_count_per_port": per_port,
             "core_type": host.cpu_model,
             "is_multiqueue_mode": false, "advanced_per_stream_stats": false,
-            "port_count": self.ports.len(),
-            "ports": self.ports.iter().enumerate().map(port).collect::<Vec<_>>(),
+            "port_count": real().count(),
+            "ports": real().map(port).collect::<Vec<_>>(),
         })
     }
 
@@ -1610,15 +1646,17 @@ pub(crate) mod tests {
                 numa: None,
                 driver: String::new(),
                 bus: String::new(),
+                dummy: false,
             };
-            let server = Server::new(
-                vec![info(0), info(1)],
-                Box::new(InProcess(Duration::from_millis(50))),
-                flows,
-                headers,
-            );
+            Self::on(vec![info(0), info(1)], flows.then(FlowMode::default), headers)
+        }
+
+        /// A client of a server with these ports.
+        pub fn on(ports: Vec<PortInfo>, flows: Option<FlowMode>, headers: bool) -> Self {
+            let start = Box::new(InProcess(Duration::from_millis(50)));
+            let server = Server::new(ports, start, flows, headers);
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
-            let version = if flows {
+            let version = if flows.is_some() {
                 json!({ "name": "ASTF", "major": 2, "minor": 3 })
             } else {
                 json!({ "name": "STL", "major": 5, "minor": 1 })
@@ -2010,6 +2048,126 @@ pub(crate) mod tests {
             let values = client.ask(method, profile.clone()).expect("known");
             assert_eq!(values["client"], json!({ "2": 5 * begun }), "{method}");
             assert_eq!(values["server"], json!({}), "{method}");
+        }
+    }
+
+    /// A port of a server in ASTF mode.
+    fn port(address: &str, number: u8, dummy: bool) -> PortInfo {
+        PortInfo {
+            address: address.into(),
+            description: "loop".into(),
+            mac: MacAddr([2, 0, 0, 0, 0, number]),
+            speed_bps: Some(1e9),
+            longest: 1518,
+            numa: None,
+            driver: String::new(),
+            bus: String::new(),
+            dummy,
+        }
+    }
+
+    /// A client that owns the given ports of a server in ASTF mode.
+    fn of_ports(ports: Vec<PortInfo>, cores: Option<u32>) -> Client {
+        let mut client = Client::on(ports, Some(FlowMode { cores }), false);
+        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
+        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        client
+    }
+
+    /// [`datagrams`] whose addresses are moved for each further pair of ports.
+    fn moved() -> Value {
+        let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
+        for pool in profile["ip_gen_dist_list"].as_array_mut().expect("a list") {
+            pool["ip_offset"] = json!("1.0.0.0");
+        }
+        profile
+    }
+
+    #[test]
+    fn pairs_of_ports_share_a_profile_and_each_port_counts_its_part() {
+        let ends = [("loop:trex-pair-1", 0), ("loop:trex-pair-1", 1)];
+        let more = [("loop:trex-pair-2", 2), ("loop:trex-pair-2", 3)];
+        let ports = ends.into_iter().chain(more).map(|(link, n)| port(link, n, false));
+        let mut client = of_ports(ports.collect(), Some(1));
+        let info = client.ask("get_system_info", json!({})).expect("known");
+        assert_eq!((&info["port_count"], &info["dp_core_count"]), (&json!(4), &json!(2)));
+        assert_eq!([0, 1, 2, 3].map(|n| info["ports"][n]["cores"][0].clone()), [0, 0, 1, 1]);
+        let asked = json!({ "start_ip": "16.0.0.1", "end_ip": "16.0.0.9", "dual_ip": "1.0.0.0",
+            "seq_split": false });
+        let range = |first: &str, last: &str| json!({ "start": first, "end": last });
+        assert_eq!(
+            client.ask("get_traffic_dist", asked).expect("known"),
+            json!({ "0": { "0": range("16.0.0.1", "16.0.0.4") },
+                "2": { "1": range("17.0.0.5", "17.0.0.9") } })
+        );
+        load(&mut client, &moved()).expect("sound");
+        let start = json!({ "profile_id": "_", "mult": 4.0, "duration": 1.0, "nc": false,
+            "latency_pps": 50.0 });
+        client.ask("start", start).expect("it starts");
+        until_it_is_over(&mut client);
+        let [clients, servers] = counters(&mut client);
+        let begun = clients["udps_connects"].as_u64().expect("a number");
+        // The pairs share 40 flows; a busy machine skips some.
+        assert!((2..=40).contains(&begun), "{clients:?}");
+        assert_eq!(servers["udps_accepts"], json!(begun));
+        assert_eq!(servers["udps_rcvbyte"], clients["udps_sndbyte"]);
+        let counts = [0, 1, 2, 3].map(|port| {
+            let of = client.ask("get_port_stats", json!({ "port_id": port })).expect("known");
+            ["opackets", "ipackets"].map(|name| of[name].as_u64().expect("a number"))
+        });
+        let latency = client.ask("get_latency_stats", json!({})).expect("known");
+        for pair in [0, 2] {
+            let [[sent, came], [answered, asked]] = [counts[pair], counts[pair + 1]];
+            assert!(sent > 0 && sent == asked && came == answered, "pair {pair}: {counts:?}");
+            for port in [pair, pair + 1] {
+                let of = &latency["data"][format!("port-{port}")]["stats"];
+                assert_eq!(of["m_pkt_ok"], of["m_tx_pkt_ok"], "{latency}");
+                assert!(of["m_pkt_ok"].as_u64() > Some(0), "{latency}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_dummy_port_is_the_external_end_of_the_flows_of_its_pair() {
+        let link = "loop:trex-external";
+        let dummy = |number| port("null:", number, true);
+        // The servers of the second pair are external to the clients of the first.
+        let ports = vec![port(link, 0, false), dummy(1), dummy(2), port(link, 3, false)];
+        let mut client = of_ports(ports, None);
+        let info = client.ask("get_system_info", json!({})).expect("known");
+        let indices = [0, 1].map(|n| info["ports"][n]["index"].clone());
+        assert_eq!((&info["port_count"], indices), (&json!(2), [json!(0), json!(3)]));
+        let why = client.ask("get_port_stats", json!({ "port_id": 1 })).expect_err("a dummy");
+        assert!(why.text.contains("dummy"), "{why:?}");
+        let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
+        for pool in profile["ip_gen_dist_list"].as_array_mut().expect("a list") {
+            pool["per_core_distribution"] = json!("seq");
+        }
+        load(&mut client, &profile).expect("sound");
+        let start = |latency: f64| {
+            json!({ "profile_id": "_", "mult": 4.0, "duration": 1.0, "nc": false,
+                "latency_pps": latency })
+        };
+        let why = client.ask("start", start(10.0)).expect_err("no pair has two ports");
+        assert!(why.text.contains("dummy"), "{why:?}");
+        client.ask("start", start(0.0)).expect("it starts");
+        until_it_is_over(&mut client);
+        let [clients, servers] = counters(&mut client);
+        assert!(clients.contains_key("udps_connects"), "{clients:?}");
+        for (one, other) in [
+            ("udps_connects", "udps_accepts"),
+            ("udps_sndbyte", "udps_rcvbyte"),
+            ("udps_rcvbyte", "udps_sndbyte"),
+        ] {
+            assert_eq!(clients.get(one), servers.get(other), "{one}: {clients:?} {servers:?}");
+        }
+        for [from, to] in [[0, 3], [3, 0]] {
+            let count = |client: &mut Client, port: u64, name: &str| {
+                client.ask("get_port_stats", json!({ "port_id": port })).expect("known")[name]
+                    .clone()
+            };
+            let sent = count(&mut client, from, "opackets");
+            assert_eq!(sent, count(&mut client, to, "ipackets"), "from {from} to {to}");
         }
     }
 

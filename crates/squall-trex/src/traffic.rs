@@ -239,12 +239,20 @@ impl Traffic {
         Ok(())
     }
 
-    /// Replaces the traffic with `profile`.
+    /// Replaces the traffic with `profile`. `cores`: the number of threads; `None`: as many as there
+    /// are ports, as far as there are CPUs.
     ///
     /// # Errors
     /// The run refuses the profile; then nothing is sent.
-    pub fn play(&mut self, start: &mut dyn Start, profile: Profile) -> Result<(), Error> {
-        self.control.begin(start, "trex", session(profile))?;
+    pub fn play(
+        &mut self,
+        start: &mut dyn Start,
+        profile: Profile,
+        cores: Option<usize>,
+    ) -> Result<(), Error> {
+        let mut session = session(profile);
+        session.options.cores = cores;
+        self.control.begin(start, "trex", session)?;
         let longest = self.places.iter().map(|place| place.longest).collect();
         self.open = Open { places: self.places(), longest };
         Ok(())

@@ -2755,6 +2755,11 @@ export interface Flows {
    */
   server_network?: Network;
   /**
+   * Further pairs of ports, each with templates of its own: `pair` of a template. They are counted
+   * from 2, after the ports of [flows].
+   */
+  pair?: PortPair[];
+  /**
    * All conversations of a capture, instead of templates. The conversations of a capture, played
    * over real TCP and UDP: each with its own addresses, ports and start.
    */
@@ -2783,6 +2788,25 @@ export interface Network {
    * LOCAL-TEID".
    */
   wrap?: string | string[];
+  [key: string]: unknown;
+}
+
+/** A further pair of ports for clients and servers. */
+export interface PortPair {
+  /** A name from [ports], for the clients. Default: the clients are external. */
+  clients?: string;
+  /** A name from [ports], for the servers. Default: the servers are external. */
+  servers?: string;
+  /**
+   * Addresses and encapsulation of the clients' packets. Addresses and encapsulation of a side's
+   * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.
+   */
+  client_network?: Network;
+  /**
+   * Addresses and encapsulation of the servers' packets. Addresses and encapsulation of a side's
+   * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.
+   */
+  server_network?: Network;
   [key: string]: unknown;
 }
 
@@ -2887,6 +2911,10 @@ export interface Template {
   servers?: string | string[];
   /** The TCP or UDP port that servers listen on. Default: the application's usual port. */
   listen?: number | string;
+  /**
+   * The pair of ports that plays it: 1, those of [flows], or a number of [[flows.pair]]. Default 1.
+   */
+  pair?: number | string;
   /** Default "tcp", or the transport of the application. */
   transport?: string;
   /** A built-in application: http, dns, ... */

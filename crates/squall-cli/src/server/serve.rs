@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use serde_json::json;
 use squall::Error;
-use squall_server::{Bound, Controller, Needs, Origin, Settings, Token, Trex};
+use squall_server::{Bound, Controller, FlowMode, Needs, Origin, Settings, Token, Trex};
 use squall_units::Nanos;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -83,10 +83,15 @@ pub struct Args {
     /// --allow, are TRex's 0, 1, ...
     #[arg(long, value_name = "PORT[,PORT...]", num_args = 1, help_heading = "TRex")]
     trex: Option<String>,
-    /// Serve stateless clients (stl), or clients of flows on two ports, the first for the clients of
-    /// the flows (astf)
+    /// Serve stateless clients (stl), or clients of flows (astf) on pairs of ports: the first of each
+    /// for the clients of the flows, the second for the servers, and "dummy" for an end that is not
+    /// Squall's
     #[arg(long, value_name = "MODE", default_value = "stl", value_parser = ["stl", "astf"], help_heading = "TRex")]
     trex_mode: String,
+    /// With --trex-mode astf, use N CPU cores for each pair of ports, as TRex's -c [default: one for
+    /// each port, as far as there are CPUs; clients are divided among ports as with 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), requires = "trex", help_heading = "TRex")]
+    trex_cores: Option<u32>,
     /// Header of the packets of streams with latency: Squall's signature (squall), which another
     /// TRex does not know, or TRex's own 16 octets (trex)
     #[arg(long, value_name = "FORM", default_value = "squall", value_parser = ["squall", "trex"], help_heading = "TRex")]
@@ -148,6 +153,10 @@ fn trex_ports(text: &str) -> Vec<String> {
 }
 
 pub fn serve(args: &Args) -> Result<ExitCode, Error> {
+    if args.trex_cores.is_some() && args.trex_mode != "astf" {
+        let text = "--trex-cores has no effect on streams\n  try --trex-mode astf, or without it";
+        return Err(Error::Usage(text.into()));
+    }
     let settings = Settings {
         listen: args.listen,
         grpc: args.grpc.0,
@@ -168,7 +177,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         user: args.user.clone(),
         trex: args.trex.as_deref().map(|ports| Trex {
             ports: trex_ports(ports),
-            flows: args.trex_mode == "astf",
+            flows: (args.trex_mode == "astf").then_some(FlowMode { cores: args.trex_cores }),
             headers: args.trex_payload == "trex",
             sync: args.trex_sync,
             asynchronous: args.trex_async,

@@ -28,6 +28,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
     let body = "x".repeat(answer);
     let template = Template {
         name: "web".into(),
+        pair: 0,
         clients: 0,
         servers: 0,
         port: 80,

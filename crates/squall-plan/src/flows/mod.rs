@@ -226,7 +226,8 @@ pub(crate) fn compile(
     let sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
     let wrong = || {
         let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
-        of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
+        let serves = sides.iter().any(|side| side.role != Role::Clients);
+        of_side.or_else(|| serves.then(|| load.check_servers().err()).flatten())
     };
     if mistakes.len() == before
         && let Some(error) = wrong()
@@ -254,31 +255,42 @@ fn sides(
     limits: &[PortLimits],
     mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<FlowSide> {
-    let begins = !load.scripts.is_empty()
-        || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
+    let begins = |pair: u16| {
+        let own = |template: &&Template| u16::from(template.pair) + 1 == pair;
+        let mut templates = load.templates.iter().filter(own);
+        !load.scripts.is_empty() || templates.any(|one| !matches!(one.arrival, Arrival::None))
+    };
     // Ethernet's MTU, or more if the largest configured segment needs it.
     let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
     let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
-    let (first, second) = match (own, attacks) {
-        (Some(own), Some(attacks)) => (
-            Some((own, Part { scripts: own_scripts, ..Part::ALL })),
-            Some((attacks, Part { scripts: !own_scripts, ..Part::NOTHING })),
-        ),
-        (own, attacks) => (own.or(attacks).map(|all| (all, Part::ALL)), None),
-    };
-    for (number, (of, part)) in first.into_iter().chain(second).enumerate() {
-        for (port, role, spec, fallback) in [
-            (of.clients, Role::Clients, &of.client_network, CLIENT_MAC),
-            (of.servers, Role::Servers, &of.server_network, SERVER_MAC),
-        ] {
+    let mut pairs: Vec<(&Flows, u16, Part)> = Vec::new();
+    match (own, attacks) {
+        (Some(own), attacks) => {
+            // Only the first pair plays scripts.
+            let of_own = if attacks.is_some() { own_scripts } else { !0 };
+            pairs.extend((1..).zip(0..=own.pairs.len() as u8).map(|(number, bit)| {
+                let scripts = if bit == 0 { of_own } else { 0 };
+                (own, number, Part { scripts, ..Part::of_pair(bit) })
+            }));
+            let part = Part { scripts: !own_scripts, ..Part::NOTHING };
+            pairs.extend(attacks.map(|attacks| (attacks, 1, part)));
+        }
+        (None, attacks) => pairs.extend(attacks.map(|all| (all, 1, Part::ALL))),
+    }
+    let of_attacks = |of: &Flows| own.is_some_and(|own| !std::ptr::eq(own, of));
+    for (of, number, part) in pairs {
+        let [clients, servers] = of.pair(number).unwrap_or([(None, &of.client_network); 2]);
+        for ((port, spec), role, fallback) in
+            [(clients, Role::Clients, CLIENT_MAC), (servers, Role::Servers, SERVER_MAC)]
+        {
             let Some(port) = port else { continue };
             // If there are no clients, servers run until the end of the run.
-            if role == Role::Clients && !begins {
+            if role == Role::Clients && !begins(number) {
                 continue;
             }
             if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
-                if number > 0 && side.role != role && side.role != Role::Both {
+                if of_attacks(of) && side.role != role && side.role != Role::Both {
                     let at = attack_at.unwrap_or_default();
                     let text = "attacks and flows have opposite directions: the port of the \
                                 clients of one is the port of the servers of the other";
@@ -286,7 +298,7 @@ fn sides(
                 }
                 add_role(side, role, part);
                 if *spec != squall_profile::Network::default() {
-                    without_effect(spec, number == 0, mistakes);
+                    without_effect(spec, !of_attacks(of), mistakes);
                 }
                 continue;
             }
@@ -419,6 +431,7 @@ fn templates(
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
     let template = |(share, name, ends): (u32, String, Ends)| Template {
         name: if several { format!("{} {name}", spec.name) } else { spec.name.clone() },
+        pair: (spec.pair - 1) as u8,
         clients: spec.clients,
         servers: spec.servers,
         port: spec.listen.filter(|_| !several).unwrap_or(usual(ends.port)),

@@ -521,6 +521,7 @@ fn placeholder(
     };
     Template {
         name: kind.to_owned(),
+        pair: 0,
         clients,
         servers,
         port,

@@ -27,6 +27,8 @@ table! {
         /// of them. A missing end is external.
         clients: Option<usize> = None,
         servers: Option<usize> = None,
+        /// Further pairs of ports.
+        pairs: Vec<PortPair> = Vec::new(),
         target: Option<Target> = None,
         ramp: Ramp = Ramp::default(),
     } from {
@@ -63,8 +65,31 @@ table! {
         client_network: Network => Network,
         /// Addresses and encapsulation of the servers' packets.
         server_network: Network => Network,
+        /// Further pairs of ports, each with templates of its own: `pair` of a template. They are
+        /// counted from 2, after the ports of [flows].
+        pair: Vec<PortPairTable>,
         /// All conversations of a capture, instead of templates.
         replay: Conversations => Option<Conversations>,
+    }
+}
+
+table! {
+    /// A further pair of ports for clients and servers.
+    PortPairTable makes
+    /// Ports of clients and servers in addition to those of [`Flows`].
+    PortPair {
+        /// Indices into [`crate::Profile::ports`], at least one of them. A missing end is external.
+        clients: Option<usize> = None,
+        servers: Option<usize> = None,
+    } from {
+        /// A name from [ports], for the clients. Default: the clients are external.
+        clients: String,
+        /// A name from [ports], for the servers. Default: the servers are external.
+        servers: String,
+        /// Addresses and encapsulation of the clients' packets.
+        client_network: Network => Network,
+        /// Addresses and encapsulation of the servers' packets.
+        server_network: Network => Network,
     }
 }
 
@@ -189,6 +214,9 @@ table! {
         servers: OneOrMore,
         /// The TCP or UDP port that servers listen on. Default: the application's usual port.
         listen: Bounded<1, 65_535> => Option<u16>,
+        /// The pair of ports that plays it: 1, those of [flows], or a number of [[flows.pair]].
+        /// Default 1.
+        pair: Bounded<1, 64> => u16 = 1,
         /// Default "tcp", or the transport of the application.
         transport: Transport => Transport,
         /// A built-in application: http, dns, ...
@@ -735,9 +763,17 @@ fn only_plays(
             );
         }
     }
-    for key in
-        ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "max_delay"]
-    {
+    for key in [
+        "cps",
+        "active",
+        "bandwidth",
+        "ramp_up",
+        "hold",
+        "ramp_down",
+        "active_limit",
+        "max_delay",
+        "pair",
+    ] {
         if shared.given.has(key) {
             let text = format!("has {key:?}, which is for templates, but plays a capture");
             let hint = "try cps, multiplier or at_once of [flows.replay] for the speed";
@@ -833,9 +869,11 @@ fn common(table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>
             &[r#"try hold = "10 s""#.into()],
         );
     }
+    let pairs = pairs(&mut table, [clients, servers], ports, cx);
     Flows {
         clients,
         servers,
+        pairs,
         target: Target::taken(&mut table),
         ramp: Ramp {
             up: table.ramp_up.take().map_or(Nanos::ZERO, |up| up.value),
@@ -844,6 +882,42 @@ fn common(table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>
         },
         ..table.made()
     }
+}
+
+/// The further pairs of ports. `first` are the ports of the first one.
+fn pairs(
+    table: &mut FlowsTable,
+    first: [Option<usize>; 2],
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Vec<PortPair> {
+    let Some(Placed { value: tables, place }) = table.pair.take() else { return Vec::new() };
+    for key in ["cps", "active", "bandwidth", "limit", "active_limit"] {
+        if table.given.has(key) {
+            let text = format!("cannot be combined with {key}, which is for one pair of ports");
+            cx.report(&place, &text, &["try cps, users and limit of each template".into()]);
+        }
+    }
+    let mut used: Vec<usize> = first.into_iter().flatten().collect();
+    let mut pairs = Vec::new();
+    for mut table in tables {
+        if !table.given.has("clients") && !table.given.has("servers") {
+            let hint = r#"try clients = "C", servers = "D""#;
+            cx.report(&table.place, "has no port, expected clients or servers", &[hint.into()]);
+        }
+        let ends = [table.clients.take(), table.servers.take()];
+        let ends = ends.map(|name| Some((port(name.as_ref()?, ports, cx)?, name?)));
+        for (port, name) in ends.iter().flatten() {
+            if used.contains(port) {
+                let text = format!("= {:?} is the port of another pair", name.value);
+                cx.report(&name.place, &text, &["try another port of [ports]".into()]);
+            }
+        }
+        let [clients, servers] = ends.map(|end| Some(end?.0));
+        used.extend(clients.into_iter().chain(servers));
+        pairs.push(PortPair { clients, servers, ..table.made() });
+    }
+    pairs
 }
 
 pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
@@ -927,8 +1001,15 @@ fn a_template(
         .map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
     let exchange = exchange(&table, cx);
     let play = table.play.as_ref().map_or(Play::default(), |play| play.value);
+    let pair = table.pair.as_ref().map_or(1, |pair| pair.value.into());
+    if let (Some(given), None) = (&table.pair, flows.pair(pair)) {
+        let most = 1 + flows.pairs.len();
+        let text = format!("= {pair}, but [flows] has {most} pairs of ports");
+        cx.report(&given.place, &text, &["try adding a [[flows.pair]]".into()]);
+    }
+    let (of_clients, of_servers) = flows.ends(pair);
     for (only, port, key) in
-        [(Play::Clients, flows.clients, "clients"), (Play::Servers, flows.servers, "servers")]
+        [(Play::Clients, of_clients, "clients"), (Play::Servers, of_servers, "servers")]
     {
         if let (Some(given), None) = (table.play.as_ref().filter(|play| play.value == only), port) {
             let text = format!("= {key:?}, but [flows] has no port for them");
@@ -936,7 +1017,7 @@ fn a_template(
         }
     }
     let stages = stages(&table, flows, cx);
-    let arrival = arrival(&mut table, &stages, flows, play, cx);
+    let arrival = arrival(&mut table, &stages, (flows, of_clients.is_some()), play, cx);
     let servers = pool(&table.place, "servers", table.servers.take(), &name, flows, cx);
     let clients = match (table.clients.take(), play) {
         (None, Play::Servers) => servers.map(|servers| external_clients(servers, &name, at, flows)),
@@ -1061,7 +1142,7 @@ fn stages(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Vec<Stag
 fn arrival(
     table: &mut TemplateTable,
     stages: &[Stage<f64>],
-    flows: &Flows,
+    (flows, has_clients): (&Flows, bool),
     play: Play,
     cx: &mut Reader<'_>,
 ) -> Option<Arrival> {
@@ -1123,7 +1204,7 @@ fn arrival(
             (cps > 0.0).then_some(Arrival::Cps { cps, spacing })
         }
         // With external clients, there are only servers, which have no arrivals.
-        None if flows.clients.is_none() => Some(Arrival::None),
+        None if !has_clients => Some(Arrival::None),
         None => {
             cx.need(&table.place, &table.given, "cps", "cps = 1000, or weight = 1, or users = 100");
             None

@@ -29,7 +29,9 @@ use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MAX_ERRORS};
 pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
-    flows::{Arrival, Begin, Conversations, Data, Flows, Network, Pool, Target, Template, Tls},
+    flows::{
+        Arrival, Begin, Conversations, Data, Flows, Network, Pool, PortPair, Target, Template, Tls,
+    },
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,

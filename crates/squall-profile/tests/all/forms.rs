@@ -291,6 +291,50 @@ fn values(mut profile: Profile) -> Profile {
 }
 
 #[test]
+fn pairs_of_ports_reach_their_values_and_are_written_again() {
+    let text = r#"
+[ports]
+A = "null:"
+B = "null:"
+C = "null:"
+D = "null:"
+E = "null:"
+[flows]
+clients = "A"
+servers = "B"
+[[flows.pair]]
+clients = "C"
+servers = "D"
+client_network = { wrap = "vlan 7" }
+[[flows.pair]]
+servers = "E"
+[[template]]
+app = "http"
+clients = "16.0.0.1"
+servers = "48.0.0.1"
+cps = 1
+pair = 2
+[[template]]
+app = "http"
+clients = "16.0.0.1"
+servers = "48.0.0.1"
+pair = 3
+"#;
+    let profile = read(text, Format::Toml);
+    let flows = profile.flows.as_ref().expect("flows");
+    assert_eq!(flows.ports(), [0, 1, 2, 3, 4]);
+    let ends = [1, 2, 3, 4].map(|pair| flows.ends(pair));
+    let expected = [(Some(0), Some(1)), (Some(2), Some(3)), (None, Some(4)), (None, None)];
+    assert_eq!(ends, expected);
+    let [clients, _] = flows.pair(2).expect("the second pair");
+    assert_eq!(clients.1.wrap, [located("vlan 7")]);
+    // The servers of the third pair are for external clients, which begin the flows.
+    let arrivals: Vec<_> = flows.templates.iter().map(|template| template.arrival).collect();
+    assert_eq!(arrivals[1], Arrival::None);
+    assert_eq!(values(read(&profile.to_toml(), Format::Toml)), values(profile));
+}
+
+#[test]
 fn the_schema_on_disk_is_the_one_the_code_reads() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/profile.schema.json");
     let now = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
@@ -669,6 +713,7 @@ fn flows() -> impl Strategy<Value = Flows> {
                 templates,
                 clients: Some(1),
                 servers: Some(0),
+                pairs: vec![],
                 client_network,
                 server_network,
                 target: Some(target),

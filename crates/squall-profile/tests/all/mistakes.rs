@@ -517,6 +517,12 @@ fn invalid_loads_are_reported() {
         "flows.client_network.mtu = 100 is out of bounds\n  expected 576 to 65535",
     );
     assert_contains(&found, "flows.client_network has both gateway and next_hop");
+    let pairs = "[flows]\nlimit = 5\n[[flows.pair]]\n[[flows.pair]]\nclients = \"A\"\n";
+    let found = in_template(&ends, &format!("pair = 4\ncps = 1\n{pool}{pairs}"));
+    assert_contains(&found, "pair = 4, but [flows] has 3 pairs of ports");
+    assert_contains(&found, "flows.pair cannot be combined with limit");
+    assert_contains(&found, "has no port, expected clients or servers");
+    assert_contains(&found, "clients = \"A\" is the port of another pair");
     assert_contains(
         &mistakes(&format!("{HEAD}{pool}"), Format::Toml),
         "is [[pool]], but the profile has no template",

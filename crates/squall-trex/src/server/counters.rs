@@ -1,9 +1,6 @@
 //! Flow counters under TRex's names, computed from the counters in a report.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value, json};
 use squall::report::flows::{FlowsReport, RoleReport};
@@ -338,11 +335,11 @@ fn add(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     }
 }
 
-/// Both sides of the templates in `udp`, which maps a name to whether it runs over UDP.
-pub fn sides(report: &FlowsReport, udp: &HashMap<String, bool>) -> [Side; 2] {
+/// Both sides of the templates whose names `udp` maps to whether they run over UDP.
+pub fn sides(report: &FlowsReport, udp: impl Fn(&str) -> Option<bool>) -> [Side; 2] {
     let mut sides = [Side::default(), Side::default()];
     for template in &report.templates {
-        let Some(&over_udp) = udp.get(&template.name) else { continue };
+        let Some(over_udp) = udp(&template.name) else { continue };
         for (side, role) in sides.iter_mut().zip([&template.roles.client, &template.roles.server]) {
             if let Some(role) = role {
                 side.add(role, over_udp);

@@ -16,14 +16,16 @@ use squall_profile::{Arrival, Flows, Located, PacketSource, Pool, Stream, Templa
 use squall_units::{Rate, RateUnit};
 
 use super::{
-    Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
+    Answer, DEFAULT, DEFAULT_DESTINATION, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
     id_of,
     open::FlowSnapshots,
     playing::Playing,
 };
 use crate::{
-    Astf, FlowSetting,
+    Astf, FlowMode, FlowSetting,
+    astf::without_pair,
+    pairs::{FlowPair, FlowPort, Split, ThreadRange},
     rpc::Params,
     traffic::{DelaySource, class_of, idle_stream},
 };
@@ -69,6 +71,7 @@ impl State {
 /// State of the server in ASTF mode.
 #[derive(Default)]
 pub struct FlowServer {
+    mode: FlowMode,
     /// Handler of the client that owns all ports.
     handler: Option<String>,
     pub profiles: BTreeMap<String, Loaded>,
@@ -83,6 +86,12 @@ pub struct FlowServer {
     pub ignored: Ignored,
     /// Client states that were requested but not fetched yet.
     pub clients: Option<Value>,
+}
+
+impl FlowServer {
+    pub fn new(mode: FlowMode) -> Self {
+        Self { mode, ..Self::default() }
+    }
 }
 
 /// A profile that a client has sent.
@@ -168,10 +177,13 @@ impl Loaded {
     /// Counters of clients and of servers, for the templates that `chosen` selects.
     fn sides(&self, report: &Report, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
         let groups = self.astf.iter().flat_map(Astf::groups).filter(|(name, ..)| chosen(name));
-        let over_udp: HashMap<String, bool> =
-            groups.map(|(name, _, over_udp)| (format!("{}{name}", self.mark), over_udp)).collect();
+        let known: HashMap<String, bool> =
+            groups.map(|(name, _, over_udp)| (name, over_udp)).collect();
+        // Each pair of ports has its own template.
+        let over_udp =
+            |name: &str| known.get(without_pair(name.strip_prefix(&self.mark)?)).copied();
         let flows = report.flows.as_ref();
-        flows.map(|flows| counters::sides(flows, &over_udp)).unwrap_or_default()
+        flows.map(|flows| counters::sides(flows, over_udp)).unwrap_or_default()
     }
 
     /// Rates since the previous report.
@@ -186,12 +198,14 @@ impl Loaded {
     }
 }
 
-/// Streams that measure latency during flows, one from each port.
+/// Streams that measure latency during flows, one from each port of a pair.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub pps: f64,
-    /// Addresses of the first client and the first server.
-    pub ends: [Ipv4Addr; 2],
+    /// Addresses of the first client and the first server of each pair.
+    pub ends: Vec<[Ipv4Addr; 2]>,
+    /// The ports that send, one bit each.
+    pub mask: u64,
     /// Whether these streams begin and end with the flows.
     pub with_flows: bool,
 }
@@ -225,9 +239,7 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_clients_info_start", |s, _, p| s.ask_clients(p)),
     ("get_clients_info_pull", |s, _, _| s.pull_clients()),
     ("is_tunnel_supported", |_, _, _| {
-        Ok(
-            json!({ "is_tunnel_supported": false, "error_msg": "tunnels are not supported: use wrap in a profile of Squall's" }),
-        )
+        Ok(json!({ "is_tunnel_supported": false, "error_msg": NO_TUNNELS }))
     }),
 ];
 
@@ -254,15 +266,20 @@ pub const OWNED: &[(&str, Method)] = &[
     ("tunnel_topo_clear", |_, _, _| Ok(json!({}))),
 ];
 
+/// Why there are no tunnels.
+const NO_TUNNELS: &str = "a tunnel for each client is not supported: the clients of a port have at \
+                          most one, gtp-u in wrap of a profile of Squall's";
+
 /// TRex methods that are not implemented, with the reason.
 pub const REFUSED: &[(&str, &str)] = &[
     (
         "topo_fragment",
-        "topologies are not supported: use wrap and gateway in a profile of Squall's",
+        "the clients of a port have one MAC address, VLAN and next hop: use set_vlan, set_l2 and \
+         set_l3 of the port, or wrap and gateway in a profile of Squall's",
     ),
-    ("tunnel_topo_fragment", "tunnels are not supported: use wrap in a profile of Squall's"),
-    ("activate_tunnel_mode", "tunnels are not supported: use wrap in a profile of Squall's"),
-    ("update_tunnel_client", "tunnels are not supported: use wrap in a profile of Squall's"),
+    ("tunnel_topo_fragment", NO_TUNNELS),
+    ("activate_tunnel_mode", NO_TUNNELS),
+    ("update_tunnel_client", NO_TUNNELS),
 ];
 
 impl Server {
@@ -316,7 +333,7 @@ impl Server {
         self.hold_ports()?;
         let handler = self.secret();
         let mut ports = Map::new();
-        for number in 0..self.ports.len() {
+        for number in self.real_ports() {
             let own = self.secret();
             ports.insert(number.to_string(), json!(own));
             self.ports[number].owner = Some(Owner {
@@ -664,8 +681,7 @@ impl Server {
         all
     }
 
-    /// The core and the port that send from the given addresses. Clients use the first port of a
-    /// pair, and there is a single core.
+    /// The clients of each core of each pair of ports, by the port.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
@@ -678,12 +694,72 @@ impl Server {
         if first > last {
             return Err(Refusal::parameters("end_ip is before start_ip"));
         }
-        let of_pair = |pair: usize| {
-            let at = |ip: u32| Ipv4Addr::from(ip.wrapping_add(offset.wrapping_mul(pair as u32)));
-            let range = json!({ "start": at(first).to_string(), "end": at(last).to_string() });
-            ((2 * pair).to_string(), json!({ "0": range }))
+        let (split, per_core) = (self.split(), params.flag("seq_split"));
+        let of_pair = |port: usize| {
+            let range = (first.into(), last.into());
+            let all = split.ranges(range, offset.into(), per_core, port as u32 / 2);
+            let core = |of: ThreadRange| {
+                let range = json!({ "start": of.first.to_string(), "end": of.last.to_string() });
+                (of.thread.to_string(), range)
+            };
+            (port.to_string(), Value::Object(all.into_iter().map(core).collect()))
         };
-        Ok(Value::Object((0..self.ports.len().div_ceil(2)).map(of_pair).collect()))
+        let clients = self.real_ports().into_iter().filter(|port| port % 2 == 0);
+        Ok(Value::Object(clients.map(of_pair).collect()))
+    }
+
+    // Pairs of ports and cores
+
+    /// Ports that are not dummies.
+    pub(super) fn real_ports(&self) -> Vec<usize> {
+        (0..self.ports.len()).filter(|port| !self.ports[*port].info.dummy).collect()
+    }
+
+    /// The pairs of ports with the settings that clients have made.
+    pub(super) fn pairs(&self) -> Vec<FlowPair> {
+        let end = |port: usize| {
+            let of = self.ports.get(port).filter(|of| !of.info.dummy)?;
+            let alone = self.ports.get(port ^ 1).is_none_or(|peer| peer.info.dummy);
+            // Peers of an external end are found by ARP and by their frames, unless a client has
+            // set a destination.
+            let next_hop =
+                (!alone || of.destination != DEFAULT_DESTINATION).then_some(of.destination);
+            let vlan = of.vlan.first().map(|id| *id as u16);
+            Some(FlowPort { port, mac: Some(of.info.mac), next_hop, vlan })
+        };
+        let first = (0..self.ports.len()).step_by(2);
+        first.map(|port| FlowPair { clients: end(port), servers: end(port + 1) }).collect()
+    }
+
+    fn flow_cores(&self) -> Option<u32> {
+        self.flows.as_ref().and_then(|flows| flows.mode.cores)
+    }
+
+    pub(super) fn split(&self) -> Split {
+        let pairs = self.ports.len().div_ceil(2) as u32;
+        Split { pairs, cores: self.flow_cores().unwrap_or(1) }
+    }
+
+    /// Threads of a run; `None`: the default.
+    pub(super) fn flow_threads(&self) -> Option<usize> {
+        let split = self.split();
+        self.flow_cores().map(|cores| (cores * split.pairs) as usize)
+    }
+
+    /// The number of cores, and of those of each port, in TRex's terms.
+    pub(super) fn core_counts(&self) -> (u32, u32) {
+        match &self.flows {
+            Some(_) => (self.split().cores * self.split().pairs, self.split().cores),
+            None => (1, 1),
+        }
+    }
+
+    /// Numbers of the cores of a port, in TRex's terms.
+    pub(super) fn cores_of(&self, port: usize) -> Vec<u32> {
+        match &self.flows {
+            Some(_) => self.split().threads_of(port as u32 / 2).collect(),
+            None => vec![0],
+        }
     }
 
     // Latency
@@ -696,6 +772,11 @@ impl Server {
                 "{} packets/s for latency: expected 0.001 to 1,000,000",
                 latency.pps
             )));
+        }
+        if latency.is_some() && !self.pairs().iter().any(FlowPair::is_whole) {
+            return Err(Refusal::failed(
+                "latency is measured between the two ports of a pair, and one of them is a dummy",
+            ));
         }
         if let Some(server) = &mut self.flows {
             server.latency = latency;
@@ -711,13 +792,25 @@ impl Server {
                 .parse()
                 .map_err(|_| Refusal::parameters(format!("{key}: expected an IPv4 address")))
         };
-        let ends = [address("src_addr")?, address("dst_addr")?];
+        let offset = |key: &str| match params.get(key) {
+            Some(_) => address(key),
+            None => Ok(Ipv4Addr::UNSPECIFIED),
+        };
+        let client = (address("src_addr")?, offset("dual_port_addr")?);
+        let server = (address("dst_addr")?, offset("port_s_offset")?);
+        let at = |(first, offset): (Ipv4Addr, Ipv4Addr), pair: u32| {
+            let moved = pair.wrapping_mul(offset.into());
+            Ipv4Addr::from(u32::from(first).wrapping_add(moved))
+        };
+        let ends =
+            (0..self.split().pairs).map(|pair| [at(client, pair), at(server, pair)]).collect();
+        let mask = params.get("mask").and_then(Value::as_u64).unwrap_or(u64::MAX);
         if self.flows_are_active() {
             return Err(Refusal::failed(
                 "streams for latency are added when flows start: use latency_pps of start",
             ));
         }
-        self.set_latency(Some(Latency { pps, ends, with_flows: false }))?;
+        self.set_latency(Some(Latency { pps, ends, mask, with_flows: false }))?;
         self.play()?;
         Ok(json!({}))
     }
@@ -728,9 +821,10 @@ impl Server {
             self.set_latency(None)?;
             self.play()?;
         } else if was {
-            // Pause the streams of an active run: removing them would lose their measurements.
-            for port in 0..2 {
-                self.traffic.pause(&probe_name(port))?;
+            // Pause the streams of an active run instead of removing them, which would lose their
+            // measurements.
+            for probe in self.probes() {
+                self.traffic.pause(&probe.name)?;
             }
             self.set_latency(None)?;
         }
@@ -751,12 +845,24 @@ impl Server {
         Ok(json!({}))
     }
 
+    /// The latency streams of all ports whose pair has both ends here.
+    pub(super) fn probes(&self) -> Vec<Stream> {
+        let latency = self.flows.as_ref().and_then(|server| server.latency.as_ref());
+        let Some(Latency { pps, ends, mask, .. }) = latency else { return Vec::new() };
+        let pairs = self.pairs().into_iter().zip(ends).filter(|(pair, _)| pair.is_whole());
+        let ports = pairs.flat_map(|(pair, ends)| {
+            [pair.clients, pair.servers].into_iter().flatten().map(move |port| (port, *ends))
+        });
+        let sends = |port: usize| mask.checked_shr(port as u32).is_none_or(|mask| mask & 1 == 1);
+        let sending = ports.filter(|(port, _)| sends(port.port));
+        sending.map(|(port, ends)| self.probe(&port, *pps, ends)).collect()
+    }
+
     /// A signed echo request.
-    pub(super) fn probe(&self, port: usize, latency: &Latency) -> Stream {
-        let (from, to) = match port {
-            0 => (latency.ends[0], latency.ends[1]),
-            _ => (latency.ends[1], latency.ends[0]),
-        };
+    fn probe(&self, port: &FlowPort, pps: f64, [client, server]: [Ipv4Addr; 2]) -> Stream {
+        let (from, to) = if port.port % 2 == 0 { (client, server) } else { (server, client) };
+        let vlan = port.vlan;
+        let port = port.port;
         let mut octets = vec![0; PROBE];
         octets[..6].copy_from_slice(&self.ports[port].destination.0);
         octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
@@ -767,16 +873,21 @@ impl Server {
         octets[26..30].copy_from_slice(&from.octets());
         octets[30..34].copy_from_slice(&to.octets());
         octets[34] = 8;
+        if let Some(vlan) = vlan {
+            let [high, low] = vlan.to_be_bytes();
+            octets.splice(12..12, [0x81, 0x00, high, low]);
+        }
         Stream {
             packet: PacketSource::Octets(octets.into()),
-            rate: Rate { num: (latency.pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
+            rate: Rate { num: (pps * 1e3).round() as u64, den: 1000, unit: RateUnit::Pps },
             latency: true,
             ..idle_stream(port, probe_name(port))
         }
     }
 
     fn latency_stats(&mut self) -> Value {
-        let recent = [0, 1].map(|port| self.recent_delay(port));
+        let ports = self.real_ports();
+        let recent: Vec<f64> = ports.iter().map(|port| self.recent_delay(*port)).collect();
         let report = self.latency_report();
         let server = self.flows.as_ref();
         let report = report.as_deref();
@@ -784,9 +895,9 @@ impl Server {
         let of_port = |port: usize| report?.ports.get(port);
         let mut data = Map::new();
         data.insert("epoch".into(), json!(server.map_or(0, |server| server.epoch)));
-        for (port, recent) in recent.into_iter().enumerate().take(self.ports.len()) {
+        for (port, recent) in ports.into_iter().zip(recent) {
             let sent = stream(port).map_or(0, |stream| stream.tx_packets);
-            let rx = stream(1 - port).and_then(|stream| stream.rx.as_ref());
+            let rx = stream(port ^ 1).and_then(|stream| stream.rx.as_ref());
             let delay = rx.and_then(|rx| rx.latency_ns.as_ref());
             let micros = |of: fn(&Distribution) -> f64| delay.map_or(0.0, |delay| of(delay) / 1e3);
             let mut classes = BTreeMap::<u64, u64>::new();
@@ -835,7 +946,7 @@ impl Server {
     /// The longest delay at a port since the last request, microseconds.
     fn recent_delay(&mut self, port: usize) -> f64 {
         let report = self.latency_report();
-        let stream = report.as_ref().and_then(|report| probe_of(report, 1 - port));
+        let stream = report.as_ref().and_then(|report| probe_of(report, port ^ 1));
         let Some(delay) = stream.and_then(|stream| stream.rx.as_ref()?.latency_ns.as_ref()) else {
             return 0.0;
         };
@@ -907,9 +1018,13 @@ fn probe_name(port: usize) -> String {
     format!("latency {port}")
 }
 
-/// Addresses of the first client and the first server; `None` if they use IPv6.
-pub fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
-    let template = flows.templates.first()?;
+/// Addresses of the first client and the first server of each pair; `None` if they use IPv6.
+pub fn ends_of(flows: &Flows) -> Option<Vec<[Ipv4Addr; 2]>> {
+    (1..=flows.pairs.len() as u16 + 1).map(|pair| ends_of_pair(flows, pair)).collect()
+}
+
+fn ends_of_pair(flows: &Flows, pair: u16) -> Option<[Ipv4Addr; 2]> {
+    let template = flows.templates.iter().find(|template| template.pair == pair)?;
     let first = |pool: usize| {
         let text = &flows.pools.get(pool)?.addresses.first()?.text;
         text.split('-').next()?.parse().ok()

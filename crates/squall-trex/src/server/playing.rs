@@ -91,7 +91,7 @@ impl Playing {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
                 servers(others, other).any(|(from, to)| first <= to && from <= last)
             };
-            (one.listen, one.transport) == (other.listen, other.transport)
+            (one.pair, one.listen, one.transport) == (other.pair, other.listen, other.transport)
                 && servers(&self.flows, one).any(overlap)
         };
         let mut own = self.flows.templates.iter();
@@ -117,14 +117,8 @@ impl Server {
         if (0..self.ports.len()).any(|port| self.sends(port)) {
             return Err(Refusal::failed("the ports send streams: stop them first"));
         }
-        if self.ports.len() != 2 {
-            return Err(Refusal::failed(format!(
-                "flows need two ports, for clients and for servers, and there are {}: start squall \
-                 serve with --trex A,B",
-                self.ports.len()
-            )));
-        }
-        let setting = self.flow_setting(mult, ipv6);
+        let cores = self.split().cores;
+        let setting = FlowSetting { mult, ipv6, pairs: self.pairs(), cores };
         let profile = self.loaded(&id)?;
         if profile.state != State::Loaded {
             return Err(Refusal::failed(format!("profile {id} is not loaded, or active")));
@@ -157,12 +151,6 @@ impl Server {
         begun.map(|()| json!({}))
     }
 
-    fn flow_setting(&self, mult: f64, ipv6: bool) -> FlowSetting {
-        let macs = [0, 1].map(|port: usize| self.ports[port].info.mac);
-        let hops = [0, 1].map(|port: usize| self.ports[port].destination);
-        FlowSetting { mult, ipv6, macs: Some(macs), next_hops: Some(hops) }
-    }
-
     /// Adds latency streams to the flows of a start, if it asks for them.
     fn measure_latency(&mut self, params: &Params<'_>, flows: &Flows) -> Result<(), Refusal> {
         let pps = params.get("latency_pps").and_then(Value::as_f64).unwrap_or(0.0);
@@ -177,7 +165,7 @@ impl Server {
         }
         let ends =
             ends_of(flows).ok_or_else(|| Refusal::failed("latency is measured over IPv4 only"))?;
-        self.set_latency(Some(Latency { pps, ends, with_flows: true }))
+        self.set_latency(Some(Latency { pps, ends, mask: u64::MAX, with_flows: true }))
     }
 
     /// Prepares the start of a profile; returns the prefix of its template names in the run.
@@ -241,8 +229,9 @@ impl Server {
             return Ok(());
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams);
-        self.traffic.play(self.start.as_mut(), profile)?;
-        // This takes effect before the first flow begins: workers synchronize their start.
+        let threads = self.flow_threads();
+        self.traffic.play(self.start.as_mut(), profile, threads)?;
+        // This takes effect before the first flow begins, because workers synchronize their start.
         self.ignore_in_run()
     }
 
@@ -269,11 +258,6 @@ impl Server {
             }
         }
         Some(merged)
-    }
-
-    fn probes(&self) -> Vec<squall_profile::Stream> {
-        let latency = self.flows.as_ref().and_then(|server| server.latency.as_ref());
-        latency.map_or(Vec::new(), |latency| (0..2).map(|port| self.probe(port, latency)).collect())
     }
 
     pub(super) fn flow_stop(&mut self, params: &Params<'_>) -> Answer {

@@ -69,7 +69,7 @@ impl Server {
         };
         let mut profile = traffic::flow_profile(&self.traffic.places(), None, Vec::new());
         profile.replays.push(replay);
-        self.traffic.play(self.start.as_mut(), profile)?;
+        self.traffic.play(self.start.as_mut(), profile, None)?;
         self.replaying = Some(port);
         self.event(0, json!({ "port_id": port }));
         Ok(json!({}))
