@@ -727,7 +727,9 @@ impl Server {
 
     fn system_info(&self) -> Value {
         let port = |(index, port): (usize, &Port)| {
-            let speeds: Vec<f64> = port.info.speed_bps.map(|bps| bps / 1e9).into_iter().collect();
+            // In Mb/s; the port's attribute `speed` is in Gb/s.
+            let speeds: Vec<u64> =
+                port.info.speed_bps.map(|bps| (bps / 1e6) as u64).into_iter().collect();
             json!({
                 "index": index, "driver": driver(&port.info), "pci_addr": place(&port.info),
                 "numa": port.info.numa.map_or(-1, i64::from),
@@ -844,7 +846,8 @@ impl Server {
         json!({
             "m_cpu_util": senders.mean, "m_cpu_util_raw": senders.latest,
             "m_bw_per_core": per_core, "m_rx_cpu_util": rx_util,
-            "m_rx_core_pps": receiving.iter().map(|port| ports[*port].rx_pps).sum::<f64>(),
+            // Not `sum`, which is -0 without ports.
+            "m_rx_core_pps": receiving.iter().fold(0.0, |all, port| all + ports[*port].rx_pps),
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
