@@ -1341,6 +1341,10 @@ impl Server {
             let place = active.sent.iter().position(|one| Some(one.number) == wanted);
             let place = place.ok_or_else(|| Refusal::failed(format!("stream {id} is not sent")))?;
             let number = active.sent[place].number;
+            // As in TRex, no multiplier changes the rate of a stream with latency.
+            if profile[&number].has_latency() {
+                continue;
+            }
             let mut alone = profile[&number].clone();
             (alone.self_start, alone.next_stream_id) = (true, -1);
             let made = translate::translate(
@@ -1757,6 +1761,30 @@ pub(crate) mod tests {
         let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
         let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": -1 });
         client.ask("start_traffic", asked).expect("it starts");
+    }
+
+    #[test]
+    fn an_update_of_single_streams_leaves_those_with_latency() {
+        let mut client = Client::new("trex-update", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 100 } });
+        add(&mut client, "_", 1, &steady);
+        steady["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "_", 2, &steady);
+        start(&mut client, "_");
+        let rates = |client: &Client| {
+            let active = client.server.ports[0].profiles["_"].active.as_ref().expect("active");
+            active.sent.iter().map(|one| one.stream.rate).collect::<Vec<_>>()
+        };
+        let before = rates(&client);
+        let asked = json!({ "port_id": 0, "profile_id": "_", "stream_ids": [1, 2],
+            "mul": { "type": "pps", "op": "abs", "value": 300 } });
+        client.ask("update_streams", asked).expect("both are sent");
+        let after = rates(&client);
+        assert_eq!(before[0], after[0], "with latency");
+        assert_ne!(before[1], after[1]);
+        client.server.end();
     }
 
     /// Polls the server until the condition holds.
