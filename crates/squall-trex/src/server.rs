@@ -1208,17 +1208,21 @@ impl Server {
 
     /// Updates the run to send the active streams.
     fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
-        let active = self.ports.iter().flat_map(|port| port.profiles.values());
-        let sent: Vec<&Sent> = active
-            .filter_map(|profile| profile.active.as_ref())
-            .filter(|active| active.waiting.is_none())
-            .map(|active| &active.sent)
-            .collect();
+        let sent = sent_now(&self.ports);
         if sent.is_empty() {
             self.traffic.end();
             return Ok(());
         }
         self.traffic.send(self.start.as_mut(), &sent, groups)
+    }
+
+    /// Replaces the run by one that opens the ports as they are configured now.
+    fn reopen(&mut self) -> Result<(), Error> {
+        let sent = sent_now(&self.ports);
+        match sent.is_empty() {
+            true => Ok(()),
+            false => self.traffic.reopen(self.start.as_mut(), &sent),
+        }
     }
 
     fn stop_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
@@ -1435,6 +1439,16 @@ impl Server {
         self.update_host(port)?;
         Ok(json!({}))
     }
+}
+
+/// The streams that have started and have not ended.
+fn sent_now(ports: &[Port]) -> Vec<&Sent> {
+    let active = ports.iter().flat_map(|port| port.profiles.values());
+    active
+        .filter_map(|profile| profile.active.as_ref())
+        .filter(|active| active.waiting.is_none())
+        .map(|active| &active.sent)
+        .collect()
 }
 
 /// Link states. They are cached, because clients request them often and kernel queries are slow.
