@@ -6,6 +6,7 @@
 
 mod captures;
 mod counters;
+mod erf;
 mod flows;
 mod graph;
 mod hdr;
@@ -33,6 +34,7 @@ use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use replays::Temporary;
 use service::Service;
 use threads::Threads;
 
@@ -97,6 +99,8 @@ pub struct Server {
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
+    /// Its files, other than the capture.
+    temporary: Temporary,
     /// Number of traffic starts so far, which is part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
@@ -252,6 +256,7 @@ impl Server {
             links: Links::default(),
             captures: Captures::default(),
             replaying: None,
+            temporary: Temporary::default(),
             starts: 0,
             sessions: HashMap::new(),
             headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
