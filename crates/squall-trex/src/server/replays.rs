@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 use squall_pcap::{CaptureError, CaptureReader, PcapFormat, PcapWriter};
-use squall_profile::{Located, Replay, SpeedOf, SplitOf};
+use squall_profile::{Located, Replay, SpeedUnit, SplitRule};
 use squall_replay::{Cache, Side};
 use squall_units::{MacAddr, Nanos};
 
@@ -71,12 +71,12 @@ impl Server {
             Some(_) => {
                 let cache = self.temporary.write(&path, &sides(&interfaces).to_bytes());
                 let cache = cache.map_err(|error| Refusal::failed(error.to_string()))?;
-                Some((SplitOf::Cache, Located::from(cache.to_string_lossy().as_ref())))
+                Some((SplitRule::Cache, Located::from(cache.to_string_lossy().as_ref())))
             }
         };
         let speed = match gap > 0.0 {
-            true => (SpeedOf::Rate, format!("{} pps", 1e6 / gap * speedup)),
-            false => (SpeedOf::Captured, speedup.to_string()),
+            true => (SpeedUnit::Rate, format!("{} pps", 1e6 / gap * speedup)),
+            false => (SpeedUnit::Captured, speedup.to_string()),
         };
         let replay = Replay {
             name: file.to_owned(),
