@@ -26,7 +26,18 @@ import warnings
 import zlib
 
 from tools import Failed, in_a_lab, run, same
-from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, has_client, unpack
+from trex_record import erf_file
+from trex_oracle import (
+    ASYNC,
+    SQUALL,
+    SYNC,
+    Terminal,
+    daemon,
+    run_console,
+    run_examples,
+    has_client,
+    unpack,
+)
 
 warnings.simplefilter("ignore")
 # Shipped files that are not stream profiles.
@@ -513,7 +524,7 @@ def many(api, client):
 def console(folder):
     lines = ["connect", "portattr"]
     lines += ["start -f stl/udp_1pkt_simple.py -m 100pps -d 1 -p 0 --force"]
-    lines += ["stats", "streams", "ping", "stop -a", "service -p 0 1"]
+    lines += ["stats", "stats -m", "streams", "ping", "stop -a", "service -p 0 1"]
     lines += ["l3 -p 0 --src 10.99.0.1 --dst 10.99.0.2", "arp -p 0"]
     # The console cannot capture in batch mode, so these lines are typed. The first two are for ARP.
     typed = ["capture record start --tx 0 --rx 0 --limit 100 -f icmp"]
@@ -524,6 +535,30 @@ def console(folder):
     recorded = (folder / "trex/pings.pcap").read_bytes().count(b"\x0a\x63\x00\x02")
     same("addresses in the capture", recorded, 4)
     print("TRex's console in batch mode")
+
+
+def screen(folder):
+    """The console in a terminal: its screens show traffic, and another console takes the ports."""
+    with Terminal(folder, "-f") as first:
+        first.waits_for("trex>")
+        first.types("start -f stl/flow_stats_latency.py -m 100pps -p 0\n", "trex>")
+        first.types("tui\n", "navigation panel")
+        # Escape leads to the keys for screens.
+        first.types("\x1b", "browse:")
+        for key, shown in (("u", "Mbuf Util"), ("s", "Streams Statistics"), ("l", "Max latency")):
+            first.types(key, shown)
+        first.types("h", "Counters")
+        first.types("q", "trex>")
+        with Terminal(folder, "-r") as reader:
+            reader.waits_for("read-only")
+            reader.types("stats -g\n", "total_tx_L2")
+        with Terminal(folder, "-a", "0", "1", "-f") as second:
+            second.waits_for("trex>")
+            first.types("stop -p 0\n", "read-only")
+            second.types("stop -p 0\n", "SUCCESS")
+        # Ctrl-C.
+        first.types("\x03", "Exiting|KeyboardInterrupt")
+    print("TRex's console in a terminal")
 
 
 def broken():
@@ -647,6 +682,13 @@ def services(api, client, folder):
     same("frames of a capture", (stats[0]["opackets"], stats[1]["ipackets"]), (60, 60))
     client.push_remote("remote.pcap", ports=[0], ipg_usec=1000, count=0)
     client.stop(ports=[0])
+    # Packets of odd interfaces leave at the adjacent port.
+    (folder / "data/files/both.erf").write_bytes(erf_file([0, 1, 1, 0, 1]))
+    client.clear_stats()
+    client.push_remote("both.erf", ports=[0], ipg_usec=1000, count=2, is_dual=True)
+    client.wait_on_traffic(ports=[0], timeout=20)
+    stats = client.get_stats()
+    same("frames of both directions", [stats[port]["opackets"] for port in (0, 1)], [4, 6])
     try:
         client.push_remote("/etc/hostname", ports=[0])
         raise Failed("a file of the machine was sent")
@@ -976,6 +1018,7 @@ def inside(folder, argv):
             broken()
         with daemon(folder):
             console(folder)
+            screen(folder)
         with daemon(folder, payload="trex"):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()

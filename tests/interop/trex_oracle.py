@@ -4,14 +4,22 @@ contents), TREX_CLIENT one with the client and the profiles: scripts/ in TRex's 
 """
 
 import contextlib
+import fcntl
 import json
 import lzma
 import os
 import pathlib
+import pty
+import re
+import select
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tarfile
+import termios
+import time
 
 from tools import Failed, same
 
@@ -21,8 +29,8 @@ ORACLE = pathlib.Path(os.environ.get("TREX_DATA", ROOT.parent / "shared/oracle/t
 CLIENT = pathlib.Path(os.environ.get("TREX_CLIENT", ROOT.parent / "shared/oracle/trex"))
 LIBRARY = "automation/trex_control_plane/interactive"
 SYNC, ASYNC = 24501, 24500
-PORTS = ("af_packet:veth-a", "af_packet:veth-b")
-# Replacements for captures that profiles of flows name and that the folder lacks: another capture
+VETH = ("af_packet:veth-a", "af_packet:veth-b")
+# Substitutes for captures that flow profiles refer to and that the directory lacks: another capture
 # of the same application, or the first flow of a golden capture.
 LIKE = {
     "citrix_0": "delay_citrix_0",
@@ -171,7 +179,7 @@ def whole(source, target, most=None):
 
 
 @contextlib.contextmanager
-def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC), ports=PORTS, options=()):
+def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC), ports=VETH, options=()):
     argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
     argv += ["--data", str(folder / "data"), "--trex", ",".join(ports)]
     argv += ["--trex-payload", payload, *options]
@@ -234,3 +242,43 @@ def run_console(folder, lines, typed=()):
     if done.returncode:
         raise Failed(f"console: {done.returncode}: {output[-2000:]}")
     return output
+
+
+class Terminal:
+    """TRex's console in a terminal of its own."""
+
+    def __init__(self, folder, *options):
+        argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console"]
+        argv += ["-s", "127.0.0.1", "-p", str(SYNC), "--async_port", str(ASYNC), *options]
+        self.pid, self.file = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder / "trex")
+            os.environ.update(PYTHONPATH=str(folder / "trex" / LIBRARY), TERM="xterm")
+            os.execv(argv[0], argv)
+        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 160, 0, 0))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.file)
+
+    def types(self, keys, expected):
+        os.write(self.file, keys.encode())
+        self.waits_for(expected)
+
+    def waits_for(self, expected, seconds=30):
+        """Wait until new output has this regular expression."""
+        output, until = "", time.monotonic() + seconds
+        while not re.search(expected, output):
+            if time.monotonic() > until:
+                raise Failed(f"console: no {expected!r} in {output[-2000:]}")
+            if not select.select([self.file], [], [], 0.2)[0]:
+                continue
+            try:
+                octets = os.read(self.file, 65536)
+            except OSError:
+                raise Failed(f"console: it has ended: {output[-2000:]}") from None
+            output += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", octets.decode(errors="replace"))

@@ -300,6 +300,8 @@ const LONGEST_IDLE: u64 = 3600;
 const LONGEST_ACK_DELAY: u64 = 500;
 /// Exceeds any amount of unacknowledged data, so only the timer triggers acknowledgments.
 const TIMER_ONLY: &str = "1 GiB";
+/// A delay after which the acknowledgments that were due have left.
+const AT_ONCE: Delay = Delay::Fixed(Nanos(1_000));
 /// Maximum octets of a segment's payload and options.
 const MSS: u64 = 1460;
 /// IPv6 hop limit.
@@ -791,15 +793,20 @@ impl Lines<'_> {
                 let delay = Delay::Uniform(time(*min_usec, 1e3)?, time(*max_usec, 1e3)?);
                 self.push(Instruction::Delay(delay));
             }
-            Command::Connect if at == 0 => {}
+            // The ACK of the SYN-ACK leaves before the data that follows.
+            Command::Connect if at == 0 => self.push(Instruction::Delay(AT_ONCE)),
             Command::Connect => {
                 return Err(Problem::new("connect is supported as the first command only"));
             }
-            Command::Reset => self.push(Instruction::Reset),
+            Command::Reset => {
+                // What has arrived is acknowledged before the RST.
+                self.push(Instruction::Delay(AT_ONCE));
+                self.push(Instruction::Reset);
+            }
             Command::Nc => {
                 self.push(Instruction::WaitPeerClose);
-                // Delay this side's FIN until that of the peer is acknowledged.
-                self.push(Instruction::Delay(Delay::Fixed(Nanos(1_000))));
+                // Delay the own FIN until the peer's is acknowledged.
+                self.push(Instruction::Delay(AT_ONCE));
             }
             Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
             Command::AddStats { stats_id, val } => {

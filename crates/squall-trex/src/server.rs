@@ -6,6 +6,7 @@
 
 mod captures;
 mod counters;
+mod erf;
 mod flows;
 mod graph;
 mod hdr;
@@ -33,6 +34,7 @@ use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use replays::Temporary;
 use service::Service;
 use threads::Threads;
 
@@ -111,6 +113,8 @@ pub struct Server {
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
+    /// Its files, other than the capture.
+    temporary: Temporary,
     /// Number of traffic starts so far, which is part of stream names.
     starts: u64,
     sessions: HashMap<u64, Session>,
@@ -276,6 +280,7 @@ impl Server {
             links: Links::default(),
             captures: Captures::default(),
             replaying: None,
+            temporary: Temporary::default(),
             starts: 0,
             sessions: HashMap::new(),
             headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
@@ -760,7 +765,9 @@ impl Server {
 
     fn system_info(&self) -> Value {
         let port = |(index, port): (usize, &Port)| {
-            let speeds: Vec<f64> = port.info.speed_bps.map(|bps| bps / 1e9).into_iter().collect();
+            // In Mb/s; the port's attribute `speed` is in Gb/s.
+            let speeds: Vec<u64> =
+                port.info.speed_bps.map(|bps| (bps / 1e6) as u64).into_iter().collect();
             json!({
                 "index": index, "driver": driver(&port.info), "pci_addr": place(&port.info),
                 "numa": port.info.numa.map_or(-1, i64::from),
@@ -879,7 +886,8 @@ impl Server {
         json!({
             "m_cpu_util": senders.mean, "m_cpu_util_raw": senders.latest,
             "m_bw_per_core": per_core, "m_rx_cpu_util": rx_util,
-            "m_rx_core_pps": receiving.iter().map(|port| ports[*port].rx_pps).sum::<f64>(),
+            // Not `sum`, which is -0 without ports.
+            "m_rx_core_pps": receiving.iter().fold(0.0, |all, port| all + ports[*port].rx_pps),
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
@@ -1239,17 +1247,21 @@ impl Server {
 
     /// Updates the run to send the active streams.
     fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
-        let active = self.ports.iter().flat_map(|port| port.profiles.values());
-        let sent: Vec<&Sent> = active
-            .filter_map(|profile| profile.active.as_ref())
-            .filter(|active| active.waiting.is_none())
-            .map(|active| &active.sent)
-            .collect();
+        let sent = sent_now(&self.ports);
         if sent.is_empty() {
             self.traffic.end();
             return Ok(());
         }
         self.traffic.send(self.start.as_mut(), &sent, groups)
+    }
+
+    /// Replaces the run by one that opens the ports as they are configured now.
+    fn reopen(&mut self) -> Result<(), Error> {
+        let sent = sent_now(&self.ports);
+        match sent.is_empty() {
+            true => Ok(()),
+            false => self.traffic.reopen(self.start.as_mut(), &sent),
+        }
     }
 
     fn stop_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
@@ -1372,6 +1384,10 @@ impl Server {
             let place = active.sent.iter().position(|one| Some(one.number) == wanted);
             let place = place.ok_or_else(|| Refusal::failed(format!("stream {id} is not sent")))?;
             let number = active.sent[place].number;
+            // As in TRex, no multiplier changes the rate of a stream with latency.
+            if profile[&number].has_latency() {
+                continue;
+            }
             let mut alone = profile[&number].clone();
             (alone.self_start, alone.next_stream_id) = (true, -1);
             let made = translate::translate(
@@ -1464,7 +1480,17 @@ impl Server {
     }
 }
 
-/// Link states. Cached, because clients request them often and kernel queries are slow.
+/// The streams that have started and have not ended.
+fn sent_now(ports: &[Port]) -> Vec<&Sent> {
+    let active = ports.iter().flat_map(|port| port.profiles.values());
+    active
+        .filter_map(|profile| profile.active.as_ref())
+        .filter(|active| active.waiting.is_none())
+        .map(|active| &active.sent)
+        .collect()
+}
+
+/// Link states. They are cached, because clients request them often and kernel queries are slow.
 #[derive(Default)]
 struct Links {
     taken: Option<Instant>,
@@ -1790,6 +1816,30 @@ pub(crate) mod tests {
         let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
         let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": -1 });
         client.ask("start_traffic", asked).expect("it starts");
+    }
+
+    #[test]
+    fn an_update_of_single_streams_leaves_those_with_latency() {
+        let mut client = Client::new("trex-update", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 100 } });
+        add(&mut client, "_", 1, &steady);
+        steady["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "_", 2, &steady);
+        start(&mut client, "_");
+        let rates = |client: &Client| {
+            let active = client.server.ports[0].profiles["_"].active.as_ref().expect("active");
+            active.sent.iter().map(|one| one.stream.rate).collect::<Vec<_>>()
+        };
+        let before = rates(&client);
+        let asked = json!({ "port_id": 0, "profile_id": "_", "stream_ids": [1, 2],
+            "mul": { "type": "pps", "op": "abs", "value": 300 } });
+        client.ask("update_streams", asked).expect("both are sent");
+        let after = rates(&client);
+        assert_eq!(before[0], after[0], "with latency");
+        assert_ne!(before[1], after[1]);
+        client.server.end();
     }
 
     /// Polls the server until the condition holds.

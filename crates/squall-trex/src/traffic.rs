@@ -232,7 +232,16 @@ impl Traffic {
         if fits && self.control.change(profile(&self.open.places, &self.open.longest, sent))? {
             return Ok(());
         }
-        let places = self.places();
+        self.reopen(start, sent)
+    }
+
+    /// Replaces the run by one that opens the ports as they are configured now. Streams continue at
+    /// their positions.
+    ///
+    /// # Errors
+    /// The new run refuses the streams; then nothing is sent.
+    pub fn reopen(&mut self, start: &mut dyn Start, sent: &[&Sent]) -> Result<(), Error> {
+        let (longest, places) = (self.longest(sent), self.places());
         let session = session(profile(&places, &longest, sent));
         self.control.restart(start, "trex", session)?;
         self.open = Open { places, longest };

@@ -282,6 +282,33 @@ fn flows_of_all_templates_take_the_clients_of_a_pool_in_turn() {
 }
 
 #[test]
+fn what_has_arrived_is_acknowledged_before_a_reset_and_before_data_after_connect() {
+    let (request, receive) =
+        (json!({ "name": "tx", "buf_index": 0 }), json!({ "name": "rx", "min_bytes": 100 }));
+    let client = [
+        json!({ "name": "connect" }),
+        request.clone(),
+        receive.clone(),
+        json!({ "name": "reset" }),
+    ];
+    let server = [receive, request, json!({ "name": "nc" })];
+    let packets = wire(&profile(&[client.into(), server.into()], Some(1)), "").expect("it plays");
+    let all = segments(&packets);
+    let found: Vec<_> = all.iter().map(|one| (one.by_client, one.flags, one.octets)).collect();
+    let (syn, rst) = (2, 4);
+    let expected = [
+        (true, syn, 0),
+        (false, syn | ACK, 0),
+        (true, ACK, 0),
+        (true, PSH | ACK, 100),
+        (false, PSH | ACK, 100),
+        (true, ACK, 0),
+        (true, rst | ACK, 0),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn a_congestion_control_is_seen_where_segments_are_lost() {
     let value = profile(&download(), None);
     let mut cubic = value.clone();

@@ -260,11 +260,8 @@ impl Server {
                 return Err(Refusal::failed(text));
             }
             let interface = self.interface(port)?;
-            if sent && self.traffic.hides(port) {
-                return Err(Refusal::failed(format!(
-                    "what port {port} sends now goes past captures: start the traffic after service \
-                     mode is enabled, on an interface without other kinds of ports"
-                )));
+            if sent {
+                self.show_sent(port)?;
             }
             let (what, direction) = if sent { ("tx", "out") } else { ("rx", "in") };
             let address = format!("af_packet:{interface},direction={direction}");
@@ -288,6 +285,24 @@ impl Server {
             fetched: 0,
             until: 0,
         })
+    }
+
+    /// Makes what `port` sends visible to captures, also if it sends already.
+    ///
+    /// # Errors
+    /// The traffic cannot be made visible.
+    fn show_sent(&mut self, port: usize) -> Result<(), Refusal> {
+        // Streams continue at their positions if a run is replaced; flows and captures cannot.
+        if self.traffic.hides(port) && self.replaying.is_none() && !self.flows_play() {
+            self.reopen()?;
+        }
+        match self.traffic.hides(port) {
+            false => Ok(()),
+            true => Err(Refusal::failed(format!(
+                "what port {port} sends now goes past captures: enable service mode before flows \
+                 or captures are sent, on an af_packet port"
+            ))),
+        }
     }
 
     fn interface(&self, port: usize) -> Result<String, Refusal> {

@@ -1,15 +1,18 @@
 //! Random sequences of start, stop, pause, resume, update, add and remove, with the counter of the
 //! other port as ground truth.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::BTreeMap,
+    ops::{Range, RangeInclusive},
+};
 
 use squall_units::{SplitMix64, below};
 
 use super::{tests::Client, *};
 
-/// Number of sequences in `cargo test`; overridden by the environment variable
-/// `SQUALL_TREX_SEQUENCES`.
-const SEQUENCES: u64 = 8;
+/// Sequences in `cargo test`. The environment variable `SQUALL_TREX_SEQUENCES` has another number, or
+/// the first seed and that after the last: `1000..2000`.
+const SEQUENCES: Range<u64> = 0..8;
 const STEPS: usize = 25;
 const PROFILES: [&str; 3] = ["_", "a", "b"];
 const WAIT: Duration = Duration::from_secs(60);
@@ -198,10 +201,16 @@ impl Sequence {
     }
 }
 
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("SQUALL_TREX_SEQUENCES") else { return SEQUENCES };
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let number = |text: &str| text.parse().expect("SQUALL_TREX_SEQUENCES: expected N or N..M");
+    number(first)..number(end)
+}
+
 #[test]
 fn no_order_of_commands_sends_a_frame_twice_or_loses_one() {
-    let count = std::env::var("SQUALL_TREX_SEQUENCES").ok().and_then(|text| text.parse().ok());
-    for seed in 0..count.unwrap_or(SEQUENCES) {
+    for seed in seeds() {
         let mut sequence = Sequence::new(seed);
         for _ in 0..STEPS {
             sequence.step();

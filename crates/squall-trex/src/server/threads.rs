@@ -142,8 +142,10 @@ impl Server {
     }
 
     pub(super) fn utilization(&self) -> Answer {
-        // Squall has no pools of packet buffers.
-        Ok(json!({ "cpu": self.threads.to_json(), "mbuf_stats": {} }))
+        // Squall has no pools of packet buffers. The console fails without a pool, and divides by
+        // the number of its buffers: one pool with one free buffer.
+        let pools = json!({ "cpu-socket-0": { "64b": [1, 1] } });
+        Ok(json!({ "cpu": self.threads.to_json(), "mbuf_stats": pools }))
     }
 }
 
