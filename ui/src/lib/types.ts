@@ -47,7 +47,7 @@ export interface SettingSchema {
   oneOf?: { const?: unknown; description?: string }[];
 }
 
-export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"> {
+export interface Method extends Pick<api.MethodInfo, "name" | "title" | "wants_flows"> {
   settings: {
     properties: Record<string, SettingSchema>;
     $defs?: Record<string, SettingSchema>;
