@@ -120,6 +120,8 @@ class RunInfo:
         Factor on the profile's rates; None if a total rate was asked for.
     sent_all : bool or None
         All of its own frames are sent; it continues to receive those of other nodes.
+    lapses : int or None
+        Number of times that its lease expired and its traffic was paused.
     test : dict or None
         Progress of a standard test: see `Test.progress`.
     cluster : dict or None
@@ -145,6 +147,7 @@ class RunInfo:
     streams: int | None
     mult: float | None
     sent_all: bool | None
+    lapses: int | None
     test: Mapping[str, Any] | None
     cluster: Mapping[str, Any] | None
 
@@ -395,7 +398,8 @@ class Client:
             names of those of the profile. `RunInfo.cluster` then has the rates and counts of all
             nodes (``all``) and of each (``nodes``).
         on_loss : str, optional
-            If a node is lost: ``end`` the run on all nodes (default), or ``continue`` on the others.
+            If a node is lost: ``end`` the run on all nodes (default), ``continue`` on the others, or
+            ``resume``, which also continues on the node when it is reached again.
         **options
             As in `squall.Session`: see `RunOptions`. Files are the daemon's.
         """
