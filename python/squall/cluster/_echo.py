@@ -30,9 +30,9 @@ from ._clocks import Exchange
 
 __all__ = ["Echo", "Where", "ask", "renew"]
 
-#: Number of the question. Of an answer: the node's times of the question's arrival and of the
-#: answer's departure. Of a renewal: the ticket of the run, and 0; its number is the controller's
-#: time of departure. The authentication code follows.
+#: Number of the question, and two values. An answer has the node's times of the question's arrival
+#: and of the answer's departure. A renewal has the run's ticket and 0, and its number is the
+#: controller's time of departure. The authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
 #: Personalizations of the authentication code: without them a question that is sent back would
@@ -162,9 +162,9 @@ async def ask(where: Where, timeout: float) -> Exchange:
 
 
 async def renew(
-    where: Where, ticket: int, every_s: float, heard: Callable[[Exchange], object]
+    where: Where, ticket: int, every_s: float, on_answer: Callable[[Exchange], object]
 ) -> None:
-    """Renew the lease of a run every `every_s` seconds, until the task is canceled. `heard` is
+    """Renew the lease of a run every `every_s` seconds, until the task is canceled. `on_answer` is
     called with each answer, also with those that come late, and out of order.
     """
     loop = asyncio.get_running_loop()
@@ -184,7 +184,7 @@ async def renew(
                 if number in sent:
                     del sent[number]
                     _, n_in, n_out = MESSAGE.unpack_from(answer)
-                    heard(Exchange(number, n_in, n_out, c1))
+                    on_answer(Exchange(number, n_in, n_out, c1))
 
         loop.add_reader(asking, came)
         try:
