@@ -49,7 +49,8 @@ def begin(node: Node) -> str:
 
 
 def state(node: Node, run: str) -> str:
-    """The run's state in the list, because a request for the run itself would renew its lease."""
+    """Return the run's state in the list, because a request for the run itself would renew its
+    lease."""
     rows = node.ask("GET", "/runs")["ok"]["runs"]
     return str(next(row["state"] for row in rows if row["id"] == run))
 

@@ -24,7 +24,7 @@ pub struct Lease {
     pub ports: Vec<(String, Resource)>,
     pub ttl: Duration,
     pub keep: Keep,
-    /// The time at which it expires unless it is renewed.
+    /// The time at which it expires if it is not renewed.
     pub expires: Duration,
     /// The lease has ended, but its ports are not free yet.
     pub ending: bool,
@@ -177,7 +177,7 @@ impl Leases {
         .collect()
     }
 
-    /// The time until the next lease expires unless it is renewed; `None` if none will.
+    /// The time until the next lease expires if it is not renewed; `None` if none will.
     pub fn next_expiry(&self, now: Duration) -> Option<Duration> {
         let leases = self.leases.values().filter(|lease| expires(lease, &self.connections));
         leases.map(|lease| lease.expires.saturating_sub(now)).min()

@@ -1,4 +1,4 @@
-"""A run over nodes: clocks, a simultaneous start, heartbeats, reports. This module is independent
+"""The controller of a run on nodes: clocks, a simultaneous start, heartbeats, reports. Independent
 of Ray: it calls nodes through `Peer`.
 """
 
@@ -21,9 +21,9 @@ __all__ = ["Control", "Member", "NodeLost", "Part", "Peer", "Settings"]
 
 T = TypeVar("T")
 
-#: Number of clock exchanges with a node before a run, and after it.
+#: Number of clock exchanges with a node, both before and after a run.
 EXCHANGES = 20
-#: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
+#: Time limits of slow calls: opening ports and compiling, and fetching a report.
 PREPARE_S, FETCH_S = 60.0, 60.0
 #: Number of heartbeats per lease.
 BEATS = 4
@@ -39,7 +39,7 @@ PAUSE_S = 30.0
 
 
 class NodeLost(Error):
-    """A node does not answer, or has gone."""
+    """A node does not answer, or has disappeared."""
 
     def __init__(self, node: str, why: str, gone: bool = False) -> None:
         super().__init__(f"node {node!r}: {why}")
@@ -57,11 +57,11 @@ class Peer(Protocol):
         Raises
         ------
         NodeLost
-            No answer came within `timeout` seconds, or none can come (`gone`).
+            No answer came within `timeout` seconds, or none is possible (`gone`).
         """
 
     async def clock(self, timeout: float) -> Exchange:
-        """Read the node's clock, in the quickest way available; by default like any other call.
+        """Read the node's clock by the fastest available path; by default like any other call.
 
         Raises
         ------
@@ -82,8 +82,8 @@ class Peer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A node's part of a run: the request for its daemon, and whether it sends: a node that only
-    receives cannot know when the run is over.
+    """A node's part of a run: the request for its daemon, and whether the node sends. A node that
+    only receives cannot know when the run is over.
     """
 
     node: str
@@ -93,7 +93,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of a run over nodes.
+    """Settings of a run on nodes.
 
     Attributes
     ----------
@@ -102,10 +102,10 @@ class Settings:
         ``end`` the run of all nodes when one is lost, ``continue`` on the others, or ``resume``:
         also on the node, whose traffic is paused meanwhile, for at most `PAUSE_S`.
     lead_s : float
-        Minimum time from the order to start until the start; a node that has not answered within
-        half of it ends the run. It grows with the number of nodes and their round trips.
+        Minimum time between the order to start and the start; it grows with the number of nodes and
+        their round-trip times. A node that has not answered within half of it ends the run.
     linger_s : float
-        How long nodes receive after the last frame has left.
+        How long nodes receive after the last frame has been sent.
     """
 
     lease_s: float = 2.0
@@ -116,7 +116,7 @@ class Settings:
 
 
 class Member:
-    """A node in a run."""
+    """A node that takes part in a run."""
 
     def __init__(self, peer: Peer, max_drift_ppb: float) -> None:
         self.peer, self.name = peer, peer.name
@@ -125,10 +125,10 @@ class Member:
         self.run: str | None = None
         self.state = "idle"
         self.row: dict[str, Any] = {}
-        #: Rates and counts of the latest heartbeat.
+        #: Rates and counts from the latest heartbeat.
         self.now: dict[str, Any] = {}
         self.report: dict[str, Any] | None = None
-        #: Reason why the node's state is not known any more.
+        #: Reason why the node's state is no longer known.
         self.lost: str | None = None
         self.gone = False
         #: Maximum seconds without an answer; after that the node is lost.
@@ -136,22 +136,22 @@ class Member:
         #: Longer silences, as the time when each began and its length in seconds.
         self.silences: list[tuple[float, float]] = []
         self.last_answer_s = time.monotonic()
-        #: Ticket for renewals of the run's lease; None: only heartbeats renew it.
+        #: Ticket that renews the run's lease; None: only heartbeats renew it.
         self.ticket: int | None = None
-        #: When the latest renewal was sent that has been answered.
+        #: Departure time of the latest renewal that was answered.
         self.renewed_ns = 0
         self.sends = True
-        #: When the heartbeat was sent that `row` answers.
+        #: Departure time of the heartbeat that `row` answers.
         self.asked_ns = 0
 
     @property
     def over(self) -> bool:
-        """Whether the node's run has ended, as far as known."""
+        """Whether the node's run is known to have ended."""
         return self.run is None or self.gone or self.state in OVER
 
     @property
     def bound_ns(self) -> int | None:
-        """The error bound of the node's clock."""
+        """The error bound of the node's clock; None if it is unknown."""
         return None if self.mapping is None else self.mapping.bound_ns
 
     @property
@@ -160,14 +160,14 @@ class Member:
         return time.monotonic() - self.last_answer_s > self.silence_limit_s
 
     async def exchange(self, timeout: float) -> int:
-        """Read the node's clock; return the time that it showed."""
+        """Read the node's clock. Return the time that it showed."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
         self._answered()
         return exchange.n_out
 
     def renewed(self, exchange: Exchange) -> None:
-        """Record the answer to a renewal, which reads the clock as well."""
+        """Record the answer to a renewal, which includes a clock reading."""
         self.clock.add(exchange)
         self.renewed_ns = exchange.c0
         self._answered()
@@ -202,7 +202,7 @@ class Control:
     peers : sequence of Peer
     settings : Settings
     watch : callable, optional
-        Called with this object after each round of heartbeats.
+        Called with this controller after each round of heartbeats.
     clocks : dict, optional
         Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
     step : callable, optional
@@ -226,7 +226,7 @@ class Control:
             member.silence_limit_s = settings.lease_s + GRACE_S + (PAUSE_S if self._resumes else 0)
         #: The start in cluster time.
         self.start_ns: int | None = None
-        #: The reason why the run was ended early; and the signal, if it was one.
+        #: The reason why the run was ended early, and the signal, if a signal ended it.
         self.ending: str | None = None
         self.interrupted: int | None = None
         self._beats: list[asyncio.Task[None]] = []
@@ -234,14 +234,14 @@ class Control:
     # The whole
 
     async def run(self, parts: Sequence[Part]) -> None:
-        """Prepare all nodes, start them simultaneously, watch, and fetch the reports.
+        """Prepare all nodes, start them simultaneously, monitor them, and fetch the reports.
 
         Raises
         ------
         Refused
-            A node cannot do its part, or not in time: nothing was sent anywhere.
+            A node cannot do its part, or not in time: nothing was sent on any node.
         NodeLost
-            A node does not answer: nothing was sent anywhere.
+            A node does not answer: nothing was sent on any node.
         """
         try:
             await self.measure()
@@ -261,8 +261,8 @@ class Control:
             await self.end()
 
     async def measure(self) -> None:
-        """Read all clocks. A few nodes one after the other, because exchanges at the same time
-        would disturb each other."""
+        """Read all clocks, a few nodes at a time: too many simultaneous exchanges would delay each
+        other."""
         members = list(self.members.values())
         if len(members) <= 16:
             for member in members:
@@ -272,22 +272,22 @@ class Control:
             await _all(self._read(member, exchanges) for member in members)
 
     async def prepare(self, parts: Sequence[Part]) -> None:
-        """Give each node its part: it opens its ports and compiles, and sends nothing yet."""
-        # Distinguishes the frames of this run from those of earlier runs.
+        """Give each node its part. The node opens its ports and compiles, but sends nothing yet."""
+        # Distinguishes the frames of this run from late frames of earlier runs.
         key = secrets.randbelow(0xFFFF) + 1
         await _all(self._prepare(self.members[part.node], part, key) for part in parts)
 
     async def collect(self) -> None:
-        """Fetch the reports of all nodes that answer, and read their clocks a last time."""
+        """Fetch the reports of all nodes that answer, and read their clocks once again."""
         await _all(self._fetch(member) for member in self._running())
 
     def stop(self, why: str) -> None:
-        """End the run on all nodes; `run` then collects."""
+        """End the run on all nodes; `run` then collects the reports."""
         if self.ending is None:
             self.ending = why
 
     def interrupt(self, number: int) -> None:
-        """Handle a signal: end the run, and report."""
+        """Handle a signal: end the run and report."""
         self.interrupted = number
         self.stop(signal.Signals(number).name)
 
@@ -299,7 +299,7 @@ class Control:
         await asyncio.gather(*self._beats, return_exceptions=True)
 
     def lost(self) -> dict[str, str]:
-        """Nodes whose results are missing or incomplete, with reasons."""
+        """Nodes whose results are missing or incomplete, with the reasons."""
         found = {}
         for member in self._running():
             if member.report is None:
@@ -316,7 +316,7 @@ class Control:
         return found
 
     def elapsed_s(self) -> float:
-        """Seconds since the start; negative before it."""
+        """Return the seconds since the start; negative before it."""
         if self.start_ns is None:
             return 0.0
         return (time.monotonic_ns() - self.start_ns) / 1e9
@@ -332,7 +332,7 @@ class Control:
 
     @property
     def _horizon_ns(self) -> int:
-        """Time for which a mapping is used before it is replaced."""
+        """Return the time for which a mapping is used before it is replaced."""
         return round((self.settings.lease_s + GRACE_S) * 1e9)
 
     async def _read(self, member: Member, exchanges: int) -> None:
@@ -350,8 +350,8 @@ class Control:
         member.ticket = answer.get("ticket")
         member.sends = part.sends
         member.last_answer_s = time.monotonic()
-        # Start heartbeats now, because opening the ports of other nodes may take longer than this
-        # node's lease.
+        # Start heartbeats now: opening the ports of other nodes may take longer than this node's
+        # lease lasts.
         self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
 
     async def _until_ready(self) -> None:
@@ -370,8 +370,8 @@ class Control:
             await asyncio.sleep(0.02)
 
     async def _go(self) -> None:
-        """Agree on the start time. If a node does not agree in time, the run ends everywhere before
-        that."""
+        """Agree on a start time. If a node does not confirm in time, the run ends on all nodes
+        before it."""
         members = self._running()
         trip = max(member.clock.width_ns or 0 for member in members) / 1e9
         lead = self.settings.lead_s + 4 * trip + 0.002 * len(members)
@@ -391,20 +391,21 @@ class Control:
             for member in self._running():
                 if self._is_lost(member) and self.settings.on_loss == "end":
                     self.stop(f"node {member.name!r} was lost: {member.lost}")
-            # A node that receives cannot know when the others have sent everything.
+            # A node that only receives cannot know when the others have sent everything.
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
-                # The nodes receive frames in transit, and write their reports.
+                # The nodes receive the frames in transit, and write their reports.
                 await self._settled(self.settings.lease_s + self.settings.linger_s + 5)
                 return
             await asyncio.sleep(0.05)
         if any(not member.over for member in self._running()):
-            # A node that is only silent may answer again.
+            # A node that is only silent may answer again, so wait for the length of a lease.
             await asyncio.sleep(self.settings.lease_s)
             await self._settled(self.settings.lease_s)
 
     def _all_sent(self) -> bool:
-        """Whether all nodes have reported, after the start, that they have nothing left to send."""
+        """Return whether all nodes have reported, after the start, that they have nothing left to
+        send."""
         start_ns = self.start_ns
         return start_ns is not None and all(
             member.over
@@ -457,16 +458,16 @@ class Control:
             renewals.cancel()
 
     async def _renew(self, member: Member) -> None:
-        """Renew the lease more often than by heartbeats, which may wait in a TCP connection for
-        seconds after the network has passed packets again."""
+        """Renew the lease more often than the heartbeats, which run over TCP: after an outage, TCP
+        may wait for seconds before it retransmits."""
         if member.ticket is not None:
             every = max(RENEW_S, RENEW_NODE_S * len(self.members))
             every = min(every, self.settings.lease_s / RENEWALS)
             await member.peer.renew(member.ticket, every, member.renewed)
 
     async def _narrow(self, member: Member) -> None:
-        """Exchange clock readings with a node that answers no renewals. Heartbeats wait for the
-        daemon and for a CPU; these exchanges do not, so they narrow the bound."""
+        """Read the clock of a node that answers no renewals. Heartbeats wait for the daemon and for
+        a CPU, these exchanges do not, so they narrow the error bound."""
         if time.monotonic_ns() - member.renewed_ns < self.settings.lease_s * 1e9 / BEATS:
             return
         for _ in range(min(4, 48 // len(self.members))):
@@ -482,7 +483,7 @@ class Control:
             await self._narrow(member)
         except NodeLost as error:
             member.gone = member.gone or error.gone
-            # Not if it answers renewals: only this connection is slow.
+            # A node that answers renewals is not lost: only this connection is slow.
             if member.gone or member.renewed_ns < c0:
                 member.lost = error.why
 
@@ -505,7 +506,7 @@ def _answer(member: Member, answer: dict[str, Any]) -> Any:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await all; the first error cancels the others."""
+    """Await all; the first exception cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

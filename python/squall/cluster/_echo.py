@@ -1,14 +1,13 @@
 """A node's clock and the leases of its runs, over UDP.
 
-A thread that does nothing else answers, and a callback that reads the clock first receives the
-answer: the round trip is then that of the network rather than of messages between workers, so the
-error bound of the clock is narrower. A question may also renew a lease: UDP, unlike TCP, does not
-wait longer after each lost packet, so a lease is renewed as soon as the network passes packets
-again.
+Answers are sent by a thread that does nothing else, and received by a callback that reads the clock
+first: the round trip is then that of the network instead of that of messages between workers, so
+the error bound of the clock is narrower. A question may also renew a lease: TCP waits longer after
+each lost packet, UDP does not, so a lease is renewed as soon as the network works again.
 
-Both sides have a key, which they received over another channel: only messages with that key are
-answered or used. Questions are as long as answers, so that the echo cannot amplify packets with a
-forged source.
+Both sides have a key, which they received over another channel: messages without a valid code are
+ignored. Questions are as long as answers, so the echo cannot be used for amplification with forged
+source addresses.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ __all__ = ["Echo", "Where", "ask", "renew"]
 #: controller's time of departure. The authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
-#: Personalizations of the authentication code: without them a question that is sent back would
-#: pass for its own answer, and a recorded question for a renewal.
+#: Personalizations of the authentication code: without them a reflected question would pass for its
+#: own answer, and a recorded question for a renewal.
 QUESTION, RENEWAL, ANSWER = b"question", b"renewal", b"answer"
 #: Maximum length of a message; longer ones are ignored.
 LARGEST = 128
-#: Maximum number of renewals that wait for an answer; older ones are forgotten.
+#: Maximum number of unanswered renewals that are remembered; older ones are dropped.
 UNANSWERED = 100
 
 
 class Where(NamedTuple):
-    """Address and key of a clock echo."""
+    """Address and key of a clock echo server."""
 
     address: str
     port: int
@@ -53,23 +52,24 @@ class Where(NamedTuple):
 
 
 class Echo:
-    """Answers on a UDP port of `address` until it is closed.
+    """Clock echo server on a UDP port of `address`.
 
     Parameters
     ----------
     address : str
     port : int
-        0: any free one.
+        0: any free port.
     now : callable
         Reads the clock, in ns.
     renewed : callable, optional
-        Called with each renewal: the ticket, the controller's time of departure and this clock's
-        time of arrival, in ns. It must return at once, because the thread answers only after that.
+        Called with each renewal: the ticket, the controller's departure time and this clock's
+        arrival time, in ns. It must return quickly, because the thread answers only after it
+        returns.
 
     Raises
     ------
     Error
-        The port is taken.
+        The port is in use.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Echo:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and close the port."""
         self._closing = True
-        # shutdown() of an unconnected socket fails, but wakes a thread that waits for it.
+        # shutdown() of an unconnected socket fails, but it wakes up a thread that is blocked in it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # Wait for the thread before the descriptor can be reused.
+        # Wait for the thread before the descriptor is closed and can be reused.
         self._thread.join()
         self._socket.close()
 
@@ -174,13 +174,13 @@ async def renew(
         asking.connect((where.address, where.port))
 
         def came() -> None:
-            # An error here is that of an earlier packet, such as "no route to host" while the
-            # network is down. The next renewal may pass.
+            # The kernel reports errors of earlier packets here, such as "no route to host" while
+            # the network is down. The next renewal may get through.
             with contextlib.suppress(OSError):
                 answer = asking.recv(LARGEST)
                 c1 = time.monotonic_ns()
                 number = _number(answer, where.key, ANSWER)
-                # Each renewal has at most one answer: copies, and answers to others, are ignored.
+                # Each renewal has at most one answer; duplicates and answers to others are ignored.
                 if number in sent:
                     del sent[number]
                     _, n_in, n_out = MESSAGE.unpack_from(answer)
@@ -196,7 +196,8 @@ async def renew(
                     del sent[next(iter(sent))]
                 with contextlib.suppress(OSError):
                     asking.send(_sealed(where.key, RENEWAL, c0, ticket, 0))
-                # After a stall of this process, continue from now instead of catching up.
+                # After a stall of this process, resume the interval from now instead of sending the
+                # missed renewals.
                 due = max(due + every_s, loop.time())
                 await asyncio.sleep(due - loop.time())
         finally:
@@ -214,7 +215,8 @@ def _sealed(key: bytes, kind: bytes, number: int, one: int, other: int) -> bytes
 
 
 def _number(message: bytes, key: bytes, kind: bytes) -> int | None:
-    """The number of a message; None: it is not of `kind`, or not made with `key`."""
+    """Return the number of a message; None if it is not of `kind`, or not authenticated by
+    `key`."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
     if not hmac.compare_digest(code, _code(key, kind, content)):
         return None

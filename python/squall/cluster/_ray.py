@@ -1,4 +1,4 @@
-"""Ray: connects to a cluster, creates and calls node actors. No other module imports Ray."""
+"""Ray: connects to a cluster, and creates and calls node actors. No other module imports Ray."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ MACHINE_S = 60.0
 #: Seconds after which an actor without a heartbeat ends. A controller may send none for less than
 #: that, while it opens ports or fetches reports.
 FORGOTTEN_S = 90.0
-#: Threads of an actor: fetching a report must not delay a heartbeat.
+#: Threads of an actor: with a single one, fetching a report would delay heartbeats.
 THREADS = 4
-#: Time limit of an answer by UDP, and number of missing answers in a row after which the clock is
+#: Time limit of a UDP answer, and number of consecutive missing answers after which the clock is
 #: read through Ray, until a renewal is answered.
 ECHO_S, ECHOES = 0.1, 3
 
 
 class RayPeer(Peer):
-    """A node's actor."""
+    """A node's actor, as a peer of the controller."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name, self.actor = name, actor
-        #: Address of its clock for UDP; None: not known yet.
+        #: UDP address of its clock; None: not known yet.
         self.echo: Where | None = None
         self._unheard = 0
 
     @property
     def by_udp(self) -> bool:
-        """Whether the clock is read over UDP, otherwise through Ray."""
+        """Whether the clock is read over UDP; if not, through Ray."""
         return self.echo is not None and self._unheard < ECHOES
 
     async def clock(self, timeout: float) -> Exchange:
-        """As `Peer`. If UDP is blocked, for example by a firewall, the clock is read through
-        Ray."""
+        """Like `Peer.clock`. If UDP is blocked, for example by a firewall, the clock is read
+        through Ray."""
         if self.echo is None or not self.by_udp:
             return await super().clock(timeout)
         try:
@@ -92,7 +92,7 @@ class RayPeer(Peer):
             await renew(self.echo, ticket, every_s, answered)
 
     async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """As `Peer`."""
+        """Call a method as in `Peer.call`."""
         try:
             reference = getattr(self.actor, method).remote(*arguments)
             return await asyncio.wait_for(asyncio.wrap_future(reference.future()), timeout)
@@ -104,8 +104,8 @@ class RayPeer(Peer):
 
 class SquallNode(Node):
     """A node in a worker process of Ray. The process ends on request, or, unless it `stays`, some
-    time after the last heartbeat of its controller. Ray also ends it when the controller has gone,
-    but needs a connection to notice that."""
+    time after the controller's last heartbeat. Ray also ends it when the controller is gone, but
+    only detects that by its connection."""
 
     def __init__(
         self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...], stays: bool
@@ -116,9 +116,9 @@ class SquallNode(Node):
             threading.Thread(target=self._until_forgotten, daemon=True).start()
 
     def end(self) -> None:
-        """As `Node.end`; makes no request to Ray, whose head may have gone."""
+        """End like `Node.end`, without a request to Ray: its head may have died."""
         super().end()
-        # After the answer has been sent.
+        # Exit only after the answer has been sent.
         threading.Timer(0.2, os._exit, (0,)).start()
 
     def _until_forgotten(self) -> None:
@@ -166,11 +166,11 @@ class Connected:
         ray.shutdown()
 
     def machines(self) -> list[dict[str, Any]]:
-        """The machines in Ray's own form."""
+        """Return the machines in Ray's format."""
         return list(ray.nodes())  # type: ignore[no-untyped-call]
 
     def found(self, entry: NodeEntry) -> RayPeer | None:
-        """The node's actor, if there is one."""
+        """Return the node's actor; None if it does not exist."""
         with contextlib.suppress(ValueError):
             return RayPeer(entry.name, ray.get_actor(_actor(entry.name), namespace=NAMESPACE))
         return None
@@ -254,8 +254,8 @@ class Connected:
             time.sleep(0.2)
 
     def end(self, peers: Iterable[RayPeer]) -> None:
-        """End daemons and actors, within a time limit for all of them. Unreachable ones end with
-        this process, or were made to stay.
+        """End daemons and actors, within a time limit for all of them. Unreachable ones end when
+        this process does, unless they were created to stay.
         """
         asked = {peer.actor.end.remote(): peer for peer in peers}
         done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=END_S)
@@ -264,7 +264,7 @@ class Connected:
                 ray.kill(asked[reference].actor)
 
     def _make(self, entry: NodeEntry, stays: bool) -> RayPeer:
-        # The interface is allowed, with any options of its port.
+        # An interface is allowed with any port options.
         ports = tuple(
             place.address.partition(",")[0]
             for places in self.inventory.ports.values()
@@ -330,7 +330,7 @@ class Connected:
 
 
 def _reachable(address: str) -> None:
-    """Whether the head's port answers: Ray itself would try for minutes."""
+    """Check that the head's port answers: Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon:
         return
@@ -420,7 +420,8 @@ class Rays:
 
 
 def _hosts(inventory: Inventory) -> list[Host]:
-    """The head's machine first, because it may have a node as well."""
+    """Return all machines. The head's machine is first: if it also has a node, it is started only
+    once."""
     start = inventory.start
     assert start is not None
 
@@ -445,14 +446,14 @@ def _hosts(inventory: Inventory) -> list[Host]:
 
 
 def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
-    """Runs `_host` on a node's machine, within a time limit."""
+    """Run `_host` on a node's machine, within a time limit."""
     start = inventory.start
     assert start is not None
     reach = start.reach.format(name=host.name, address=host.address)
     table = json.dumps({**vars(host), "environment": dict(host.environment)})
     command = [start.python, "-m", "squall.cluster", "host", action]
     words = shlex.split(reach)
-    # ssh passes its arguments to a shell, other commands do not.
+    # ssh passes its arguments to a shell, so they are quoted; other commands pass them unchanged.
     if words and os.path.basename(words[0]) == "ssh":
         words.append(shlex.join(command))
     else:
@@ -479,7 +480,7 @@ def _has_ended(error: ray.exceptions.RayError) -> bool:
 
 
 def _brief(error: BaseException) -> str:
-    """The line of an error of Ray that has the reason: the others are Ray's own stack."""
+    """Return the line of a Ray error that has the reason; the others are Ray's own stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     errors = [line for line in lines if "Error:" in line]
     return (errors or lines or [type(error).__name__])[-1 if errors else 0]

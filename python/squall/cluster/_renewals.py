@@ -1,8 +1,8 @@
-"""Which renewals of leases a node accepts. Pure: times come in as integers of nanoseconds.
+"""Which renewals of leases a node accepts. Pure functions: times are integers in nanoseconds.
 
-A renewal is accepted once, in the order in which the controller sent them, and only if it was not
-under way for long: a recorded renewal, or one that waited in a queue, must not keep traffic alive
-whose controller has gone.
+A renewal is accepted once, in the order of departure, and only if its time in transit was short: a
+recorded renewal, or one that waited in a queue, must not keep the traffic of a dead controller
+alive.
 
 >>> renewals = Renewals(limit_ns=1_000)
 >>> ticket = renewals.add("r-1", Mapping(shift_ns=0, drift_ppb=0.0, at_ns=0, bound_ns=10))
@@ -22,14 +22,14 @@ __all__ = ["Renewals", "is_late"]
 
 
 def is_late(mapping: Mapping, sent_ns: int, came_ns: int, limit_ns: float) -> bool:
-    """Whether a message was certainly under way for longer than a limit.
+    """Return whether a message was certainly in transit for longer than a limit.
 
     Parameters
     ----------
     mapping : Mapping
         From the node's clock to the controller's.
     sent_ns, came_ns : int
-        Departure on the controller's clock, and arrival on the node's.
+        Departure time on the controller's clock, and arrival time on the node's.
     limit_ns : float
     """
     return mapping.cluster(came_ns) - mapping.bound_ns - sent_ns > limit_ns
@@ -43,23 +43,23 @@ class _Ticket:
 
 
 class Renewals:
-    """Tickets of runs, by which the controller renews their leases.
+    """Tickets of runs, with which the controller renews leases.
 
     Parameters
     ----------
     limit_ns : float
-        Maximum time that an accepted renewal was under way.
+        Maximum time in transit of an accepted renewal.
     """
 
     def __init__(self, limit_ns: float) -> None:
         self._limit_ns = limit_ns
         self._tickets: dict[int, _Ticket] = {}
-        # Tickets are added by calls of the controller, and used by the thread of the UDP port.
+        # Calls of the controller add tickets, and the thread of the UDP port uses them.
         self._lock = threading.Lock()
 
     def add(self, run: str, mapping: Mapping) -> int:
         """Return a new ticket for a run."""
-        # Random, so that a renewal from before a restart of the controller fits no later run.
+        # Random, so a renewal of an earlier controller matches no later run.
         ticket = secrets.randbits(63)
         with self._lock:
             self._tickets[ticket] = _Ticket(run, mapping)
@@ -71,14 +71,14 @@ class Renewals:
             self._tickets = {t: one for t, one in self._tickets.items() if one.run != run}
 
     def measured(self, run: str, mapping: Mapping) -> None:
-        """Replace the mapping of the node's clock that a run uses."""
+        """Replace the node clock mapping of a run."""
         with self._lock:
             for ticket in self._tickets.values():
                 if ticket.run == run:
                     ticket.mapping = mapping
 
     def accept(self, ticket: int, sent_ns: int, came_ns: int) -> str | None:
-        """The run whose lease this renewal renews; None: it renews nothing."""
+        """Return the run whose lease this renewal renews; None if it is not accepted."""
         with self._lock:
             known = self._tickets.get(ticket)
             if known is None or sent_ns <= known.last_ns:

@@ -1,4 +1,4 @@
-"""``squall run PROFILE --nodes INVENTORY``: from a profile to one report."""
+"""``squall run PROFILE --nodes INVENTORY``: a run on nodes, up to its report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ._profiles import Job, job
 
 __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
-#: Octets per piece of a file sent to a node, and maximum seconds for each piece.
+#: Octets per piece of an uploaded file, and maximum seconds for each piece.
 PIECE, UPLOAD_S = 4 << 20, 30.0
-#: Exit status of a run that is not valid.
+#: Exit status if the run is not valid.
 NOT_VALID = 4
 
 
 def command(args: argparse.Namespace, inventory: Inventory) -> int:
-    """Run the command; its exit status is that of `squall report` on the reports of all nodes."""
+    """Run the command. The exit status is that of `squall report` for the reports of all nodes."""
     options = json.loads(args.options)
     with _folder(args.keep) as folder:
         control = over_nodes(
@@ -64,7 +64,7 @@ def run(
     keep: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Report:
-    """Run a profile over the nodes of an inventory; return the report of the whole run.
+    """Run a profile on the nodes of an inventory. Return the report of the whole run.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def run(
         which also continues on the node when it is reached again. The report is then not valid, and
         names the missing nodes.
     keep : path, optional
-        Keep the report and the log of each node in this folder.
+        Save the report and the log of each node in this directory.
     **options
         Options of the run, as `squall.run` has them.
 
@@ -117,7 +117,7 @@ def over_nodes(
         peers = cluster.peers([part.node for part in work.parts], stays=False, step=step)
         step(f"{len(peers)} nodes are up: {', '.join(peer.name for peer in peers)}")
         try:
-            # Ray prints messages about dying workers to stdout, where a report may be written.
+            # Ray prints messages about dying workers to stdout, which may be used for a report.
             with contextlib.redirect_stdout(sys.stderr):
                 return asyncio.run(perform(peers, work, settings, folder, live, step))
         except asyncio.CancelledError:
@@ -141,10 +141,11 @@ async def perform(
     assert task is not None
 
     def came(number: int) -> None:
-        # At the second signal, end without waiting for reports.
+        # A second signal ends the run without waiting for reports.
         task.cancel() if control.interrupted else control.interrupt(number)
 
-    # A thread other than the main one cannot handle signals, so its own program must end the run.
+    # Python handles signals only in the main thread; in another thread, the caller must end the
+    # run.
     main = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ():
         asyncio.get_running_loop().add_signal_handler(number, came, number)
@@ -192,7 +193,7 @@ def _folder(kept: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
 
 
 async def upload(peer: Peer, files: Mapping[str, pathlib.Path]) -> None:
-    """Store files on a node, under the names that its profile has for them."""
+    """Store files on a node, under the names that its profile uses."""
     for name, path in files.items():
         with path.open("rb") as file:
             piece = file.read(PIECE)

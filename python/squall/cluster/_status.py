@@ -17,7 +17,7 @@ ANSWER_S = 5.0
 
 
 async def status(cluster: Connected, inventory: Inventory) -> dict[str, Any]:
-    """Values for JSON."""
+    """Return the state as values for JSON."""
     nodes = await asyncio.gather(
         *(_node(cluster, inventory, entry) for entry in inventory.nodes.values())
     )
@@ -56,7 +56,7 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
 
 
 def text(table: dict[str, Any]) -> str:
-    """Text for people."""
+    """Return the state as text."""
     alive = sum(machine["alive"] for machine in table["machines"])
     lines = [
         f"cluster {table['cluster']}: {alive} machines of Ray, {len(table['nodes'])} nodes",
