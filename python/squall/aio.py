@@ -119,7 +119,9 @@ class RunInfo:
     mult : float or None
         Factor on the profile's rates; None if a total rate was requested.
     sent_all : bool or None
-        All frames of its own are sent; it still receives those of other nodes.
+        All of its own frames are sent; it continues to receive those of other nodes.
+    lapses : int or None
+        Number of times that its lease expired and its traffic was paused.
     test : dict or None
         Progress of a standard test: as in `Test.progress`.
     cluster : dict or None
@@ -145,6 +147,7 @@ class RunInfo:
     streams: int | None
     mult: float | None
     sent_all: bool | None
+    lapses: int | None
     test: Mapping[str, Any] | None
     cluster: Mapping[str, Any] | None
 
@@ -397,8 +400,8 @@ class Client:
             those of the profile. `RunInfo.cluster` then has the rates and counts of all nodes
             together (``all``) and of each (``nodes``).
         on_loss : str, optional
-            If a node is lost: ``end`` the run on all nodes (default), or ``continue`` on the
-            others.
+            If a node is lost: ``end`` the run on all nodes (default), ``continue`` on the others, or
+            ``resume``, which also continues on the node when it is reached again.
         **options
             As in `squall.Session`: see `RunOptions`. File names are those of the daemon.
         """

@@ -24,6 +24,8 @@ class Engine:
         self.state, self.at_ns, self.stopped = "none", 0, False
         self.stopped_ns = 0
         self.error: str | None = None
+        #: Further values of the run's row.
+        self.more: dict[str, Any] = {}
         self.mapping: Mapping | None = None
         #: Difference between the agreed start and the real one.
         self.start_error_ns: int | None = None
@@ -89,7 +91,13 @@ class Engine:
         sent = self.state == "running" and (
             time.monotonic_ns() > self.at_ns + round(self.sends_s * 1e9)
         )
-        return {"id": "r-1", "state": self.state, "sent_all": sent, "error": self.error}
+        return {
+            "id": "r-1",
+            "state": self.state,
+            "sent_all": sent,
+            "error": self.error,
+            **self.more,
+        }
 
 
 class Simulated(Peer):
@@ -107,13 +115,15 @@ class Simulated(Peer):
         except asyncio.TimeoutError:
             raise NodeLost(self.name, f"no answer to {method} within {timeout:g} s") from None
 
-    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+    async def renew(
+        self, ticket: int, every_s: float, on_answer: Callable[[Exchange], object]
+    ) -> None:
         assert ticket == 7
         while True:
             if not {"silent", "gone"} & set(self.engine.fails):
                 c0, now = time.monotonic_ns(), self.engine.clock()
                 self.engine.renewals += 1
-                heard(Exchange(c0, *now, time.monotonic_ns()))
+                on_answer(Exchange(c0, *now, time.monotonic_ns()))
             await asyncio.sleep(every_s)
 
     async def _answer(self, method: str, arguments: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster_simulated import Engine, Simulated
 from squall.cluster import NodeLost, Refused
-from squall.cluster._control import GRACE_S, Control, Part, Settings
+from squall.cluster._control import GRACE_S, PAUSE_S, Control, Part, Settings
 from squall.cluster._live import snapshot, text
 
 LEASE = Settings(lease_s=1.0)
@@ -140,6 +140,23 @@ def test_a_node_whose_run_was_interrupted_is_lost_and_named() -> None:
     assert done.lost() == {"node1": "its run was interrupted: its lease has expired"}
     assert done.ending is not None and "node1" in done.ending
     assert done.members["node1"].report == {"of": 1}
+
+
+def test_a_silent_node_is_waited_for_if_it_may_resume() -> None:
+    engines = nodes(2, sends_s=6)
+    silent_s = LEASE.lease_s + GRACE_S + 0.5
+
+    def watch(of: Control) -> None:
+        engines[1].fails.pop("silent", None)
+        if 0.3 < of.elapsed_s() < 0.3 + silent_s:
+            engines[1].fails["silent"] = True
+        elif of.elapsed_s() > 0.3 + silent_s:
+            engines[1].more = {"lapses": 1}
+
+    done = run(control(engines, Settings(lease_s=1.0, on_loss="resume"), watch))
+    assert done.ending is None and all(m.report for m in done.members.values())
+    assert done.lost() == {"node1": "its lease expired once, and its traffic was paused"}
+    assert all(engine.bodies[0]["pause_s"] == PAUSE_S for engine in engines)
 
 
 def test_a_signal_ends_all_and_reports() -> None:

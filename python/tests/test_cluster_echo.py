@@ -83,25 +83,25 @@ def renewals() -> Iterator[tuple[Echo, list[tuple[int, int, int]]]]:
 
 
 def renewed(where: Where, ticket: int, seconds: float) -> list[Exchange]:
-    heard: list[Exchange] = []
+    exchanges: list[Exchange] = []
 
     async def some() -> None:
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(renew(where, ticket, 0.01, heard.append), seconds)
+            await asyncio.wait_for(renew(where, ticket, 0.01, exchanges.append), seconds)
 
     asyncio.run(some())
-    return heard
+    return exchanges
 
 
 def test_a_renewal_arrives_with_its_ticket_and_reads_the_clock(
     renewals: tuple[Echo, list[tuple[int, int, int]]],
 ) -> None:
     echo, came = renewals
-    heard = renewed(echo.where, 42, 0.5)
+    exchanges = renewed(echo.where, 42, 0.5)
     # The last one may still be on its way.
-    assert 5 <= len(heard) <= len(came) <= len(heard) + 1
+    assert 5 <= len(exchanges) <= len(came) <= len(exchanges) + 1
     assert all(ticket == 42 for ticket, _, _ in came)
-    for (_, sent_ns, came_ns), one in zip(came, heard):
+    for (_, sent_ns, came_ns), one in zip(came, exchanges):
         assert (sent_ns, came_ns) == (one.c0, one.n_in)
         assert one.c0 <= one.n_in - WRONG_NS <= one.n_out - WRONG_NS <= one.c1
 
@@ -123,12 +123,12 @@ def test_renewals_go_on_while_nobody_answers() -> None:
     echo = Echo("127.0.0.1", 0, time.monotonic_ns)
     where, port = echo.where, echo.where.port
     echo.close()
-    heard: list[Exchange] = []
+    exchanges: list[Exchange] = []
 
     async def some() -> None:
-        task = asyncio.create_task(renew(where, 42, 0.01, heard.append))
+        task = asyncio.create_task(renew(where, 42, 0.01, exchanges.append))
         await asyncio.sleep(0.1)
-        assert not heard and not task.done()
+        assert not exchanges and not task.done()
         again = Echo("127.0.0.1", port, time.monotonic_ns)
         again.where = where
         await asyncio.sleep(0.3)
@@ -136,7 +136,7 @@ def test_renewals_go_on_while_nobody_answers() -> None:
         again.close()
 
     asyncio.run(some())
-    assert heard
+    assert exchanges
 
 
 def test_copies_of_an_answer_count_once() -> None:
@@ -144,10 +144,10 @@ def test_copies_of_an_answer_count_once() -> None:
         node.bind(("127.0.0.1", 0))
         node.setblocking(False)
         where = Where("127.0.0.1", node.getsockname()[1], bytes(32))
-        heard: list[Exchange] = []
+        exchanges: list[Exchange] = []
 
         async def some() -> None:
-            task = asyncio.create_task(renew(where, 42, 10, heard.append))
+            task = asyncio.create_task(renew(where, 42, 10, exchanges.append))
             await asyncio.sleep(0.1)
             question, asker = node.recvfrom(100)
             number, _, _ = MESSAGE.unpack_from(question)
@@ -158,7 +158,7 @@ def test_copies_of_an_answer_count_once() -> None:
             task.cancel()
 
         asyncio.run(some())
-        assert [(one.n_in, one.n_out) for one in heard] == [(1, 2)]
+        assert [(one.n_in, one.n_out) for one in exchanges] == [(1, 2)]
 
 
 def test_a_closed_port_is_an_error_at_once() -> None:

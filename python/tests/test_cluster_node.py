@@ -88,17 +88,28 @@ def test_renewals_over_udp_keep_a_run_without_heartbeats(node: Node) -> None:
     run = answer["ok"]["run"]["id"]
 
     async def some() -> None:
-        heard: list[Exchange] = []
+        exchanges: list[Exchange] = []
         task = asyncio.create_task(
-            renew(node.hello()["echo"], answer["ticket"], 0.05, heard.append)
+            renew(node.hello()["echo"], answer["ticket"], 0.05, exchanges.append)
         )
         await asyncio.sleep(2.5 * LEASE_S)
         task.cancel()
-        assert len(heard) > 10
+        assert len(exchanges) > 10
 
     asyncio.run(some())
     assert state(node, run) == "running"
     until(lambda: state(node, run) == "interrupted", 2 * LEASE_S + 3)
+
+
+def test_a_run_pauses_when_renewals_stop_and_resumes_with_the_next(node: Node) -> None:
+    answer = node.start({"profile": PROFILE, "pause_s": 30}, SAME)
+    run = answer["ok"]["run"]["id"]
+    until(lambda: state(node, run) == "paused", 2 * LEASE_S + 3)
+    node._renewed(answer["ticket"], time.monotonic_ns(), time.monotonic_ns())
+    until(lambda: state(node, run) == "running", 1)
+    stats = node.beat(time.monotonic_ns(), run)
+    assert stats["run"]["lapses"] == 1
+    node.ask("POST", f"/runs/{run}/stop")
 
 
 def test_recorded_renewals_keep_no_run(node: Node) -> None:

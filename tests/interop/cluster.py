@@ -43,7 +43,7 @@ PACKET = "eth(src={src},dst={dst})/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=100
 
 def expect(true, what):
     if not true:
-        raise Failed(what)
+        raise Failed(what() if callable(what) else what)
 
 
 class Rig:
@@ -75,7 +75,8 @@ class Rig:
         return file
 
     def ring(self, packets=1000, rate="1 kpps", **table):
-        """Return a profile in which each node sends to the next."""
+        """A profile in which the node of each port sends to the next."""
+        names = table.get("names", "ABC")
         streams = [
             {
                 "name": f"{a} to {b}",
@@ -85,7 +86,7 @@ class Rig:
                 "latency": True,
                 **({} if packets is None else {"mode": {"burst": packets}}),
             }
-            for a, b in ("AB", "BC", "CA")
+            for a, b in zip(names, names[1:] + names[0])
         ]
         return self.profile(stream=streams, **table)
 
@@ -164,10 +165,92 @@ def status(rig):
         )
     down = rig.cluster.run(SQUALL, "cluster", "down", str(inventory), timeout=120)
     same("exit status of down", down.returncode, 0)
-    for node in rig.cluster.nodes:
-        same(f"processes left on {node}", rig.pids(node, "ray") + rig.pids(node, "squall"), [])
+    expect(all(STEP.match(line) for line in down.stdout.splitlines()), f"no steps:\n{down.stdout}")
+    nothing_of_ray(rig)
+    failed_up(rig, inventory)
     up = rig.cluster.python("up", str(inventory), "--only-ray", timeout=200)
     same(f"exit status of up: {up.stderr}", up.returncode, 0)
+    expect(all(STEP.match(line) for line in up.stdout.splitlines()), f"no steps:\n{up.stdout}")
+
+
+#: A step of `up`, `run` or `down`: seconds since the start of the command, and a message.
+STEP = re.compile(r" *\d+\.\d s  \S")
+
+
+def nothing_of_ray(rig):
+    """No process, session, log or state of Ray is left."""
+    for node in rig.cluster.nodes:
+        same(f"processes left on {node}", rig.pids(node, "ray") + rig.pids(node, "squall"), [])
+        left = rig.cluster.nodes[node].run("find", "/tmp/ray", "-mindepth", "1", "-maxdepth", "1")
+        same(f"left in /tmp/ray on {node}", left.splitlines(), [])
+    state = rig.cluster.folder / "state"
+    same("left of the state", [str(file) for file in state.rglob("*") if not file.is_dir()], [])
+
+
+def failed_up(rig, inventory):
+    """A failed `up` prints one error, and leaves nothing running."""
+    wrong = rig.cluster.folder / "wrong.toml"
+    wrong.write_text(re.sub(r"(?m)^python = .*", 'python = "/bin/false"', inventory.read_text()))
+    done = rig.cluster.run(SQUALL, "cluster", "up", str(wrong), timeout=200)
+    same(f"exit status of a failed up: {done.stderr}", done.returncode, 3)
+    lines = done.stderr.splitlines()
+    expect(len(lines) <= 2 and lines[0].startswith("squall: node 'node"), f"not one error: {lines}")
+    expect("head 100.90.0.1 is down" in done.stdout, f"the head is not stopped:\n{done.stdout}")
+    down = rig.cluster.run(SQUALL, "cluster", "down", str(inventory), timeout=120)
+    same("exit status of down after a failed up", down.returncode, 0)
+    nothing_of_ray(rig)
+
+
+def repair(rig):
+    """`up` replaces a dead node while two others send, and leaves those alone."""
+    inventory = rig.cluster.ports(**PORTS)
+    for what, number in (("serve --json", 9), ("ray start", 9)):
+        up = rig.cluster.run(SQUALL, "cluster", "up", str(inventory), timeout=200)
+        same(f"exit status of up: {up.stderr}", up.returncode, 0)
+        before = nodes_up(rig, inventory)
+        frames = 20_000
+        words, report, _ = rig.command(rig.ring(frames, names="AB"), places=PORTS)
+        sent = rig.sent()
+        process = rig.cluster.popen(
+            SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            until = time.monotonic() + 60
+            while min(rig.sent()[node] - sent[node] for node in ONE_TWO) < 500:
+                expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
+                expect(time.monotonic() < until, "no traffic within 60 s")
+                time.sleep(0.05)
+            rig.signal("node3", what, number)
+            began = time.monotonic()
+            up = rig.cluster.run(SQUALL, "cluster", "up", str(inventory), timeout=200)
+            took = time.monotonic() - began
+            same(f"exit status of up: {up.stderr}", up.returncode, 0)
+            expect("node3 is up" in up.stdout, f"node3 is not replaced:\n{up.stdout}")
+            for node in ONE_TWO:
+                expect(f"node {node} is up" not in up.stdout, f"{node} was, too:\n{up.stdout}")
+            text, _ = process.communicate(timeout=120)
+        finally:
+            rig.end_controllers()
+            process.wait(10)
+            process.stdout.close()
+        after = nodes_up(rig, inventory)
+        for node in ONE_TWO:
+            same(f"daemon of {node}", after[node], before[node])
+        expect(after["node3"] != before["node3"], "node3 has its old daemon")
+        expect("missing" not in text, f"a node is missing:\n{text}")
+        for stream in json.loads(report.read_text())["streams"]:
+            received = (stream["rx"]["packets"], stream["rx"]["lost"])
+            same(f"{stream['name']}: received, lost", received, (frames, 0))
+        print(f"  after kill -{number} of {what!r}: repaired in {took:.1f} s")
+    only_ray(rig, inventory)
+
+
+def nodes_up(rig, inventory):
+    """The process of each node's daemon; all are up."""
+    done = rig.cluster.run(SQUALL, "cluster", "status", str(inventory), "--json")
+    nodes = json.loads(done.stdout)["nodes"]
+    same("nodes that are up", [node["state"] for node in nodes], ["up"] * 3)
+    return {node["name"]: (node["pid"], node["daemon_pid"]) for node in nodes}
 
 
 def streams(rig):
@@ -393,7 +476,7 @@ def running(rig, *more):
     try:
         until = time.monotonic() + 60
         while min(rig.sent()[node] - before[node] for node in before) < 500:
-            expect(process.poll() is None, f"the run ended: {process.poll()}")
+            expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
             expect(time.monotonic() < until, "no traffic within 60 s")
             time.sleep(0.05)
         yield process, report, kept
@@ -469,6 +552,149 @@ def cut(rig):
         fault(rig, lambda: rig.cluster.cut("node3"))
     finally:
         rig.cluster.mend("node3")
+
+
+#: Renewals of a lease: two of them may be missing from a lease before a cut ends traffic.
+RENEW_S = 0.05
+
+
+@contextlib.contextmanager
+def dropping(rig, node):
+    """The switch drops all control frames of a node, whose link stays up."""
+    port = f"control-{list(rig.cluster.nodes).index(node) + 1}"
+    rig.cluster.switch.run("nft", "add table bridge cut")
+    try:
+        rig.cluster.switch.run(
+            *("nft", "add chain bridge cut forward { type filter hook forward priority 0; }"),
+        )
+        for side in ("iifname", "oifname"):
+            rig.cluster.switch.run("nft", f"add rule bridge cut forward {side} {port} drop")
+        yield
+    finally:
+        rig.cluster.switch.run("nft", "delete table bridge cut")
+
+
+@contextlib.contextmanager
+def unplugged(rig, node):
+    """A node's control link is down."""
+    rig.cluster.cut(node)
+    try:
+        yield
+    finally:
+        rig.cluster.mend(node)
+
+
+def cut_for(rig, seconds, how=unplugged, on_loss="end"):
+    """The control link of a node is cut for some seconds and restored, during a run. A cut that is
+    shorter than the lease less two renewals changes nothing. A longer one ends or pauses the node's
+    traffic within the lease, and ends that of the others if so asked."""
+    frames = round(1000 * (4 + seconds))
+    words, report, kept = rig.command(rig.ring(frames), "--on-loss", on_loss)
+    before = rig.sent()
+    process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + 60
+        while min(rig.sent()[node] - before[node] for node in before) < 500:
+            expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
+            expect(time.monotonic() < until, "no traffic within 60 s")
+            time.sleep(0.05)
+        since = time.monotonic()
+        with how(rig, "node3"):
+            cut_s = time.monotonic()
+            stalled = longest_stall(rig, "node3", cut_s + seconds)
+        lasted = time.monotonic() - since
+        text, _ = process.communicate(timeout=60 + seconds)
+    finally:
+        rig.end_controllers()
+        process.wait(10)
+        process.stdout.close()
+    whole, after = json.loads(report.read_text()), rig.sent()
+    sent = {node: after[node] - before[node] for node in before}
+    if lasted < LEASE_S - 2 * RENEW_S:
+        same(f"frames at the switch:\n{text}", sent, dict.fromkeys(sent, frames))
+        expect("missing" not in text, f"a node is missing:\n{text}")
+        for stream in whole["streams"]:
+            received = (stream["rx"]["packets"], stream["rx"]["lost"])
+            same(f"{stream['name']}: received, lost", received, (frames, 0))
+        expect(stalled < slowness(), f"node3 sent nothing for {stalled:.2f} s")
+        return stalled
+    expect(seconds > LEASE_S + MORE_S, f"a cut of {seconds} s took {lasted:.2f} s")
+    expect(stalled > 0, f"node3 sends on without its controller: {sent}")
+    ended = cut_s + seconds - stalled - since
+    most = (LEASE_S + MORE_S) * slowness()
+    expect(ended < most, f"node3 was quiet {ended:.2f} s after the cut, not {most:.2f} s")
+    expect("node 'node3' is missing" in text, f"node3 is not named:\n{text}")
+    expect(not whole["verdict"]["valid"], "the report is VALID")
+    if on_loss == "resume":
+        # All streams go on where they were.
+        same(f"frames at the switch:\n{text}", sent, dict.fromkeys(sent, frames))
+        for stream in whole["streams"]:
+            received = (stream["rx"]["packets"], stream["rx"]["lost"])
+            same(f"{stream['name']}: received, lost", received, (frames, 0))
+        return ended
+    expect(sent["node3"] < frames, f"node3 has sent all: {sent}")
+    others = {node: count for node, count in sent.items() if node != "node3"}
+    if on_loss == "continue":
+        same(f"frames of the others:\n{text}", others, dict.fromkeys(others, frames))
+    else:
+        expect(max(others.values()) < frames, f"the others have sent all: {sent}")
+    return ended
+
+
+def longest_stall(rig, node, until):
+    """The longest time without a frame of a node, in seconds, until `until` and including it."""
+    longest, last, count = 0.0, time.monotonic(), rig.sent()[node]
+    while (now := time.monotonic()) < until:
+        if (sent := rig.sent()[node]) != count:
+            count, last = sent, now
+        longest = max(longest, now - last)
+        time.sleep(0.02)
+    return longest
+
+
+def short_cut(rig):
+    """A cut of 1 s changes nothing, and one of 3 s pauses traffic within the lease."""
+    print(f"  1 s: at most {cut_for(rig, 1.0):.2f} s without a frame")
+    print(f"  3 s: quiet after {cut_for(rig, 3.0, on_loss='resume'):.2f} s")
+
+
+def cuts(rig):
+    """Cuts of all lengths, each ten times: the link is down, or the switch drops frames. After a
+    cut that fails, the others follow."""
+    failed = []
+    with nodes_stay_up(rig):
+        for seconds in (0.5, 1.0, 1.8, 3.0, 10.0):
+            found = []
+            for i in range(10):
+                how, on_loss = (unplugged, dropping)[i % 2], ("end", "continue", "resume")[i % 3]
+                try:
+                    found.append(cut_for(rig, seconds, how, on_loss))
+                except Failed as error:
+                    failed.append(f"{seconds:g} s, {how.__name__}, {on_loss}: {error}")
+            what = "longest stall" if seconds < LEASE_S else "quiet after"
+            if found:
+                what += f" {min(found):.2f} to {max(found):.2f} s"
+            print(f"  {seconds:g} s: {len(found)} of 10 as asked, {what}", flush=True)
+    expect(not failed, "\n".join(failed))
+
+
+@contextlib.contextmanager
+def nodes_stay_up(rig):
+    """Nodes stay up between the runs of the block, which then begin sooner."""
+    inventory = rig.cluster.ports(**PORTS)
+    up = rig.cluster.run(SQUALL, "cluster", "up", str(inventory), timeout=200)
+    same(f"exit status of up: {up.stderr}", up.returncode, 0)
+    try:
+        yield inventory
+    finally:
+        only_ray(rig, inventory)
+
+
+def only_ray(rig, inventory):
+    """Only Ray stays up, as for the other steps."""
+    rig.cluster.run(SQUALL, "cluster", "down", str(inventory), timeout=120)
+    up = rig.cluster.python("up", str(inventory), "--only-ray", timeout=200)
+    same(f"exit status of up: {up.stderr}", up.returncode, 0)
 
 
 def controller(rig):
@@ -602,11 +828,11 @@ def in_daemon(rig):
         process.wait(10)
 
 
-SAMPLE = [streams, flows, replay, attacks, daemon]
-#: `head` is last: it breaks the cluster.
+SAMPLE = [streams, flows, replay, attacks, daemon, short_cut]
+#: `head` is last, because it breaks the cluster.
 FULL = [
-    *(status, streams, spread, flows, replay, attacks, methods, in_daemon),
-    *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
+    *(status, repair, streams, spread, flows, replay, attacks, methods, in_daemon),
+    *(interrupted, daemon, daemon_continue, actor, cut, short_cut, cuts, controller, stopped, head),
 ]
 
 

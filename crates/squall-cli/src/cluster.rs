@@ -60,11 +60,12 @@ pub struct Nodes {
     /// Run on the nodes of this inventory; the ports are those that it names
     #[arg(long, value_name = "INVENTORY.toml", conflicts_with_all = ["port", "trex", "part"])]
     pub nodes: Option<PathBuf>,
-    /// If a node is lost: end the run on all nodes, or continue on the others
+    /// If a node is lost: end the run on all nodes; continue on the others; or also resume on the
+    /// node when it is reached again
     #[arg(
         long,
         value_enum,
-        value_name = "end|continue",
+        value_name = "end|continue|resume",
         default_value = "end",
         hide_possible_values = true,
         requires = "nodes"
@@ -85,6 +86,7 @@ pub struct Nodes {
 enum OnLoss {
     End,
     Continue,
+    Resume,
 }
 
 pub fn cluster(args: &Args) -> Result<ExitCode, Error> {
@@ -113,6 +115,7 @@ pub fn run(
     let on_loss = match nodes.on_loss {
         OnLoss::End => "end",
         OnLoss::Continue => "continue",
+        OnLoss::Resume => "resume",
     };
     let live = if output.quiet { "off" } else { &nodes.live };
     let mut words: Vec<OsString> = vec!["run".into(), profile.into()];

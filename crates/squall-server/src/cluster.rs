@@ -77,6 +77,9 @@ pub enum OnLoss {
     End,
     /// Continue on the others.
     Continue,
+    /// Continue on the others, and on the node when the controller reaches it again. Until then it
+    /// does not send.
+    Resume,
 }
 
 impl OnLoss {
@@ -84,6 +87,7 @@ impl OnLoss {
         match self {
             Self::End => "end",
             Self::Continue => "continue",
+            Self::Resume => "resume",
         }
     }
 }

@@ -607,6 +607,7 @@ mod tests {
             streams: 1,
             mult: Some(1.0),
             sent_all: false,
+            lapses: 0,
             test: None,
             cluster: None,
         }

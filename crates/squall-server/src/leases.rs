@@ -4,7 +4,8 @@
 //! A lease starts when no other lease holds one of its ports. It ends when its holder releases it,
 //! when another client takes its ports by force, or when its holder sends no request during the
 //! time to live. It is then *ending* until the runs on its ports have ended. The ports become free
-//! only after that, so that no two runs use a port at once.
+//! only after that, so that no two runs use a port at once. Before that, a lease can be *paused* for
+//! a time: its runs do not send, and a request of its holder still renews it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,6 +28,8 @@ pub struct Lease {
     pub expires: Duration,
     /// The lease has ended, but its ports are not free yet.
     pub ending: bool,
+    /// It was not renewed in time, and ends at `expires` unless it is renewed until then.
+    pub paused: bool,
 }
 
 /// How long a lease lasts.
@@ -34,6 +37,9 @@ pub struct Lease {
 pub enum Keep {
     /// While it is renewed, or its owner has an open connection.
     Renewed,
+    /// As `Renewed`; if it was not renewed in time, it is paused for at most this time before it
+    /// ends.
+    Paused(Duration),
     /// Until it is released together with its run.
     Run,
 }
@@ -81,7 +87,8 @@ impl Leases {
         self.made += 1;
         let id = format!("l-{}", self.made);
         let expires = now + ttl;
-        let lease = Lease { id, owner: owner.to_owned(), ports, ttl, keep, expires, ending: false };
+        let owner = owner.to_owned();
+        let lease = Lease { id, owner, ports, ttl, keep, expires, ending: false, paused: false };
         self.leases.insert(self.made, lease.clone());
         Ok(lease)
     }
@@ -129,18 +136,29 @@ impl Leases {
             .find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
     }
 
-    /// Renews a lease. Returns `None` if there is no such lease or it has ended.
+    /// Renews a lease; a paused one is then no longer paused. Returns `None` if there is no such
+    /// lease or it has ended.
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
-        // Check the time too, because the lease may have expired after the last call of `expire`.
-        if expires(lease, &self.connections) && lease.expires <= now {
+        // Check the time too, because `expire` may not have run since the lease expired.
+        let pauses = matches!(lease.keep, Keep::Paused(_)) && !lease.paused;
+        if expires(lease, &self.connections) && lease.expires <= now && !pauses {
             return None;
         }
         lease.expires = now + lease.ttl;
+        lease.paused = false;
         Some(lease)
     }
 
-    /// Ends leases that have expired. Returns each of them once, and the caller stops its runs.
+    /// Changes how long a lease lasts; its time to live begins now.
+    pub fn keep(&mut self, now: Duration, id: &str, keep: Keep) {
+        if let Some(lease) = self.leases.values_mut().find(|lease| lease.id == id) {
+            (lease.keep, lease.expires) = (keep, now + lease.ttl);
+        }
+    }
+
+    /// Pauses or ends leases that have expired. Returns each of them once for either, and the
+    /// caller pauses or stops its runs.
     pub fn expire(&mut self, now: Duration) -> Vec<Lease> {
         let connections = &self.connections;
         let over = self
@@ -148,7 +166,12 @@ impl Leases {
             .values_mut()
             .filter(|lease| expires(lease, connections) && lease.expires <= now);
         over.map(|lease| {
-            lease.ending = true;
+            match lease.keep {
+                Keep::Paused(longest) if !lease.paused => {
+                    (lease.paused, lease.expires) = (true, now + longest);
+                }
+                _ => lease.ending = true,
+            }
             lease.clone()
         })
         .collect()
@@ -207,7 +230,7 @@ impl Leases {
 
 /// Whether the lease expires if it is not renewed.
 fn expires(lease: &Lease, connections: &HashMap<String, usize>) -> bool {
-    !lease.ending && lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner)
+    !lease.ending && lease.keep != Keep::Run && !connections.contains_key(&lease.owner)
 }
 
 #[cfg(test)]
@@ -238,6 +261,39 @@ mod tests {
         leases
             .acquire(s(18), "bob", ports(&["c"]), TTL, Keep::Renewed)
             .expect("what is refused takes nothing");
+    }
+
+    #[test]
+    fn a_paused_lease_is_renewed_by_a_request_and_otherwise_ends_after_its_time() {
+        let mut leases = Leases::default();
+        let keep = Keep::Paused(s(20));
+        let id = leases.acquire(s(0), "alice", ports(&["a"]), TTL, keep).expect("free").id;
+        for now in [30, 100] {
+            let [lease] = &leases.expire(s(now))[..] else { panic!("one lease expires") };
+            assert!(lease.paused && !lease.ending);
+            assert_eq!(leases.next_expiry(s(now)), Some(s(20)));
+            assert!(leases.expire(s(now + 19)).is_empty());
+            leases
+                .acquire(s(now + 19), "bob", ports(&["a"]), TTL, Keep::Renewed)
+                .expect_err("a paused lease keeps its ports");
+            let renewed = leases.renew(s(now + 19), &id).expect("it has not ended");
+            assert_eq!((renewed.paused, renewed.expires), (false, s(now + 19) + TTL));
+        }
+        // A renewal before `expire` has noticed is in time.
+        assert!(!leases.renew(s(150), &id).expect("not paused yet").paused);
+        assert!(leases.expire(s(180))[0].paused);
+        assert!(leases.renew(s(200), &id).is_none(), "its pause is over");
+        assert!(leases.expire(s(200))[0].ending);
+    }
+
+    #[test]
+    fn the_time_of_a_lease_begins_when_its_run_has_opened_its_ports() {
+        let mut leases = Leases::default();
+        let id = leases.acquire(s(0), "alice", ports(&["a"]), TTL, Keep::Run).expect("free").id;
+        assert!(leases.expire(s(1000)).is_empty());
+        leases.keep(s(1000), &id, Keep::Renewed);
+        assert!(leases.expire(s(1029)).is_empty());
+        assert!(leases.expire(s(1030))[0].ending);
     }
 
     #[test]

@@ -43,6 +43,8 @@ const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 /// Number of ended leases to remember with their reasons, for the error messages to their former
 /// holders.
 const MAX_ENDED_LEASES: usize = 1000;
+/// The reason for the end of a run whose lease has expired.
+const EXPIRED: &str = "its lease has expired: its client sent no requests";
 /// Maximum number of runs at once, because each has its own threads, buffers and counters.
 const MAX_RUNS: usize = 64;
 
@@ -80,6 +82,9 @@ pub struct RunRow {
     /// Whether all of its own frames are sent; it still receives those of other nodes.
     #[serde(default)]
     pub sent_all: bool,
+    /// Number of times that its lease expired and its traffic was paused.
+    #[serde(default)]
+    pub lapses: u32,
     /// Progress of a standard test; absent for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestProgress>,
@@ -218,8 +223,7 @@ pub struct Wanted {
     /// The lease of its ports; `None`: the run makes its own.
     pub lease: Option<String>,
     pub ttl: Duration,
-    /// The run's own lease lasts as long as the run.
-    pub detached: bool,
+    pub keep: Keep,
     /// The profile as the user wrote it, for the history.
     pub text: String,
     pub format: &'static str,
@@ -238,6 +242,9 @@ pub struct Live {
     since: Instant,
     /// Whether the run made its lease itself, and releases it at its end.
     own_lease: bool,
+    /// Whether its traffic is paused because its lease has expired. The lock orders pauses and
+    /// renewals.
+    lapsed: Mutex<bool>,
     /// Why the run is being stopped; part of its result.
     because: Mutex<Option<StopReason>>,
     finished: AtomicBool,
@@ -507,11 +514,15 @@ impl Service {
         self.has_room()?;
         self.files.check(&wanted.session.profile)?;
         let ports = work.ports(self, &mut wanted.session)?;
+        let keep = wanted.keep;
         let (live, session) = self.enter(wanted, ports)?;
         // Catch a panic, otherwise it would leave the ports leased.
         let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             work.begin(self, &live, session)
         }));
+        if let Some(lease) = live.own_lease.then(|| lock(&live.row).lease.clone()).flatten() {
+            lock(&self.leases).keep(self.now(), &lease, keep);
+        }
         self.runs.touch();
         match begun {
             Ok(Ok(job)) => Ok((live, job)),
@@ -560,15 +571,14 @@ impl Service {
         wanted: Wanted,
         ports: Ports,
     ) -> Result<(Arc<Live>, Session), Refusal> {
-        let Wanted { session, kind, name, owner, lease, ttl, detached, text, .. } = wanted;
+        let Wanted { session, kind, name, owner, lease, ttl, text, .. } = wanted;
         let (format, fail_if) = (wanted.format, wanted.fail_if);
         let Ports { leased, shown } = ports;
         let own_lease = lease.is_none();
         let lease = match lease {
             Some(id) => self.covers(&id, &leased)?,
-            None => {
-                self.lease(&owner, leased, ttl, if detached { Keep::Run } else { Keep::Renewed })?
-            }
+            // Its time begins when the ports are open: the client cannot name the run before.
+            None => self.lease(&owner, leased, ttl, Keep::Run)?,
         };
         let now = SystemTime::now();
         let id = self.runs.next_id(self, now)?;
@@ -597,6 +607,7 @@ impl Service {
             streams: session.profile.streams.len(),
             mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
             sent_all: false,
+            lapses: 0,
             test: None,
             cluster: None,
         };
@@ -607,6 +618,7 @@ impl Service {
             aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
             since: Instant::now(),
             own_lease,
+            lapsed: Mutex::new(false),
             because: Mutex::default(),
             finished: AtomicBool::new(false),
             written: Mutex::default(),
@@ -826,12 +838,15 @@ impl Service {
         lock(&self.leases).next_expiry(self.now())
     }
 
-    /// Ends expired leases and stops their runs.
+    /// Ends expired leases and stops their runs, or pauses both.
     pub fn expire(self: &Arc<Self>) {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
-            let because =
-                StopReason::interrupted("its lease has expired: its client sent no requests");
+            if lease.paused && !lease.ending {
+                self.pause_on(lease);
+                continue;
+            }
+            let because = StopReason::interrupted(EXPIRED);
             let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
             let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
             self.audit(&Identity::daemon(), "lease expired", None, detail);
@@ -840,6 +855,41 @@ impl Service {
         if !over.is_empty() {
             self.runs.touch();
         }
+    }
+
+    /// Pauses the run that has made a lease. A run that cannot pause, such as one that waits for
+    /// `go`, ends.
+    fn pause_on(self: &Arc<Self>, lease: &Lease) {
+        for live in self.runs.on_lease(&lease.id).iter().filter(|live| live.own_lease) {
+            if !self.follow_lease(live, &lease.id) {
+                live.stop(Some(&StopReason::interrupted(EXPIRED)));
+            }
+        }
+    }
+
+    /// Pauses the traffic of a run whose lease is paused, and resumes it when the lease was renewed.
+    /// Returns false if the run cannot do so.
+    fn follow_lease(&self, live: &Live, lease: &str) -> bool {
+        let mut lapsed = lock(&live.lapsed);
+        // Read under the lock: a renewal may come while the run is being paused.
+        let paused = lock(&self.leases).get(lease).is_some_and(|lease| lease.paused);
+        if paused == *lapsed {
+            return true;
+        }
+        let (action, state) = match paused {
+            true => (Action::Pause(None), State::Paused),
+            false => (Action::Resume(None), State::Running),
+        };
+        if live.apply(action).is_err() {
+            return false;
+        }
+        *lapsed = paused;
+        let mut row = lock(&live.row);
+        row.lapses += u32::from(paused);
+        tracing::info!(run = row.id, state = state.word(), "lease expired or was renewed");
+        drop(row);
+        self.runs.touch();
+        true
     }
 
     /// Stops the runs on the ports of a lease that has ended.
@@ -874,6 +924,7 @@ impl Service {
         let lease = live.own_lease.then(|| lock(&live.row).lease.clone()).flatten();
         if let Some(lease) = lease {
             _ = lock(&self.leases).renew(self.now(), &lease);
+            self.follow_lease(live, &lease);
         }
     }
 
@@ -982,7 +1033,7 @@ impl ManagedStart {
             owner: self.owner.clone(),
             lease: self.lease.clone(),
             ttl: service.settings.lease,
-            detached: false,
+            keep: Keep::Renewed,
             text: session.profile.to_toml(),
             format: "toml",
             fail_if: Vec::new(),
@@ -1147,7 +1198,7 @@ mod tests {
             owner: "alice".into(),
             lease: None,
             ttl: Duration::from_secs(30),
-            detached: false,
+            keep: Keep::Renewed,
             text: text.into(),
             format: "toml",
             fail_if: Vec::new(),

@@ -12,16 +12,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .._errors import Error, ProfileError
 from . import _host
 from ._inventory import Inventory, InventoryError
+from ._live import Steps
 from ._node import Refused
 
 #: Exit statuses of the command line tool: invalid input, environment.
 WRONG, ENVIRONMENT = 2, 3
-#: Maximum time for which the nodes of a run keep running after the daemon that started it has died.
+#: Maximum seconds of `up`.
+UP_S = 300.0
+#: Maximum time for which the nodes of a run keep running after the daemon that started it has gone.
 ORPHAN_S = 10.0
 
 
@@ -57,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="squall cluster", description="Runs over machines")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     for name, command, limit_s, about in (
-        ("up", _up, 300.0, "Start Ray where the inventory asks for it, and the nodes"),
+        ("up", _up, None, "Start Ray where the inventory asks for it, and the nodes"),
         ("status", _status, 60.0, "Show machines, nodes and clocks"),
         ("down", _down, 120.0, "Stop the nodes, and Ray if `up` has started it"),
     ):
@@ -71,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("profile", metavar="PROFILE")
     run.add_argument("--nodes", required=True, metavar="INVENTORY.toml")
     run.add_argument("--options", default="{}", metavar="JSON", help="options of the run")
-    run.add_argument("--on-loss", choices=("end", "continue"), default="end")
+    run.add_argument("--on-loss", choices=("end", "continue", "resume"), default="end")
     run.add_argument("--keep", metavar="FOLDER", help="keep reports and logs of each node there")
     run.add_argument("--live", choices=("text", "json", "off"), default="text")
     run.add_argument(
@@ -89,15 +92,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(args: argparse.Namespace) -> int:
     inventory = _loaded(args.inventory)
-    from ._ray import Connected, bring_up
+    from ._ray import Connected, Rays
 
-    for line in bring_up(inventory):
-        _tell(args, line)
-    if args.only_ray:
-        return 0
-    with Connected(inventory) as cluster:
-        peers = cluster.peers(inventory.nodes, stays=True)
-    _tell(args, f"{len(peers)} nodes are up: {', '.join(peer.name for peer in peers)}")
+    steps = Steps(not args.json)
+    rays = Rays(inventory, steps)
+    limit = _at_most(UP_S, rays.undo)
+    # A stop, too, must not leave half of a cluster.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        rays.up()
+        peers = []
+        if not args.only_ray:
+            with Connected(inventory) as cluster:
+                peers = cluster.peers(inventory.nodes, stays=True, step=steps, replace=True)
+            steps(f"{len(peers)} nodes are up: {', '.join(peer.name for peer in peers)}")
+    except BaseException:
+        rays.undo()
+        raise
+    finally:
+        limit.cancel()
     if args.json:
         print(json.dumps({"nodes": [peer.name for peer in peers]}))
     return 0
@@ -116,24 +129,24 @@ def _status(args: argparse.Namespace) -> int:
 
 def _down(args: argparse.Namespace) -> int:
     inventory = _loaded(args.inventory)
-    from ._ray import Connected, bring_down
+    from ._ray import Connected, Rays
 
+    steps = Steps(not args.json)
     ended: list[str] = []
     try:
         with Connected(inventory) as cluster:
             peers = [peer for entry in inventory.nodes.values() if (peer := cluster.found(entry))]
             cluster.end(peers)
             ended = [peer.name for peer in peers]
-            _tell(args, f"{len(ended)} nodes have ended: {', '.join(ended)}")
+            steps(f"{len(ended)} nodes have ended: {', '.join(ended) or 'none was up'}")
     except Error:
         # Even if the cluster does not respond, Ray on this machine is stopped.
         if inventory.start is None:
             raise
-    for line in bring_down(inventory):
-        _tell(args, line)
+    reached = Rays(inventory, steps).down()
     if args.json:
         print(json.dumps({"ended": ended}))
-    return 0
+    return 0 if reached else ENVIRONMENT
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -160,13 +173,16 @@ def _loaded(path: str) -> Inventory:
     return inventory
 
 
-def _at_most(seconds: float) -> threading.Timer:
-    """End this process at a deadline, unless the timer is canceled: some calls of Ray wait forever
-    for a head that has died."""
+def _at_most(seconds: float, undo: Callable[[], object] = lambda: None) -> threading.Timer:
+    """End this process at a deadline, after `undo`, unless the timer is canceled: some calls of Ray
+    wait without a limit for a head that has gone."""
 
     def end() -> None:
         print(f"squall: Ray does not answer within {seconds:.0f} s", file=sys.stderr, flush=True)
-        os._exit(ENVIRONMENT)
+        try:
+            undo()
+        finally:
+            os._exit(ENVIRONMENT)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
@@ -189,9 +205,8 @@ def _until_input_ends() -> None:
     threading.Thread(target=end, name="squall-input", daemon=True).start()
 
 
-def _tell(args: argparse.Namespace, line: str) -> None:
-    if not args.json:
-        print(line, flush=True)
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

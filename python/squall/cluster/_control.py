@@ -27,14 +27,15 @@ EXCHANGES = 20
 PREPARE_S, FETCH_S = 60.0, 60.0
 #: Number of heartbeats per lease.
 BEATS = 4
-#: Seconds between renewals of a lease, in total and per node: the controller can send and receive
-#: about 5,000 per second.
-RENEW_S, RENEW_NODE_S = 0.05, 0.0002
-#: Seconds between the expiry of a lease, when the node's traffic has ended, and the time when a
-#: silent node counts as lost. An answer can be that late although the lease was renewed: after a
-#: link failure, a node retries ARP for the controller only once per second (retrans_time_ms in
-#: arp(7)).
+#: Seconds between two renewals of a lease; the minimum for each node of the run, because 2,000 per
+#: second take the controller a tenth of a CPU; and the minimum number per lease.
+RENEW_S, RENEW_NODE_S, RENEWALS = 0.05, 0.0005, 8
+#: Seconds after a lease until a silent node is lost. By then its traffic has ended. An answer may
+#: be that late although the lease was renewed: after its link was down, a node asks for the
+#: controller's MAC address only once per second (retrans_time_ms in arp(7)).
 GRACE_S = 1.5
+#: Maximum seconds for which a node waits with paused traffic for the controller (``resume``).
+PAUSE_S = 30.0
 
 
 class NodeLost(Error):
@@ -71,9 +72,11 @@ class Peer(Protocol):
         n_in, n_out = await self.call("clock", timeout=timeout)
         return Exchange(c0, n_in, n_out, time.monotonic_ns())
 
-    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
-        """Renew the lease of a run until canceled, in addition to the heartbeats. Calls `heard`
-        with each answer. The default implementation does nothing.
+    async def renew(
+        self, ticket: int, every_s: float, on_answer: Callable[[Exchange], object]
+    ) -> None:
+        """Renew the lease of a run, in addition to heartbeats, until canceled. `on_answer` is called
+        with each answer. By default there is no such way.
         """
 
 
@@ -96,7 +99,8 @@ class Settings:
     ----------
     lease_s : float
     on_loss : str
-        ``end`` the run on all nodes when one is lost, or ``continue`` on the others.
+        ``end`` the run of all nodes when one is lost, ``continue`` on the others, or ``resume``:
+        also on the node, whose traffic is paused meanwhile, for at most `PAUSE_S`.
     lead_s : float
         Minimum time between the order to start and the start; it grows with the number of nodes and
         their round-trip times. A node that has not answered within half of it ends the run.
@@ -127,9 +131,9 @@ class Member:
         #: Reason why the node's state is no longer known.
         self.lost: str | None = None
         self.gone = False
-        #: Maximum seconds without an answer before the node counts as lost.
-        self.patience_s = float("inf")
-        #: Longer periods without an answer, as start time and length in seconds.
+        #: Maximum seconds without an answer; after that the node is lost.
+        self.silence_limit_s = float("inf")
+        #: Longer silences, as the time when each began and its length in seconds.
         self.silences: list[tuple[float, float]] = []
         self.last_answer_s = time.monotonic()
         #: Ticket that renews the run's lease; None: only heartbeats renew it.
@@ -153,26 +157,26 @@ class Member:
     @property
     def silent(self) -> bool:
         """Whether the node has not answered for too long."""
-        return time.monotonic() - self.last_answer_s > self.patience_s
+        return time.monotonic() - self.last_answer_s > self.silence_limit_s
 
     async def exchange(self, timeout: float) -> int:
         """Read the node's clock. Return the time that it showed."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
-        self._heard()
+        self._answered()
         return exchange.n_out
 
     def renewed(self, exchange: Exchange) -> None:
         """Record the answer to a renewal, which includes a clock reading."""
         self.clock.add(exchange)
         self.renewed_ns = exchange.c0
-        self._heard()
+        self._answered()
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
         """Record the answer to a heartbeat that was sent at `c0`."""
         self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], time.monotonic_ns()))
         self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
-        self._heard()
+        self._answered()
         if "run" in answer:
             self.row, self.state, self.asked_ns = answer["run"], answer["run"]["state"], c0
             self.now = answer["now"]
@@ -181,7 +185,7 @@ class Member:
         elif "refused" in answer:
             self.lost = answer["refused"][0]
 
-    def _heard(self) -> None:
+    def _answered(self) -> None:
         now = time.monotonic()
         if self.silent and not self.over:
             self.silences.append((self.last_answer_s, now - self.last_answer_s))
@@ -200,7 +204,9 @@ class Control:
     watch : callable, optional
         Called with this controller after each round of heartbeats.
     clocks : dict, optional
-        Clocks of nodes from earlier runs, by name; this run adds its exchanges.
+        Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
+    step : callable, optional
+        Called with a message after each step.
     """
 
     def __init__(
@@ -209,14 +215,15 @@ class Control:
         settings: Settings,
         watch: Callable[[Control], object] | None = None,
         clocks: dict[str, Clock] | None = None,
+        step: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.settings, self._watch = settings, watch
+        self.settings, self._watch, self._step = settings, watch, step
         self.members = {peer.name: Member(peer, settings.max_drift_ppb) for peer in peers}
         if clocks is not None:
             for name, member in self.members.items():
                 member.clock = clocks.setdefault(name, member.clock)
         for member in self.members.values():
-            member.patience_s = settings.lease_s + GRACE_S
+            member.silence_limit_s = settings.lease_s + GRACE_S + (PAUSE_S if self._resumes else 0)
         #: The start in cluster time.
         self.start_ns: int | None = None
         #: The reason why the run was ended early, and the signal, if a signal ended it.
@@ -238,11 +245,18 @@ class Control:
         """
         try:
             await self.measure()
+            bounds = [member.bound_ns or 0 for member in self.members.values()]
+            self._step(f"clocks are known within {max(bounds) / 1e3:.0f} us")
             await self.prepare(parts)
             await self._until_ready()
+            self._step("all nodes are ready")
             await self._go()
+            self._step(f"traffic starts in {-self.elapsed_s():.1f} s")
             await self._until_over()
+            self._step(f"traffic has ended{f': {self.ending}' if self.ending else ''}")
             await self.collect()
+            reports = sum(member.report is not None for member in self.members.values())
+            self._step(f"{reports} of {len(self.members)} nodes have reported")
         finally:
             await self.end()
 
@@ -294,6 +308,9 @@ class Control:
                 began_s, lasted = member.silences[0]
                 at = began_s - (self.start_ns or 0) / 1e9
                 found[member.name] = f"it was silent for {lasted:.1f} s after {at:.1f} s"
+            elif lapses := member.row.get("lapses"):
+                times = "once" if lapses == 1 else f"{lapses} times"
+                found[member.name] = f"its lease expired {times}, and its traffic was paused"
             elif member.state == "interrupted":
                 found[member.name] = f"its run was interrupted: {member.row.get('error')}"
         return found
@@ -305,6 +322,10 @@ class Control:
         return (time.monotonic_ns() - self.start_ns) / 1e9
 
     # Steps of a run
+
+    @property
+    def _resumes(self) -> bool:
+        return self.settings.on_loss == "resume"
 
     def _running(self) -> list[Member]:
         return [member for member in self.members.values() if member.run is not None]
@@ -321,6 +342,8 @@ class Control:
 
     async def _prepare(self, member: Member, part: Part, key: int) -> None:
         body = {**part.body, "hold": True, "key": key}
+        if self._resumes:
+            body["pause_s"] = PAUSE_S
         answer = await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
         row = _answer(member, answer)["run"]
         member.run, member.row, member.state = row["id"], row, row["state"]
@@ -439,6 +462,7 @@ class Control:
         may wait for seconds before it retransmits."""
         if member.ticket is not None:
             every = max(RENEW_S, RENEW_NODE_S * len(self.members))
+            every = min(every, self.settings.lease_s / RENEWALS)
             await member.peer.renew(member.ticket, every, member.renewed)
 
     async def _narrow(self, member: Member) -> None:
@@ -464,9 +488,9 @@ class Control:
                 member.lost = error.why
 
     def _is_lost(self, member: Member) -> bool:
-        """Return whether the node's traffic has ended without a request to stop."""
+        """Whether the node's traffic has ended without a request."""
         if member.gone or (member.silent and not member.over):
-            member.lost = member.lost or f"silent for {member.patience_s:g} s"
+            member.lost = member.lost or f"silent for {member.silence_limit_s:g} s"
             return True
         if member.state == "interrupted" and self.ending is None:
             member.lost = member.lost or f"its run was interrupted: {member.row.get('error')}"

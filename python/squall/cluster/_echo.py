@@ -29,10 +29,9 @@ from ._clocks import Exchange
 
 __all__ = ["Echo", "Where", "ask", "renew"]
 
-#: Fields before the authentication code: a number and two times. In an answer, the number is that
-#: of the question, followed by the node's times of the question's arrival and of the answer's
-#: departure. In a renewal, the number is the controller's departure time, followed by the run's
-#: ticket and 0.
+#: Number of the question, and two values. An answer has the node's times of the question's arrival
+#: and of the answer's departure. A renewal has the run's ticket and 0, and its number is the
+#: controller's time of departure. The authentication code follows.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
 #: Personalizations of the authentication code: without them a reflected question would pass for its
@@ -163,10 +162,10 @@ async def ask(where: Where, timeout: float) -> Exchange:
 
 
 async def renew(
-    where: Where, ticket: int, every_s: float, heard: Callable[[Exchange], object]
+    where: Where, ticket: int, every_s: float, on_answer: Callable[[Exchange], object]
 ) -> None:
-    """Renew the lease of a run every `every_s` seconds, until the task is canceled. Calls `heard`
-    with each answer, also with late and reordered ones.
+    """Renew the lease of a run every `every_s` seconds, until the task is canceled. `on_answer` is
+    called with each answer, also with those that come late, and out of order.
     """
     loop = asyncio.get_running_loop()
     sent: dict[int, None] = {}
@@ -185,7 +184,7 @@ async def renew(
                 if number in sent:
                     del sent[number]
                     _, n_in, n_out = MESSAGE.unpack_from(answer)
-                    heard(Exchange(number, n_in, n_out, c1))
+                    on_answer(Exchange(number, n_in, n_out, c1))
 
         loop.add_reader(asking, came)
         try:

@@ -11,10 +11,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import errno
 import os
 import pathlib
+import re
 import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -25,11 +29,17 @@ from typing import Any
 from .._errors import Error
 from ._inventory import Inventory
 
-__all__ = ["Host", "down", "environment", "up"]
+__all__ = ["Host", "down", "environment", "reason", "remove_token", "up"]
 
-#: Maximum seconds until Ray serves, and until it has ended.
-START_S, END_S = 90.0, 15.0
+#: Maximum seconds until Ray serves, until it has ended, and until the head's port answers.
+START_S, END_S, CONNECT_S = 90.0, 15.0, 5.0
 RUNNING = "Ray runtime started"
+#: Where Ray keeps sockets and logs, unless RAY_TMPDIR names another place.
+SESSIONS = "/tmp/ray"
+#: Folder of a session in the command lines of Ray's processes.
+SESSION = re.compile(r"--session[-_]dir=([^\0]+)")
+#: Prefixes of lines of Ray's logs: time, level and place.
+LOGGED = re.compile(r"^\[?\d{4}-\d\d-\d\d [\d:,]+\s*(?:\w+ [\d ]+\]|\w+)\s+\S+:\d+(?: --|:)\s+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +95,16 @@ def up(host: Host) -> dict[str, Any]:
     Raises
     ------
     Error
-        Ray does not start; the message has the end of its log.
+        It does not start; the message has the reason, and where its log is.
     """
     folder = _folder(host.cluster, host.name)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if (pid := _running(folder)) is not None:
-        return {"pid": pid, "started": False}
+        if any(_is(member, "raylet") for member in _descendants(pid)):
+            return {"pid": pid, "started": False}
+        # It has lost its main process, and ends within a second or not at all.
+        down(host.cluster, host.name)
+    _check_addresses(host)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "ray.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -105,28 +119,133 @@ def up(host: Host) -> dict[str, Any]:
     end = time.monotonic() + START_S
     while RUNNING not in log.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > end:
-            why = "ended" if process.poll() is not None else f"is not up after {START_S:.0f} s"
-            words = log.read_text(errors="replace")[-2000:].strip()
+            late = process.poll() is None
+            why = f"it is not up after {START_S:.0f} s; " if late else ""
+            words = log.read_bytes()
             down(host.cluster, host.name)
-            raise Error(f"{host.name}: Ray {why}\n  {words}")
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            log.write_bytes(words)
+            raise Error(
+                f"cannot start Ray on {host.address}: {why}{reason(words.decode(errors='replace'))}"
+                f"\n  try its log: {log}"
+            )
         time.sleep(0.1)
     return {"pid": process.pid, "started": True}
 
 
 def down(cluster: str, name: str) -> dict[str, Any]:
-    """Stop the Ray that `up` started on this machine, with all its processes."""
+    """Stop the Ray that `up` started here, with all its processes, and remove its files: sessions
+    with their logs and sockets, and its own log."""
     folder = _folder(cluster, name)
     pid = _running(folder)
+    sessions = _sessions(folder)
     if pid is not None:
         family = _descendants(pid)
+        sessions |= {session for member in family for session in _session_of(member)}
         os.kill(pid, signal.SIGTERM)
         _until_gone(family, END_S)
         # Kill processes that were started meanwhile, or that are slow to end.
         for member in family | _descendants(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
-    (folder / "ray.pid").unlink(missing_ok=True)
+    for session in sessions:
+        _remove_session(session)
+    for file in ("ray.pid", "ray.log"):
+        (folder / file).unlink(missing_ok=True)
+    _remove_empty(folder, folder.parent)
     return {"pid": pid, "stopped": pid is not None}
+
+
+def remove_token(cluster: str) -> None:
+    """Remove the token of a cluster that is down on all machines. A machine that could not be
+    reached needs it to join again."""
+    folder = _folder(cluster, "head")
+    (folder / "token").unlink(missing_ok=True)
+    _remove_empty(folder, folder.parent)
+
+
+def reason(text: str) -> str:
+    """The reason for a failure, from the output of Ray or Python: one line, without a trace."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"(Error|Exception)\b.*:|\berror:", line)]
+    # The last error of a trace has the reason. Without one, the last line has.
+    found = (errors or lines or ["it printed nothing"])[-1]
+    return LOGGED.sub("", found)[:500]
+
+
+def _check_addresses(host: Host) -> None:
+    """Check what Ray would report after a minute, in a trace.
+
+    Raises
+    ------
+    Error
+        The address is not of this machine, the head's port is taken, or the head does not answer.
+    """
+    family = socket.AF_INET6 if ":" in host.address else socket.AF_INET
+    port = host.port if host.head is None else 0
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        # As Ray does: connections of an earlier head that are still closing do not count.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host.address, port))
+        except OSError as error:
+            hint = "correct the address in the inventory"
+            if error.errno == errno.EADDRINUSE:
+                hint = "another port below [cluster.start], or squall cluster down"
+            where = f"{host.address}:{port}" if port else host.address
+            raise Error(f"cannot start Ray on {where}: {error.strerror}\n  try {hint}") from None
+    if host.head is not None:
+        address, _, head_port = host.head.rpartition(":")
+        try:
+            socket.create_connection((address, int(head_port)), CONNECT_S).close()
+        except OSError as error:
+            raise Error(
+                f"cannot start Ray on {host.address}: it does not reach the head at {host.head}:"
+                f" {error}\n  try a head address that the nodes reach, and open its port"
+            ) from None
+
+
+def _session_of(pid: int) -> set[pathlib.Path]:
+    """Folders of sessions in the command line of a process."""
+    with contextlib.suppress(OSError):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        return {pathlib.Path(folder) for folder in SESSION.findall(words)}
+    return set()
+
+
+def _sessions(folder: pathlib.Path) -> set[pathlib.Path]:
+    """Folders of the sessions that `up` has begun as a head here: their names end in its process
+    number. Also if that process has ended."""
+    try:
+        pid, _ = (folder / "ray.pid").read_text().split()
+    except (OSError, ValueError):
+        return set()
+    return set(pathlib.Path(os.environ.get("RAY_TMPDIR") or SESSIONS).glob(f"session_*_{pid}"))
+
+
+def _remove_session(session: pathlib.Path) -> None:
+    shutil.rmtree(session, ignore_errors=True)
+    latest = session.parent / "session_latest"
+    with contextlib.suppress(OSError):
+        if pathlib.Path(os.readlink(latest)) == session:
+            latest.unlink()
+    if not any(session.parent.glob("session_*")):
+        # The address of the head, for processes without one; no other Ray is here.
+        (session.parent / "ray_current_cluster").unlink(missing_ok=True)
+        _remove_empty(session.parent)
+
+
+def _remove_empty(*folders: pathlib.Path) -> None:
+    # It is not empty if a token, or another machine of the cluster, is left.
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _is(pid: int, name: str) -> bool:
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name
+    return False
 
 
 def _folder(cluster: str, name: str) -> pathlib.Path:

@@ -12,7 +12,7 @@ from ._control import Control, Member
 #: Counters of which the live view shows the sum over all nodes.
 KEYS = ("tx_pps", "rx_pps", "tx_packets", "rx_packets", "lost")
 
-__all__ = ["Live", "snapshot", "text"]
+__all__ = ["Live", "Steps", "snapshot", "text"]
 
 
 def snapshot(control: Control) -> dict[str, Any]:
@@ -32,6 +32,18 @@ def text(table: dict[str, Any]) -> list[str]:
     head = f"{'NODE':14} {'STATE':12} {'TX':>12} {'RX':>12} {'SENT':>14} {'RECEIVED':>14}"
     head += f" {'GAPS':>8} CLOCK"
     return [head, *(_line(row) for row in rows)]
+
+
+class Steps:
+    """Shows the steps of a command, each with the seconds since its start."""
+
+    def __init__(self, shown: bool, out: IO[str] | None = None) -> None:
+        self._shown, self._out, self._began = shown, out, time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        if self._shown:
+            since = time.monotonic() - self._began
+            print(f"{since:6.1f} s  {what}", file=self._out or sys.stdout, flush=True)
 
 
 class Live:

@@ -202,8 +202,8 @@ class Node:
                 self._wake.notify()
 
     def _pass_on(self) -> None:
-        """Pass renewals on to the daemon, where any request for a run renews its lease. Those that
-        arrive while the daemon is busy are combined."""
+        """Pass renewals on to the daemon, where a request for a run renews its lease. While it is
+        busy, all renewals of a run become one request."""
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._asked or self._ended)

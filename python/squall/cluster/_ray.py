@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from .._errors import Error
 from ._clocks import Exchange
 from ._control import NodeLost, Peer
 from ._echo import Where, ask, renew
-from ._host import Host, down, environment, up
+from ._host import CONNECT_S, Host, down, environment, reason, remove_token, up
 from ._inventory import Inventory, NodeEntry
 from ._node import Node
 
@@ -34,15 +34,16 @@ except ImportError:
         f"  try {sys.executable} -m pip install 'squall[cluster]'"
     ) from None
 
-__all__ = ["Connected", "RayPeer", "bring_down", "bring_up"]
+__all__ = ["Connected", "RayPeer", "Rays"]
 
 NAMESPACE = "squall"
-#: Maximum seconds until the head's port answers.
-CONNECT_S = 5.0
-#: Maximum seconds for creating an actor with its daemon, and for ending both.
-CREATE_S, END_S = 60.0, 10.0
-#: Seconds without a heartbeat after which an actor ends. A controller sends none while it opens
-#: ports or fetches reports, which takes less than that.
+#: Maximum seconds for creating an actor with its daemon, for ending it, and until the name of an
+#: ended one is free.
+CREATE_S, END_S, FREE_S = 60.0, 10.0, 20.0
+#: Maximum seconds until Ray knows of the end and of the new start of a machine.
+MACHINE_S = 60.0
+#: Seconds after which an actor without a heartbeat ends. A controller may send none for less than
+#: that, while it opens ports or fetches reports.
 FORGOTTEN_S = 90.0
 #: Threads of an actor: with a single one, fetching a report would delay heartbeats.
 THREADS = 4
@@ -78,12 +79,14 @@ class RayPeer(Peer):
         self._unheard = 0
         return exchange
 
-    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
-        """Like `Peer.renew`, over UDP."""
+    async def renew(
+        self, ticket: int, every_s: float, on_answer: Callable[[Exchange], object]
+    ) -> None:
+        """As `Peer`, over UDP."""
 
         def answered(exchange: Exchange) -> None:
             self._unheard = 0
-            heard(exchange)
+            on_answer(exchange)
 
         if self.echo is not None:
             await renew(self.echo, ticket, every_s, answered)
@@ -135,6 +138,9 @@ class Connected:
             address = f"{inventory.start.head}:{inventory.start.port}"
             options["_node_ip_address"] = inventory.start.head
         _reachable(address)
+        # Ray prints 30 lines for each worker that ends, also for one that was asked to. Errors of
+        # calls have the reasons.
+        ray._private.worker._worker_logs_enabled = False
         try:
             ray.init(
                 address=address,
@@ -169,20 +175,83 @@ class Connected:
             return RayPeer(entry.name, ray.get_actor(_actor(entry.name), namespace=NAMESPACE))
         return None
 
-    def peers(self, names: Iterable[str], stays: bool) -> list[RayPeer]:
-        """Return the actors of nodes, and create missing ones. With `stays` they outlive this
-        process, until `squall cluster down`.
+    def peers(
+        self,
+        names: Iterable[str],
+        stays: bool,
+        step: Callable[[str], object] = lambda _: None,
+        replace: bool = False,
+    ) -> list[RayPeer]:
+        """The actors of nodes; missing ones are made. With `stays` they outlive this process, until
+        `squall cluster down`. With `replace`, dead ones are replaced; the others are only asked
+        whether they live. `step` is called with a message for each node that is up.
 
         Raises
         ------
         NodeLost
-            An actor cannot be created; the message has a hint.
+            An actor cannot be made; the message has a hint. New actors of this call are ended.
         """
         entries = [self.inventory.nodes[name] for name in names]
-        peers = [self.found(entry) or self._make(entry, stays) for entry in entries]
-        for peer in peers:
-            self._greet(peer)
+        found = {entry.name: self.found(entry) for entry in entries}
+        made: list[RayPeer] = []
+        try:
+            for name, why in self._dead(filter(None, found.values())) if replace else ():
+                step(f"node {name} is dead and is replaced: {why}")
+                self._remove(found[name])
+                found[name] = None
+            peers = []
+            for entry in entries:
+                peer = found[entry.name]
+                if peer is None:
+                    peer = self._make(entry, stays)
+                    made.append(peer)
+                peers.append(peer)
+            for peer in peers:
+                self._greet(peer)
+                if peer in made:
+                    step(f"node {peer.name} is up")
+        except BaseException:
+            self.end(made)
+            raise
         return peers
+
+    def again(self, names: Iterable[str], ended: Iterable[str]) -> list[RayPeer]:
+        """As `peers`, for one run, after a new start of the `ended` ones."""
+        for name in ended:
+            self._remove(self.found(self.inventory.nodes[name]))
+        return self.peers(names, stays=False)
+
+    def _dead(self, peers: Iterable[RayPeer]) -> list[tuple[str, str]]:
+        """The actors that do not live, or whose daemons do not, with reasons."""
+        asked = [(peer, peer.actor.hello.remote()) for peer in peers]
+        until, dead = time.monotonic() + CREATE_S, []
+        for peer, reference in asked:
+            try:
+                left = max(0.0, until - time.monotonic())
+                if not ray.get(reference, timeout=left)["alive"]:
+                    dead.append((peer.name, "its daemon has ended"))
+            except ray.exceptions.GetTimeoutError:
+                dead.append((peer.name, f"no answer within {CREATE_S:.0f} s"))
+            except ray.exceptions.RayError as error:
+                dead.append((peer.name, _brief(error)))
+        return dead
+
+    def _remove(self, peer: RayPeer | None) -> None:
+        """End an actor, and wait until its name is free."""
+        if peer is None:
+            return
+        self.end([peer])
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(peer.actor)
+        until = time.monotonic() + FREE_S
+        while self.found(self.inventory.nodes[peer.name]) is not None:
+            if time.monotonic() > until:
+                raise NodeLost(
+                    peer.name,
+                    f"Ray has not ended it after {FREE_S:.0f} s\n  try squall cluster down, and up"
+                    " again",
+                )
+            time.sleep(0.2)
 
     def end(self, peers: Iterable[RayPeer]) -> None:
         """End daemons and actors, within a time limit for all of them. Unreachable ones end when
@@ -218,19 +287,28 @@ class Connected:
         return RayPeer(entry.name, actor)
 
     def _where(self, entry: NodeEntry) -> dict[str, Any]:
-        """Return the Ray resource that pins an actor to the node's machine."""
-        alive = [machine for machine in self.machines() if machine["Alive"]]
-        known = ", ".join(sorted(str(machine["NodeManagerAddress"]) for machine in alive))
-        for machine in alive:
+        """The resource that binds an actor to the node's machine."""
+
+        def is_here(machine: dict[str, Any]) -> bool:
             if entry.ray_id is not None:
-                here = machine["NodeID"] == entry.ray_id
-            elif entry.resource is not None:
-                here = entry.resource in machine["Resources"]
-            else:
-                here = machine["NodeManagerAddress"] == entry.address
-            if here:
-                strategy = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
-                return {"scheduling_strategy": strategy}
+                return bool(machine["NodeID"] == entry.ray_id)
+            if entry.resource is not None:
+                return entry.resource in machine["Resources"]
+            return bool(machine["NodeManagerAddress"] == entry.address)
+
+        until = time.monotonic() + MACHINE_S
+        while True:
+            alive = [machine for machine in self.machines() if machine["Alive"]]
+            here = [machine for machine in alive if is_here(machine)]
+            # A machine whose Ray was started again is listed twice until Ray notices the end of the
+            # first one.
+            if len(here) <= 1 or time.monotonic() > until:
+                break
+            time.sleep(0.5)
+        if here:
+            strategy = NodeAffinitySchedulingStrategy(here[-1]["NodeID"], soft=False)
+            return {"scheduling_strategy": strategy}
+        known = ", ".join(sorted(str(machine["NodeManagerAddress"]) for machine in alive))
         sought = entry.address or entry.resource or entry.ray_id
         raise NodeLost(
             entry.name,
@@ -246,9 +324,7 @@ class Connected:
         except ray.exceptions.RayError as error:
             raise NodeLost(peer.name, _brief(error), gone=True) from None
         if not hello["alive"]:
-            raise NodeLost(
-                peer.name, "its daemon has ended\n  try squall cluster down, and up again"
-            )
+            raise NodeLost(peer.name, "its daemon has ended\n  try squall cluster up")
         peer.echo = hello["echo"]
         return hello
 
@@ -267,32 +343,80 @@ def _reachable(address: str) -> None:
         ) from None
 
 
-def bring_up(inventory: Inventory) -> Iterator[str]:
-    """Start Ray on this machine and on all nodes, unless the inventory names an existing cluster.
-    Yields one message per step.
+class Rays:
+    """Ray on this machine and on all nodes, unless the inventory names a cluster.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    step : callable
+        Called with a message after each step.
     """
-    if inventory.start is None:
-        return
-    head, *others = _hosts(inventory)
-    up(head)
-    yield f"head {head.address}:{head.port} is up"
-    with ThreadPoolExecutor(16) as pool:
-        for host, answer in zip(others, pool.map(lambda h: _on(inventory, h, "up"), others)):
+
+    def __init__(self, inventory: Inventory, step: Callable[[str], object]) -> None:
+        self._inventory, self._step = inventory, step
+        #: Machines on which `up` has started Ray.
+        self._started: list[Host] = []
+
+    def up(self) -> None:
+        """Start Ray where it is not up.
+
+        Raises
+        ------
+        Error
+            It does not start somewhere; the message has a hint.
+        """
+        if self._inventory.start is None:
+            return
+        head, *others = _hosts(self._inventory)
+        self._note(head, up(head), f"Ray's head {head.address}:{head.port}")
+        failed = []
+        for host, answer in self._all(others, "up"):
             if "error" in answer:
-                raise NodeLost(host.name, answer["error"])
-            yield f"node {host.name} ({host.address}) is up"
+                failed.append(NodeLost(host.name, answer["error"]))
+            else:
+                self._note(host, answer, f"Ray on {host.name} ({host.address})")
+        if failed:
+            # One error, and all machines that are up are known by now.
+            raise failed[0]
 
+    def undo(self) -> None:
+        """Stop Ray where `up` has started it."""
+        self._down(self._started)
+        self._started = []
 
-def bring_down(inventory: Inventory) -> Iterator[str]:
-    """Stop the Ray that `bring_up` started. Yields one message per step."""
-    if inventory.start is None:
-        return
-    head, *others = _hosts(inventory)
-    with ThreadPoolExecutor(16) as pool:
-        for host, answer in zip(others, pool.map(lambda h: _on(inventory, h, "down"), others)):
-            yield f"node {host.name}: {answer.get('error') or 'is down'}"
-    down(head.cluster, head.name)
-    yield f"head {head.address} is down"
+    def down(self) -> bool:
+        """Stop the Ray that `up` has started, now or earlier, and remove its files. Returns False
+        if a machine cannot be reached."""
+        if self._inventory.start is None:
+            return True
+        if reached := self._down(_hosts(self._inventory)):
+            remove_token(self._inventory.name)
+        return reached
+
+    def _note(self, host: Host, answer: dict[str, Any], what: str) -> None:
+        if answer["started"]:
+            self._started.append(host)
+        self._step(f"{what} is up" if answer["started"] else f"{what} was up")
+
+    def _down(self, hosts: Iterable[Host]) -> bool:
+        # The head last: the others end at once, instead of looking for it.
+        head = [host for host in hosts if host.head is None]
+        reached = True
+        for host, answer in self._all([host for host in hosts if host.head is not None], "down"):
+            reached = reached and "error" not in answer
+            self._step(f"Ray on {host.name}: {answer.get('error') or 'is down'}")
+        for host in head:
+            down(host.cluster, host.name)
+            self._step(f"Ray's head {host.address} is down")
+        return reached
+
+    def _all(self, hosts: list[Host], action: str) -> Iterator[tuple[Host, dict[str, Any]]]:
+        """The answers of machines to an action, in the order in which they come."""
+        with ThreadPoolExecutor(16) as pool:
+            asked = {pool.submit(_on, self._inventory, host, action): host for host in hosts}
+            for done in as_completed(asked):
+                yield asked[done], done.result()
 
 
 def _hosts(inventory: Inventory) -> list[Host]:
@@ -337,11 +461,11 @@ def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
     try:
         done = subprocess.run(words, input=table, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": f"{reach}: {error}"}
+        return {"error": f"cannot run {reach}: {reason(str(error))}"}
     try:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        return {"error": f"{shlex.join(words)}: {(done.stderr or done.stdout).strip()[-500:]}"}
+        return {"error": f"cannot run {start.python} there: {reason(done.stderr or done.stdout)}"}
     return answer
 
 
@@ -350,7 +474,7 @@ def _actor(node: str) -> str:
 
 
 def _has_ended(error: ray.exceptions.RayError) -> bool:
-    """Return whether an actor has ended. An unavailable one may only be unreachable for a while."""
+    """Whether an actor has ended. An unavailable one may only be out of reach for a while."""
     unavailable = isinstance(error, ray.exceptions.ActorUnavailableError)
     return isinstance(error, ray.exceptions.RayActorError) and not unavailable
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._binary import find_binary
@@ -22,7 +22,7 @@ from .._report import Report
 from ._control import Control, Member, NodeLost, Peer, Settings
 from ._host import environment
 from ._inventory import Inventory
-from ._live import Live
+from ._live import Live, Steps
 from ._profiles import Job, job
 
 __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
@@ -45,6 +45,7 @@ def command(args: argparse.Namespace, inventory: Inventory) -> int:
             folder,
             Live(args.live),
             args.for_daemon,
+            Steps(args.live == "text", sys.stderr),
         )
         _tell(control)
         done = merged(control, folder, args.report)
@@ -70,8 +71,9 @@ def run(
     profile, nodes : path
         Files. `nodes` may also be an `Inventory`.
     on_loss : str
-        If a node is lost: ``end`` the run on all nodes, or ``continue`` on the others. In both
-        cases the report is not valid, and names the missing nodes.
+        If a node is lost: ``end`` the run on all nodes, ``continue`` on the others, or ``resume``,
+        which also continues on the node when it is reached again. The report is then not valid, and
+        names the missing nodes.
     keep : path, optional
         Save the report and the log of each node in this directory.
     **options
@@ -101,24 +103,28 @@ def over_nodes(
     folder: pathlib.Path,
     live: Live | None,
     within: str | None = None,
+    step: Callable[[str], object] = lambda _: None,
 ) -> Control:
-    """Run a profile, and save the nodes' reports and logs in `folder`. With `within`, files that
-    the profile refers to must be in that directory."""
+    """Run a profile; the nodes' reports and logs are then in `folder`. Files that the profile names
+    must be in the directory `within`, if it is given. `step` is called with a message after each
+    step."""
     from ._ray import Connected
 
     work = job(inventory, profile, options, pathlib.Path(profile).stem, within)
     settings = Settings(inventory.lease_s, on_loss, max_drift_ppb=inventory.max_drift_ppm * 1000)
     with Connected(inventory) as cluster:
         stays = {node for node in inventory.nodes if cluster.found(inventory.nodes[node])}
-        peers = cluster.peers([part.node for part in work.parts], stays=False)
+        peers = cluster.peers([part.node for part in work.parts], stays=False, step=step)
+        step(f"{len(peers)} nodes are up: {', '.join(peer.name for peer in peers)}")
         try:
             # Ray prints messages about dying workers to stdout, which may be used for a report.
             with contextlib.redirect_stdout(sys.stderr):
-                return asyncio.run(perform(peers, work, settings, folder, live))
+                return asyncio.run(perform(peers, work, settings, folder, live, step))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         finally:
             cluster.end(peer for peer in peers if peer.name not in stays)
+            step("nodes that were started for the run have ended")
 
 
 async def perform(
@@ -127,9 +133,10 @@ async def perform(
     settings: Settings,
     folder: pathlib.Path,
     live: Live | None = None,
+    step: Callable[[str], object] = lambda _: None,
 ) -> Control:
-    """Run a job, and save the reports and logs of its nodes in `folder`."""
-    control = Control(peers, settings, live)
+    """Perform a job, and keep the reports and logs of its nodes in `folder`."""
+    control = Control(peers, settings, live, step=step)
     task = asyncio.current_task()
     assert task is not None
 

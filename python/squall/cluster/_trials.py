@@ -298,9 +298,6 @@ def _interface(address: str) -> str:
 class _ByRay:
     """Nodes as actors of Ray."""
 
-    #: Maximum seconds until the name of an ended actor can be reused.
-    FREE_S = 15.0
-
     def __init__(self, cluster: Any, inventory: Inventory) -> None:
         self._cluster, self._names = cluster, inventory.senders()
         self._stays = {name for name in self._names if cluster.found(inventory.nodes[name])}
@@ -314,15 +311,8 @@ class _ByRay:
     def again(self, names: Sequence[str]) -> list[Peer]:
         """Restart nodes as in `Reach.again`."""
         ended = set(names) - self._stays
-        self._cluster.end(peer for peer in self._made if peer.name in ended)
-        until = time.monotonic() + self.FREE_S
-        while True:
-            try:
-                return self.peers()
-            except NodeLost as error:
-                if not error.gone or time.monotonic() > until:
-                    raise
-                time.sleep(0.2)
+        self._made = self._cluster.again(self._names, ended)
+        return list(self._made)
 
     def end(self) -> None:
         """End the nodes that were started for the test."""

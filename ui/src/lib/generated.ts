@@ -205,6 +205,8 @@ export interface RunRow {
   mult: number | null;
   /** Whether all of its own frames are sent; it still receives those of other nodes. */
   sent_all: boolean;
+  /** Number of times that its lease expired and its traffic was paused. */
+  lapses: number;
   /** Progress of a standard test; absent for other runs. */
   test: TestProgress | null;
   /** Nodes of a run over several machines; absent for other runs. */
@@ -310,7 +312,7 @@ export interface ClusterProgress {
 }
 
 /** Action when a node is lost. */
-export type OnLoss = "end" | "continue";
+export type OnLoss = "end" | "continue" | "resume";
 
 /** Rates, and frames so far. */
 export interface Totals {

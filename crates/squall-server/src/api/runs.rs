@@ -1,6 +1,6 @@
 //! Runs: start, change, watch and look up.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -28,6 +28,7 @@ use crate::{
     history::{Asked as Wants, unreadable},
     inventory::Inventory,
     job::{Action, OnPorts},
+    leases::Keep,
     runs::{Kind, Live, RunRow, Wanted, over},
     service::Service,
     threads::{acting, blocking},
@@ -217,6 +218,9 @@ struct NewRun {
     lease: Option<String>,
     /// Duration of the run's own lease.
     ttl_s: Option<f64>,
+    /// When the run's own lease has expired: pause its streams and replays for at most this many
+    /// seconds before it ends, and resume them with the next request that names the run.
+    pause_s: Option<f64>,
     /// The run's own lease lasts as long as the run, which needs an end.
     #[serde(default)]
     detached: bool,
@@ -489,11 +493,20 @@ async fn start(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
         }
+        let profile = &session.profile;
+        if new.pause_s.is_some() && !(profile.flows.is_none() && profile.attacks.is_empty()) {
+            return Err(bad(
+                "flows and attacks cannot be paused while their lease has expired: open \
+                            connections send until they end\n  try without pause_s (--on-loss end \
+                            or continue)",
+            ));
+        }
         let asked = Ownership {
             name: new.name,
             owner: new.owner,
             lease: new.lease,
             ttl_s: new.ttl_s,
+            pause_s: new.pause_s,
             detached: new.detached,
         };
         let wanted = Wanted { fail_if, ..asked.wanted(service, session, kind, (text, language))? };
@@ -608,6 +621,7 @@ struct Ownership {
     owner: Option<String>,
     lease: Option<String>,
     ttl_s: Option<f64>,
+    pause_s: Option<f64>,
     detached: bool,
 }
 
@@ -623,6 +637,17 @@ impl Ownership {
         if let Some(why) = wrong_name(&name) {
             return Err(bad(format!("name: {why}")));
         }
+        let keep = match (self.pause_s, self.detached, &self.lease) {
+            (None, false, _) => Keep::Renewed,
+            (None, true, _) => Keep::Run,
+            (Some(pause_s), false, None) => {
+                Keep::Paused(Duration::from_nanos(seconds("pause_s", pause_s)?.0))
+            }
+            (Some(_), ..) => {
+                return Err(bad("pause_s is about the run's own lease, which is renewed\n  try \
+                                without lease and detached"));
+            }
+        };
         Ok(Wanted {
             session,
             kind,
@@ -630,7 +655,7 @@ impl Ownership {
             owner: owner(self.owner)?,
             lease: self.lease,
             ttl: ttl(service, self.ttl_s)?,
-            detached: self.detached,
+            keep,
             text,
             format: language.word(),
             fail_if: Vec::new(),
@@ -683,6 +708,7 @@ async fn capture(
             owner: new.owner,
             lease: new.lease,
             ttl_s: new.ttl_s,
+            pause_s: None,
             detached: new.detached,
         };
         let wanted = asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?;

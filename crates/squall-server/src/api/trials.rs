@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Refusal, Token, budget,
     error::Detail,
+    leases::Keep,
     runs::{Kind, Wanted},
     service::Service,
     threads::{acting, blocking},
@@ -171,7 +172,7 @@ async fn start(
             owner: owner(new.owner)?,
             lease: new.lease,
             ttl: ttl(service, new.ttl_s)?,
-            detached: new.detached,
+            keep: if new.detached { Keep::Run } else { Keep::Renewed },
             text: test.profile.to_toml(),
             format: Language::Toml.word(),
             fail_if: Vec::new(),

@@ -230,6 +230,7 @@ pub mod tests {
             streams: 2,
             mult: Some(1.0),
             sent_all: false,
+            lapses: 0,
             test: None,
             cluster: None,
         }
