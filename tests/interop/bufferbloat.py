@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""`squall test bufferbloat` through bridge.py: its queue is the truth, and its counters show that the
-load has filled it; and through a queue of the lab's router. With --full a load in one direction, and
-each queue discipline that the kernel has, too.
+"""`squall test bufferbloat` through bridge.py: its queue gives the true delay, and its counters
+show that the load has filled the queue. With --full, also a load in one direction.
 """
 
 import json
@@ -15,12 +14,12 @@ from methods import LINKS, Device, Failed, Lab, expect, figure
 HERE = pathlib.Path(__file__).resolve()
 SQUALL = os.environ.get("SQUALL", str(HERE.parents[2] / "target/debug/squall"))
 
-# Frames per second in each direction, and frames that wait.
+# Frames per second in each direction, and frames that fit in the queue.
 RATE, QUEUE = 1000, 50
 
 
 def tested(lab, *arguments):
-    """The result of a test between the links, and the counters of the device."""
+    """Run a test between the links. Return its result, and the counters of the device."""
     ports = ["--port", "A=af_packet:p0", "--port", "B=af_packet:p1"]
     command = [
         "bufferbloat",
@@ -51,7 +50,7 @@ def the_load_adds_the_queue_of_the_device_to_the_latency(lab):
         loaded = figure(found, f"loaded.p99/{stream}")["value"]
         expect(counters[way]["dropped_queue"] > 0, f"the queue was full: {counters[way]}")
         expect(idle < full / 4, f"{stream}: {idle} ns without load")
-        # A frame waits for at most the whole queue; the process of the device adds some time.
+        # A frame waits for at most the full queue; the process of the device adds some time.
         expect(0.8 * full < loaded < 1.5 * full, f"{stream}: {loaded} ns of {full} ns")
     increase = figure(found, "increase")["value"]
     expect(0.5 * full < increase < 3 * full, f"{increase} ns of two queues of {full} ns")

@@ -56,7 +56,7 @@ class Otg:
         self.api = api
 
     def config(self, capture=False):
-        """A configuration with two ports, and optionally a capture on the second one."""
+        """Return a configuration with two ports, and optionally a capture on the second one."""
         config = self.api.config()
         config.ports.add(name="p1", location="veth-a")
         config.ports.add(name="p2", location="veth-b")
@@ -112,7 +112,7 @@ class Otg:
             time.sleep(0.05)
 
     def finished(self, *names):
-        """Metrics of flows, once they have sent everything and their frames have arrived."""
+        """Return metrics of flows, once they have sent everything and their frames have arrived."""
 
         def over():
             found = self.flows(*names)
@@ -122,8 +122,8 @@ class Otg:
         return self.settled(*names)
 
     def settled(self, *names):
-        """Metrics of flows, once all sent frames have arrived, or none has arrived for most of a
-        second: on a busy machine the receiver is late."""
+        """Return metrics of flows, once all sent frames have arrived, or none has arrived for most
+        of a second: on a busy machine the receiver is late."""
         before, same = None, 0
         for _ in range(100):
             found = self.flows(*names)
@@ -136,7 +136,7 @@ class Otg:
         return found
 
     def run(self, config):
-        """Send everything, with a capture on p2; return metrics and frames."""
+        """Send everything, with a capture on p2. Return metrics and frames."""
         self.api.set_config(config)
         self.capture("start")
         self.transmit("start")
@@ -151,7 +151,7 @@ class Otg:
 
 
 def frames(octets):
-    """The frames of a pcap, with their FCS; checks that each is intact."""
+    """Return the frames of a pcap, with their FCS. Checks that each is intact."""
     magic = struct.unpack_from("<I", octets)[0]
     assert magic in (0xA1B2C3D4, 0xA1B23C4D), hex(magic)
     unit = 1 if magic == 0xA1B23C4D else 1000
@@ -174,13 +174,13 @@ def mac(number):
 
 
 def from_mac(found, number):
-    """The frames sent from mac(number), in order."""
+    """Return the frames sent from mac(number), in order."""
     wanted = bytes.fromhex(mac(number).replace(":", ""))
     return [frame for frame in found if frame.octets[6:12] == wanted]
 
 
 def interface(name, field):
-    """A counter of an interface in the kernel: rx_packets, tx_packets, rx_bytes, tx_bytes."""
+    """Return a kernel counter of an interface: rx_packets, tx_packets, rx_bytes, tx_bytes."""
     columns = {"rx_bytes": 0, "rx_packets": 1, "tx_bytes": 8, "tx_packets": 9}
     with open("/proc/self/net/dev") as lines:
         for line in lines:
@@ -190,7 +190,7 @@ def interface(name, field):
 
 
 def refused(call):
-    """The error that a call raises."""
+    """Return the error that a call raises."""
     with pytest.raises(Exception) as caught:
         call()
     error = caught.value.args[0]

@@ -448,7 +448,8 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
 
 
 def ping(otg, version, *pairs):
-    """Results of echo requests: for each pair, from an address of a device to an address."""
+    """Return the results of echo requests: for each pair, from an address of a device to an
+    address."""
     action = otg.api.control_action()
     requests = (action.protocol.ipv4 if version == 4 else action.protocol.ipv6).ping.requests
     for source, target in pairs:

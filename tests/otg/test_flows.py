@@ -60,8 +60,8 @@ def test_a_predefined_mix_has_its_sizes(otg):
 
 
 def sent_when_due(measure, good):
-    """At least one of five measurements is good: on a busy machine frames leave late, and then all
-    together."""
+    """Check that at least one of five measurements is good: on a busy machine frames leave late,
+    and then all at once."""
     seen = []
     while not (seen and good(seen[-1])):
         assert len(seen) < 5, f"not sent when due: {seen}"
@@ -69,7 +69,7 @@ def sent_when_due(measure, good):
 
 
 def mean_gap(otg, rate, packets):
-    """Mean gap, in ns, of frames that leave at this rate."""
+    """Return the mean gap, in ns, of frames that leave at this rate."""
     config = otg.config(capture=True)
     config.layer1.add(name="l1", port_names=["p1", "p2"], speed="speed_1_gbps")
     flow = otg.flow(config, packets=packets, size=125)

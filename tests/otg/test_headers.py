@@ -216,8 +216,8 @@ def frames_of(captured):
 
 
 def checked(frame):
-    """The frame as scapy dissects it, and the same frame with checksums and lengths that scapy
-    computes."""
+    """Return the frame as dissected by scapy, and the same frame with checksums and lengths
+    computed by scapy."""
     packet = Ether(frame[:-4])
     again = Ether(frame[:-4])
     layer = again

@@ -79,8 +79,8 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Repeats the whole capture until `end`, but at least once. The labels of its flows have
-    /// numbers from `number` on.
+    /// Repeats the whole capture until `end`, but at least once. The labels of its flows are
+    /// numbered from `number` on.
     pub fn line(&self, end: Nanos, number: u64) -> (Line, Vec<Label>) {
         let period = self.period();
         let loops = end.0.div_ceil(period).max(1);
@@ -150,7 +150,7 @@ fn flow(frame: &[u8]) -> Option<FlowKey> {
     key.is_ip().then_some(key)
 }
 
-/// Reads the capture again and again.
+/// Reads the capture in an endless loop.
 struct Loops {
     path: PathBuf,
     /// Key of the first frame of each flow, by the key that is the same for both directions.
@@ -174,8 +174,8 @@ impl Iterator for Loops {
             if self.reader.is_none() {
                 self.reader = Some(CaptureReader::open(&self.path).ok()?);
             }
-            // The survey has read the capture to its end. If it has become unreadable since then,
-            // the loop ends here.
+            // The survey has read the capture to its end. If it has become unreadable in the
+            // meantime, the loop ends here.
             let Some(packet) = self.reader.as_mut()?.next().ok().flatten() else {
                 self.reader = None;
                 self.nth += 1;

@@ -1,5 +1,5 @@
-//! Attacks and background as a single capture with frames in order of time. It is generated while
-//! it is read, so the memory used does not grow with the number of frames.
+//! Attacks and background as a single capture, with frames in time order. It is generated while it
+//! is read, so memory use does not grow with the number of frames.
 
 use std::{
     cmp::Reverse,
@@ -33,7 +33,7 @@ impl Timed {
     }
 }
 
-/// Frames in order of time, generated while they are read.
+/// Frames in time order, generated while they are read.
 pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
 
 /// A sequence of items that have a duration and may overlap: attacks in quick succession, or
@@ -50,8 +50,8 @@ pub trait Overlapping {
 pub struct Frames<O> {
     made: O,
     next: usize,
-    /// Frames of items that have started, ordered by time, index of the item, and index within the
-    /// item.
+    /// Frames of items that have started, ordered by time, then by item index, then by index within
+    /// the item.
     pending: BinaryHeap<Reverse<(Nanos, usize, usize, Timed)>>,
 }
 
@@ -80,7 +80,7 @@ impl<O: Overlapping> Iterator for Frames<O> {
     }
 }
 
-/// Everything that is needed to make the attacks of one section.
+/// The inputs for the attacks of one section.
 #[derive(Clone)]
 pub struct Made {
     pub rules: Arc<RuleSet>,
@@ -100,7 +100,7 @@ impl Overlapping for Made {
         if !(self.which)(attack) {
             return Some(Vec::new());
         }
-        // Attacks that cannot be written were already counted when the labels were made.
+        // Attacks that cannot be encoded were already counted when the labels were made.
         let (frames, _) = attack.frames(&self.rules, &self.wire).unwrap_or_default();
         Some(frames.into_iter().map(|frame| Timed::of(frame, attack.begin)).collect())
     }

@@ -1,8 +1,7 @@
 //! The attacks of a profile. Rules are read and solved ([`squall_attacks`]), and attacks get times
-//! and hosts ([`prepare`]). They become a capture that is generated while it is sent
-//! ([`Prepared::replaying`]) or, in a live run, conversations on Squall's own TCP and UDP
-//! ([`Live`]). Frames that arrive at a second port are compared with those sent
-//! ([`PassageChecker`]).
+//! and hosts ([`prepare`]). The result is a capture that is generated while it is sent
+//! ([`Prepared::replaying`]) or, in a live run, conversations on Squall's own TCP and UDP stack
+//! ([`Live`]). Frames that arrive at a second port are compared to those sent ([`PassageChecker`]).
 //!
 //! This crate opens no port and sends nothing: the engine plays its output like any other replay or
 //! flows.
@@ -54,16 +53,16 @@ pub use live::Live;
 pub use passage::PassageChecker;
 pub use templates::list_templates;
 
-/// Errors, divided by cause: the user or the machine.
+/// Errors by origin: the user's input, its use, or the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Errors in the profile, each with its position.
     #[error("{0}")]
     Input(#[from] Diagnostics),
-    /// An error of the user that has no position in the profile.
+    /// A user error without a position in the profile.
     #[error("{0}")]
     Usage(String),
-    /// An error of the machine, such as a file that cannot be read or written.
+    /// An error of the environment, such as a file that cannot be read or written.
     #[error("{0}")]
     Environment(String),
 }
@@ -77,27 +76,27 @@ impl From<Cannot> for Error {
     }
 }
 
-/// MAC addresses of clients and servers. A replay uses them to decide whether a frame leaves on the
-/// first or the second port.
+/// MAC addresses of clients and servers, by which a replay selects the first or the second port for
+/// a frame.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 /// Attacks that are ready to be sent.
 #[derive(Clone)]
 pub struct Prepared {
-    /// The port of the clients, and also of the servers unless they have `port2`. An index in
+    /// The clients' port, which is also the servers' port if there is no `port2`. An index in
     /// [`Profile::ports`].
     pub port: usize,
     pub port2: Option<usize>,
-    /// Labels in the order of the profile, and then of start times. Times count from the start of
-    /// the run.
+    /// Labels in the order of the profile, and then of start times. Times are relative to the start
+    /// of the run.
     pub labels: Arc<Vec<Label>>,
     pub reports: Vec<AttackReport>,
     /// For each attack section, its rules and their outcomes.
     solved: Vec<Option<SolvedRules>>,
     /// Attacks sent as frames, with one replay per attack section of the profile.
     replays: Vec<AttackReplay>,
-    /// Ports on which frames are sent: the port of the clients, then that of the servers.
+    /// Ports on which frames are sent: the clients' port, then the servers' port.
     pub ways: Vec<usize>,
     /// Attacks played by Squall's own TCP and UDP.
     pub live: Option<Live>,
@@ -114,7 +113,7 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// The frames of one `[[attack]]`.
+/// The frames of an `[[attack]]` section.
 #[derive(Clone)]
 struct AttackReplay {
     name: String,
@@ -127,19 +126,19 @@ struct AttackReplay {
 /// The rules, the outcomes of the chosen ones, and the engine for which they are solved.
 type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, EngineVersion);
 
-/// Creates a timeline that starts from its beginning, at each call.
+/// Creates a new timeline, from its beginning, on each call.
 pub type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
 
-/// Called with the number of rules that are done, and the total. Returns whether to continue.
+/// Called with the number of processed rules, and the total. Returns whether to continue.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
 
-/// The result of one `[[attack]]`.
+/// The result of an `[[attack]]` section.
 #[derive(Default)]
 struct Section {
     report: AttackReport,
     solved: Option<SolvedRules>,
     labels: Vec<Label>,
-    /// Number of attack numbers that the section uses, including those of attacks in other parts.
+    /// Number of attack numbers that the section occupies, including those of other parts.
     numbers: u64,
     lines: Vec<Line>,
     /// In a live run, the attacks that are played as conversations.
@@ -218,7 +217,7 @@ pub fn prepare(
             section.lines.push(line);
             section.labels.extend(benign);
         }
-        // Attack numbers must be unique within a run.
+        // Attack numbers are unique within a run.
         let before = numbers;
         numbers += section.numbers;
         let first_label = labels.len();
@@ -230,8 +229,8 @@ pub fn prepare(
         );
         section.lines.retain(|line| line().next().is_some());
         let awaited = spec.after.is_some() || is_awaited(profile, &spec.name);
-        // A section without frames becomes a replay that ends at once, so that the streams that
-        // wait for it can start.
+        // A section without frames becomes a replay that ends at once, so sources that wait for it
+        // can start.
         if !section.lines.is_empty() || awaited {
             prepared.replays.push(AttackReplay {
                 name: spec.name.clone(),
@@ -251,7 +250,7 @@ pub fn prepare(
     Ok(Some(prepared))
 }
 
-/// Whether anything in the profile waits for the end of `name`.
+/// Whether any source in the profile waits for the end of `name`.
 fn is_awaited(profile: &Profile, name: &str) -> bool {
     let streams = profile.streams.iter().map(|stream| &stream.after);
     let replays = profile.replays.iter().map(|replay| &replay.after);
@@ -337,8 +336,8 @@ fn from_rules(
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
         let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
-        // The evaluator must examine the frames as sent, because evasions change the frames that
-        // the solver examined.
+        // The evaluator must examine the frames as sent: evasions change the frames that the solver
+        // examined.
         let made = in_parallel(&some, |attack| {
             let (frames, mut labels) = attack.frames(&rules, &wire)?;
             let holds = examiner.correct(attack, &frames, &mut labels);
@@ -390,8 +389,8 @@ fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut ErrorCollector<'_>
     );
 }
 
-/// The order of the attacks, with all settings except the pace, because a pace by share depends on
-/// the size of the attacks that are found.
+/// The schedule of the attacks with all settings except the rate: a rate given as a share of the
+/// traffic depends on the size of the attacks that are found.
 fn order(profile: &Profile, spec: &Attack, hosts: solve::Hosts) -> Order {
     Order {
         samples: spec.samples,
@@ -430,7 +429,7 @@ struct Examined {
 }
 
 /// Frames, labels, and whether the attack is as intended: the rule matches or, for a near miss,
-/// does not.
+/// does not match.
 type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
 
 impl Examined {
@@ -472,7 +471,7 @@ impl Examined {
 /// Number of attacks to examine at once. Bounds the memory for their frames.
 const EXAMINED_AT_ONCE: usize = 1024;
 
-/// Applies `of` to all elements, using all CPUs, and keeps their order. An element is `None` if its
+/// Maps all elements in parallel on all CPUs, and keeps their order. An element is `None` if its
 /// call panicked.
 fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -507,8 +506,8 @@ fn solve_all(
                     let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
-                    // A panic is a defect in the solver. The other rules must be played
-                    // nevertheless.
+                    // A panic is a defect of the solver, which must not prevent attacks from the
+                    // other rules.
                     let solved = catch_unwind(AssertUnwindSafe(|| {
                         suite::solve(rules, &solver, rule, order)
                     }));
@@ -617,7 +616,7 @@ impl Prepared {
     /// there.
     pub fn settle(&mut self, ports: &mut [squall_profile::Port]) {
         self.ways = [self.port].into_iter().chain(self.port2).collect();
-        // Programs that read a capture would take times near 1970 for an error.
+        // Times near 1970 look like an error in a capture.
         for &port in &self.ways {
             let address = &mut ports[port].address;
             if address.starts_with("pcap:")
@@ -651,17 +650,17 @@ impl Prepared {
             flows: None,
             ..Replay::default()
         };
-        // Labels record the planned times, so neither a part nor a multiplier may change the replay.
+        // Labels have the planned times, so neither a part nor a multiplier may change the replay.
         PlanReplay { fixed: true, ..PlanReplay::new(name, self.ways.clone(), replay) }
     }
 
-    /// Replaces planned times in the labels by departure times. `at` maps the name of an attack and
-    /// a planned time to the departure time, or returns `None` if the frame was not sent.
+    /// Replaces planned times in the labels by departure times. `at` maps an attack's name and a
+    /// planned time to the departure time; `None` if the frame was not sent.
     #[must_use]
     pub fn left(&self, at: impl Fn(&str, Nanos) -> Option<Nanos>) -> Self {
         let mut left = self.clone();
         let labels = Arc::make_mut(&mut left.labels);
-        // Live conversations have a schedule of their own.
+        // Live conversations follow their own schedule.
         let live = self.live.as_ref().map(Live::labeled).unwrap_or_default();
         for attack in &self.replays {
             for i in attack.labels.clone().filter(|i| !live.contains(i)) {
@@ -673,7 +672,7 @@ impl Prepared {
         left
     }
 
-    /// The live attack section in `profile`. It contains the networks of the conversations.
+    /// The live attack section in `profile`, which has the networks of the conversations.
     pub fn speaker<'a>(&self, profile: &'a Profile) -> Option<&'a Attack> {
         profile.attacks.iter().find(|attack| self.live.is_some() && attack.live)
     }
@@ -750,7 +749,7 @@ impl Prepared {
         receives: impl Fn(usize) -> bool,
     ) -> Option<PassageChecker> {
         let [clients, servers] = self.ways[..] else { return None };
-        // The run may have omitted the prepared frames.
+        // The run may have left out the prepared frames.
         if self.replays.is_empty()
             || self.sent.is_empty()
             || !receives(clients)
@@ -765,9 +764,9 @@ impl Prepared {
         Some(received)
     }
 
-    /// The reports, with the effect of a device between the ports. It is determined from the
-    /// conversations that were `played` until `end`, those of them that `failed` or were `served`,
-    /// and the prepared frames that were `received`.
+    /// The reports, with the effect of a device between the ports: determined from the
+    /// conversations `played` until `end`, those that `failed` or were `served`, and the prepared
+    /// frames `received`.
     pub fn reports(
         &self,
         played: Option<&PlanFlows>,
@@ -792,7 +791,8 @@ impl Prepared {
         reports
     }
 
-    /// Labels of attacks that started before `end`. An attack cut short need not raise an alert.
+    /// Labels of attacks that started before `end`. An attack that was cut short need not raise an
+    /// alert.
     pub fn sent_until(&self, end: Nanos) -> Vec<Label> {
         // If the run sent no frames, only live attacks count.
         let live = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labeled);
@@ -863,7 +863,7 @@ impl RuleOutcome {
     }
 }
 
-/// The protocol as rules write it.
+/// The protocol in rule notation.
 fn protocol_name(protocol: Protocol) -> String {
     match protocol {
         Protocol::Application(application) => snake(application),
@@ -878,7 +878,7 @@ const NEVER: Nanos = Nanos(u64::MAX);
 /// Start time of captures with attacks: 2023-11-14.
 const EPOCH_S: u64 = 1_700_000_000;
 
-/// A file for labels. Created before the run, so that a path that cannot be written fails early.
+/// The file for labels. It is created before the run, so an unwritable path is reported early.
 pub struct LabelFile {
     name: String,
     file: File,

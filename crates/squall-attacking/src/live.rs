@@ -1,4 +1,4 @@
-//! Attacks as conversations on Squall's own TCP and UDP.
+//! Attacks as conversations on Squall's own TCP and UDP stack.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -43,7 +43,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
             });
             let transport_fits = match exchange.transport {
                 AttackTransport::Tcp => true,
-                // Longer datagrams would be fragmented, but the stack does not reassemble
+                // Longer datagrams would be fragmented, and the stack does not reassemble
                 // fragments.
                 AttackTransport::Udp => {
                     exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
@@ -129,7 +129,7 @@ impl Live {
         let mut passages = Passages::default();
         let mut first: HashMap<u32, FailedConversation> = HashMap::new();
         for one in failed {
-            // The client's failure takes precedence. The server's counts only if the client reports
+            // The client's failure takes precedence; the server's counts only if the client reports
             // none.
             first
                 .entry(one.number)
@@ -150,8 +150,8 @@ impl Live {
             if label.begin > end {
                 continue;
             }
-            // A client that sends datagrams without waiting for an answer cannot know whether they
-            // arrived, but the server can.
+            // The sender of datagrams without answers cannot know whether they arrived, but the
+            // server does.
             let is_lost = || label.protocol == UDP && !served.has(played);
             let blocked = match first.get(&played) {
                 Some(failed) => Some(failed.failure.name()),

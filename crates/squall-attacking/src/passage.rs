@@ -1,4 +1,4 @@
-//! Compares the attacks sent as prepared frames with the frames that arrive after a device between
+//! Compares the attacks sent as prepared frames to the frames that arrive, after a device between
 //! two ports.
 //!
 //! Receive queues count frames and payload octets for each direction of each attack. A device may
@@ -58,7 +58,7 @@ fn read(octets: &[u8]) -> Option<(Flow, Tally)> {
         destination: (key.dst_ip()?, port(key.dst_port)),
     };
     let (transport, end) = (headers.transport as usize, headers.end as usize);
-    // Skip the transport header, even if a fragment boundary is within it.
+    // Skip the transport header, even if a fragment boundary splits it.
     let from = match (key.protocol, whole) {
         (protocol::TCP | protocol::UDP, true) => headers.payload as usize,
         (protocol::ICMP | protocol::ICMPV6, true) => transport + 8,
@@ -181,7 +181,7 @@ pub struct PassageChecker {
 #[derive(Clone, Debug, Default)]
 struct Tallies(HashMap<u32, Tally>);
 
-/// The effect of the device on an attack.
+/// The effect of a device on an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     Passed,
@@ -233,8 +233,8 @@ impl PassageChecker {
             .map(|framed| (&labels[framed.label], self.passage(&framed.flows)))
     }
 
-    /// Compares the octets of payload or, if no payload was sent, the frames. Judges each direction
-    /// separately.
+    /// Compares the octets of payload or, if no payload was sent, the frames. Each direction is
+    /// evaluated separately.
     fn passage(&self, flows: &[u32]) -> Passage {
         let mut both =
             [End::Client, End::Server].map(|from| (from, Tally::default(), Tally::default()));

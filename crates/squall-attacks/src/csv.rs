@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write};
 /// Maximum length of a record in octets. Longer text is an error.
 pub(crate) const MAX_LEN: usize = 1 << 20;
 
-/// Maximum number of octets to search for a line end, because `/dev/zero` has none.
+/// Maximum number of octets to search for a line end: files such as `/dev/zero` have none.
 const NO_TEXT: usize = 64 << 20;
 
 /// A syntax error in a record.
@@ -74,9 +74,9 @@ pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes a record. Puts an apostrophe before a field that a spreadsheet would take for a formula,
-/// because messages of rules are untrusted, and a formula can read files and send data. Also puts
-/// one before apostrophes that precede such text, so that [`plain`] can remove exactly one.
+/// Writes a record. Puts an apostrophe before a field that a spreadsheet would take for a formula:
+/// messages of rules are untrusted, and a formula can read files and send data. Also puts one
+/// before apostrophes that precede such text, so [`plain`] can remove exactly one.
 pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     for (i, field) in fields.iter().enumerate() {
         let guard = if is_computed(field.trim_start_matches('\'')) { "'" } else { "" };

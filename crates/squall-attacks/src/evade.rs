@@ -1,4 +1,4 @@
-//! Evasions: ways to send the same octets such that a detector on the path may see different ones.
+//! Evasions: ways to send the same octets that may make a detector on the path see different ones.
 //!
 //! They transform segments and packets of a finished conversation and never change its data. Each
 //! documents its assumption about the receiver. If the assumption holds, sender and receiver agree

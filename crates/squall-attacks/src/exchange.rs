@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use squall_rules::End;
 
-/// The reason why an octet has its value.
+/// Why an octet has its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
     /// Arbitrary: another octet would work as well.

@@ -1,4 +1,4 @@
-//! Near misses: traffic that differs from a match in one octet or one field.
+//! Near misses: traffic that differs from an attack in one octet or one field.
 //!
 //! An engine that raises an alert for one has a false positive. Near misses derive from a
 //! [`Solution`] by changing data that an option of the rule requires. A letter is replaced by a
@@ -218,8 +218,8 @@ fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
             order.push(option);
         }
     }
-    // Positions of each option's octets, from the last conversation back, because if a rule counts
-    // events, the last one must not happen.
+    // Positions of each option's octets, starting with the last conversation: if a rule counts
+    // events, it is the last event that must not happen.
     let mut places: Vec<Vec<(usize, usize, usize)>> = vec![vec![]; rule.options.len()];
     for (e, exchange) in exchanges.iter().enumerate().rev().take(2) {
         for (t, turn) in exchange.turns.iter().enumerate().rev() {

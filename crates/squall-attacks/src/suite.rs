@@ -136,9 +136,9 @@ pub struct Solved {
     pub varied: bool,
 }
 
-/// Solves a rule for all samples that `order` asks for.
+/// Solves a rule for all samples that `order` requests.
 ///
-/// Drops samples that equal an earlier one, because some rules leave no choice.
+/// Drops samples that equal an earlier one: some rules leave no choice.
 pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -> Outcome {
     let branches = if order.every_branch { solver.branches(rule) } else { 1 };
     let samples = order.samples.max(branches);
@@ -163,7 +163,7 @@ pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -
             }
             Err(unsolved) => {
                 outcome.unsolved.get_or_insert(unsolved);
-                // If the first sample fails, all others would fail, too.
+                // If the first sample fails, all others would fail as well.
                 if outcome.solved.is_empty() {
                     break;
                 }
@@ -201,8 +201,7 @@ impl<'a> Examiner<'a> {
         Examiner { compiled: squall_ids::Compiled::new(rules), engine }
     }
 
-    /// Corrects `labels`, so that they promise only the alerts seen in `frames`, which belong to
-    /// `attack`.
+    /// Corrects `labels` of `attack`, so that they promise only the alerts seen in its `frames`.
     ///
     /// An attack that does not match owes no alert, and rules played before it are expected only if
     /// they match. Returns false for a near miss that matches in the form in which it is sent.

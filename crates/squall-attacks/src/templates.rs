@@ -1,8 +1,8 @@
 //! Scans, floods, brute force and beacons: turns parameters into conversations with times.
 //!
-//! They do not stem from rules, so their labels have sid 0 and the template's name. A flood is also
-//! available as the text of one packet, for streams at rates that separate conversations cannot
-//! reach. Both forms stem from one exchange.
+//! They do not come from rules, so their labels have sid 0 and the template's name. A flood is also
+//! available as the text of a single packet, for streams at rates that separate conversations
+//! cannot reach. Both forms are made from the same exchange.
 //!
 //! ```
 //! use squall_attacks::templates::{Parameters, named};
@@ -303,12 +303,12 @@ pub static BEACONS: [Template; 2] = [
     },
 ];
 
-/// All templates.
+/// All templates, including beacons.
 pub fn templates() -> impl Iterator<Item = &'static Template> {
     TEMPLATES.iter().chain(&BEACONS)
 }
 
-/// Looks a template up.
+/// Finds a template by name.
 ///
 /// # Errors
 ///
@@ -445,7 +445,7 @@ impl Iterator for Events<'_> {
         Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
     }
 
-    /// Skips events without generating them, because an event depends only on its number.
+    /// Skips events without generating them: an event depends only on its number.
     fn nth(&mut self, n: usize) -> Option<Event> {
         self.next = self.next.saturating_add(n as u64).min(self.count);
         self.next()
@@ -671,7 +671,7 @@ fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8
     message
 }
 
-/// The longest answer that fits to a question with type ANY.
+/// The longest answer to a question of type ANY that fits.
 fn dns_answer(seed: u64) -> Vec<u8> {
     let texts: Vec<String> = (0..5).map(|i| word(mix(seed, i), 250)).collect();
     let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();

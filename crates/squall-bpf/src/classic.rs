@@ -1,5 +1,5 @@
-//! Classic BPF (McCanne and Jacobson, 1993), into which capture filters are compiled. A [`Filter`]
-//! is checked once, like in the kernel's `bpf_check_classic`, and then runs on any octets without
+//! Classic BPF (McCanne and Jacobson, 1993), to which capture filters are compiled. A [`Filter`] is
+//! checked once, like in the kernel's `bpf_check_classic`, and then runs on any octets without
 //! failing. Programs longer than the kernel's limit, and programs with loops, run only here.
 
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct Instruction {
 }
 
 /// A checked program: every jump has a target, and every path ends in a return, or in a loop that
-/// the limit on backward jumps ends.
+/// is ended by the limit on backward jumps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
@@ -41,9 +41,9 @@ pub const KERNEL_INSTRUCTIONS: usize = 4096;
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 /// BPF_MEMWORDS.
 pub(crate) const WORDS: usize = 16;
-/// Most backward jumps in one run; with more, the frame does not match. libpcap writes loops only
-/// for `protochain`: one iteration per header of a chain, each of at least 8 octets, in at most 256
-/// KiB of a packet.
+/// Maximum number of backward jumps in one run; beyond it, the frame does not match. libpcap
+/// generates loops only for `protochain`: one iteration per header of a chain, each of at least 8
+/// octets, in at most 256 KiB of a packet.
 const MAX_TURNS: u32 = 1 << 15;
 
 pub(crate) const LD: u16 = 0x00;
@@ -58,7 +58,7 @@ impl Filter {
     /// Checks `program`.
     ///
     /// # Errors
-    /// The kernel would refuse the program, for another reason than its number of instructions or
+    /// The kernel would refuse the program, for a reason other than its number of instructions or
     /// its backward jumps.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
         let bad = |instruction, problem| Err(BadFilter { instruction, problem });
@@ -129,7 +129,7 @@ impl Filter {
         &self.0
     }
 
-    /// Whether the kernel can run it too: the kernel accepts no loops.
+    /// Whether the kernel can run it as well: it accepts no loops.
     pub fn is_for_kernel(&self) -> bool {
         let loops = |insn: &Instruction| insn.code == JMP && insn.k > i32::MAX as u32;
         self.0.len() <= KERNEL_INSTRUCTIONS && !self.0.iter().any(loops)
@@ -142,8 +142,8 @@ impl Filter {
         reduce(&self.0).and_then(|program| Self::new(program).ok()).unwrap_or(self)
     }
 
-    /// Whether no return keeps a frame. In a [reduced](Filter::reduced) program all returns can be
-    /// reached, so no frame matches then.
+    /// Whether no return keeps a frame. In a [reduced](Filter::reduced) program all returns are
+    /// reachable, so no frame matches then.
     pub fn takes_nothing(&self) -> bool {
         self.0.iter().all(|insn| insn.code & 7 != RET || insn.code & 0x18 == 0 && insn.k == 0)
     }
@@ -172,7 +172,7 @@ impl Filter {
         let mut memory = [0u32; WORDS];
         let (mut at, mut turns) = (0usize, 0);
         loop {
-            // In bounds, because jumps were checked and the last instruction returns.
+            // In bounds: jumps were checked, and the last instruction returns.
             let Instruction { code, jt, jf, k } = self.0[at];
             at += 1;
             match code & 7 {
@@ -224,7 +224,7 @@ impl Filter {
     }
 }
 
-/// The index that the jump at `at` leads to; its offset is signed. `None` if that is before the
+/// The target index of the jump at `at`, whose offset is signed. `None` if it is before the
 /// program.
 fn target(at: usize, k: u32) -> Option<usize> {
     (at + 1).checked_add_signed(k as i32 as isize)
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends_and_is_not_for_the_kernel() {
-        // Adds the octet at index A until the sum is 40; a 0 makes it loop without end.
+        // Adds the octet at index A until the sum is 40; a 0 makes it loop forever.
         let chain = Filter::new(vec![
             insn(0x00, 0, 0, 0),
             insn(0x07, 0, 0, 0),

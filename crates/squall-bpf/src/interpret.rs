@@ -1,4 +1,4 @@
-//! Runs programs in user space: tests then need neither a kernel nor a permission.
+//! Runs programs in user space: tests need neither a kernel nor permissions.
 //!
 //! Addresses are those of a small machine: context, packet, stack and map values are in regions
 //! below 2^32, because `xdp_md` holds 32 bits of an address. Accesses outside of these regions,

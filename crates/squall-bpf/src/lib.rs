@@ -1,7 +1,7 @@
-//! eBPF programs as values. Input: instructions, one by one ([`Asm`]). Output: an [`Object`] for
-//! the kernel to load: instructions, the maps they name, and their functions.
+//! eBPF programs as values. Input: instructions, one by one ([`Asm`]). Output: an [`Object`] to
+//! load into the kernel: instructions, the maps that they refer to, and functions.
 //!
-//! Knows only the instruction set (RFC 9669): no system calls, no packets, no clock. Squall's
+//! Depends only on the instruction set (RFC 9669): no system calls, no packets, no clock. Squall's
 //! programs are short and differ from run to run, so an assembler suits them better than a compiler
 //! in the build.
 #![forbid(unsafe_code)]

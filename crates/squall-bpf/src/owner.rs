@@ -1,17 +1,18 @@
-//! The worker that a flow belongs to: a function of the flow's two ends, the same for sent and
-//! received packets ([`of_ends`]), and a program for the kernel ([`program`]).
+//! The worker that a flow belongs to, determined by the flow's two endpoints, the same for sent and
+//! received packets ([`of_ends`]); and a program for the kernel ([`program`]).
 
 use std::net::IpAddr;
 
 use crate::classic::Instruction;
 
-/// Multipliers. They are odd, so that no bit is lost: the golden ratio, and primes of the kind that
+/// Multipliers. They are odd, so no bit is lost: the golden ratio, and primes of the kind that
 /// xxHash uses.
 const ADDRESS_FACTOR: u32 = 0x9e37_79b1;
 const PORT_FACTOR: u32 = 0x85eb_ca77;
 const FINAL_FACTOR: u32 = 0xc2b2_ae3d;
 
-/// The worker (below `workers`) of the flow between two ends (address and port), in either order.
+/// The worker (below `workers`) of the flow between two endpoints (address and port), in either
+/// order.
 #[inline]
 pub fn of_ends(one: (IpAddr, u16), other: (IpAddr, u16), workers: u32) -> u32 {
     if workers < 2 {

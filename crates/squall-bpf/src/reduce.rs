@@ -1,11 +1,10 @@
 //! Shortens programs without changing which frames they match: a jump to a test whose outcome is
-//! already known goes to where that test would go.
+//! already known is redirected to where that test would jump.
 //!
-//! libpcap writes each primitive of an expression separately: `port 80 or port 443` reads the
-//! EtherType and the protocol once for each port. Its own optimizer removes that, but changes the
-//! frames that some programs match, so Squall does not use it and has this one, with a single rule.
-//! Instructions are never changed, or moved within a block, only left out together with their
-//! block.
+//! libpcap generates each primitive of an expression separately: `port 80 or port 443` reads the
+//! EtherType and the protocol once per port. Its own optimizer removes that, but changes the frames
+//! that some programs match, so Squall uses this one instead, which has a single rule. Instructions
+//! are never changed, or moved within a block, only removed together with their block.
 //!
 //! This is sound because a frame does not change while a program reads it: a value that depends
 //! only on the frame ("closed") compares the same way each time, and a load that succeeded once
@@ -15,8 +14,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::classic::{ALU, Instruction, JMP, LD, LDX, RET, ST, STX, WORDS, alu, holds};
 
-/// Most states per block; if there are more, the program is left unchanged. Chains of hundreds of
-/// ports, addresses and protocols need at most 20.
+/// Maximum number of states per block; beyond it, the program is left unchanged. Chains of hundreds
+/// of ports, addresses and protocols need at most 20.
 const MAX_STATES: usize = 64;
 
 /// The program that [`crate::classic::Filter::reduced`] describes; `None` if the program has loops,
@@ -155,7 +154,7 @@ impl Blocks {
         Some(all)
     }
 
-    /// Works from the last block to the first, because jumps only go forward.
+    /// Works from the last block to the first: jumps only go forward.
     fn compute_liveness(&mut self) {
         for number in (0..self.blocks.len()).rev() {
             let after = match self.blocks[number].next {
@@ -317,8 +316,8 @@ impl Interned {
 
 // --- states
 
-/// Knowledge about the frame on the way to a block, ordered by number, so that equal knowledge
-/// compares equal.
+/// Knowledge about the frame on the path to a block, sorted by number, so that equal knowledge
+/// compares as equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Known {
     tests: BTreeSet<(Test, bool)>,
@@ -352,7 +351,7 @@ impl Known {
     }
 
     fn of(&self, a: Id) -> impl Iterator<Item = (Test, bool)> {
-        // Filters all tests: they are ordered by operation first, so a value's tests are not
+        // Filters all tests: they are ordered by operation first, so the tests of a value are not
         // adjacent.
         self.tests.iter().copied().filter(move |(test, _)| test.a == a)
     }
@@ -392,8 +391,8 @@ struct Walk<'a> {
     blocks: &'a Blocks,
     /// The node of each state.
     states: HashMap<(usize, Known), usize>,
-    /// For each state whose block is left out, the state where the walk continues. The map is
-    /// needed because chains of such states can be as long as the program.
+    /// For each state whose block is removed, the state where the path continues. It is cached
+    /// because chains of such states can be as long as the program.
     settled: HashMap<(usize, Known), (usize, Known)>,
     nodes: Vec<Node>,
 }
@@ -411,7 +410,7 @@ impl Walk<'_> {
         let max_states = MAX_STATES * self.blocks.blocks.len();
         let mut numbers = HashMap::new();
         let root = self.settle(0, Known::default());
-        // An explicit stack, because programs are thousands of blocks deep.
+        // An explicit stack: programs can be thousands of blocks deep.
         let mut open = vec![self.open(root.clone())];
         while let Some(PendingState { next, .. }) = open.last() {
             let missing = match next {
@@ -531,7 +530,7 @@ fn write(
     order.sort_by_key(|&node| (nodes[node].block, node));
     let mut place = vec![0; nodes.len()];
     order.iter().enumerate().for_each(|(i, &node)| place[node] = i);
-    // Branches reach 255 instructions; farther targets need an inserted jump.
+    // Branches reach 255 instructions; farther targets need an additional jump.
     let mut far = vec![[false; 2]; order.len()];
     loop {
         let mut starts = Vec::with_capacity(order.len() + 1);

@@ -1,9 +1,9 @@
 //! Outcomes of frames that a program has redirected to a device: programs for two kernel
-//! tracepoints, which see the frames that the driver took or did not take. The redirect itself does
-//! not report that.
+//! tracepoints, which observe the frames that the driver accepted or refused. The redirect itself
+//! does not report that.
 //!
 //! A frame is in flight from the program's redirect until the driver has it or it is dropped.
-//! Meanwhile no other network work runs on the CPU, so all frames that pass a device map on that
+//! Meanwhile no other network code runs on the CPU, so all frames that pass a device map on that
 //! CPU are the program's, in the order in which it made them.
 
 use crate::{Alu, Asm, Cond, Label, MapId, Reg::*, Size::U64, helper, xdp_action};
@@ -12,12 +12,12 @@ use crate::{Alu, Asm, Cond, Label, MapId, Reg::*, Size::U64, helper, xdp_action}
 /// (DEV_MAP_BULK_SIZE).
 const MAX_BULK: i32 = 64;
 
-// Offsets of the callback's context on the stack: the number of frames that the driver took, and
-// the time.
+// Offsets of the callback's context on the stack: the number of frames that the driver accepted,
+// and the time.
 const SENT: i16 = -16;
 const NOW: i16 = -8;
-/// Offsets from R7 for [`driver`]'s `each`: the number of frames that the driver took, and the time
-/// (`CLOCK_MONOTONIC`, ns).
+/// Offsets from R7 for [`driver`]'s `each`: the number of frames that the driver accepted, and the
+/// time (`CLOCK_MONOTONIC`, ns).
 pub const TOOK: i16 = 0;
 pub const AT: i16 = NOW - SENT;
 
@@ -36,7 +36,7 @@ pub struct Words {
     /// Error numbers of the last failed transfer to the driver, and of the last failed redirect.
     pub driver_error: usize,
     pub redirect_error: usize,
-    /// When the driver last took a frame, in nanoseconds of the monotonic clock.
+    /// When the driver last accepted a frame, in nanoseconds of the monotonic clock.
     pub last_left: usize,
 }
 
@@ -73,7 +73,7 @@ impl Words {
 
 /// The program for [`DRIVER`]. `each` is the body of a function that is called for each frame that
 /// the kernel passed to the driver in one call: R6 is the frame's index in that call, R7 as for
-/// [`TOOK`], R2 the frame's number. Frames with an index below the number that the driver took have
+/// [`TOOK`], R2 the frame's number. Frames with an index below the number of accepted frames have
 /// left; the others have not. The body must end with `R0 = 0`.
 pub fn driver(a: &mut Asm, memory: MapId, w: &Words, each: impl FnOnce(&mut Asm)) {
     let (out, callback, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());

@@ -1,5 +1,5 @@
-//! Output files: opens, fills, rotates and removes them. Each file is a complete capture, with its
-//! own header, and with the interfaces' counters at its end.
+//! Output files: opens, fills, rotates and removes them. Each file is a complete capture with its
+//! own header, and with the interface counters at its end.
 
 use std::{
     collections::VecDeque,
@@ -22,12 +22,12 @@ use crate::{
     time::Civil,
 };
 
-/// Runs of at least this length are written directly; shorter ones are staged, because a system
-/// call costs more than the copy.
+/// Runs of at least this length are written directly. Shorter ones are staged: the copy costs less
+/// than a system call.
 const DIRECT: usize = 32 << 10;
 /// Number of staged octets that triggers a write.
 const STAGE: usize = 256 << 10;
-/// Most files whose names are stored.
+/// Maximum number of files whose names are kept.
 const REMEMBERED: usize = 1_000;
 
 pub(crate) struct Files {
@@ -58,7 +58,7 @@ struct Open {
     /// Octets before compression, and packets; both include staged ones.
     octets: u64,
     packets: u64,
-    /// Packets from this time on belong in the next file.
+    /// Packets from this time on go to the next file.
     until: u64,
 }
 
@@ -98,7 +98,8 @@ impl Files {
             closed_octets: 0,
             shared: shared.clone(),
         };
-        // On virtual time, the start of the first file is not known yet, but is part of its name.
+        // In virtual time, the start of the first file, which is part of its name, is not known
+        // yet.
         if options.virtual_time && options.rotate.is_asked_for() {
             return Ok(files);
         }
@@ -111,7 +112,7 @@ impl Files {
             Failure::ReaderGone => io::ErrorKind::BrokenPipe.into(),
             Failure::Error(text) => io::Error::other(text),
         })?;
-        // Intervals begin with the first packet.
+        // Intervals start with the first packet.
         if let Some(open) = &mut files.open {
             open.until = u64::MAX;
         }
@@ -149,7 +150,7 @@ impl Files {
         if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
     }
 
-    /// Whether `octets` octets of records fit into the open file; if no file is open, into the next
+    /// Whether `octets` octets of records fit into the open file or, if none is open, into the next
     /// one.
     pub fn room(&self, octets: u64, run: &Run) -> bool {
         let rotate = &self.shared.options.rotate;
@@ -159,7 +160,7 @@ impl Files {
             (Some(_), open) => open.as_ref().map_or(0, |open| open.written.octets),
             (None, _) => before + octets,
         };
-        // Intervals begin with the very first packet.
+        // Intervals start with the very first packet.
         let until = match (&self.open, self.start) {
             (Some(open), Some(_)) => open.until,
             (_, start) => self.step_end(start.unwrap_or(run.first), run.first),
@@ -169,7 +170,7 @@ impl Files {
             && run.last < until
     }
 
-    /// Whether the open file has no packet: then one packet fits in any case.
+    /// Whether the open file has no packet yet: a single packet fits in any case.
     pub fn is_fresh(&self, time: u64) -> bool {
         self.open.as_ref().is_none_or(|open| open.packets == 0 && time < open.until)
     }
@@ -247,8 +248,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `octets`, which contain the records of `run` or no records, and counts the written
-    /// part.
+    /// Writes `octets`, which contain the records of `run` or no records, and counts the part that
+    /// was written.
     fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let counters = &self.shared.written;

@@ -1,5 +1,5 @@
 //! Captures frames of receive queues ([`Capture::taps`]) into files; every frame that is not in a
-//! file is counted with the reason.
+//! file is counted by reason.
 //!
 //! Each tap writes frames as records into chunks of memory, without a further copy. One thread
 //! sorts the chunks of all taps, compresses them, rotates files and writes
@@ -46,7 +46,7 @@ pub struct Options {
     /// Permission to overwrite files and fill disks.
     pub permit: Permit,
     pub format: Format,
-    /// Most octets kept per packet.
+    /// Maximum octets kept per packet.
     pub snaplen: u32,
     /// Formats of the interfaces, indexed by the number passed to [`Capture::taps`]. A pcap file
     /// has a single link type.
@@ -62,9 +62,9 @@ pub struct Options {
     pub pre_trigger: Option<PreTrigger>,
     pub stop: Stop,
     pub print: Option<Print>,
-    /// Whether packets go to the file as soon as the writer is free, rather than chunk by chunk.
+    /// Whether packets are written as soon as the writer is free, instead of chunk by chunk.
     pub flush: bool,
-    /// Whether frames have virtual times, which begin at 1970.
+    /// Whether frames have virtual times, which start at 1970.
     pub virtual_time: bool,
 }
 
@@ -99,7 +99,7 @@ pub const BUFFER: usize = 64 << 20;
 const CHUNK: usize = 256 << 10;
 /// The smallest chunk: holds a GSO frame of 64 KiB with the overhead of its record.
 const LEAST_CHUNK: usize = 80 << 10;
-/// One that is being filled, one that is being written, and a few in between.
+/// One being filled, one being written, and a few in between.
 const LEAST_CHUNKS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +114,10 @@ pub enum Format {
 /// When the next file begins: when the first of these limits is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotate {
-    /// Most octets in a file (which has at least one packet); a compressed file is checked once per
-    /// chunk.
+    /// Maximum octets in a file (which has at least one packet); a compressed file is checked once
+    /// per chunk.
     pub octets: Option<u64>,
-    /// Longest duration of a file, in packet time; intervals count from the start of the first
+    /// Maximum duration of a file, in packet time; intervals are relative to the start of the first
     /// file.
     pub time: Option<Nanos>,
     pub packets: Option<u64>,
@@ -139,10 +139,10 @@ pub enum OnFull {
     DropNewest,
     /// The oldest frames are dropped, a chunk at a time.
     DropOldest,
-    /// Once the buffer is half full, packets are cut to this number of octets; if it still fills
-    /// up, new frames are dropped.
+    /// Once the buffer is half full, packets are truncated to this number of octets; if it still
+    /// fills up, new frames are dropped.
     Truncate(u32),
-    /// The receiver waits; for sources that can wait too (files).
+    /// The receiver waits; for sources that can wait (files).
     Wait,
 }
 
@@ -171,7 +171,7 @@ impl FromStr for OnFull {
     }
 }
 
-/// The treatment of frames that were joined by the kernel or the NIC.
+/// The treatment of GSO frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GsoFrames {
     /// They are written as the segments on the wire.
@@ -183,12 +183,12 @@ pub enum GsoFrames {
 /// A capture that begins before an event.
 #[derive(Clone, Debug)]
 pub struct PreTrigger {
-    /// Packets from this time before the event on are written, as far as the buffer holds them.
+    /// Packets are written from this time before the event on, as far as the buffer holds them.
     pub keep: Nanos,
     /// Packets up to this time after it are written; then the capture ends.
     pub after: Option<Nanos>,
-    /// The filter that detects the event, one for each of [`Options::interfaces`], because link
-    /// types differ. Without filters, only [`Capture::trigger`] is the event.
+    /// The filter that detects the event, one for each of [`Options::interfaces`], whose link types
+    /// may differ. Without filters, only [`Capture::trigger`] is the event.
     pub filters: Vec<Arc<Filter>>,
 }
 
@@ -284,7 +284,7 @@ pub struct Capture {
 pub(crate) struct Shared {
     options: Options,
     pool: Pool,
-    /// Offset from the frames' clock to Unix time, in nanoseconds. Measured only once: time stamps
+    /// Offset from the frames' clock to Unix time, in nanoseconds. Measured only once: timestamps
     /// in a file must not step.
     offset: u64,
     /// When the capture began, in nanoseconds since 1970.
@@ -319,7 +319,7 @@ struct Written {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Uses the data even after a panic: each change of a counter is complete.
+    // Use the data even after a panic: each change of a counter is complete.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -437,8 +437,8 @@ impl Capture {
                 "a pcap file has one link type, and these interfaces have several\n  try pcapng";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        // Checked in advance, because a failed allocation aborts the process, and the kernel may
-        // kill a process with overcommitted memory later.
+        // Checked in advance: a failed allocation aborts the process, and a process with
+        // overcommitted memory may be killed by the kernel later.
         if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
             let text = format!(
                 "a buffer of {} bytes is more than the memory of this machine, {memory} bytes\n  \
@@ -472,7 +472,7 @@ impl Capture {
     }
 
     /// A function that makes taps for the queues of `interface` (an index into
-    /// [`Options::interfaces`]); it must run on the threads that own the queues.
+    /// [`Options::interfaces`]); it must be called on the threads that own the queues.
     pub fn taps(&self, interface: usize) -> impl Fn() -> Tap + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || {

@@ -1,7 +1,7 @@
 //! Chunks that circulate between the receiving threads and the writer: a fixed number, allocated
 //! before the capture begins and reused.
 //!
-//! The lock is taken once per chunk, which is once in hundreds to thousands of frames. The most
+//! The lock is taken once per chunk, that is, once per hundreds to thousands of frames. The most
 //! recently returned chunk is lent next: while the writer keeps up, only a few chunks circulate and
 //! stay in the cache, however large the buffer is.
 
@@ -64,8 +64,8 @@ impl Chunk {
 /// Number of chunks in use while the writer keeps up, with a reserve.
 const WARM: usize = 16;
 
-/// Number of waiting chunks at which a sleeping writer is woken: on a shared CPU each wake-up costs
-/// two context switches, as much as a dozen frames.
+/// Number of waiting chunks at which a sleeping writer is woken: on a shared CPU, each wake-up
+/// costs two context switches, as much as a dozen frames.
 const TOGETHER: usize = 8;
 
 /// The result of [`Pool::next`].
@@ -107,8 +107,8 @@ struct State {
 
 impl Pool {
     /// Allocates `chunks` chunks of `chunk_octets` octets each. Touches the pages of the first
-    /// chunks that will be lent, because a page fault during the capture costs as much as a dozen
-    /// frames. Touching all pages would delay the start by more time than many captures take.
+    /// chunks that will be lent: a page fault during the capture costs as much as a dozen frames.
+    /// Touching all pages would delay the start for longer than many captures last.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
         let chunk = |i| {
             let mut octets = vec![0; chunk_octets];
@@ -131,8 +131,8 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Uses the state even after a panic: no code that holds the lock can panic halfway through
-        // a change.
+        // Use the state even after a panic: no code that holds the lock can panic halfway through a
+        // change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

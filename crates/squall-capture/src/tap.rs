@@ -48,7 +48,7 @@ pub(crate) struct TapCounters {
 const AGE_NS: u64 = 100_000_000;
 /// The same age with several taps: the writer must wait for all of them to sort by time.
 const AGE_OF_SEVERAL_NS: u64 = 20_000_000;
-/// Largest delay between a frame's kernel time stamp and its arrival in the receive queue.
+/// Maximum delay between a frame's kernel timestamp and its arrival in the receive queue.
 const SLACK_NS: u64 = 20_000_000;
 
 /// The part of a capture that runs on the thread of a receive queue.
@@ -58,7 +58,7 @@ pub struct Tap {
     number: usize,
     record: Record,
     chunk: Option<Chunk>,
-    /// Buffers for assembling a GSO frame and for cutting it.
+    /// Buffers for assembling and segmenting a GSO frame.
     whole: Vec<u8>,
     cut: Vec<u8>,
     /// The filter for the trigger, until a frame has matched.
@@ -131,8 +131,8 @@ impl Tap {
         self.hand_over();
         let pool = &self.shared.pool;
         let policy = self.shared.options.on_full;
-        // Before the trigger the buffer is a ring, and overwritten packets are not counted as
-        // dropped, because they were not requested.
+        // Before the trigger the buffer is a ring. Overwritten packets were not requested, so they
+        // are not counted as dropped.
         let mut chunk = match pool.is_ring() {
             true => self.take_oldest(|owner| &owner.before).or_else(|| pool.lend()),
             false => pool.lend(),
@@ -148,7 +148,7 @@ impl Tap {
         Some(captured)
     }
 
-    /// Takes the chunk that has waited longest, and empties it; its packets are counted in the
+    /// Takes the chunk that has waited longest, and empties it; its packets are added to the
     /// counter `gone`.
     fn take_oldest(&self, gone: fn(&TapCounters) -> &AtomicU64) -> Option<Chunk> {
         let mut chunk = self.shared.pool.take_oldest()?;
@@ -207,7 +207,7 @@ impl Tap {
         };
         let headers = usize::from(cut.payload);
         if present < headers {
-            // Without all headers the segments cannot be separated.
+            // Without complete headers the segments cannot be separated.
             self.write(&octets[..present], frame.wire_len, frame.time, frame.outgoing);
             add(&self.counters.headless, segments - 1);
         } else {
@@ -309,7 +309,7 @@ impl Tap {
 }
 
 impl Drop for Tap {
-    /// Also runs after a panic of the worker, because the writer waits for all taps.
+    /// Also runs after a panic of the worker: the writer waits for all taps.
     fn drop(&mut self) {
         self.finish();
     }

@@ -3,9 +3,9 @@
 use squall_port::monotonic;
 use time::UtcDateTime;
 
-/// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970. Reads one clock between two
-/// readings of the other, several times, and uses the reading with the shortest interval: the
-/// thread may be preempted in between.
+/// The offset from `CLOCK_MONOTONIC` to nanoseconds since 1970. The thread may be preempted between
+/// two clock readings, so one clock is read between two readings of the other, several times, and
+/// the reading with the shortest interval is used.
 pub(crate) fn offset() -> u64 {
     let reading = || {
         let before = monotonic().0;

@@ -19,7 +19,7 @@ use crate::{
     record::Record,
 };
 
-/// How long the writer waits for a chunk: bounds the delay of sorting, and of the end of files and
+/// How long the writer waits for a chunk: limits the delay of sorting, and of the end of files and
 /// captures that end at a given time.
 const TIMEOUT: Duration = Duration::from_millis(20);
 /// The same with a single tap, which wakes the writer whenever there is something to do.
@@ -45,7 +45,7 @@ pub(crate) struct Writer {
     sources: Vec<VecDeque<Part>>,
     /// Per tap: all its frames up to this time are in `sources` or already written.
     marks: Vec<u64>,
-    /// Packets at `from` or later, but before `until`, are wanted.
+    /// Packets at `from` or later, and before `until`, are wanted.
     from: u64,
     until: u64,
     /// Number of packets that may still be written.
@@ -97,8 +97,8 @@ impl Writer {
             let past = |chunk: &Chunk| {
                 shared.written.before.fetch_add(chunk.run.packets, Relaxed);
             };
-            // Read first: if no chunk waits after `next`, all frames before these marks have
-            // arrived.
+            // Read before `next`: if no chunk waits after that call, all frames before these marks
+            // have arrived.
             let marks: Vec<u64> = match shared.taps() {
                 1 => Vec::new(),
                 taps => (0..taps).map(|i| shared.tap(i).until.load(Acquire)).collect(),
@@ -165,13 +165,13 @@ impl Writer {
         self.sources[chunk.source].push_back(Part { chunk, at: 0, run });
     }
 
-    /// Writes the records of all taps in order of time, up to the time before which no tap can
-    /// deliver further records; `all`: writes every record in any case.
+    /// Writes the records of all taps in time order, up to the time before which no tap can deliver
+    /// further records; `all`: writes every record.
     fn write_in_order(&mut self, all: bool) {
         if self.sources.iter().all(VecDeque::is_empty) {
             return;
         }
-        // Without a free chunk the taps cannot deliver more, so waiting for them would never end.
+        // Without a free chunk the taps cannot deliver more: waiting for them would be a deadlock.
         let all = all || self.shared.pool.is_short();
         let long_ago = match self.shared.options.virtual_time {
             _ if all => u64::MAX,

@@ -1,5 +1,5 @@
-//! Every frame given to a tap is in a file or counted under a reason: formats, rotation,
-//! compression, policies.
+//! Every frame passed to a tap is in a file or counted by reason: formats, rotation, compression,
+//! policies.
 
 use std::{
     fs,
@@ -377,7 +377,7 @@ fn packets_before_the_trigger_are_kept_exactly() {
     let found: Vec<_> = read(&file).into_iter().map(|p| p.0).collect();
     let first = found[0];
     assert!(first > 1_000 && first < 10_000, "{first}");
-    // After the trigger the writer may be slower than this test; then drops are counted.
+    // After the trigger the writer may be slower than this test, in which case drops are counted.
     adds_up(&outcome.counters, all, "small");
     assert_eq!(outcome.kept_from_ns.map(|ns| ns <= first * MS), Some(true));
     assert!(found.iter().copied().take((10_000 - first) as usize).eq(first..10_000));

@@ -14,7 +14,7 @@ use squall_options::RunOptions;
 use squall_profile::short::Argument;
 use squall_units::{Cannot, Nanos, parse_count};
 
-/// Parsed arguments, and those given on the command line as keys of the profile.
+/// Parsed arguments, and those of them given on the command line as keys of the profile.
 #[derive(Clone, Debug)]
 pub struct Given<A> {
     pub args: A,
@@ -92,11 +92,10 @@ pub struct Output {
     /// Show no progress and no summary
     #[arg(short, long)]
     pub quiet: bool,
-    /// Whether the summary goes to standard error, because packets are on standard output.
+    /// Whether the summary goes to standard error because packets go to standard output.
     #[arg(skip)]
     pub to_stderr: bool,
-    /// Whether the report is from an earlier run. If so, an interruption of that run does not set
-    /// the exit status.
+    /// Whether the report is from an earlier run, whose interruption does not set the exit status.
     #[arg(skip)]
     pub saved: bool,
 }
@@ -153,7 +152,7 @@ impl<C: Choice> Args for Options<C> {
 
 impl<C: Choice> FromArgMatches for Options<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        // Parse the given options again, with a command that has all of them.
+        // Parse the given options again, with a command that has all options.
         let mut words = Vec::new();
         for arg in Self::args() {
             let id = arg.get_id().as_str();
@@ -180,7 +179,7 @@ impl<C: Choice> FromArgMatches for Options<C> {
     }
 }
 
-/// Checks that the text can be parsed as a `T`, and returns it unchanged.
+/// Checks that the text parses as a `T`, and returns it unchanged.
 pub fn checked<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -332,7 +331,7 @@ pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
         )));
     };
     port.address = address.to_owned();
-    // The address is no longer the one in the file, so it has no position there.
+    // The address no longer comes from the file, so it has no position there.
     port.at = Default::default();
     Ok(())
 }

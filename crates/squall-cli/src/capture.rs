@@ -110,7 +110,7 @@ impl Choice for OfCaptures {
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
     let ports: Vec<_> = ports.iter().map(|address| address_with(address, args.direction)).collect();
-    // `drive` applies the duration, because a run that only receives has nothing that ends it.
+    // `drive` applies the duration: a run that only receives does not end by itself.
     let mut run = args.options.run.clone();
     let after = run.duration.take();
     run.capture = Some(options(args)?);

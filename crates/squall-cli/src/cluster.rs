@@ -1,5 +1,5 @@
-//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines.
-//! The controller is part of the Python package (`squall.cluster`, with Ray). This module has its
+//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs on several machines. The
+//! controller is part of the Python package (`squall.cluster`, with Ray). This module parses its
 //! arguments and starts it.
 
 use std::{
@@ -187,7 +187,7 @@ except ImportError as error:
 sys.exit(main())
 "#;
 
-/// Replaces this process by the controller, which then receives its signals. Returns only on
+/// Replaces this process with the controller, which then receives its signals. Returns only on
 /// failure.
 fn become_controller(words: Vec<OsString>) -> Error {
     let mut command = controller(words);
@@ -203,13 +203,13 @@ fn controller(words: Vec<OsString>) -> Command {
     let mut command = Command::new(python());
     command.arg("-c").arg(START).args(words);
     if let Ok(own) = env::current_exe() {
-        // The controller must run this binary, and not another one on the search path.
+        // The controller must run this binary, not another one on the search path.
         command.env("SQUALL", own);
     }
     command
 }
 
-/// The Python interpreter of this installation, or else of the environment, or else of the search
+/// The first Python interpreter found: in this installation, in the environment, or on the search
 /// path.
 fn python() -> PathBuf {
     if let Some(named) = env::var_os("SQUALL_PYTHON") {

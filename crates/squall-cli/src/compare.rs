@@ -134,7 +134,7 @@ struct Captures {
     results: Results,
 }
 
-// Not a doc comment, because clap would show it in the help of each comparison.
+// Not a doc comment, which clap would show in the help of each comparison.
 #[derive(Debug, clap::Args)]
 struct Results {
     /// Write the result as JSON; - is standard output
@@ -208,7 +208,7 @@ struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// Creates the files before anything runs, so that a wrong path does not cost an hour of
+    /// Creates the files before anything runs: an invalid path must not cost an hour of
     /// measurements.
     fn create(to: &'a Results) -> Result<Self, Error> {
         let json = to.json.as_deref().filter(|name| *name != "-").map(output::create);

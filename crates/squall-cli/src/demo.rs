@@ -44,7 +44,7 @@ impl Choice for OfDemos {
 
 pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     let mut profile = Profile::parse(PROFILE, "<demo>", Format::Toml)?;
-    // Do this first, because only a single-threaded process can enter a user namespace.
+    // This comes first: only a single-threaded process can enter a user namespace.
     let place = match lab::enter_private(&lab::LabOptions::default()) {
         Ok(interfaces) => {
             for (port, interface) in profile.ports.iter_mut().zip(&interfaces) {

@@ -40,8 +40,7 @@ const TOPICS: [(&str, &str); 5] = [
 
 pub fn doctor(args: &Args) -> Result<ExitCode, Error> {
     let mut findings = examine();
-    // Do this while the process has a single thread, because only such a process can enter a user
-    // namespace.
+    // Do this while the process has a single thread: only then can it enter a user namespace.
     let lab = lab::enter_private(&lab::LabOptions::default()).map_err(|e| e.to_string());
     Trial { lab, folder: std::env::temp_dir() }.run(|finding| findings.push(finding.clone()));
     if args.json.as_deref() != Some("-") {

@@ -1,4 +1,4 @@
-//! Runs a session from start to exit status. Handles signals and the live view.
+//! Runs a session, from its start to the exit status. Handles signals and the live view.
 
 use std::{
     io,
@@ -68,7 +68,7 @@ impl Signals {
     }
 }
 
-/// When to end a run that has no stream that ends it.
+/// When to end a run that does not end by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct End {
     pub after_s: Option<f64>,
@@ -104,7 +104,7 @@ pub fn drive_until(
     output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
-    // No live view in virtual time, because the run is as fast as the machine permits.
+    // No live view in virtual time: the run takes as little time as the machine permits.
     let mode = match end.each_s.filter(|_| !output.quiet && !virtual_time) {
         Some(_) => LiveMode::Lines,
         None => LiveMode::detect(output.quiet || virtual_time),

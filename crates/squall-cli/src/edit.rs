@@ -178,10 +178,10 @@ pub struct EditArgs {
     /// Limit IP packets to this many octets, for --mtu-trunc and --fixlen pad [default: 1500]
     #[arg(short = 'm', long, value_name = "OCTETS", help_heading = "Length")]
     mtu: Option<u32>,
-    /// Cut IP packets to the MTU
+    /// Truncate IP packets to the MTU
     #[arg(long, help_heading = "Length")]
     mtu_trunc: bool,
-    /// Cut frames to this many octets (without FCS), and correct IP's lengths
+    /// Truncate frames to this many octets (without FCS), and correct IP's lengths
     #[arg(long, value_name = "OCTETS", help_heading = "Length")]
     truncate: Option<u32>,
     /// Pad frames with zeros to this many octets (without FCS): 60 is Ethernet's minimum
@@ -330,7 +330,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         ));
     }
     let signals = Signals::catch()?;
-    // Create the file before the work, which may take hours.
+    // Create the file before the work starts, which may take hours.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let mut line = ProgressLine::new(args.quiet);
     let edited = edit_captures(inputs, out, &args.settings(), |progress| {
@@ -372,7 +372,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(3));
     }
     Ok(match (edited.stopped, faulty) {
-        // The exit status that a shell reports after Ctrl-C, because the output is incomplete.
+        // The exit status of a shell after Ctrl-C, because the output is incomplete.
         (true, _) => ExitCode::from(130),
         (false, faulty) => ExitCode::from(if faulty { 2 } else { 0 }),
     })

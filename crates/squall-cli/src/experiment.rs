@@ -71,7 +71,7 @@ pub fn experiment(args: &Args) -> Result<ExitCode, Error> {
         squall: own_path()?,
         command: command_line(),
     };
-    // Files before measurements, so that a wrong path does not cost an hour.
+    // Create files before the measurements: an invalid path must not cost an hour.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let html =
         args.html.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;

@@ -14,7 +14,7 @@ use clap::{
 };
 use squall_report::render;
 
-/// Maximum width of help texts, because longer lines are hard to read.
+/// Maximum width of help texts: longer lines are hard to read.
 pub const WIDEST: usize = 100;
 
 /// Parses the arguments of the process. Exits for help and on errors.
@@ -32,7 +32,7 @@ pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
 
 /// Exits with help on standard output, or with an error on standard error. An error quotes
 /// arguments, which must not control the terminal. If an argument has control characters, all
-/// colors are dropped, because color sequences could be part of the argument.
+/// colors are dropped: the argument could contain color sequences.
 fn leave(error: &Error, arguments: &[OsString]) -> ! {
     if !error.use_stderr() {
         error.exit();
@@ -45,7 +45,7 @@ fn leave(error: &Error, arguments: &[OsString]) -> ! {
     std::process::exit(error.exit_code())
 }
 
-/// Wraps examples at `width`, because clap would break their lines without a backslash.
+/// Wraps examples at `width`: clap would break their lines without a backslash.
 pub fn fitted(command: Command, width: usize) -> Command {
     let text = command.get_after_help().map(|text| examples_within(&text.to_string(), width));
     let mut command = command.term_width(width);
@@ -148,7 +148,7 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         }
         _ => true,
     };
-    // If the name is known from another tool, that tip takes precedence over options with similar
+    // If the name is known from another tool, that tip has priority over options with similar
     // spelling.
     let known = FOREIGN_NAMES.iter().any(|(names, ..)| names.contains(&word.as_str()));
     if !far && !known {

@@ -59,8 +59,8 @@ pub struct Args {
     quiet: bool,
 }
 
-/// Maximum number of conversations to list without `--verbose`, because thousands of lines would
-/// hide the summary.
+/// Maximum number of conversations to list without `--verbose`: thousands of lines would bury the
+/// summary.
 const LISTED: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]

@@ -85,7 +85,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     };
     let signals = Signals::catch()?;
     let to_stdout = args.json.as_deref() == Some("-");
-    // Create the file before the work, which may take hours.
+    // Create the file before the work starts, which may take hours.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let html =
         args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
@@ -118,7 +118,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     if to_stdout {
         output::print_data(&(info.to_json() + "\n"));
     }
-    // The figures include errors of files, so do not repeat these on the same terminal.
+    // The figures include errors of files, so errors are not repeated on the same terminal.
     let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
     for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {

@@ -1,5 +1,5 @@
-//! `squall lab`: a network namespace with two interfaces, which are peers of each other or have a
-//! device between them.
+//! `squall lab`: a network namespace with two interfaces, which are connected to each other or have
+//! a device between them.
 
 use std::{
     path::{Path, PathBuf},

@@ -8,8 +8,8 @@
 // All output goes through `output`, which removes terminal control sequences.
 #![deny(clippy::print_stdout)]
 
-/// Replaces the standard library's macro, because messages may contain file names, texts of rules
-/// and octets of captures.
+/// Shadows `std::eprint!`: messages may contain file names, rule text or octets of captures, and
+/// hence terminal control sequences.
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
 }
@@ -130,7 +130,7 @@ static DEFECT: AtomicBool = AtomicBool::new(false);
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         DEFECT.store(true, Ordering::Relaxed);
-        // A failure to write to standard error (a full disk, a closed pipe) must not cause a second
+        // A failed write to standard error (a full disk, a closed pipe) must not cause a second
         // panic.
         let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
         _ = std::io::stderr().write_all(squall_report::render::terminal(&text).as_bytes());
@@ -177,7 +177,7 @@ pub fn main() -> ExitCode {
     ended(status, DEFECT.load(Ordering::Relaxed) && !lives_on)
 }
 
-/// The exit status. A success is not credible if there was a defect.
+/// The exit status. After a defect, a success is not credible.
 fn ended(status: ExitCode, defect: bool) -> ExitCode {
     match defect && status == ExitCode::SUCCESS {
         true => ExitCode::from(3),

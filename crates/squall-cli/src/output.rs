@@ -19,8 +19,8 @@ use squall_units::Cannot;
 
 use crate::{args::Output, pdf::Pdf};
 
-/// Files for the result. Created before anything is sent, so that a wrong path does not cost ten
-/// minutes of traffic.
+/// Files for the result. Created before anything is sent: an invalid path must not cost ten minutes
+/// of traffic.
 pub struct Files {
     json: Option<(String, File)>,
     html: Option<(String, File)>,
@@ -36,8 +36,8 @@ impl Output {
     }
 
     /// Writes the report to its destinations. Returns the exit status, which depends on the verdict
-    /// and `--fail-if`. `extra` follows the summary. Omits the notes in `shown`, which standard
-    /// error has already, if the summary goes to the same terminal.
+    /// and `--fail-if`. `extra` follows the summary. Leaves out the notes in `shown`, already
+    /// printed on standard error, if the summary goes to the same terminal.
     pub fn publish(
         &self,
         mut report: Report,
@@ -72,7 +72,7 @@ impl Output {
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port has failed, whatever its counters are.
         let lost = report.verdict.has(ReasonCode::PortLost);
-        // With `--quiet`, there is no summary in which the reasons could appear, so print them.
+        // With `--quiet` there is no summary with the reasons, so print them here.
         let why = report.verdict.reasons.iter().filter(|reason| match reason.code {
             ReasonCode::PortLost => self.quiet,
             _ => self.quiet && !self.allow_invalid,
@@ -97,7 +97,7 @@ impl Output {
 }
 
 /// Files for a result. If one cannot be written (a full disk, a removed directory), the result is
-/// printed, so that it is not lost.
+/// printed instead of lost.
 #[derive(Default)]
 pub struct Results {
     error: Option<Error>,
@@ -183,7 +183,7 @@ pub fn print_data(text: &str) {
     }
 }
 
-/// Writes to standard error. Ignores errors, because a closed standard error must not end the run.
+/// Writes to standard error. Ignores errors: a closed standard error must not end the run.
 pub fn tell(text: &str) {
     let mut stderr = io::stderr().lock();
     _ = stderr.write_all(render::terminal(text).as_bytes()).and_then(|()| stderr.flush());

@@ -110,7 +110,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             })
         })
         .collect();
-    // Attacks that are sent as frames appear as replays that are not in the profile.
+    // Attacks sent as frames appear as replays that are not in the profile.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let replays: Vec<Value> = of_profile
         .enumerate()

@@ -100,7 +100,7 @@ fn overview(listed: &[Listed]) -> String {
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
     let mut text = table(&columns, &rows);
-    // Print a reason only once, because several interfaces may share it.
+    // A reason shared by several interfaces is printed only once.
     let mut shown: Vec<String> = Vec::new();
     for Listed { interface, kinds } in listed {
         for (kind, why) in
@@ -126,13 +126,13 @@ fn overview(listed: &[Listed]) -> String {
     text
 }
 
-/// Prefixes a reason with the port's address, unless it starts with that anyway.
+/// Prefixes a reason with the port's address, unless it already starts with that.
 fn reason(kind: &Kind, interface: &str, why: &str) -> String {
     let address = format!("{}:{interface}", kind.name);
     if why.starts_with(&address) { why.to_owned() } else { format!("{address}: {why}") }
 }
 
-/// Permissions of this process, which explain why a port does not open.
+/// Permissions of this process, which may explain why a port cannot be opened.
 fn process(rights: &Permissions) -> String {
     let capabilities: Vec<_> = rights.names().collect();
     let where_from = if rights.user_namespace { " of its own namespace (a lab)" } else { "" };

@@ -25,10 +25,10 @@ enum Direction {
 
 type Row = (Direction, Measured);
 
-/// Measures on `interface`, or in a private lab. Ctrl-C ends this with the measurements made so
-/// far.
+/// Measures on `interface`, or in a private lab. Ctrl-C ends it, and the measurements so far are
+/// reported.
 pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result<ExitCode, Error> {
-    // Do this first, because only a single-threaded process can enter a user namespace.
+    // This comes first: only a single-threaded process can enter a user namespace.
     let (name, peer) = match interface {
         Some(name) => (name.to_owned(), None),
         None => {
@@ -76,8 +76,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
 }
 
-/// Reads the interface again, because its capabilities may depend on the programs attached to its
-/// peer.
+/// Queries the interface again: its capabilities may depend on the programs attached to its peer.
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
@@ -121,7 +120,7 @@ fn measure(
     rows: &mut Vec<Row>,
     failed: &mut Vec<(&'static str, String)>,
 ) {
-    // Use the same sender for all receivers, so that their rates are comparable.
+    // Use the same sender for all receivers, so their rates are comparable.
     let sender = format!("af_packet:{}", at.name);
     let ways: [Way<'_>; 2] = [
         (Direction::Send, on.send.is_some(), &|size| send(kind.name, at, peer, size, time, stop)),

@@ -47,7 +47,7 @@ impl ProgressLine {
     }
 }
 
-/// Ignores errors, because a closed terminal shows no progress anyway.
+/// Ignores errors: a closed terminal shows no progress anyway.
 fn write(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

@@ -204,7 +204,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         return self_test(args);
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
-    // `drive` applies the duration, because a run that only receives has nothing that ends it.
+    // `drive` applies the duration: a run that only receives does not end by itself.
     let mut options = RunOptions {
         filter: args.expression()?,
         received_flows: Some(ReceivedFlows::By(args.flow_options())),
@@ -254,7 +254,7 @@ const SELF_TEST_S: u64 = 3;
 fn self_test(args: &Args) -> Result<ExitCode, Error> {
     let ports = match args.port.as_slice() {
         [] => {
-            // Do this first, because only a single-threaded process can enter a user namespace.
+            // This comes first: only a single-threaded process can enter a user namespace.
             let lab = lab::enter_private(&lab::LabOptions::default());
             lab.map_err(|e| Error::Environment(e.to_string()))?
                 .map(|interface| format!("af_packet:{interface}"))

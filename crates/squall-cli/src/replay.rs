@@ -356,7 +356,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
             eprintln!("{} {line}", address.as_deref().unwrap_or_default());
         }
         run.step(wanted);
-        // Wait until the frames have left, and the end of the replay is noticed.
+        // Wait until the frames have left, and the end of the replay is detected.
         run.wait(Duration::from_millis(100));
     }
     run.stop();

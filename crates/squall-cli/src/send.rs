@@ -1,5 +1,5 @@
-//! `squall send`: sends one stream. The arguments become a profile, which runs like a profile from
-//! a file.
+//! `squall send`: sends one stream. The arguments are converted to a profile, which runs like one
+//! from a file.
 
 use std::process::ExitCode;
 
@@ -128,8 +128,8 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
-    // If there is no other port, frames return only on a loop link. On any other port, all frames
-    // would count as lost.
+    // Without another port, frames return only on a loop link. On any other port, all frames would
+    // count as lost.
     let receive = args.to.is_some() || args.port.starts_with("loop:");
     let run = &args.options.run;
     let received = [

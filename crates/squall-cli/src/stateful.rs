@@ -1,5 +1,5 @@
 //! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. The arguments
-//! become a profile, which runs like a profile from a file.
+//! are converted to a profile, which runs like one from a file.
 
 use std::process::ExitCode;
 
@@ -59,7 +59,8 @@ pub struct Stateful {
     next_hop: Option<String>,
 }
 
-/// Options for frames. Conversations reject them, because the TCP/UDP stack makes their packets.
+/// Options for frames. They do not apply to conversations, whose packets are made by the TCP/UDP
+/// stack.
 const REFUSED: [&str; 30] = [
     "dualfile",
     "pktlen",

@@ -38,7 +38,7 @@ Examples:
   squall test rfc2544 rig.toml --quick --report rfc2544.html
   squall test rfc2544 rig.toml --tests throughput,latency --frame-sizes 64,1518 --json today.json
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
-  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
+  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, then again to continue
   squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
   squall test trend results/ --fail-if-worse                   # the newest of stored results
 
@@ -90,7 +90,7 @@ macro_rules! subcommands {
     };
 }
 
-/// A subcommand that is no method.
+/// A subcommand that is not a method.
 enum Other {
     Ab(Box<Ab>),
     Trend(Box<trend::Trend>),
@@ -98,7 +98,7 @@ enum Other {
 
 squall_method::each_method!(subcommands);
 
-// Not a doc comment, because clap would show it in the help of each method.
+// Not a doc comment, which clap would show in the help of each method.
 #[derive(Debug, clap::Args)]
 struct OfMethod<S: clap::Args> {
     #[command(flatten)]
@@ -246,7 +246,7 @@ struct Common {
     /// Say how long it takes, and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write each trial to FILE as it ends; if FILE has trials of the same test, go on after them
+    /// Write each trial to FILE as it ends; continue after its trials of the same test
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     journal: Option<PathBuf>,
     /// Compare with an earlier result (--json), and end with exit status 1 if a figure is worse
@@ -310,7 +310,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(Other::Ab(args)) => return ab(&args),
         Err(Other::Trend(args)) => return trend::trend(&args),
     };
-    // Read the baseline before the files are created, because one of them may be the same file.
+    // Read the baseline before the files are created: one of them may be the same file.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
@@ -451,16 +451,16 @@ impl Results {
             }
         }
         results.end()?;
-        // After hours of measurements, the other results come first.
+        // Hours of measurements precede this, so the other results are written first.
         refused.into_iter().next().map_or(Ok(()), |why| Err(Error::Usage(why)))
     }
 }
 
-/// Writes a result in the format of another program; an error if it has no place for the result.
+/// Converts a result to the format of another program; an error if the format cannot represent it.
 type Form = fn(&Outcome) -> Result<String, String>;
 
-/// Files for the results. Created before anything is sent, so that a wrong path does not cost hours
-/// of measurements.
+/// Files for the results. Created before anything is sent: an invalid path must not cost hours of
+/// measurements.
 #[derive(Default)]
 struct Files {
     json: Option<(String, std::fs::File)>,

@@ -1,5 +1,5 @@
-//! Checks this machine: which features work, how fast and how exactly, with advice on those that do
-//! not.
+//! Checks this machine: which features work, how fast and how accurately, with advice on those that
+//! do not work.
 //!
 //! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames with each kind of
 //! port, in memory, into a file and through a private lab, and counts the frames that arrive.
@@ -36,7 +36,7 @@ pub const FRAMES: u64 = 1_000;
 pub enum State {
     /// The feature works as well as it can.
     Ok,
-    /// The feature works, but less exactly or less fast than possible.
+    /// The feature works, but less accurately or more slowly than possible.
     Limited,
     /// The feature does not work here.
     Missing,
@@ -44,7 +44,7 @@ pub enum State {
     Failed,
 }
 
-/// The result of checking one feature.
+/// The result of the check of one feature.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// Heading: `cpu`, `permissions`, `kernel`, `libraries`, `ports`.
@@ -53,7 +53,7 @@ pub struct Finding {
     pub state: State,
     /// The result, on one line.
     pub found: String,
-    /// How to improve the result, if that is possible.
+    /// How to improve the result, if possible.
     pub advice: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Finding {
         self
     }
 
-    /// Splits an `Err` at "try": the text from there on becomes the advice.
+    /// Splits an `Err` at "try": the text from there on is the advice.
     fn of(
         topic: &'static str,
         name: &'static str,
@@ -132,7 +132,7 @@ pub fn examine() -> Vec<Finding> {
 
 fn cpus() -> Finding {
     let allowed = squall_machine::cpus::allowed().len();
-    // If there is no /sys, as in a bare chroot, only the allowed CPUs are known.
+    // Without /sys, as in a bare chroot, only the allowed CPUs are known.
     let all = online().max(allowed);
     let found = match allowed == all {
         true => format!("{all} CPUs, {}", squall_machine::host().cpu_model),
@@ -315,10 +315,10 @@ fn line(path: &str) -> String {
     text(path).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The resources needed to try the kinds of ports.
+/// The resources for the trial of each kind of port.
 #[derive(Debug)]
 pub struct Trial {
-    /// Two interfaces of a private lab that are each other's peers; or why there is no lab.
+    /// Two interfaces of a private lab, connected to each other; or the reason why there is no lab.
     pub lab: Result<[String; 2], String>,
     /// Directory for the file that the trial of `pcap:` ports writes and removes.
     pub folder: PathBuf,

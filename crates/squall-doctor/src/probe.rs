@@ -25,7 +25,7 @@ pub struct Measured {
     pub seconds: f64,
     /// Frames counted by the sending interface.
     pub sent: u64,
-    /// Frames counted by the other end: the peer interface, or the port that received.
+    /// Frames counted by the other end: the peer interface, or the receiving port.
     pub received: Option<u64>,
     /// User and system time that this process used per million frames, in seconds.
     pub cpu_s_per_mpkt: Option<f64>,
@@ -43,8 +43,8 @@ impl Measured {
 }
 
 /// Frames from the interface's own address to itself, with the EtherType for local experiments
-/// (IEEE 802 §9.2.4). A switch that knows the address does not forward them, and no host accepts
-/// them.
+/// (IEEE 802 §9.2.4). A switch that has learned the address does not forward them, and no host
+/// accepts them.
 pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
     let mac = interface.mac.ok_or_else(|| {
         Error::Environment(format!("{} has no Ethernet address to send to", interface.name))

@@ -55,8 +55,8 @@ pub struct FloorAt {
     pub lost: u64,
     /// Standard deviation of the gaps between received frames: s_total.
     pub gap_stddev_ns: f64,
-    /// Standard deviation due to the receiver, which includes everything after the sender passed
-    /// the frame to the port: the root mean square of the differences between delays.
+    /// Standard deviation due to the receiver, which includes everything after the sender has
+    /// passed the frame to the port: the root mean square of the delay differences.
     pub receiver_stddev_ns: f64,
     /// Standard deviation due to the sender: sqrt(s_total² - s_receiver²), at least 0.
     pub sender_stddev_ns: f64,
@@ -117,7 +117,7 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[1],
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
-    // Measure flows too, as `squall recv` does: the cost of its other measurements and the
+    // Measure flows as well, like `squall recv`: the cost of its other measurements and the
     // timestamp resolution are part of the floor.
     let mut session = Session::new(profile).command("squall recv --self-test");
     session.options.received_flows = Some(ReceivedFlows::Measured(true));
@@ -133,8 +133,8 @@ impl FloorAt {
         let gap = of(rx.and_then(|rx| rx.arrival_gap_ns.as_ref()));
         let delay = of(rx.and_then(|rx| rx.latency_ns.as_ref()));
         let variation = of(rx.and_then(|rx| rx.ipdv_ns.as_ref()));
-        // Compute the root mean square from mean and deviation of the absolute values. The mean of
-        // the signed values would be 0.
+        // Compute the root mean square from the mean and deviation of the absolute values. The mean
+        // of the signed values would be 0.
         let receiver = variation.mean.hypot(variation.stddev);
         Self {
             asked_pps: f64::from(rate),
@@ -177,14 +177,15 @@ impl Floor {
             .expect("a floor has string keys and no custom serializers")
     }
 
-    /// The receiver's deviation at the nearest measured rate. Distance is the ratio of the rates.
+    /// The receiver's deviation at the nearest measured rate, where the distance is the ratio of
+    /// the rates.
     pub fn receiver_stddev_ns(&self, pps: f64) -> f64 {
         let distance = |at: &&FloorAt| (at.asked_pps.max(1.0) / pps.max(1.0)).ln().abs();
         let nearest = self.rates.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         nearest.map_or(0.0, |at| at.receiver_stddev_ns)
     }
 
-    /// Adds to each flow the deviation of its gaps without the receiver's part.
+    /// Adds to each flow its gap deviation without the receiver's part.
     pub fn annotate(&self, report: &mut ReceivedFlowsReport) {
         for flow in &mut report.flows {
             let Some(gap) = &flow.arrival_gap_ns else { continue };

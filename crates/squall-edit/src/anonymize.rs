@@ -13,14 +13,14 @@ pub fn mask(len: u32) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len) }
 }
 
-/// A prefix-preserving map: two addresses that have exactly n leading bits in common are mapped to
-/// two addresses of which that is true as well (Xu, Fan, Ammar, Moon: Prefix-Preserving IP Address
-/// Anonymization, ICNP 2002). With the same key, other implementations of Crypto-PAn give the same
-/// addresses.
+/// A prefix-preserving map: two addresses with exactly n leading bits in common are mapped to two
+/// addresses that also have exactly n leading bits in common (Xu, Fan, Ammar, Moon:
+/// Prefix-Preserving IP Address Anonymization, ICNP 2002). With the same key, other implementations
+/// of Crypto-PAn give the same addresses.
 pub struct CryptoPan {
     cipher: Aes128,
     pad: u128,
-    /// Direct-mapped cache of replacements, because the same addresses occur again and again.
+    /// Direct-mapped cache of replacements: captures repeat the same addresses.
     known: Vec<Option<(u128, bool, u128)>>,
 }
 
@@ -68,8 +68,8 @@ impl CryptoPan {
     }
 }
 
-/// A bijection on numbers of `bits` bits, which must be even. It is a Feistel network, so different
-/// numbers stay different.
+/// A bijection on numbers of `bits` bits, which must be even. It is a Feistel network, which is
+/// invertible, so different numbers stay different.
 pub fn permute(number: u128, bits: u32, seed: u64) -> u128 {
     let half = bits / 2;
     let low = (1 << half) - 1;
@@ -106,7 +106,7 @@ pub fn random_address(address: u128, v6: bool, seed: u64) -> u128 {
         }
         _ if !is_plain(number) => address,
         _ => loop {
-            // Permute until the result is again a host address. This ends, because an iterated
+            // Permute until the result is a host address again. This terminates: an iterated
             // permutation eventually returns to its start.
             number = permute(u128::from(number), 32, seed) as u32;
             if is_plain(number) {
@@ -130,7 +130,7 @@ pub fn random_mac(mac: [u8; 6], keep: u8, seed: u64) -> [u8; 6] {
     let number =
         u128::from(u64::from_be_bytes([0, 0, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]));
     let mixed = if keep == 0 {
-        // Permute the number without the multicast and local bits, which are in its middle.
+        // Permute the number without the multicast and local bits, which are in the middle.
         let (high, flags, low) = (number >> 42, number >> 40 & 3, number & 0xff_ffff_ffff);
         let mixed = permute(high << 40 | low, 46, seed);
         (mixed >> 40) << 42 | flags << 40 | mixed & 0xff_ffff_ffff

@@ -98,7 +98,7 @@ pub enum Reason {
     NoPacket,
     /// A header is truncated or contradictory.
     Headers,
-    /// Part of the packet was not captured, or the rest of its datagram is in other fragments. So
+    /// Part of the packet was not captured, or the rest of its datagram is in other fragments, so
     /// checksums cannot be computed, and the packet cannot be fragmented.
     Cut,
     /// A source route determines which address the checksum covers.

@@ -82,8 +82,8 @@ impl Editor {
         &self.counts
     }
 
-    /// Calls `out` for each packet that replaces this one: never if it is dropped, once, or several
-    /// times for fragments.
+    /// Calls `out` for each packet that replaces this one: not at all if it is dropped, once, or
+    /// several times for fragments.
     #[inline]
     pub fn edit(&mut self, octets: &[u8], meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
         self.counts.packets_in += 1;
@@ -182,7 +182,7 @@ impl Editor {
             frame.cut(end);
             frame.parse();
         }
-        // As in tcprewrite, truncated or padded packets get new checksums.
+        // Like tcprewrite, give truncated or padded packets new checksums.
         let mut fix = edits.fixcsum;
         if edits.edits_lengths() {
             fix |= self.edit_lengths(frame, done)?;
@@ -266,7 +266,7 @@ impl Editor {
         if let Some(len) = edits.pad.map(|len| len as usize)
             && (frame.wire_len() as usize) < len
         {
-            // If octets are already missing, padding after them would be missing too.
+            // If octets are already missing, padding after them would be missing as well.
             if frame.missing == 0 {
                 frame.fill(len);
             } else {
@@ -293,8 +293,8 @@ impl Editor {
         true
     }
 
-    /// Sets the length in the IP header, and in UDP's accordingly. (tcprewrite keeps UDP's length,
-    /// and hosts reject such a datagram.)
+    /// Sets the length in the IP header, and in the UDP header accordingly. (tcprewrite keeps the
+    /// UDP length, and hosts reject such a datagram.)
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
         let (network, transport) =
             (frame.headers.network as usize, frame.headers.transport as usize);
@@ -358,7 +358,7 @@ fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) 
     let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
     let opens = headers.key.protocol == protocol::TCP && headers.tcp_flags & SYN != 0;
     let answers = opens && headers.tcp_flags & ACK != 0;
-    // Once known, the side is fixed, because an address must not change sides within a capture.
+    // Once known, the side is fixed: an address must not change sides within a capture.
     let lower_is_client = *lower.get_or_insert(swapped == answers);
     if lower_is_client != swapped { Side::Client } else { Side::Server }
 }

@@ -28,8 +28,8 @@ enum Kind {
         identification: u16,
         header: usize,
     },
-    /// The fragment header goes between the first `before` octets and the data, replacing anything
-    /// between these.
+    /// The fragment header is inserted between the first `before` octets and the data, replacing
+    /// anything between them.
     V6 {
         identification: u32,
         before: usize,
@@ -77,8 +77,8 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             kind: Kind::V4 { identification, header },
         }));
     }
-    // Each fragment needs hop-by-hop options, the routing header, and destination options before
-    // that.
+    // Each fragment repeats hop-by-hop options, the routing header, and destination options before
+    // the routing header.
     let headers: Vec<_> = ip::extensions(octets, &frame.headers).collect();
     if let Some(own) = headers.last().filter(|header| header.kind == 44) {
         if own.at + 8 > end {

@@ -15,8 +15,8 @@ pub enum Fuzzed {
     Shorter(usize),
 }
 
-/// Octets at either end of a payload that are overwritten more often than those in the middle,
-/// because parsers depend on them most.
+/// Number of octets at either end of a payload that are overwritten more often than those in the
+/// middle: parsers depend most on them.
 const REACH: u64 = 64;
 
 /// Drops, truncates or overwrites one in every `factor` packets. Overwriting sets an octet at the

@@ -1,11 +1,11 @@
-//! Accesses fields of IP headers that edits need and `Headers` does not have.
+//! Accesses fields of IP headers that edits need and that `Headers` does not have.
 
 use squall_measure::flow::{Headers, Link};
 use squall_units::be16;
 
 use crate::sums::Delta;
 
-/// The end of the packet according to its header, which may be after the captured octets. If the
+/// The end of the packet according to its header, which may be beyond the captured octets. If the
 /// length in the header is 0 (a GSO frame, a jumbogram), the end of the captured octets.
 pub fn end(octets: &[u8], headers: &Headers) -> usize {
     let at = headers.network as usize;
@@ -109,7 +109,7 @@ pub fn extensions<'a>(
     })
 }
 
-/// Whether the transport checksum covers another destination than the one in the header (RFC 8200
+/// Whether the transport checksum covers a destination other than the one in the header (RFC 8200
 /// §8.1), because a routing header has segments left.
 pub fn is_routed(octets: &[u8], headers: &Headers) -> bool {
     extensions(octets, headers).any(|header| header.kind == 43 && octets[header.at + 3] > 0)

@@ -1,8 +1,8 @@
 //! Edits the packets of a capture: rewrites, maps, truncates, pads or drops them.
 //!
 //! [`Edits`] configure an [`Editor`], which processes packets one by one. The output depends only
-//! on the packets so far, the configuration, and seeds. Names and meanings are those of tcprewrite
-//! if it has the operation.
+//! on the packets so far, the configuration, and seeds. Operations of tcprewrite have the same name
+//! and meaning here.
 //!
 //! Only the outer headers are edited: packets in ICMP errors and in tunnels do not change. MPLS
 //! labels, VLAN tags and PPPoE headers before the packet are skipped. Checksums are updated
@@ -209,8 +209,8 @@ pub struct Meta {
     pub wire_len: u32,
     /// Number of the packet in the capture (1-based).
     pub number: u64,
-    /// The sender's side; `None`: determined if needed. Then a host that sends a SYN is the client,
-    /// or else the host whose first packet comes first.
+    /// The sender's side; `None`: it is determined if needed. Then a host that sends a SYN is the
+    /// client; without a SYN, the host that sent the first packet.
     pub side: Option<Side>,
 }
 

@@ -29,7 +29,7 @@ pub struct Network {
     pan: Option<CryptoPan>,
     skip_broadcast: bool,
     addresses: bool,
-    /// The edits move traffic to real hosts: MAC addresses are neither fixed nor random, and IP
+    /// The edits redirect traffic to real hosts: MAC addresses are neither fixed nor random, and IP
     /// addresses are not pseudonyms.
     moves: bool,
     ports: Option<PortTable>,
@@ -152,7 +152,7 @@ impl Network {
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
         // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses. With a source route
-        // they cover another destination than the one in the header.
+        // they cover a destination other than the one in the header.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
         for (address, place, is_src) in
             [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
@@ -173,8 +173,8 @@ impl Network {
     }
 
     /// Adapts the destination MAC address if the new destination is a multicast group. If the MAC
-    /// address was the one for the old group, it becomes the one for the new group. If it was that
-    /// of a host, it becomes the group's only if the frame carries nothing but IP. If the new
+    /// address belonged to the old group, it becomes that of the new group. If it belonged to a
+    /// host, it becomes that of the group only if the frame carries nothing but IP. If the new
     /// destination is not a group, the MAC address stays, because that of the host is unknown.
     fn follow_group(&self, octets: &mut [u8], headers: &Headers) {
         let (v6, at) = (headers.key.version == 6, headers.network as usize);
@@ -221,7 +221,7 @@ impl Network {
         if self.skip_broadcast && is_broadcast(v6, address) {
             return address;
         }
-        // With two maps, the first is for the client's address, whether it is the source or the
+        // With two maps, the first applies to the client's address, whether it is the source or the
         // destination.
         let clients = is_src == (side != Some(Side::Server));
         let map = match &self.pnat[..] {
@@ -290,8 +290,8 @@ fn edit_ports(
     }
 }
 
-/// Shifts sequence numbers. Each direction of a connection has its own shift, which depends only on
-/// addresses and ports. So sequence numbers, acknowledgments and SACK blocks (RFC 2018) stay
+/// Shifts sequence numbers. Each direction of a connection has its own shift, which is determined
+/// by addresses and ports, so sequence numbers, acknowledgments and SACK blocks (RFC 2018) stay
 /// consistent.
 fn shift_sequence(
     octets: &mut [u8],

@@ -53,8 +53,8 @@ const NAMES: [&str; 43] = [
     "time-scale",
 ];
 
-/// Changes `edits` as the option `name` of `squall edit` with the value `text` does. The name may
-/// have `_` instead of `-`. Options without a value take `true` and `false`. Repeatable options
+/// Changes `edits` like the option `name` of `squall edit` with the value `text`. The name may have
+/// `_` instead of `-`. Options without a value take `true` and `false`. Repeatable options
 /// accumulate.
 ///
 /// ```

@@ -43,7 +43,7 @@ struct Recent {
 
 impl Recent {
     /// As in editcap, the window includes the packet itself: with a window of 5, a packet is
-    /// compared with the 4 before it.
+    /// compared to the 4 before it.
     fn new(window: u32) -> Self {
         Self { ring: vec![(u32::MAX, 0); (window.max(2) - 1) as usize], next: 0 }
     }
@@ -51,8 +51,8 @@ impl Recent {
     fn seen(&mut self, octets: &[u8]) -> bool {
         let this = (octets.len() as u32, hash(octets));
         let seen = self.ring.contains(&this);
-        // Dropped packets are remembered as well, so only one packet of a burst of duplicates is
-        // left.
+        // Dropped packets are remembered as well, so only one packet of a burst of duplicates
+        // remains.
         self.ring[self.next] = this;
         self.next = (self.next + 1) % self.ring.len();
         seen

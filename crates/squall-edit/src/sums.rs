@@ -116,7 +116,7 @@ pub fn change_sctp_ports(
     if headers.fragment == Fragment::First {
         return Err(Reason::Cut);
     }
-    // Uncaptured octets count too, because the update only needs their number.
+    // Octets that were not captured also count: the update only needs their number.
     let len = ip::end(octets, headers).saturating_sub(at);
     if at + 12 > headers.end as usize || len < 12 {
         return Err(Reason::Headers);

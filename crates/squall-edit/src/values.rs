@@ -175,7 +175,7 @@ impl FromStr for AddressMap {
     }
 }
 
-/// Makes all traffic go between these two hosts: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`.
+/// Redirects all traffic to these two hosts: `172.16.0.1:172.16.0.2`, `[fd00::1]:[fd00::2]`.
 /// Packets of the other IP version do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoints {
@@ -288,7 +288,7 @@ impl FromStr for Ttl {
     }
 }
 
-/// How to handle packets with fewer captured octets than their IP header says.
+/// How to handle packets with fewer captured octets than their IP header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixLen {
     /// Append zeros.

@@ -79,13 +79,13 @@ struct Key {
 
 /// Maximum number of captures with an index.
 const MAX_KNOWN: usize = 16;
-/// Maximum number of stored positions per capture. If there are more packets, the positions are
-/// farther apart.
+/// Maximum number of stored positions per capture. For longer captures, the distance between
+/// positions increases.
 const MAX_PLACES: usize = 1 << 16;
 /// Initial number of packets between two stored positions.
 const STRIDE: u64 = 512;
-/// Maximum octets before the second packet. They are read again each time reading starts in the
-/// middle of the file.
+/// Maximum octets before the second packet. They are reread each time reading starts in the middle
+/// of the file.
 const MAX_HEAD: u64 = 1 << 20;
 
 /// Stored positions in a capture.
@@ -253,7 +253,7 @@ fn walk(
     let input: Box<dyn Read> = match start {
         Some((number, at)) => {
             file.seek(SeekFrom::Start(at)).map_err(|error| open_error(path, &error))?;
-            // The head ends with the first packet, which must be skipped.
+            // The head ends with the first packet, which is skipped.
             (before, skip) = (number - 1, true);
             Box::new(io::Cursor::new(&index.head).chain(file))
         }
@@ -261,7 +261,7 @@ fn walk(
     };
     let mut reader =
         CaptureReader::from_read(input).map_err(|error| Error::Usage(error.to_string()))?;
-    // Errors were reported when the capture was indexed.
+    // Errors were already reported when the capture was indexed.
     while let Ok(Some(packet)) = reader.next() {
         if std::mem::take(&mut skip) {
             continue;
@@ -273,7 +273,7 @@ fn walk(
     Ok(())
 }
 
-/// A filter for each link type that packets have.
+/// A filter for each link type that occurs in the capture.
 struct Takes<'a> {
     expression: &'a str,
     by_link: HashMap<u16, Arc<Filter>>,

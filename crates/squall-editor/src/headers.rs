@@ -1,4 +1,4 @@
-//! The table of headers in the form that editors need.
+//! The table of headers, in the form that editors need.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -113,7 +113,7 @@ fn layer(header: &HeaderDef) -> u8 {
         "arp" | "ipv4" | "ipv6" | "hopopts" | "dstopts" | "routing" | "fragment" | "icmp"
         | "icmpv6" | "igmp" => 3,
         "udp" | "tcp" => 4,
-        // Tunnels carry layers 2 and 3, so they are shown above these.
+        // Tunnels carry layers 2 and 3, so they are shown above them.
         "gre" | "vxlan" | "gtpu" => 5,
         _ => 7,
     }

@@ -2,7 +2,8 @@
 //! and convert profiles, show captures.
 //!
 //! Input and output are values with a schema, and nothing here opens a port. Only functions that
-//! take a path or a reader read files. Pages and HTTP are left to the server that uses this crate.
+//! take a path or a reader read files. Pages and HTTP are handled by the server that uses this
+//! crate.
 #![forbid(unsafe_code)]
 
 mod capture;

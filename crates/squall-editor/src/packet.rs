@@ -86,8 +86,8 @@ pub struct FieldView {
     pub help: String,
 }
 
-/// Parses a packet and shows the frame that it makes, with `size` octets including the FCS if a
-/// size is given. `load` reads the files that payload layers name.
+/// Parses a packet and shows the frame that it describes, with `size` octets including the FCS if a
+/// size is given. `load` reads the files that payload layers refer to.
 ///
 /// ```
 /// use squall_editor::{PacketText, packet};
@@ -190,7 +190,8 @@ pub(super) fn layers(frame: &Frame, packet: Option<&Packet>) -> FrameView {
         } else {
             layer.payload_len().unwrap_or(rest).min(rest)
         };
-        // A frame given as octets was dissected already, so its only layer here is the whole frame.
+        // A frame given as octets has already been dissected, so its only layer here is the whole
+        // frame.
         let (offset, length) =
             if layer.header.name == "raw" { (0, frame.bytes.len()) } else { (at, length) };
         let (name, title) = (layer.header.name.into(), layer.header.title.into());

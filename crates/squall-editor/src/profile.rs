@@ -12,7 +12,7 @@ use squall_units::L1_OVERHEAD;
 
 use super::Problem;
 
-/// A profile as it was written.
+/// A profile in its original notation.
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
     Text(&'a str, Format),
@@ -25,11 +25,11 @@ pub enum Written<'a> {
 pub struct FileAccess<'a> {
     /// Directory for relative file names.
     pub folder: &'a Path,
-    /// Called before a list of values is read. An error refuses the file, and gives the reason.
+    /// Called before a list of values is read. An error rejects the file, and gives the reason.
     pub may_read: &'a (dyn Fn(&Path) -> Result<(), String> + Sync),
     /// Called before any file that the profile names is read.
     pub may_use: &'a (dyn Fn(&Profile) -> Result<(), Problem> + Sync),
-    /// Whether the result is no longer needed. If so, the work soon stops with a problem.
+    /// Whether the result is no longer needed. If so, the work ends soon, with a problem.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -195,7 +195,7 @@ fn parse(
     let origin = if origin.is_empty() { "profile" } else { origin };
     let parsed = match written {
         Written::Text(text, format) => Profile::parse_with(text, origin, format, &files),
-        // Converted to text, which gives each of its values a position.
+        // Converted to text, in which each value has a position.
         Written::Value(value) => {
             let text = serde_json::to_string_pretty(value).unwrap_or_default();
             Profile::parse_with(&text, origin, Format::Json, &files)

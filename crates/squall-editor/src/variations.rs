@@ -66,7 +66,7 @@ pub fn variations(
     };
     let planned = planned(Written::Value(&profile), around)
         .map_err(|problems| problems.into_iter().map(within).collect::<Vec<_>>())?;
-    // Bounds the length of the reply for any frame size.
+    // Limits the size of the response for any frame size.
     let longest = planned.plan.streams.first().map_or(1, |stream| stream.program.max_len().max(1));
     let count = count.min((MAX_OCTETS / longest as usize).max(2));
     let frames: Vec<Vec<u8>> =

@@ -36,7 +36,7 @@ fn entry(text: &mut String, indent: &str, key: &str, value: &Value) {
     }
 }
 
-/// Whether a key needs no quotes, because YAML reads it as a string anyway.
+/// Whether a key needs no quotes: YAML reads it as a string anyway.
 fn plain(key: &str) -> bool {
     let word =
         key.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'_' || octet == b'-');

@@ -56,7 +56,7 @@ pub struct Template {
     pub server_tunables: Tunables,
     pub ends: Ends,
     pub arrival: Arrival,
-    /// Most flows of this template.
+    /// Maximum number of flows of this template.
     pub limit: Option<u64>,
     /// No flow begins before `start`, or later than `duration` after it.
     pub start: Nanos,
@@ -149,20 +149,20 @@ pub enum Target {
 /// When the arrivals end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most flows, over all templates.
+    /// Maximum number of flows, over all templates.
     pub flows: Option<u64>,
     /// Duration of the load.
     pub duration: Option<Nanos>,
-    /// Most open flows: further ones do not begin and are counted as `limit`.
+    /// Maximum number of open flows: further ones do not begin and are counted as `limit`.
     pub active: Option<u64>,
 }
 
 /// The default drain time: leaves time for two retransmissions with the initial timeout of RFC 6298
 /// (after 1 s and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// The default of [`Load::max_delay`]. Long enough that a stall of the machine delays arrivals and
-/// drops none, because 20 ms, the earlier value, gave up five of six flows after one stall; short
-/// enough to limit the backlog.
+/// The default of [`Load::max_delay`]. Long enough that a stall of the machine delays arrivals but
+/// drops none: with the earlier value, 20 ms, five of six flows were given up after one stall.
+/// Short enough to limit the backlog.
 pub const MAX_DELAY: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {

@@ -7,8 +7,8 @@ const MAX_ELEMENTS: usize = 256;
 
 /// Whether `octets` have one of the defects in `test`.
 ///
-/// Suricata decodes whole elements, and ends parsing at an incomplete element or one with content
-/// that its type does not allow. Snort trusts the lengths.
+/// Suricata decodes whole elements, and stops parsing at an incomplete element or at content that
+/// its type does not permit. Snort trusts the lengths.
 pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> bool {
     let (mut rest, mut wrong) = (octets, false);
     for _ in 0..MAX_ELEMENTS {
@@ -23,7 +23,7 @@ pub(crate) fn is_wrong(test: &Asn1, octets: &[u8], engine: EngineVersion) -> boo
             return wrong;
         }
     }
-    // If there are more elements than the limit, Suricata reports nothing.
+    // Beyond the maximum number of elements, Suricata reports nothing.
     wrong && !engine.is_suricata()
 }
 
@@ -39,7 +39,8 @@ fn element(
     let header = header(octets)?;
     let after = &octets[header.length..];
     let Some(claimed) = header.content else {
-        // The length is indefinite: elements follow, up to two zeros. Only these can have defects.
+        // The length is indefinite: elements follow, up to two zeros. Only these elements can have
+        // defects.
         let (mut at, mut wrong) = (0, false);
         while !after.get(at..)?.starts_with(&[0, 0]) {
             let (length, found) = element(test, &after[at..], depth, engine)?;
@@ -73,7 +74,7 @@ fn element(
             (tag, false) if engine.is_suricata() && !is_allowed(tag, content) => {
                 return None;
             }
-            // There are more unused bits than the content has, including the octet with their
+            // More unused bits than the content has; the content includes the octet with their
             // number.
             (BIT_STRING, false) => {
                 test.bitstring_overflow
@@ -100,8 +101,8 @@ const REAL: u32 = 9;
 const SEQUENCE: u32 = 16;
 const SET: u32 = 17;
 
-/// Whether the content is valid for a primitive element of a universal type (X.690 §8), as far as
-/// Suricata checks that.
+/// Whether the content is valid for a primitive element of a universal type (X.690 §8), to the
+/// extent that Suricata checks it.
 fn is_allowed(tag: u32, content: &[u8]) -> bool {
     let all = |allowed: fn(&u8) -> bool| content.iter().all(allowed);
     match tag {
@@ -181,7 +182,7 @@ mod tests {
         let octets = b"\x30\x08\x02\x01\x05\x04\x03abc\x02\x01\x00";
         assert!(is_wrong(&oversize(2), &octets[..10], EngineVersion::Suricata8));
         assert!(!is_wrong(&oversize(8), &octets[..10], EngineVersion::Suricata8));
-        // Suricata only parses the elements inside sequences.
+        // Suricata parses only the elements inside sequences.
         assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", EngineVersion::Suricata8));
     }
 

@@ -47,7 +47,7 @@ struct Window {
     next: u32,
 }
 
-/// Maximum number of entries in a table. If it is exceeded, expired entries are dropped, or all if
+/// Maximum number of entries in a table. Beyond it, expired entries are dropped, or all entries if
 /// that is not enough.
 const MAX_ENTRIES: usize = 1 << 20;
 
@@ -176,7 +176,7 @@ pub(crate) fn set(
             let found = flow.numbers.get(name).copied();
             let made = match verb {
                 IntVerb::Set => value,
-                // An integer that was never set counts from 0.
+                // An integer that was never set is 0.
                 IntVerb::Add => found.unwrap_or(0).wrapping_add(value),
                 IntVerb::Subtract => found.unwrap_or(0).wrapping_sub(value),
                 _ => return,
@@ -216,7 +216,7 @@ impl HostBits {
     }
 
     /// Whether a match of rule `rule` raises an alert according to `count`, the rule's count with
-    /// the index `index`.
+    /// index `index`.
     pub fn counts(&mut self, rule: usize, index: usize, count: &Count, info: &PacketInfo) -> bool {
         if self.counts.len() >= MAX_ENTRIES {
             self.counts.clear();

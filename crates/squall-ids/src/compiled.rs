@@ -12,8 +12,8 @@ use crate::Refused;
 use crate::inspect::{self, CompiledStep};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 
-/// The rules for [`crate::Engine`]s. Each rule is compiled on first use, because most engines use
-/// few of them.
+/// The rules for [`crate::Engine`]s. Each rule is compiled on first use: most engines use only a
+/// few.
 pub struct Compiled<'a> {
     rules: &'a RuleSet,
     made: Vec<OnceLock<Result<Box<CompiledRule<'a>>, Refused>>>,
@@ -52,8 +52,8 @@ pub(crate) struct CompiledRule<'a> {
     pub rule: &'a Rule,
     /// Position in the order of evaluation, which is Suricata's.
     pub order: Order,
-    /// Whether tests without a buffer apply to single packets, and whether to the stream. If to
-    /// both, Suricata tries the stream first; see [`CompiledRule::places`].
+    /// Whether tests without a buffer apply to single packets; the next field: whether they apply
+    /// to the stream. If both do, Suricata tries the stream first: [`CompiledRule::places`].
     on_packets: bool,
     on_stream: bool,
     /// No test requires single packets, and none requires the stream.
@@ -81,7 +81,7 @@ pub(crate) struct CompiledRule<'a> {
     any_port: [bool; 2],
     /// The rule inspects data from both ends in one transaction.
     pub of_both: bool,
-    /// The rule tests only addresses, so it is evaluated once in each direction of a flow.
+    /// The rule tests only addresses, so it is evaluated once per direction of a flow.
     pub addresses_only: bool,
     pub silent: bool,
 }
@@ -187,7 +187,8 @@ impl<'a> CompiledRule<'a> {
                 | Protocol::Ip4
                 | Protocol::Ip6
         ) || matches!(rule.header.protocol, Protocol::Application(_));
-        // A test that applies only to packets restricts the payload tests to single packets too.
+        // A test that applies only to packets restricts the payload tests to single packets as
+        // well.
         let packet_only = rule.header.protocol == Protocol::TcpSegments
             || rule.flow.stream == Some(false)
             || !headers.is_empty()
@@ -315,7 +316,7 @@ impl<'a> CompiledRule<'a> {
     }
 }
 
-/// The reason why Suricata never raises a rule, as a phrase that follows the rule's name. Observed
+/// Why Suricata never raises an alert for the rule, as a phrase to follow the rule's name. Observed
 /// with 8.0.6 on traffic that satisfies the rules; the source code of 7.0 does the same.
 pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
@@ -362,8 +363,7 @@ fn is_any_port(ports: &Numbers) -> bool {
     ports.ranges().next().is_some_and(|range| *range.start() == 0 && *range.end() >= 65_535)
 }
 
-/// The pattern to search for first. For a rule on transactions it is a pattern for one of their
-/// buffers.
+/// The pattern to search for first. For a rule on transactions, a pattern for one of their buffers.
 fn fast(rule: &Rule, of_transactions: bool) -> Option<(Buffer, &[u8])> {
     let mut best: Option<(Buffer, &[u8], bool)> = None;
     for inspection in &rule.inspections {

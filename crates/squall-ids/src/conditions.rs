@@ -29,7 +29,7 @@ pub(crate) fn protocol(required: Option<Application>, negated: bool, flow: Optio
         (Some(Detection::Known(detected)), Some(required)) => protocol_matches(detected, required),
         (Some(Detection::Known(_)), None) | (Some(Detection::Unknown), Some(_)) => false,
         (Some(Detection::Unknown), None) => true,
-        // In UDP, the first datagram in a direction determines the protocol, so a pending protocol
+        // In UDP the first datagram of a direction determines the protocol, so a pending detection
         // counts as unknown.
         (Some(Detection::Pending), _) if flow.is_some_and(|flow| flow.protocol == UDP) => {
             required.is_none()
@@ -59,7 +59,7 @@ pub(crate) fn packet(
         Some(end) => both[end as usize],
         None => both[0].saturating_add(both[1]),
     };
-    // The last inspection of a flow has no packet, and therefore no headers.
+    // The last inspection of a flow has no packet, and hence no headers.
     if context.last
         && !matches!(
             test,
@@ -130,7 +130,7 @@ pub(crate) fn packet(
                         && numbers.contains((packet.vlan >> 16 & 0xfff).into()))
             }
             "vlan.layers" => numbers.contains(packet.vlan_layers.into()),
-            // Packets with wrong checksums were dropped.
+            // Packets with wrong checksums have already been dropped.
             "ipv4-csum" | "tcpv4-csum" | "tcpv6-csum" | "udpv4-csum" | "udpv6-csum"
             | "icmpv4-csum" | "icmpv6-csum" => numbers.contains(1),
             _ => false,
@@ -272,7 +272,7 @@ pub(crate) fn application(
         HttpStatusCode(required) => any("http.stat_code", required),
         HttpHeaderCount { of, count } => *of == from && any("http.header_cnt", count),
         SshVersion(required) => texts(Buffer::SshProtocol).any(|version| version == required.as_bytes()),
-        // The PORT command names a host that is not the client.
+        // The PORT command specifies a host other than the client.
         FtpBounce => numbers("ftp.address").any(|address| match flow.client {
             std::net::IpAddr::V4(client) => u64::from(u32::from(client)) != address,
             std::net::IpAddr::V6(_) => true,

@@ -15,7 +15,7 @@ use crate::protocols::{FactIs, Transaction};
 use crate::stream::{Session, State, Stream};
 use crate::{Alert, Engine, conditions, parts, transforms};
 
-/// Data shorter than this waits for more, unless it is urgent: Suricata's `toserver-chunk-size` and
+/// Shorter data waits for more, unless it is urgent: Suricata's `toserver-chunk-size` and
 /// `toclient-chunk-size`.
 const CHUNK: u64 = 2560;
 
@@ -43,8 +43,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The data sent by `of` that is to be inspected now; `None` if there is too little and it is
-    /// not urgent.
+    /// The data sent by `of` to inspect now; `None` if there is too little and it is not urgent.
     pub fn of(session: &mut Session, of: End, last: bool) -> Option<Self> {
         let urgent = last || session.state >= State::ClientClosed;
         let established = session.is_established();
@@ -170,7 +169,7 @@ impl Engine<'_> {
         {
             return None;
         }
-        // An ended flow has no packet, but still a stream, transactions and bits.
+        // An ended flow has no packet, but still has a stream, transactions and bits.
         let every_view = self.settings.every_view && packet.protocol == TCP;
         let is_of_ends =
             rule.places(self.settings.engine).1 || every_view && rule.possible_places().1;
@@ -316,7 +315,7 @@ impl Engine<'_> {
             if !changed && stream.is_none() && !context.last {
                 continue;
             }
-            // Bit sets of the buffers that are present: in this direction, and in either direction.
+            // Bit sets of the buffers that are present, in this direction and in either direction.
             let (mut present, mut of_either) = ([0u64; 4], [0u64; 4]);
             if let Some(prefilter) = &mut self.prefilter {
                 prefilter.begin();
@@ -348,7 +347,7 @@ impl Engine<'_> {
                 {
                     continue;
                 }
-                // A rule on both directions matches only once, whichever end sent last.
+                // A rule on both directions matches only once, whichever end has sent last.
                 let key = (if rule.of_both { End::Client } else { from }, place as usize);
                 let mut progress =
                     flow.inspected[index].rules.get(&key).cloned().unwrap_or_default();
@@ -404,8 +403,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Raises alerts in the order of the rules, up to the limit for one packet. The list ends at a
-    /// pass rule.
+    /// Raises alerts in the order of the rules, up to the maximum per packet. A pass rule ends the
+    /// list.
     fn alert(
         &mut self,
         mut found: Vec<Match>,

@@ -3,7 +3,7 @@
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_rules::Pcre;
 
-// Rules match in the same way on all machines only if the PCRE2 is the same. The crate links the
+// Rules match in the same way on all machines only if they use the same PCRE2. The crate links the
 // system's library if it finds one, unless this variable is set at build time. .cargo/config.toml
 // sets it, but Cargo ignores that file in builds started from another directory.
 const _: () = assert!(
@@ -29,8 +29,8 @@ pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
     let verbs = leading_verbs(&body);
     let (verbs, body) = body.split_at(verbs);
     let ungreedy = if pcre.ungreedy { "(?U)" } else { "" };
-    // \G, not \A, because a retry starts at a later offset and is anchored there. The closing
-    // parenthesis needs a line of its own, because an extended expression may end in a comment.
+    // \G and not \A: a retry starts at a later offset and is anchored there. The closing
+    // parenthesis is on a line of its own: an extended expression may end in a comment.
     let pattern = match (pcre.anchored, pcre.extended) {
         (true, true) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body}\n)"),
         (true, false) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body})"),
@@ -58,7 +58,7 @@ fn leading_verbs(pattern: &str) -> usize {
     length
 }
 
-/// Replaces each `$` by `\z`, because the crate has no option for PCRE2_DOLLAR_ENDONLY.
+/// Replaces each `$` by `\z`: the crate has no option for PCRE2_DOLLAR_ENDONLY.
 fn end_only(pattern: &str) -> String {
     let mut made = String::with_capacity(pattern.len() + 4);
     let (mut in_class, mut chars) = (false, pattern.chars().peekable());
@@ -100,7 +100,7 @@ mod tests {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
     }
 
-    /// Gets the version from the linked library. The crate's pcre2::version() is a constant, and
+    /// Reads the version from the linked library: the crate's pcre2::version() is a constant, and
     /// lags by a release.
     #[test]
     fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {

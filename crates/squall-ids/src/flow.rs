@@ -11,7 +11,7 @@ use crate::packet::{Embedded, ICMP, ICMP6, Packet, SCTP, TCP, UDP};
 use crate::protocols::{Reader, Transaction};
 use crate::stream::Session;
 
-/// Maximum number of tracked flows. If it is exceeded, the oldest flow is ended.
+/// Maximum number of tracked flows. Beyond it, the oldest flow is ended.
 const MAX_FLOWS: usize = 1 << 18;
 
 /// Protocol, VLAN, and both endpoints in ascending order.
@@ -48,7 +48,7 @@ pub(crate) struct Flow {
     pub prefix: [Vec<u8>; 2],
 }
 
-/// How far the inspection of one transaction has progressed.
+/// The state of the inspection of one transaction.
 #[derive(Default)]
 pub(crate) struct InspectionState {
     /// Fingerprint of the transaction at the last evaluation, per direction.
@@ -199,7 +199,7 @@ impl Flows {
         self.free.push(place);
     }
 
-    /// Removes and returns the oldest flow if there are too many, or in any case if `all`.
+    /// Removes and returns the oldest flow if there are too many, or unconditionally if `all`.
     pub fn oldest(&mut self, all: bool) -> Option<Box<Flow>> {
         while all || self.places.len() > MAX_FLOWS {
             let (place, number) = self.order.pop_front()?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use squall_units::Nanos;
 
-/// Maximum number of incomplete packets. If it is exceeded, the oldest is dropped.
+/// Maximum number of incomplete packets. Beyond it, the oldest is dropped.
 const MAX_PACKETS: usize = 1024;
 /// Time for which an incomplete packet is kept: Suricata's `defrag.timeout`.
 const TIMEOUT_NS: u64 = 60_000_000_000;
@@ -58,12 +58,12 @@ impl Part {
 /// Which data is kept where fragments overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// BSD, Suricata's default: the fragment with the lower offset stays, or if the offsets are
-    /// equal, the earlier one. A last fragment without data of its own is dropped, along with the
-    /// information that it was the last, so the packet stays incomplete.
+    /// BSD, Suricata's default: the fragment with the lower offset is kept or, at equal offsets,
+    /// the earlier one. A last fragment without data of its own is dropped, and with it the end of
+    /// the packet, which stays incomplete.
     #[default]
     Bsd,
-    /// Linux, Snort's default: the fragment with the lower offset stays. The end of the packet is
+    /// Linux, Snort's default: the fragment with the lower offset is kept. The end of the packet is
     /// recorded even if the last fragment's data is dropped.
     Linux,
 }
@@ -122,7 +122,7 @@ impl Waiting {
         if policy == Policy::Linux && !fragment.more {
             self.last = Some(offset);
         }
-        // Only the first fragment that ends after the start of this one matters.
+        // Only the first fragment that extends beyond the start of this one matters.
         let mut trimmed = 0;
         if let Some(at) = self.parts.iter().position(|part| offset < part.end()) {
             let part = &self.parts[at];

@@ -17,8 +17,7 @@ const MAX_STEPS: u32 = 3000;
 #[derive(Debug)]
 pub(crate) struct CompiledStep<'a> {
     operation: &'a Operation,
-    /// The next step is relative to this one: if it fails, this one is tried again at a later
-    /// offset.
+    /// The next step is relative to this one: if it fails, this one is retried at a later offset.
     relative_next: bool,
     expression: Option<Regex>,
     /// Steps for the data that `base64_decode` produces.
@@ -136,7 +135,7 @@ impl Matcher<'_> {
                 }
                 true
             }
-            // The existence of the buffer was checked before.
+            // The existence of the buffer has already been checked.
             Operation::Absent { or_else } => *or_else,
             Operation::Base64Decode(decode) => {
                 let Some(made) = self.base64(decode) else { return NoMatch };
@@ -153,7 +152,7 @@ impl Matcher<'_> {
                 let outcome = look.from(&step.decoded);
                 self.steps = look.steps;
                 // The decoded data is inspected last. In Suricata 7, a final failure inside it is
-                // final outside too: no earlier content is tried again.
+                // also final outside: no earlier content is retried.
                 return match outcome {
                     Never if self.properties.engine != EngineVersion::Suricata7 => NoMatch,
                     outcome => outcome,
@@ -224,7 +223,7 @@ impl Matcher<'_> {
             }
         } else {
             let offset = bound(number(self, &content.offset).unwrap_or(0));
-            // Depth counts from the offset even if that is before the start of the buffer, which
+            // Depth is relative to the offset even if that is before the start of the buffer, which
             // Snort 3 allows.
             to = match number(self, &content.depth) {
                 Some(depth) => bound(depth) + offset,
@@ -249,7 +248,7 @@ impl Matcher<'_> {
                 return match (content.negated, content.is_relative()) {
                     (true, _) => self.from(rest),
                     (false, true) => NoMatch,
-                    // This step is not relative to an earlier one, so matching that one at other
+                    // This step is not relative to an earlier one, so retrying that one at other
                     // offsets would not help.
                     (false, false) => Never,
                 };
@@ -257,8 +256,8 @@ impl Matcher<'_> {
             let found = start + found;
             let matched_end = found + content.pattern.len();
             if content.negated {
-                // The pattern is only forbidden at the end of the buffer, and this match is before
-                // it.
+                // The pattern is forbidden only at the end of the buffer, and this match ends
+                // before it.
                 if content.endswith && end - start != matched_end {
                     return self.from(rest);
                 }
@@ -294,8 +293,8 @@ impl Matcher<'_> {
             if from > subject.len() {
                 return NoMatch;
             }
-            // An error means that a limit was reached. In that case neither the expression nor its
-            // negation matches.
+            // An error means that a limit was reached: neither the expression nor its negation
+            // matches then.
             let Ok(found) = regex.captures_read_at(&mut places, subject, from) else {
                 return NoMatch;
             };
@@ -330,9 +329,9 @@ impl Matcher<'_> {
         (at.checked_add(count)? <= self.octets.len()).then_some(at)
     }
 
-    /// Reads a number from `count` octets at `at`. Returns the number and how many octets were
-    /// consumed; `None` if there is no number. With a count of 0, returns 0, or for digits reads to
-    /// the end as strtoull does.
+    /// Reads a number from `count` octets at `at`. Returns the number and the octets consumed;
+    /// `None` if there is no number. With a count of 0, returns 0 or, for digits, reads to the end
+    /// like strtoull.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
         let octets = match (reading.digits, count) {
             (Some(_), 0) => self.octets.get(at..)?,
@@ -495,7 +494,7 @@ impl Matcher<'_> {
             return Match;
         }
         // A negated relative `isdataat` may match after the previous step has matched at a later
-        // offset, because less data follows then.
+        // offset, where less data follows.
         if is_variable || (at.relative && at.negated) { NoMatch } else { Never }
     }
 
@@ -533,7 +532,7 @@ fn base64(octets: &[u8]) -> Vec<u8> {
 }
 
 /// Parses a number like strtoull: white space, a sign, `0x` in base 16, then digits. Returns the
-/// number and how many octets were consumed. With base 0, the prefix determines the base as in C.
+/// number and the octets consumed. With base 0, the prefix determines the base as in C.
 fn digits(octets: &[u8], base: u32) -> Option<(u64, usize)> {
     let mut at =
         octets.iter().take_while(|octet| octet.is_ascii_whitespace() || **octet == 0x0b).count();

@@ -1,12 +1,11 @@
-//! Finds the rules that a capture matches. The input is rules, and frames in order of time; the
-//! output is alerts.
+//! Evaluates which rules match a capture. Input: rules, and frames in time order. Output: alerts.
 //!
-//! This is an exact evaluator, modeled on Suricata's documentation and observed behavior. It
-//! follows flows, reassembles streams, parses the application layer, and matches each rule against
-//! the buffers that the rule names, with real PCRE2. Correctness has priority over speed: the
-//! evaluator checks traffic made from rules, and scores the alerts of detection engines. It does
-//! not depend on how traffic is made from a rule (squall-attacks uses it for verification and
-//! shares no code with it), nor on files, clocks and ports.
+//! This is an exact evaluator, modeled on Suricata's documentation and observed behavior. It tracks
+//! flows, reassembles streams, parses the application layer, and matches each rule against the
+//! buffers that it names, with real PCRE2. Correctness has priority over speed: the evaluator
+//! verifies traffic made from rules, and scores the alerts of detection engines. It does not depend
+//! on how traffic is made from a rule (squall-attacks uses it for verification and shares no code
+//! with it), nor on files, clocks and ports.
 //!
 //! ```
 //! use squall_ids::{Compiled, Engine, Settings};
@@ -75,7 +74,8 @@ fn alerts_per_packet(engine: EngineVersion) -> usize {
     }
 }
 
-/// The reason why the engine never raises this rule on any traffic, if there is a known one.
+/// The reason why the engine never raises an alert for this rule on any traffic, if there is a
+/// known one.
 pub fn never_raised(engine: EngineVersion, rule: &squall_rules::Rule) -> Option<String> {
     let why = compiled::never_by_suricata(rule).filter(|_| engine.is_suricata())?;
     Some(format!("{engine} {why}"))
@@ -84,8 +84,8 @@ pub fn never_raised(engine: EngineVersion, rule: &squall_rules::Rule) -> Option<
 /// Settings in which engines differ.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The engine to follow where engines are known to differ. Only Suricata 8 was verified against
-    /// the engine's alerts; the others follow their source code and documentation.
+    /// The engine whose behavior to follow where engines are known to differ. Only Suricata 8 was
+    /// verified against the engine's alerts; the others follow source code and documentation.
     pub engine: EngineVersion,
     /// Maximum number of alerts for one packet.
     pub alerts_per_packet: usize,
@@ -93,8 +93,8 @@ pub struct Settings {
     pub body_limit: usize,
     /// Ignore packets with wrong checksums.
     pub checksums: bool,
-    /// Also match payloads against each packet, and against all data that an end has sent so far.
-    /// Every chunk that an engine may form is a part of these. For traffic that must not match.
+    /// Also match payloads in each single packet, and in all data that an end has sent so far:
+    /// every chunk that an engine may form is part of these. For traffic that must not match.
     pub every_view: bool,
 }
 
@@ -261,8 +261,8 @@ impl<'a> Engine<'a> {
                         let taken = session.packet(from, packet, tcp);
                         context.in_stream = taken.added;
                         context.event = taken.event;
-                        // The acknowledgment that ends the handshake counts as part of an
-                        // established flow only if it carries data.
+                        // The acknowledgment that ends the handshake belongs to the established
+                        // flow only if it carries data.
                         context.established |=
                             session.is_established() && !packet.payload.is_empty();
                         self.acknowledged(&mut flow, from.other());
@@ -291,7 +291,7 @@ impl<'a> Engine<'a> {
             let stream = session.stream(of);
             let octets = stream.octets(stream.application, stream.acknowledged).to_vec();
             if octets.is_empty() {
-                // Acknowledged octets are missing in the capture. The parser cannot resume after a
+                // The capture lacks octets that were acknowledged. The parser cannot resume after a
                 // gap.
                 if let Some(next) = stream.after_gap(stream.application) {
                     stream.application = next;
@@ -371,8 +371,8 @@ impl<'a> Engine<'a> {
                     None => protocols::reader(application, transport, &self.settings),
                 };
                 let prefix = std::mem::take(&mut flow.prefix);
-                // The data of the end that sent last comes last: it is a response to the other
-                // end's data.
+                // The end that sent last is parsed last: its data responds to that of the other
+                // end.
                 for end in [from.other(), from] {
                     if !prefix[end as usize].is_empty() {
                         self.read(flow, end, &prefix[end as usize], transport);
@@ -496,8 +496,8 @@ fn by_header(rules: &[&CompiledRule<'_>]) -> Vec<Vec<u32>> {
 }
 
 /// Whether rules without a buffer are evaluated as soon as a transaction is complete, before a
-/// chunk is full. Suricata 7 does this for a few protocols, Suricata 8 for all but FTP. In neither
-/// version does SMB request it.
+/// chunk is full. Suricata 7 does so for a few protocols, Suricata 8 for all but FTP. In neither
+/// version is it done for SMB.
 fn is_inspected_when_done(detected: Application, engine: EngineVersion) -> bool {
     use Application::*;
     match engine {

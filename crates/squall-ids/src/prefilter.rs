@@ -1,5 +1,5 @@
-//! Excludes rules that cannot match, by searching for one pattern of each rule, for all rules at
-//! once.
+//! Excludes rules that cannot match: searches for one pattern of each rule, for all rules in one
+//! pass.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use squall_rules::Buffer;
 
 use crate::compiled::CompiledRule;
 
-/// Minimum number of rules. Below this, matching each rule costs less than building the automaton.
+/// Minimum number of rules: matching fewer rules one by one costs less than building the automaton.
 const MIN_RULES: usize = 48;
 
 pub(crate) struct Prefilter {

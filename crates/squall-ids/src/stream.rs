@@ -18,7 +18,8 @@ pub(crate) enum State {
     Established,
     /// The server has sent its FIN.
     ServerClosed,
-    /// The client or both ends have sent their FIN. Now even a short rest of data is inspected.
+    /// The client or both ends have sent their FIN. From now on even a short rest of data is
+    /// inspected.
     ClientClosed,
     Closed,
 }
@@ -225,7 +226,7 @@ impl Stream {
         true
     }
 
-    /// Adds data. Where it overlaps, the first data stays: this is the Windows policy, which
+    /// Adds data. In an overlap the first data is kept: this is the Windows policy, which
     /// Suricata's default configuration assigns to all hosts.
     fn insert(&mut self, start: u64, octets: &[u8]) {
         let end = start + octets.len() as u64;
@@ -294,7 +295,7 @@ impl Stream {
             .collect()
     }
 
-    /// The size that `stream_size` tests: a number of sequence numbers, including the SYN's; 0
+    /// The size that `stream_size` tests: a count of sequence numbers, including that of the SYN; 0
     /// before the SYN.
     pub fn size(&self) -> u64 {
         if self.known { self.next + 1 } else { 0 }

@@ -12,6 +12,8 @@ use crate::{
 
 /// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
+    /// Runs a trial and returns its measurements.
+    ///
     /// # Errors
     /// A failure that makes any further trial pointless: a missing port, or a profile that is
     /// rejected.

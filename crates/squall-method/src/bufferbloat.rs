@@ -42,6 +42,8 @@ const GRADES: [(f64, &str); 6] =
     [(5.0, "A+"), (30.0, "A"), (60.0, "B"), (200.0, "C"), (400.0, "D"), (f64::INFINITY, "F")];
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {

@@ -84,6 +84,8 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {
@@ -138,6 +140,8 @@ impl Settings {
     }
 }
 
+/// Runs the searches of `settings`, in their order.
+///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
 pub fn run(

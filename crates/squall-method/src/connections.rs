@@ -44,6 +44,8 @@ impl Searched {
 }
 
 impl Search<'_> {
+    /// Searches for the highest load that passes.
+    ///
     /// # Errors
     /// If a trial cannot run, or if the test is stopped.
     pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, MethodError> {

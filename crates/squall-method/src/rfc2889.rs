@@ -107,6 +107,8 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the rig has too few ports.
     pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {

@@ -93,6 +93,8 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the rig has too few or too many ports.
     pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {

@@ -60,6 +60,8 @@ const TIMING: f64 = 0.02;
 const LONGEST_BODY: u64 = 1 << 28;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {
@@ -132,6 +134,8 @@ impl Path {
     }
 }
 
+/// Measures the round-trip time, then for each direction the path, and runs its transfers.
+///
 /// # Errors
 /// If a trial cannot run, if the test is stopped, or if the profile has no flows, or no stream in a
 /// direction to test.

@@ -94,6 +94,8 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the streams do not fit the setup.
     pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {

@@ -66,6 +66,8 @@ const FIRST: f64 = 0.1;
 const TRANSACTIONS: u32 = 10;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {
@@ -98,6 +100,8 @@ impl Settings {
     }
 }
 
+/// Runs the tests of `settings`, in their order.
+///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
 pub fn run(

@@ -39,6 +39,8 @@ settings! {
 const SEVERE_LOSS: f64 = 0.5;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {

@@ -72,6 +72,7 @@ impl Change {
 
 /// Compares the newest of `results` (name and outcome) with the earlier ones. The outcome has a
 /// table, and a plot for each figure.
+///
 /// The noise is estimated by the median and the median absolute deviation of the earlier results:
 /// unlike mean and standard deviation, they do not let one bad result hide the next one.
 ///

@@ -1,7 +1,7 @@
 //! Edits captures ([`edit`]): reads one or more, edits packet by packet, and writes one or more.
 //!
-//! Captures are streamed. Memory does not grow with the files, but with the number of flows if
-//! flows are distinguished.
+//! Captures are streamed: memory does not grow with the size of the files. It grows with the number
+//! of flows if flows are distinguished.
 
 use std::{
     collections::VecDeque,
@@ -35,16 +35,17 @@ pub const SCHEMA: &str = "squall-edit/1";
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub edits: Edits,
-    /// Merge several files in order of time; if false, they follow one another.
+    /// Merge several files in time order; if false, they are concatenated.
     pub merge: bool,
     pub split: Option<Split>,
-    /// A tcpprep cache, which has the sender of each packet. Packets that it omits stay unchanged.
+    /// A tcpprep cache, which has the sender of each packet. Packets that it leaves out are not
+    /// edited.
     pub cache: Option<PathBuf>,
     /// Permissions for writing the files.
     pub permit: Permit,
 }
 
-/// When to begin a new file.
+/// When to start a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// After this many packets.
@@ -57,12 +58,12 @@ pub enum Split {
 
 /// Number of packets between two calls of `go_on`.
 const ASK_EACH: u64 = 4096;
-/// Maximum number of conversations with a file of their own. Packets of further ones go to the last
-/// file.
+/// Maximum number of conversations with a file of their own. Packets of further conversations go to
+/// the last file.
 const MAX_FLOWS: usize = 100_000;
-/// Maximum number of bytes that a record has in addition to its packet, without comments.
+/// Maximum overhead of a record in bytes, without comments.
 const MAX_AROUND: u64 = 64;
-/// Maximum number of files open at the same time, below the limits of common systems.
+/// Maximum number of open files, below the limits of common systems.
 const MAX_OPEN: usize = 200;
 
 /// Results of an edit. Octets are captured ones, without FCS.
@@ -160,7 +161,7 @@ pub struct Progress {
     pub all_octets: Option<u64>,
 }
 
-/// Edits `inputs` into `out`, where `-` is standard input or output. Calls `go_on` every few
+/// Edits `inputs` and writes `out`; `-` is standard input or output. Calls `go_on` every few
 /// thousand packets; if it returns false, the edit stops, and the packets read until then are
 /// written.
 ///
@@ -216,7 +217,7 @@ pub fn edit(
     Ok(edited)
 }
 
-/// Permission to write `out`. The output is assumed to be as large as the input (`all_octets`),
+/// Permission to write `out`. The output is expected to be as large as the input (`all_octets`),
 /// unless packets are dropped or shortened.
 fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<Permit, Error> {
     let (permit, edits) = (settings.permit, &settings.edits);
@@ -271,8 +272,8 @@ fn chain(
     Ok(false)
 }
 
-/// Always writes the earliest packet over all files next. If times are equal, the file that was
-/// named first comes first. Returns whether the edit was stopped.
+/// Writes packets in time order over all files. At equal times, the file that was named first
+/// precedes. Returns whether the edit was stopped.
 fn merge(
     sources: &mut [Source],
     run: &mut Run<'_>,
@@ -307,7 +308,7 @@ fn fault_of(error: &CaptureError) -> FileFault {
     FileFault { offset: error.offset, text: error.fault.to_string() }
 }
 
-/// Identifies a file independent of its name: device and inode.
+/// Identifies a file independently of its name: device and inode.
 type Id = (u64, u64);
 
 fn id_of(metadata: &std::fs::Metadata) -> Id {
@@ -351,7 +352,7 @@ struct From {
 
 /// Attributes of a packet that are written in addition to its octets and time.
 struct Kept<'a> {
-    /// `false` if the packet had no timestamp, and got that of the preceding packet.
+    /// `false` if the packet had no timestamp, and was given that of the preceding packet.
     timed: bool,
     notes: PacketNotes<'a>,
 }
@@ -570,7 +571,7 @@ impl Format {
         if format == "pcapng" {
             return Ok(Self::Pcapng);
         }
-        // A resolution of microseconds suffices if the input is no finer, and its times are not
+        // Microseconds are sufficient if the input has no finer resolution, and its times are not
         // changed.
         let coarse = |source: &Source| {
             source.reader.format() == "pcap" && source.reader.interfaces().iter().all(is_coarse)
@@ -667,8 +668,8 @@ impl Sink {
         meta: &Meta,
         kept: &Kept<'_>,
     ) -> Result<(), Error> {
-        // Check this before any part of the record is written, so that the file ends with a
-        // complete record.
+        // Check this before any part of the record is written, so the file ends with a complete
+        // record.
         let len = octets.len() as u64 + MAX_AROUND;
         if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
             self.full.get_or_insert_with(|| Cannot::write(&self.out, &full).to_string());
@@ -717,8 +718,8 @@ impl Sink {
                 };
                 // The snap length is the same for all interfaces: whole packets.
                 let format = InterfaceFormat { snaplen: 0, ..InterfaceFormat::default() };
-                // A block that cannot have a timestamp has no captured length either, and belongs
-                // to the first interface.
+                // A block type without timestamps has no captured length either, and belongs to the
+                // first interface.
                 let is_simple = |index: usize| {
                     !kept.timed && index == 0 && octets.len() == meta.wire_len as usize
                 };
@@ -865,8 +866,8 @@ impl Sink {
         }
     }
 
-    /// Removes the output after an error, because it is incomplete. Keeps anything that is not a
-    /// regular file, and files that existed before.
+    /// Removes the incomplete output after an error. Keeps anything that is not a regular file, and
+    /// files that existed before.
     fn discard(&self) {
         for file in self.files.iter().filter(|file| file.link_type.is_some()) {
             let written = std::fs::canonicalize(&file.path);

@@ -59,7 +59,7 @@ pub fn conversations_where(
 }
 
 /// A profile with one template per conversation, each with `cps` flows per second, between the two
-/// ends of a link in memory.
+/// ends of an in-memory link.
 pub fn profile(import: &Import, cps: f64) -> Profile {
     let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
     let mut pools = HashMap::new();

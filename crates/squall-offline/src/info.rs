@@ -61,7 +61,7 @@ impl Default for Settings {
     }
 }
 
-/// How lengths are grouped.
+/// How lengths are grouped into bins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Bins {
     /// As in RFC 2819: 64, 65 to 127, ... 1024 to 1518 octets with FCS, and longer ones.
@@ -139,7 +139,7 @@ pub fn read(
 ) -> Result<Info, Error> {
     let began = Instant::now();
     let mut filters = Filters::new(settings.filter.as_deref())?;
-    // Report missing files now, because reading may take hours.
+    // Report missing files now: reading may take hours.
     paths.iter().try_for_each(|path| openable(path))?;
     let mut info = Info {
         schema: SCHEMA.into(),
@@ -199,7 +199,7 @@ pub fn read(
 
 fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     CensusSettings {
-        // The total over all files has a table of its own, so the two share the limit.
+        // The total over all files has a table of its own, with which the limit is shared.
         flows: if files > 1 { settings.max_flows / 2 } else { settings.max_flows },
         idle_ns: settings.flow_expiry_s.map(|s| (s * 1e9) as u64),
         checksums: settings.checksums,
@@ -207,7 +207,7 @@ fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     }
 }
 
-/// Checks whether a file can be opened. Does not open pipes, because that would consume their data.
+/// Checks whether a file can be opened. Does not open pipes, which would consume their data.
 fn openable(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
@@ -238,7 +238,7 @@ impl Filters {
     fn new(expression: Option<&str>) -> Result<Self, Error> {
         let mut filters =
             Self { expression: expression.map(Into::into), by_link_type: HashMap::new() };
-        // Report errors in the filter at once. Most captures have the link type Ethernet (1).
+        // Report errors in the filter at once, with the most common link type: Ethernet (1).
         filters.of(1)?;
         Ok(filters)
     }
@@ -385,8 +385,8 @@ fn traffic(census: &Census, settings: &Settings) -> Traffic {
     traffic_over(census, census.times().duration_ns(), settings)
 }
 
-/// The total time that is in at least one of `spans`. The time from the first packet to the last
-/// would be meaningless, because files can be years apart, and runs on virtual time begin in 1970.
+/// The total time that is within at least one of `spans`. The time from the first packet to the
+/// last would be meaningless: files can be years apart, and runs in virtual time start in 1970.
 fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let mut end = 0;

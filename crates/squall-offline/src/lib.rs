@@ -1,6 +1,6 @@
 //! Functions that need no run: analyze captures ([`info`]); edit, merge or split them ([`edit`]);
 //! convert their conversations to templates of a profile ([`import`]); make a cache that assigns
-//! each packet to one of two ports ([`prep`]); and score alerts against labels ([`scoring`]).
+//! each packet to one of two ports ([`prep`]); score alerts against labels ([`scoring`]).
 //!
 //! Memory does not grow with the size of captures. This crate sends nothing, and has neither plans
 //! nor an engine.
@@ -30,10 +30,10 @@ pub fn compile_filter(expression: &str) -> Result<Arc<Filter>, Error> {
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// Errors, divided by cause.
+/// Errors by origin.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An error of the user: a wrong option or file.
+    /// An error of the user: an invalid option or file.
     #[error("{0}")]
     Usage(String),
     /// An error of the system: permissions, disk space, a library.

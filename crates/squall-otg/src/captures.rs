@@ -118,8 +118,8 @@ fn custom(node: &Node<'_>, notes: &mut Notes) -> Option<String> {
     term(node, offset * 8, bits, notes).map(|term| format!("({term})"))
 }
 
-/// Translates the filter of one field. An all-zero mask, which is the schema's default, compares
-/// all bits.
+/// Translates the filter of one field. An all-zero mask, the schema's default, means that all bits
+/// are compared.
 fn term(node: &Node<'_>, bit: usize, bits: usize, notes: &mut Notes) -> Option<String> {
     let mut octets = |key: &str| {
         let text = node.text(key, notes).unwrap_or("00");

@@ -1,4 +1,4 @@
-//! A configuration as received, kept unchanged so that clients can read it back.
+//! A configuration as received, kept unchanged for clients that read it back.
 
 use serde_json::{Value, json};
 

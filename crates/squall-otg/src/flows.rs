@@ -19,7 +19,7 @@ use crate::{
 
 /// Maximum number of combinations of tag values that distinguish the frames of a flow.
 const MOST_TAGGED: u64 = 4096;
-/// Maximum number of streams: the stream number in signatures has 16 bits.
+/// Maximum number of streams: signatures have 16 bits for the stream number.
 const MOST_STREAMS: usize = 65_536;
 const SMALLEST: u32 = 64;
 const LARGEST: u32 = 65_535;
@@ -191,7 +191,8 @@ impl<'a> Flows<'a> {
             let mut vary = Vec::new();
             let mut variations = Vec::new();
             for varying in &built.varying {
-                // Each part of a mesh uses all values; its classes share them.
+                // The parts of a mesh all use the same values, which are divided among the part's
+                // classes.
                 let Some(what) = varying.law.each(class, classes) else {
                     notes.problem(
                         &varying.path,
@@ -419,7 +420,7 @@ impl<'a> Flows<'a> {
     }
 }
 
-/// Number of combinations of tag values, which is the number of frames after which they repeat.
+/// Number of combinations of tag values, that is, the number of frames after which they repeat.
 fn classes(built: &Built, notes: &mut Notes) -> Option<u64> {
     let mut classes = 1;
     for tag in &built.tags {
@@ -685,7 +686,7 @@ fn read_duration(
     node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
     let (choice, inner) = node.member(&choices, Some("continuous"), notes)?;
     let speed = (port.speed_bps > 0).then_some(port.speed_bps);
-    // A percentage refers to the speed in `layer1`, because many ports do not know their speed.
+    // A percentage is relative to the speed in `layer1`: many ports do not know their speed.
     let rate = match (rate.unit, speed.and_then(|speed| rate.scaled(speed, 100))) {
         (RateUnit::Percent, Some(of_speed)) => Rate { unit: RateUnit::BpsL1, ..of_speed },
         _ => rate,
@@ -719,7 +720,7 @@ fn read_duration(
         "burst" => {
             let packets = at_least_one(&inner, "packets", notes)?;
             let pause = wait(&inner.at("inter_burst_gap"), 12.0, speed, notes)?;
-            // The pause between bursts includes the normal gap, which Squall adds to `gap`;
+            // The pause between bursts includes the normal gap, which Squall adds to `gap`, so
             // subtract it.
             let gap = pause.saturating_sub(Nanos(gap_ns.unwrap_or(0.0) as u64));
             let bursts = match inner.uint("bursts", u64::from(u32::MAX), notes).unwrap_or(0) {
@@ -762,7 +763,7 @@ fn wait(node: &Node<'_>, octets: f64, speed: Option<u64>, notes: &mut Notes) -> 
         _ => {
             let octets = node.float("bytes", notes).unwrap_or(octets);
             match speed {
-                // Such a wait is at most the normal gap between frames on the link.
+                // Such a wait is no longer than the normal gap between frames on the link.
                 _ if octets <= f64::from(L1_OVERHEAD) => Some(Nanos::ZERO),
                 Some(speed) => Some(limit(octets * 8e9 / speed as f64)),
                 None => {

@@ -219,8 +219,8 @@ impl Headers {
         }
     }
 
-    /// Builds the frame with `longest` octets without FCS. If `shortest` is less, the engine must
-    /// be able to update lengths and checksums.
+    /// Builds the frame with `longest` octets without FCS. If `shortest` is less, lengths and
+    /// checksums must be ones that the engine can update.
     pub fn build(
         &self,
         shortest: usize,
@@ -751,7 +751,7 @@ impl Place<'_> {
                     Role::Ipv6 => Some((at + 8, at + 40)),
                     _ => None,
                 });
-                // If there are no addresses, there is no pseudo-header to include.
+                // Without addresses, there is no pseudo-header to include.
                 Some((range.into_iter().next()?, protocol))
             }
         };

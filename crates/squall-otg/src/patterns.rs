@@ -126,7 +126,7 @@ fn automatic(node: &Node<'_>, field: &Field, notes: &mut Notes) -> Option<What> 
         notes.unsupported(node, "addresses from DHCP; try the address as value");
         return None;
     }
-    // Ignore the value next to `auto`: it is the client's estimate.
+    // Ignore the value next to `auto`, which is the client's estimate.
     Some(What::Auto)
 }
 
@@ -151,7 +151,7 @@ fn steps(node: &Node<'_>, field: &Field, down: bool, notes: &mut Notes) -> Optio
         return Some(What::Value(start));
     }
     let most = field.most();
-    // Values that fit into the field do not wrap.
+    // Values that fit into the field without wrapping.
     let reach = step.checked_mul(u128::from(count - 1));
     let inside = match down {
         false => reach.and_then(|reach| start.checked_add(reach)).is_some_and(|last| last <= most),
@@ -301,7 +301,7 @@ impl Law {
         }
         let period = self.period();
         if let Self::Random { min, max, seed, count } = self {
-            // Each part draws its own values; the parts together draw `count` values.
+            // Each part draws its own values; together the parts draw `count` values.
             let count = count.div_ceil(every);
             return Some(What::Varying(Self::Random {
                 min: *min,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Problem, Problems};
 
-/// Maximum reported problems, to bound the reply to an invalid message.
+/// Maximum number of reported problems, which limits the reply to an invalid message.
 const MOST: usize = 1000;
 
 /// Problems and warnings found while reading.

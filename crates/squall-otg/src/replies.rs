@@ -1,8 +1,8 @@
 //! The messages other than a configuration: requests and replies.
 //!
-//! Replies contain only members of the schema, because some clients refuse unknown ones. As in
-//! protobuf's JSON, 64-bit counts are strings. Other numbers never use scientific notation, which
-//! the Python client would read as a string.
+//! Replies contain only members of the schema, because some clients reject unknown ones. As in
+//! protobuf's JSON, 64-bit counts are strings. Other numbers never have an exponent, with which the
+//! Python client would parse them as strings.
 
 use std::net::IpAddr;
 
@@ -372,7 +372,7 @@ impl Serialize for Decimal {
 
 /// A JSON number without exponent: Python's YAML reader would take `1e-7` and `1.7e18` for strings.
 fn plain(value: f64) -> Number {
-    // Values in the range of 64-bit integers print without exponent; no figure exceeds it.
+    // Values in the range of 64-bit integers are printed without exponent; no figure exceeds it.
     let value = if value.is_finite() { value.clamp(-9e18, 9e18) } else { 0.0 };
     let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value.round() };
     match Number::from_f64(rounded) {
@@ -574,7 +574,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Clients read the API version as a constraint on their own, so any 1.x is accepted.
+    /// Clients treat the API version as a constraint on their own version, so any 1.x is accepted.
     pub const API_SPEC: &'static str = "^1.0.0";
 
     /// The reply for an application of this version.

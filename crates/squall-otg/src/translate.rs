@@ -104,8 +104,8 @@ pub struct EgressTag {
 pub enum Counting {
     /// By a signature, which gives counts, loss and delay per stream.
     Signature,
-    /// By nothing: there is no room for a signature, or metrics are off. The frames count among
-    /// those without a signature on the receiving ports.
+    /// Not at all: there is no room for a signature, or metrics are disabled. The frames count
+    /// among those without a signature on the receiving ports.
     Unsigned,
 }
 

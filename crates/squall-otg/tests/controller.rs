@@ -1,4 +1,4 @@
-//! Tests the OTG state machine with ports that are links in memory.
+//! Tests the OTG state machine with in-memory ports.
 
 use std::time::{Duration, Instant};
 

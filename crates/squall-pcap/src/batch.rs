@@ -1,10 +1,10 @@
-//! Batches of packets. In a large file, a call per packet costs more than reading the packet.
+//! Batches of packets: in a large file, a call per packet costs more than reading the packet.
 
 use std::ops::Range;
 
 use crate::{LinkType, Packet, PacketOptions, input::Endian};
 
-/// Maximum number of packets in a batch, whose headers then stay in the L1 cache.
+/// Maximum number of packets in a batch: their headers stay in the L1 cache.
 pub const MAX_BATCH: usize = 64;
 
 /// Consecutive packets, borrowed until the next call on the reader.

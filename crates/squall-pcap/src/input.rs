@@ -10,7 +10,7 @@ const CHUNK: usize = 256 << 10;
 pub struct Input<R> {
     read: R,
     window: Vec<u8>,
-    /// Start of the octets in the window that were read and not taken yet.
+    /// Start of the octets in the window that were read but not taken yet.
     start: usize,
     end: usize,
     /// Offset of `window[start]` in the file.
@@ -39,8 +39,8 @@ impl<R: Read> Input<R> {
         self.record
     }
 
-    /// The octets that were read and not taken yet; at least as many as the last call of
-    /// [`Self::need`] asked for.
+    /// The octets that were read but not taken yet; at least as many as the last call of
+    /// [`Self::need`] requested.
     #[inline]
     pub fn peek(&self) -> &[u8] {
         &self.window[self.start..self.end]
@@ -50,7 +50,7 @@ impl<R: Read> Input<R> {
         Ok(self.fill(1)? == 0)
     }
 
-    /// Reads until `len` octets can be taken. `what` names them in errors.
+    /// Reads until `len` octets can be taken. `what` describes them in errors.
     #[inline]
     pub fn need(&mut self, len: usize, what: &'static str) -> Result<(), Fault> {
         let have = if self.end - self.start < len { self.fill(len)? } else { len };
@@ -91,8 +91,8 @@ impl<R: Read> Input<R> {
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
         // Move data only if there is no room after it, and at most half of the window: reading a
-        // damaged file takes steps of a few octets, each of which may need many, and must not move
-        // them all.
+        // damaged file proceeds in steps of a few octets, each of which may need many, and must not
+        // move them all each time.
         if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;

@@ -4,8 +4,8 @@
 //! Memory does not grow with the file. Frames never contain the FCS, even if the file does. The
 //! content of packets is not interpreted here.
 //!
-//! Reader and writers are not left to a library, because users need the offset of each error and
-//! its reason, all packets before it, and the full speed of the disk.
+//! Reader and writers do not use a library, because users need the offset of each error and its
+//! reason, all packets before it, and the full speed of the disk.
 //!
 //! ```
 //! use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};

@@ -190,9 +190,8 @@ impl Pcap {
         at
     }
 
-    /// Whether zeros at the start of the input are a hole in the file rather than empty packets
-    /// from 1970: there are too many of them, or nothing plausible follows. A hole ends within a
-    /// packet.
+    /// Whether zeros at the start of the input are a hole in the file, not empty packets from 1970:
+    /// there are too many of them, or nothing plausible follows. A hole ends within a packet.
     #[cold]
     fn is_hole<R: Read>(&self, input: &mut Input<R>) -> bool {
         let at_end = input.need(HOLE + REACH, "").is_err();
@@ -220,8 +219,7 @@ impl Pcap {
 
     /// Whether packets can be read from the start of `octets`: there are three plausible headers in
     /// a row, or as many as fit before the end. A single header has little redundancy, but three do
-    /// not line up by chance. Earlier packets are not compared, because the last one may have been
-    /// damaged.
+    /// not match by chance. Earlier packets are not compared: the last one may have been damaged.
     pub fn begins(&self, octets: &[u8], at_end: bool) -> bool {
         let (mut at, mut last_s) = (0, None::<u32>);
         for records in 0..3 {

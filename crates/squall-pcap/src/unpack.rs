@@ -1,8 +1,8 @@
 //! Decompresses captures while they are read.
 //!
 //! All data before an error is returned before the error is reported. Memory consists of an input
-//! buffer, an output buffer and the format's window, which is bounded whatever size the file asks
-//! for.
+//! buffer, an output buffer and the format's window, which is bounded whatever size the file
+//! requests.
 
 use std::{
     fmt,
@@ -239,7 +239,7 @@ impl<R: Read> Packed<R> {
                 && self.failed.is_none()
                 && (self.at_end || self.start < self.end)
             {
-                // No codec should refuse input that it could use. If one does, this avoids an
+                // No codec should refuse input that it could use. If one does, this prevents an
                 // endless loop.
                 let cut = self.at_end;
                 self.fail(
@@ -369,7 +369,7 @@ impl Codec {
 }
 
 /// The zstd library loses all output of a call that finds an error. So no call gets more than one
-/// block, nor any input while output of the last call is pending.
+/// block, or any input while output of the last call is pending.
 struct Zstd {
     codec: zstd::stream::raw::Decoder<'static>,
     /// Number of octets that zstd wants next: the rest of a block, and the header of the next one.
@@ -446,7 +446,7 @@ impl<R: Read> Lz4<R> {
             }
             match self.decoder.read(out) {
                 // The library reports the end of a frame in the same way as any end of file, so
-                // check which it is.
+                // determine which it is.
                 Ok(0) if self.decoder.get_ref().at_end => {
                     self.fail("a frame without its end mark".into(), true)
                 }

@@ -136,7 +136,7 @@ impl<W: Write> PcapWriter<W> {
     }
 }
 
-/// Machine and program that made a pcapng section. Text is cut at 65,535 octets.
+/// Machine and program that made a pcapng section. Text is truncated to 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// "AMD EPYC 9B45": shb_hardware.
@@ -176,7 +176,7 @@ impl Section {
     }
 }
 
-/// Description of an interface in a pcapng file. Text is cut at 65,535 octets.
+/// Description of an interface in a pcapng file. Text is truncated to 65,535 octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFormat {
     pub name: Option<String>,
@@ -315,7 +315,7 @@ pub struct PacketNotes<'a> {
     /// Packets that the interface lost since the preceding packet, or since the start:
     /// epb_dropcount, written unless 0.
     pub dropped: u64,
-    /// Comment, cut at 65,535 octets.
+    /// Comment, truncated to 65,535 octets.
     pub comment: Option<&'a str>,
 }
 
@@ -344,8 +344,8 @@ impl PacketNotes<'_> {
             option(&mut body, COMMENT, text.as_bytes());
             out.write_all(&body)?;
         }
-        // Written in one call and without allocation, because nearly every packet of a capture has
-        // the first option.
+        // Written in one call and without allocation: nearly every packet of a capture has the
+        // first option.
         let (mut options, mut len) = ([0; 24], 0);
         if let Some(direction) = self.direction {
             let flags = if direction == Direction::Inbound { 1 } else { 2 };
@@ -542,7 +542,7 @@ fn put<const N: usize>(octets: &mut [u8], numbers: [u32; N]) {
 
 /// opt_comment, which any block can have.
 const COMMENT: u16 = 1;
-/// Maximum length of an option, whose length field has 16 bits. Longer text is cut rather than
+/// Maximum length of an option, whose length field has 16 bits. Longer text is truncated, not
 /// refused.
 const MAX_TEXT: usize = u16::MAX as usize;
 

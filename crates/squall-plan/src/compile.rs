@@ -213,8 +213,8 @@ fn ports(
     profile.ports.iter().enumerate().map(port).collect()
 }
 
-/// Length in octets of the longest frame on a port: among the frames that the engine cuts if `cut`,
-/// otherwise among the others.
+/// Length in octets of the longest frame on a port: among the frames that the engine segments if
+/// `cut`, otherwise among the others.
 fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) -> u32 {
     let here = |s: &&PlanStream| s.port == port && !limits.elsewhere;
     let of_port = streams.iter().filter(here).map(|s| &s.program);
@@ -271,7 +271,7 @@ fn multiply(
     Ok(())
 }
 
-/// Maximum octets of precomputed frames over all streams: half of a typical L2 cache.
+/// Maximum size of precomputed frames over all streams, in octets: half of a typical L2 cache.
 const RINGS: usize = 256 << 10;
 
 /// Precomputes frames whose sequence soon repeats: copying a frame costs a third of changing two
@@ -540,7 +540,7 @@ fn mark(
         return Err(problem(stream.packet_at, &why, hint));
     };
     if stream.segment.is_some() {
-        // The kernel, the NIC or Squall numbers the segments of a cut frame.
+        // The kernel, the NIC or Squall numbers the segments of a GSO frame.
         let why = "frames that are cut have different identifications";
         return Err(problem(stream.segment_at, why, "try without segment"));
     }

@@ -57,7 +57,7 @@ pub struct PortLimits {
     pub node: Option<u32>,
     /// The port runs on virtual time, on which no stream can send as fast as possible.
     pub virtual_time: bool,
-    /// The component that cuts GSO frames.
+    /// The component that segments GSO frames.
     pub segmentation: Segmentation,
     /// The port belongs to another node. It is planned like any other, but carries no frames here.
     pub elsewhere: bool,
@@ -183,7 +183,7 @@ pub struct PlanPort {
     pub address: String,
     /// The longest frame passed to the port, in octets without FCS; 0: none.
     pub max_frame: u32,
-    /// The longest frame that the engine cuts into segments before the port; 0: none.
+    /// The longest frame that the engine segments before the port; 0: none.
     pub cut_frame: u32,
     /// The port belongs to another node.
     pub elsewhere: bool,

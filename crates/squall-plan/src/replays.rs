@@ -143,7 +143,7 @@ fn replay(
         ..Replay::default()
     };
     if spec.held {
-        // A held replay sends each frame on request and has no schedule of its own.
+        // A held replay sends each frame on request, so it has no schedule.
         replay.timing = Timing::Top;
     } else if let Some((_, at)) = &spec.speed {
         right(

@@ -192,7 +192,7 @@ fn replays(profile: &Profile, plan: &Plan) -> String {
             plan.worker_of_replay(number).map_or("-".into(), |worker| worker.to_string()),
         ]
     };
-    // Only replays of the profile: attacks that are sent as frames have their own section.
+    // Lists only replays of the profile: attacks that are sent as frames have their own section.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let rows: Vec<_> = profile.replays.iter().zip(of_profile).map(row).collect();
     table(&columns, &rows)

@@ -1,4 +1,4 @@
-//! Captures packets, from start to report.
+//! Captures packets; the result is a report.
 
 use std::{
     thread,
@@ -10,9 +10,9 @@ use squall::{RunOptions, Session};
 
 use crate::{error::to_py, report::Report};
 
-/// How often to check whether the capture is over.
+/// How often to check whether the capture has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time without a packet after which a file is assumed to be read completely.
+/// Time without a packet after which a file counts as read completely.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Captures from `ports`. `options`: run options as JSON. Ends after the number of packets in the

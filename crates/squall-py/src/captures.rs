@@ -52,7 +52,7 @@ impl Info {
     }
 }
 
-/// An OSError as Python raises it. Python shows the file name in quotes, so control characters do
+/// An OSError as raised by Python. Python shows the file name in quotes, so control characters do
 /// not reach the terminal.
 fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     match error.raw_os_error() {
@@ -65,7 +65,7 @@ fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
     }
 }
 
-/// Reads captures. An exception raised by a signal handler ends the reading.
+/// Analyzes captures. An exception raised by a signal handler ends it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (files, *, filter, bins, flow_expiry_s, max_flows, top, checksums, duplicates, hash))]
@@ -90,7 +90,8 @@ pub fn info(
             1u32 << 30
         )));
     }
-    // Open each file here, so one that cannot be opened raises the same error as Python's `open`.
+    // Open each file here, so a file that cannot be opened raises the same error as Python's
+    // `open`.
     for file in &files {
         match std::fs::metadata(file) {
             Ok(found) if found.is_dir() => {
@@ -114,8 +115,8 @@ pub fn info(
     Ok(Info(facade::Info { command: "python".into(), ..read }))
 }
 
-/// Runs long `work` that asks periodically whether to continue, until a signal handler raises an
-/// exception.
+/// Runs a long `work`, which periodically asks whether to continue, until a signal handler raises
+/// an exception.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut (dyn FnMut() -> bool + Send)) -> Result<T, squall::Error> + Send,

@@ -2,8 +2,8 @@
 //! facade.
 //!
 //! Small values are passed as JSON that follows the schemas, frames and histograms as octets. Calls
-//! that may block run detached from the interpreter. While they attach again they hold no lock,
-//! because the thread that waits for the lock may hold the interpreter.
+//! that may block run detached from the interpreter. No lock is held while they attach again: a
+//! thread that waits for the lock may hold the interpreter.
 
 mod capture;
 mod captures;

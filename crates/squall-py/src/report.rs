@@ -102,8 +102,8 @@ fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
     (name, numbers.map(|(field, value)| (field, value.as_f64().unwrap_or(f64::NAN))).collect())
 }
 
-/// One column for each name and quantity, with a value for each row (NaN in rows that lack the
-/// stream). If a row has a name twice, the later one counts.
+/// One column for each name and quantity, with a value for each row (NaN in rows without the
+/// stream). If a name occurs twice in a row, the later one counts.
 fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(
     rows: impl ExactSizeIterator<Item = I>,
 ) -> Table {

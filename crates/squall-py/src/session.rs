@@ -33,9 +33,9 @@ struct State {
     streams: Vec<String>,
 }
 
-/// First and longest interval between checks whether a run is over. The first is short, because a
-/// run in virtual time may take a millisecond. The interval then grows, so waiting for a long run
-/// costs no CPU time.
+/// First and maximum interval between checks whether a run is over. The first is short, because a
+/// run in virtual time may take only a millisecond. The interval then grows, so waiting for a long
+/// run takes no CPU time.
 const POLL_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(200), Duration::from_millis(10));
 
@@ -158,10 +158,10 @@ impl Run {
         self.with(py, |s| s.run.stop())
     }
 
-    /// Waits until everything is sent, at most `timeout` seconds. Returns whether it is. Lets
-    /// signals and other threads run.
+    /// Waits until everything is sent, at most `timeout` seconds. Returns whether it is. Signals
+    /// and other threads are handled meanwhile.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        // A timeout that no `Instant` can represent is no limit.
+        // A timeout that no `Instant` can represent means no limit.
         let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
         let (mut interval, longest) = POLL_INTERVALS;
         loop {
@@ -214,8 +214,8 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Ends a run that Python can no longer reach. A separate thread does this, because ending a
-    /// run waits for frames in flight.
+    /// Ends a run that Python can no longer reach. Done on a separate thread: ending a run waits
+    /// for frames in flight.
     fn drop(&mut self) {
         if let Some(state) = self.take() {
             thread::spawn(move || {
@@ -226,7 +226,7 @@ impl Drop for Run {
     }
 }
 
-/// Converts options. An unknown one raises TypeError, as an unknown argument does in Python.
+/// Converts options. An unknown one raises TypeError, like an unknown argument in Python.
 fn run_by(session: squall::Session, options: &str) -> PyResult<Session> {
     let options = RunOptions::from_json(options).map_err(|mistake| match mistake {
         Mistake::Unknown { .. } => PyTypeError::new_err(mistake.to_string()),

@@ -21,7 +21,7 @@ impl Watch for ProgressCallback {
     }
 }
 
-/// The nodes that this controller command runs trials on; `None`: this machine.
+/// The nodes on which this controller command runs trials; `None`: this machine.
 fn nodes(
     controller: Option<Vec<String>>,
     stop: &dyn Fn() -> bool,
@@ -130,8 +130,8 @@ fn watched(
     }
 }
 
-/// Formats an outcome as `html`, `csv`, `junit` or `text`. `against`: an earlier outcome to compare
-/// with.
+/// Formats an outcome as `html`, `csv`, `junit` or `text`. `against`: an earlier outcome for
+/// comparison.
 #[pyfunction]
 #[pyo3(signature = (outcome, kind, *, against, tolerance))]
 pub fn render_test(

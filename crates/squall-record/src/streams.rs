@@ -124,10 +124,10 @@ impl Record<'_> {
         // than were sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
-        // A sender on another node or in a file has another clock, so the difference is not a delay
-        // ...
+        // A sender on another node or in a file has another clock, so the difference is not a
+        // delay.
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        // ... unless they share a clock, each within its bound.
+        // If both nodes share a clock, it is a delay, within the bounds of both.
         if let (true, Some(clock)) = (away, clock) {
             let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
             rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();

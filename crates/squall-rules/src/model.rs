@@ -25,7 +25,7 @@ pub struct Place {
     pub line: u32,
 }
 
-/// A line that could not be read as a rule.
+/// A line that could not be parsed as a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     pub place: Place,
@@ -38,7 +38,7 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Why a line gave no rule. Reports group problems by reason.
+/// Why a line is not a rule. Reports group problems by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The line does not consist of an action, a header and options in parentheses.
@@ -124,8 +124,7 @@ pub enum Dialect {
     Suricata,
 }
 
-/// An engine with its version. Versions differ in the rules that they load, and in what these
-/// match.
+/// An engine with its version. Versions differ in the rules that they load, and in how these match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineVersion {
     /// Version 2.9.

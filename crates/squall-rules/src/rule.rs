@@ -352,8 +352,8 @@ fn is_known_to_suricata(application: Application, engine: EngineVersion, name: &
     }
 }
 
-/// The byte range of an option, used in an error message. The line is parsed again, because errors
-/// are rare.
+/// The byte range of an option, for an error message. The line is parsed again, which is acceptable
+/// because errors are rare.
 fn option_range(line: &str, body: Range<usize>, option: u16) -> Option<Range<usize>> {
     options(line, body).into_iter().nth(option.into())
 }
@@ -395,7 +395,7 @@ fn options(line: &str, body: Range<usize>) -> Vec<Range<usize>> {
     let bytes = line.as_bytes();
     let mut found = vec![];
     let mut at = body.start;
-    // Set when the rest of the line has no closing quote. Otherwise each opening quote would be
+    // Set if the rest of the line has no closing quote: otherwise each opening quote would be
     // followed by a search to the end of the line, which takes quadratic time for an invalid line.
     let mut no_quote = false;
     while at < body.end {
@@ -838,7 +838,7 @@ impl RuleBuilder {
         if let Some(known) = self.rule.variables.iter().position(|known| known == name) {
             return Ok(known as u16);
         }
-        // Bounds memory for untrusted input. The bound is far above what engines allow.
+        // Bounds memory for untrusted input; far above the engines' own limits.
         if self.rule.variables.len() >= 1000 {
             return bad("more than 1000 byte variables");
         }
@@ -886,8 +886,7 @@ impl RuleBuilder {
         let rule = &mut self.rule;
         rule.inspections.retain(|inspection| !inspection.steps.is_empty());
         rule.inspections.sort_by_key(|inspection| inspection.steps[0].option);
-        // With millions of rules in a set, the spare capacity of vectors would be half of all
-        // memory.
+        // In a set of millions of rules, the spare capacity of vectors would be half of all memory.
         rule.inspections.shrink_to_fit();
         rule.inspections.iter_mut().for_each(|inspection| inspection.steps.shrink_to_fit());
         rule.metadata.shrink_to_fit();

@@ -147,7 +147,7 @@ impl Reader {
     }
 }
 
-/// Maximum size of a rule file, because a file like `/dev/zero` never ends.
+/// Maximum size of a rule file: a file such as `/dev/zero` never ends.
 const MAX_OCTETS: u64 = 256 << 20;
 
 fn octets(path: &Path) -> io::Result<Vec<u8>> {
@@ -223,7 +223,8 @@ impl Collector {
     ) {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = Lines { rest: text, number: 0 };
-        // The resolver and its cache are kept until variables change, which is rare between rules.
+        // The resolver and its cache are reused until variables change, which is rare between
+        // rules.
         let mut resolving = variables.clone();
         'resolving: loop {
             let snapshot = resolving;

@@ -46,8 +46,7 @@ pub(crate) fn numbers_inclusive(text: &str, most: u64, names: Names) -> Parsed<N
 fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let mut text = text.trim();
     let mut negated = false;
-    // This is a loop, not a recursion, because a line may contain more `!` than the stack has room
-    // for calls.
+    // A loop, not recursion: a line may contain more `!` than the stack has room for calls.
     while let Some(rest) = text.strip_prefix('!').filter(|rest| !rest.starts_with('=')) {
         negated = !negated;
         text = rest.trim_start();

@@ -21,8 +21,8 @@ use crate::{
     service::Service,
 };
 
-/// Maximum trials in a row. Few, because each change of a row is sent to every watcher. The outcome
-/// has all trials.
+/// Maximum number of trials in a row of the list of runs. Few, because each change of a row is sent
+/// to every watcher. The outcome has all trials.
 const MAX_LATEST: usize = 20;
 
 /// Progress of a standard test.

@@ -1,4 +1,4 @@
-//! A TRex profile of flows (ASTF) as its clients send it, and its translation to Squall's flows.
+//! A TRex flow profile (ASTF) as sent by its clients, and its translation to Squall's flows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ pub struct Astf {
     counters: BTreeMap<usize, BTreeSet<String>>,
 }
 
-/// Octets in base 64, optionally filled up to a size.
+/// Octets in base64, optionally padded to a size.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Buffer {
@@ -65,7 +65,7 @@ struct Program {
 }
 
 impl Program {
-    /// Longest silence before a flow is ended, in milliseconds, if a `keepalive` command sets one.
+    /// Maximum silence before a flow is ended, in milliseconds, if set by a `keepalive` command.
     fn longest_silence(&self) -> Option<u64> {
         let is_one = |command: &&Value| command["name"] == "keepalive";
         let silences = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
@@ -266,7 +266,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 const LONGEST_IDLE: u64 = 3600;
 /// Upper limit of the delay of acknowledgments, milliseconds (RFC 9293 section 3.8.6.3).
 const LONGEST_ACK_DELAY: u64 = 500;
-/// Exceeds any amount of unacknowledged data, so that only the timer sends acknowledgments.
+/// Exceeds any amount of unacknowledged data, so only the timer triggers acknowledgments.
 const TIMER_ONLY: &str = "1 GiB";
 /// Maximum octets of a segment's payload and options.
 const MSS: u64 = 1460;
@@ -285,7 +285,7 @@ impl Astf {
             let numbers = programs
                 .flat_map(|program| &program.commands)
                 .filter_map(|command| u32::try_from(command.get("stats_id")?.as_u64()?).ok());
-            // An id without a name is skipped here; the translation of its command reports the
+            // An ID without a name is skipped here; the translation of its command reports the
             // error.
             let named = numbers.filter_map(|id| counter_of(id).ok());
             read.counters.entry(template.tg_id).or_default().extend(named);
@@ -393,7 +393,7 @@ impl Astf {
             return Err(Problem::new(format!("cps = {cps}: expected more than 0")));
         }
         let arrival = match (cps, client.limit) {
-            // A template without `cps` begins flows only when another program starts them.
+            // A template without `cps` begins flows only when started by another program.
             (None, _) => Arrival::Called,
             (Some(_), Some(limit)) if client.cont => {
                 let users = word("limit", limit)?;
@@ -445,7 +445,8 @@ impl Astf {
             }
         };
         let text = format!("{}-{}", address(from.ip_start), address(from.ip_end));
-        // TRex takes clients in turn whatever the distribution, and random servers only with `rand`.
+        // TRex takes clients in sequence whatever the distribution, and servers at random only with
+        // `rand`.
         let order = match from.distribution.as_str() {
             "rand" if !clients => Order::Random,
             "" | "seq" | "rand" | "normal" => Order::Sequential,
@@ -471,7 +472,7 @@ impl Astf {
             name,
             addresses: vec![Located::from(text.as_str())],
             order,
-            // TRex has one generator of tuples for all templates of a pool.
+            // TRex has one tuple generator for all templates of a pool.
             shared: clients,
             ..Pool::default()
         });
@@ -479,7 +480,7 @@ impl Astf {
     }
 
     /// The address family of a template, from its clients' settings `own`. Servers answer in the
-    /// family of the clients' packets.
+    /// family of the client's packets.
     fn family(&self, setting: &FlowSetting, own: &Map<String, Value>) -> Result<Family, Problem> {
         let all = [object(&self.c_glob_info, "ipv6")?, object(own, "ipv6")?];
         let is_on = |value: &Value| value.as_u64().map_or(*value == true, |on| on != 0);
@@ -487,7 +488,7 @@ impl Astf {
         if !enabled && !setting.ipv6 {
             return Ok(Family { client: None, server: None });
         }
-        // The upper bits of the profile come before those of the template.
+        // The profile's upper bits take precedence over those of the template.
         let high = |key: &str| -> Result<Option<Ipv6Addr>, Problem> {
             let value = all.iter().find_map(|ipv6| ipv6.get(key));
             let Some(value) = value else { return Ok(Some(Ipv6Addr::UNSPECIFIED)) };
@@ -513,7 +514,7 @@ impl Astf {
         client: bool,
         messages: &mut BTreeMap<String, Located>,
     ) -> Result<Vec<Located>, Problem> {
-        // The `latency` add-on needs no translation: reports have delays of all flows.
+        // The `latency` add-on needs no translation: reports include the delays of all flows.
         match program.addon.as_deref() {
             None | Some("latency") => {}
             Some(other) => {
@@ -561,7 +562,7 @@ impl Astf {
         }
         let ends = matches!(commands.last(), Some(Command::Reset | Command::Nc));
         if program.stream && !ends {
-            // Close; as in TRex, further data from the peer is discarded.
+            // Close; like in TRex, further data from the peer is discarded.
             lines.push(Instruction::Close);
             lines.push(Instruction::WaitPeerClose);
         }
@@ -640,7 +641,7 @@ impl Lines<'_> {
             let to = target(at, command).unwrap_or(0);
             Instruction::Jump { label: format!("at{to}"), condition }
         };
-        // A loop without another wait gets one, or it would run forever at one point in time.
+        // A loop without any wait gets one; otherwise it would run forever without time passing.
         if let Command::JmpDp { .. } | Command::JmpCmp { .. } = command
             && let Some(to) = target(at, command).and_then(|to| usize::try_from(to).ok())
             && to < at
@@ -692,7 +693,7 @@ impl Lines<'_> {
             Command::Reset => self.push(Instruction::Reset),
             Command::Nc => {
                 self.push(Instruction::WaitPeerClose);
-                // Delay the own FIN until the peer's is acknowledged.
+                // Delay this side's FIN until that of the peer is acknowledged.
                 self.push(Instruction::Delay(Delay::Fixed(Nanos(1_000))));
             }
             Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
@@ -856,7 +857,7 @@ impl Side<'_> {
                 }
             }
         }
-        // TRex uses the same MSS over IPv6. Squall's shrinks with the longer header, so add the
+        // TRex uses the same MSS over IPv6. Squall reduces it by the longer header, so add the
         // difference.
         if v6 {
             let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
@@ -899,11 +900,11 @@ fn effect(section: &str, name: &str, value: &Value, client: bool) -> String {
 /// The effect of a setting.
 enum Effect {
     Taken,
-    /// Nothing: it is what Squall does.
+    /// None: Squall does this anyway.
     Default,
-    /// Nothing in TRex either.
+    /// None in TRex either.
     None,
-    /// The largest value, in place of a larger one.
+    /// A larger value is limited to this one.
     Limited(String),
 }
 
@@ -924,10 +925,10 @@ fn take<'a>(
     match (section, name) {
         ("tcp", _) => of_tcp(name, need()?, client, all),
         ("ip", _) => of_ip(name, need()?, all),
-        // The translation of addresses reads these.
+        // Used by the translation of addresses.
         ("ipv6", "enable" | "src_msb" | "dst_msb") if client => Ok(Effect::Taken),
         ("ipv6", "enable" | "src_msb" | "dst_msb") => Ok(Effect::None),
-        // So does that of the ramp, which only the clients have.
+        // Used by the translation of the ramp, which only clients have.
         ("scheduler", "rampup_sec") if client => need().map(|_| Effect::Taken),
         ("scheduler", "rampup_sec") => Ok(Effect::None),
         _ => Err(Problem::new(format!("{section}.{name}: not known"))),
@@ -965,7 +966,7 @@ fn of_tcp<'a>(
         }
         "do_rfc1323" => return only(1),
         "do_sack" => _ = all.insert("sack", truth(number != 0)),
-        // With 2, only servers agree to it.
+        // With 2, only servers agree to ECN.
         "do_ecn" => _ = all.insert("ecn", truth(number == 1 || (number == 2 && !client))),
         "cc_algo" => {
             let name = if number == 1 { "cubic" } else { "newreno" };
@@ -1002,7 +1003,7 @@ fn syn_retries(seconds: u64) -> u32 {
 
 fn of_ip(name: &str, number: u64, all: &mut BTreeMap<&str, String>) -> Result<Effect, Problem> {
     match name {
-        // TRex uses the lowest bit, and a TTL above 127, for its packets of latency.
+        // TRex uses the lowest bit, and TTLs above 127, for its latency packets.
         "tos" => _ = all.insert("tos", (number & !1).to_string()),
         "ttl" => _ = all.insert("ttl", number.min(127).to_string()),
         "dont_use_inbound_mac" if number == 0 => return Ok(Effect::Default),

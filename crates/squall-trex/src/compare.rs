@@ -1,4 +1,4 @@
-//! Compares the traffic that TRex and Squall make from a profile.
+//! Compares the traffic that TRex and Squall generate for a profile.
 //!
 //! [`crate::reference`] steps the streams as TRex does; Squall runs them into a file; packets are
 //! compared one by one. A TRex capture is compared with the same packets. Flows are listed, and
@@ -181,12 +181,12 @@ impl File<'_> {
     }
 }
 
-/// Number of packets that Squall sends in addition to those compared, because several may be due at
-/// the time of the last one.
+/// Number of packets that Squall sends beyond those compared: several may be due at the time of the
+/// last one.
 const MARGIN: usize = 256;
 
 fn run(profile: Profile, options: RunOptions) -> Result<(), Error> {
-    // Overwriting is safe, because the directory is temporary.
+    // Overwriting is safe: the directory is temporary.
     let options = RunOptions { force: Some(true), ..options };
     Session::new(profile).with(options)?.open()?.start()?.finish().map(drop)
 }
@@ -198,12 +198,12 @@ fn packets_of(path: &Path) -> Result<Vec<Found>, Error> {
     while let Some(packet) = reader.next().map_err(wrong)? {
         packets.push(Found { at_ns: packet.time_ns, octets: packet.data.to_vec() });
     }
-    // Several workers write the file, so packets can be out of order.
+    // Several workers write the file, so packets may be out of order.
     packets.sort_by_key(|packet| packet.at_ns);
     Ok(packets)
 }
 
-/// Compares both Squall's packets and TRex's capture with the reference packets, so that random
+/// Compares both Squall's packets and TRex's capture to the reference packets, in which random
 /// numbers are compared by their ranges.
 fn against(
     path: &Path,
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_deviation_of_squall_is_a_difference_of_its_stream() {
-        // TRex starts a limited random variable that waits for another one at 0.
+        // A limited random variable that waits for another one starts at 0 in TRex.
         let waits = stream(
             json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000.0 } }),
             json!({ "name": "waits", "vm": { "instructions": [

@@ -22,8 +22,8 @@ use crate::{
 /// Python program that loads a profile with TRex's client library.
 const LOADER: &str = include_str!("load.py");
 
-/// Replacement modules for that library, one for stream profiles and one for flow profiles. The
-/// second imports the first.
+/// Substitutes for that library, one for stream profiles and one for flow profiles. The second
+/// imports the first.
 const STAND_INS: [(&str, &str); 2] = [
     ("_stl", include_str!("../../../python/squall/_stl.py")),
     ("_astf", include_str!("../../../python/squall/_astf.py")),
@@ -153,8 +153,8 @@ impl File<'_> {
     ) -> Result<Profile, Error> {
         let wrong =
             |problem: crate::Problem| Error::Usage(format!("{}: {problem}", self.path.display()));
-        // A file port gets the speed of TRex's simulator, and no signature: no Squall port receives
-        // its frames.
+        // A file port gets the speed of TRex's simulator, and frames have no signature: no Squall
+        // port receives them.
         let file = |address: &String| address.starts_with("pcap:");
         let addresses: Vec<String> = addresses
             .iter()
@@ -286,7 +286,7 @@ pub fn numbered<'a>(
     for (number, value) in values {
         let of = |problem: crate::Problem| problem.of(format!("stream {number}"));
         let mut stream = Stream::read(value).map_err(of)?;
-        // No client can resume the stream here, so it only delays those that follow.
+        // No client can resume the stream here, so it only delays the streams after it.
         if stream.start_paused {
             stream.flags |= NULL;
         }

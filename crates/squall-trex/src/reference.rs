@@ -1,9 +1,9 @@
 //! Reference model of TRex's data plane: the packets that the streams of a port produce.
 //!
-//! The model keeps the same state as TRex (variables, bursts, a queue of departures) and steps it
+//! The model has the same state as TRex (variables, bursts, a queue of departures) and steps it
 //! packet by packet, while [`crate::translate`] computes any packet from its index. It parses the
-//! JSON of the streams independently and shares no code with the translation, so that an error in
-//! one shows as a difference between the two. The rules are those of v3.08 on one core.
+//! JSON of the streams independently and shares no code with the translation, so an error in either
+//! shows as a difference between them. The rules are those of v3.08 on one core.
 
 mod program;
 
@@ -53,7 +53,7 @@ pub(crate) struct Node {
     endless: bool,
     left: u32,
     bursts_left: u32,
-    /// Whether the stream sends nothing, but takes the time that its packets would take.
+    /// Whether the stream sends nothing, but occupies the time that its packets would need.
     silent: bool,
     starts: bool,
     active: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Reference {
     pushed: u64,
 }
 
-/// Orders the earliest departure first; at the same time, the one queued first.
+/// Orders by departure, earliest first; at equal times, in the order of queueing.
 #[derive(Debug, PartialEq)]
 struct Due {
     at: f64,
@@ -133,8 +133,8 @@ impl Reference {
         self.queue.push(Due { at, order: self.pushed, node });
     }
 
-    /// Ends a stream at `at`, after its last packet. Starts the stream that it names, unless that
-    /// is active or its action count is used up.
+    /// Ends a stream at `at`, after its last packet. Starts the next stream, unless that is active
+    /// or its action count is used up.
     fn finish(&mut self, at: f64, node: usize) {
         self.nodes[node].active = false;
         let Some(next) = self.nodes[node].next else { return };
@@ -155,7 +155,8 @@ impl Reference {
         self.push(at, next);
     }
 
-    /// Takes the next step. Steps of silent nodes are returned too, so a loop of these ends.
+    /// Executes the next step. Steps of silent nodes are also returned, so a loop of these
+    /// terminates.
     fn step(&mut self) -> Option<Option<Departure>> {
         let Due { at, node: index, .. } = self.queue.pop()?;
         let node = &mut self.nodes[index];
@@ -231,7 +232,7 @@ impl Node {
         if !endless && burst == 0 {
             return Err(Problem::new("a burst cannot have 0 packets"));
         }
-        // A cache cannot hold packets with a clock, because each has its own header.
+        // A cache cannot hold packets with a clock, which have a different header each.
         let cache = whole(&stream["vm"], "cache", Some(0))? as usize;
         let cached = (cache > 0 && !clocked && program.has_instructions())
             .then(|| ((0..cache).map(|_| program.run(&packet)).collect(), 0));

@@ -11,7 +11,7 @@ const MAGIC: [u8; 4] = [0xab, 0xe8, 0x5c, 0xea];
 const LARGEST: u64 = 256 << 20;
 /// Maximum requests in one message.
 const MOST: usize = 100_000;
-/// Minimum length of answers to compress.
+/// Minimum length of an answer that is compressed.
 const WORTH: usize = 8 << 10;
 
 /// The error of a refused request.
@@ -117,7 +117,7 @@ pub fn answer(
 }
 
 /// Refuses a message from a client without access: each request in it gets `why` as its error.
-/// Returns the answer and the methods asked for. A compressed message is not unpacked, because that
+/// Returns the answer and the requested methods. A compressed message is not decompressed, which
 /// could take much memory; it gets a single error.
 pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
     if message.starts_with(&MAGIC) {
@@ -134,7 +134,8 @@ pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
     (answer, methods)
 }
 
-/// Maximum methods of a refused message to show, and maximum characters of each.
+/// Maximum number of methods of a refused message to show, and maximum length of each in
+/// characters.
 const SHOWN: usize = 10;
 const LONGEST: usize = 40;
 

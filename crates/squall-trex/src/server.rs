@@ -1,7 +1,7 @@
 //! A server that TRex's clients can control: ports, ownership, streams and traffic, by TRex's RPC
 //! methods. [`flows`] implements the methods for flows.
 //!
-//! [`Server::answer`] answers a message. Call [`Server::look`] regularly so the server notices the
+//! [`Server::answer`] answers a message. [`Server::look`] must be called regularly: it detects the
 //! end of traffic. The caller transports the messages.
 
 mod captures;
@@ -317,8 +317,7 @@ impl Server {
                 profile.active = None;
             }
         }
-        // Update the counters first, so that clients find complete figures when they receive the
-        // event.
+        // Update the counters first, so clients find complete figures when they receive the event.
         if !over.is_empty()
             && let Err(error) = self.renew(HashMap::new())
         {
@@ -367,7 +366,7 @@ impl Server {
                 continue;
             }
             self.event(7, json!({ "port_id": port, "error": why }));
-            // Send these events, because the owner waits for them.
+            // Send these events: the owner waits for them.
             for id in &active {
                 self.event(14, json!({ "port_id": port, "profile_id": id }));
             }
@@ -481,7 +480,7 @@ const OWNED: &[(&str, Method)] = &[
 const NOTED: usize = 20;
 
 /// Adds a request to the changes of its message. Requests for the same method share an entry, so a
-/// batch of a thousand streams is one entry.
+/// batch of a thousand streams has a single entry.
 fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: Option<&Refusal>) {
     let method: String = method.chars().take(40).collect();
     let at = changes.iter().position(|change| change.method == method).unwrap_or(changes.len());
@@ -515,7 +514,7 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
         "topo_get",
         "tunnel_topo_get",
         "validate",
-        // These are sent repeatedly or by the hundred, and their effect shows when traffic starts.
+        // These are sent repeatedly or by the hundred, and take effect only when traffic starts.
         "profile_fragment",
         "topo_fragment",
         "tunnel_topo_fragment",
@@ -837,8 +836,8 @@ impl Server {
         let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
-        // The factor 2 is due to TRex's formula, which assumes that sending cores also receive as
-        // much.
+        // The factor 2 is due to TRex's formula, which assumes that sending cores also receive the
+        // same amount.
         let used = senders.mean * senders.count as f64;
         let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
@@ -848,8 +847,7 @@ impl Server {
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
-            // Both counters are the same, because a frame that does not fit into the queue in time
-            // is dropped.
+            // Both counters are equal: a frame that does not fit into the queue in time is dropped.
             "m_total_queue_full": not_sent, "m_total_queue_drop": not_sent,
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
@@ -990,7 +988,7 @@ impl Server {
         let text = Value::Object(params.object("stream")?.clone());
         let stream =
             Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
-        // Check the stream, so its errors are reported now rather than at the start.
+        // Check the stream now, so its errors are reported here and not at the start.
         vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
         let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
         let new_group = group.filter(|group| !self.grouped_has(*group));
@@ -1102,7 +1100,7 @@ impl Server {
         let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
         for one in &mut sent {
             one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
-            // Clients expect rate × duration packets, so late packets are sent rather than skipped.
+            // Clients expect rate × duration packets, so late packets are sent, not skipped.
             one.stream.late = Late::CatchUp;
         }
         let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
@@ -1165,7 +1163,7 @@ impl Server {
         }
     }
 
-    /// Starts all waiting traffic that is due, at the same time.
+    /// Starts all waiting traffic that is due, simultaneously.
     fn begin_due(&mut self, now: Instant) -> Result<(), Refusal> {
         let (mut due, mut groups, mut paused) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, port) in self.ports.iter_mut().enumerate() {
@@ -1430,7 +1428,7 @@ impl Server {
     }
 }
 
-/// Link states. They are cached, because clients request them often and kernel queries are slow.
+/// Link states. Cached, because clients request them often and kernel queries are slow.
 #[derive(Default)]
 struct Links {
     taken: Option<Instant>,
@@ -1823,7 +1821,7 @@ pub(crate) mod tests {
             |group, counted| numbers.take(translate::Asked { stream: 0, group, counted });
         assert_eq!([take(7, false), take(9, true), take(7, false)], [0, 1, 0].map(Some));
         // A group's own number can be used by only one counted stream; its other streams get
-        // separate numbers.
+        // different numbers.
         assert_eq!([take(7, true), take(7, true), take(9, true)], [0, 2, 3].map(Some));
         assert!((4..1023).all(|number| take(100 + number, false) == Some(number as u16)));
         assert_eq!((take(5000, false), take(7, true), take(7, false)), (None, None, Some(0)));
@@ -2019,8 +2017,8 @@ pub(crate) mod tests {
     fn flows_that_flows_begin_are_those_of_their_group() {
         let mut client = of_flows("trex-called");
         let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
-        // Only the program added here begins the flows of the other group, in a loop that waits for
-        // nothing else.
+        // Only the program added here starts the flows of the other group, in a loop without other
+        // waits.
         profile["program_list"].as_array_mut().expect("a list").push(json!({
             "stream": false, "commands": [
                 { "name": "set_template", "tg_id": 1 },

@@ -1,4 +1,4 @@
-//! A stream as TRex's clients send it.
+//! A stream as sent by TRex's clients.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use squall::{
-    Busy, Error, Profile, Session,
+    Error, Profile, Session, ThreadLoad,
     report::{EndedBy, Report},
     totals::PortTotals,
 };
@@ -23,7 +23,7 @@ const AGE: Duration = Duration::from_millis(50);
 /// The longest Ethernet frame without jumbo frames, with FCS.
 const USUAL: u32 = 1518;
 
-/// A port of the server: its configured address and limits.
+/// A port of the server, with its configured address and limits.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub address: String,
@@ -31,7 +31,8 @@ pub struct Place {
     pub longest: u32,
 }
 
-/// Counters of a port; octets with FCS, which TRex's drivers add where the hardware does not count it.
+/// Counters of a port; octets include the FCS, which TRex's drivers add if the hardware does not
+/// count it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounts {
     pub tx_packets: u64,
@@ -301,7 +302,7 @@ impl Traffic {
         self.control.with(what).map(|_| ())
     }
 
-    /// Frame lengths that each port must accept, as it may receive the frames of any other.
+    /// Frame lengths that each port must accept: it may receive the frames of any other port.
     fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
         let mut own = vec![0; self.places.len()];
         for stream in sent.iter().flat_map(|sent| sent.iter()).map(|one| &one.stream) {
@@ -326,7 +327,7 @@ impl Traffic {
         self.control.resume(&[name.to_owned()]).map(|_| ())
     }
 
-    /// Resets a packet group, because its number is reused.
+    /// Resets a packet group whose number is reused.
     pub fn forget(&mut self, group: u32) {
         self.control.forget(|other| other == group);
         self.delays_before.remove(&DelaySource::Group(group));
@@ -388,14 +389,14 @@ impl Traffic {
     }
 
     /// The counters of the run's threads; empty without a run.
-    pub fn threads(&self) -> Vec<Busy> {
+    pub fn threads(&self) -> Vec<ThreadLoad> {
         let seen = (!self.control.is_over()).then(|| self.control.see(AGE)).flatten();
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
-    /// The longest delay since the last request, in microseconds; 0 if no packet has arrived since.
-    /// If it is not the maximum of the run, the upper edge of its bin. `bins`: lower and upper edge
-    /// in nanoseconds, and number of packets.
+    /// The maximum delay since the last request, in microseconds; 0 if no packet has arrived since
+    /// then. If it is not the maximum of the run, the upper edge of its bin. `bins`: lower and
+    /// upper edge in nanoseconds, and number of packets.
     pub fn recent_max(&mut self, of: DelaySource, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
         let before = self.delays_before.entry(of).or_default();
         let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
@@ -454,7 +455,7 @@ fn session(profile: Profile) -> Session {
 }
 
 /// The profile with all active streams, and on each port two streams that wait for each other and
-/// never start: they keep the port open for frames of their length.
+/// never start: they make the port accept frames of their length.
 fn profile(places: &[Place], longest: &[u32], sent: &[&Sent]) -> Profile {
     let mut streams = Vec::new();
     for (port, longest) in longest.iter().enumerate() {

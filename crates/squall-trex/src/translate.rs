@@ -17,7 +17,7 @@ use crate::{
     vm::{self, Made},
 };
 
-/// MAC addresses for packets whose stream does not give them.
+/// MAC addresses for packets of streams that specify none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Macs {
     pub source: MacAddr,
@@ -83,8 +83,9 @@ pub struct Asked {
     pub counted: bool,
 }
 
-/// Numbers assigned to packet groups: each group has the lowest free number, as in TRex. If several
-/// streams of one group are counted by their marks, all but the first have separate numbers.
+/// Numbers assigned to packet groups: each group gets the lowest free number, as in TRex. If
+/// several streams of one group are counted by their marks, all but the first get different
+/// numbers.
 #[derive(Clone, Debug, Default)]
 pub struct GroupNumbers {
     of: HashMap<u32, u16>,
@@ -112,8 +113,8 @@ impl GroupNumbers {
     }
 }
 
-/// Translates the streams of a port. Streams that send nothing are omitted; the delays of the
-/// streams that follow them include their duration. `number_of` assigns numbers of packet groups;
+/// Translates the streams of a port. Streams that send nothing are left out, and their duration is
+/// added to the delays of the streams after them. `number_of` assigns numbers of packet groups;
 /// `None`: all are in use.
 ///
 /// # Errors
@@ -148,7 +149,7 @@ pub fn translate(
             mark = Some(Mark::of_group(group));
             groups.insert(*number, (group, counted));
         }
-        // Counted streams are marked by the plan itself.
+        // The plan itself marks counted streams.
         if let Some(mark) = mark.filter(|_| !counted)
             && let Some(place) = MarkPlace::of(&Frame::dissect(made.packet.clone()))
         {
@@ -194,7 +195,7 @@ pub fn translate(
             nexts.insert(*number, first);
         }
     }
-    // Omit streams that nothing would start.
+    // Leave out streams that nothing would start.
     let numbers: Vec<u32> =
         sending().map(|(number, _)| *number).filter(|n| reached.contains_key(n)).collect();
     let index = |number: u32| numbers.iter().position(|other| *other == number);
@@ -367,8 +368,8 @@ pub(crate) fn in_unit(
     Ok(rate.value / bits(rate.unit)? * bits(unit)?)
 }
 
-/// Converts a rate in bits to even gaps between frames of several lengths, which then have that
-/// rate on average.
+/// Converts a rate in bits to even gaps between frames of several lengths, so that the average rate
+/// is the same.
 fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     if made.sizes == SizeLaw::Natural {
         // The port itself may not know its speed.
@@ -381,7 +382,7 @@ fn even(own: OwnRate, made: &Made, speed: Option<f64>) -> OwnRate {
     }
     match in_unit(Unit::Pps, own, made.mean_len, speed) {
         Ok(value) => OwnRate { unit: Unit::Pps, value },
-        // If the speed is unknown, keep the percentage; gaps then depend on frame lengths.
+        // If the speed is unknown, keep the percentage; the gaps then depend on frame lengths.
         Err(_) => own,
     }
 }

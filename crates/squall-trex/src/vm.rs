@@ -1,7 +1,7 @@
 //! Translates a stream's instructions to varying fields, lengths and checksum updates.
 //!
-//! Each variable becomes a function of the packet's index, so that any worker can make any packet.
-//! The semantics of each instruction, including corner cases, are those of TRex v3.08.
+//! Each variable becomes a function of the packet's index, so any worker can make any packet. The
+//! semantics of each instruction, including corner cases, are those of TRex v3.08.
 
 use squall_profile::{FieldRef, Op, SizeLaw, Vary};
 use squall_program::trex::MarkPlace;
@@ -224,7 +224,7 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
     let room = shortest.saturating_sub(taken);
     let free = match (frame.trailer, &made.sizes) {
         (0, _) => room,
-        // In padding of several lengths, the signature of one would be payload of another.
+        // With several lengths of padding, the signature at one length would be payload at another.
         (_, SizeLaw::List(_)) => 0,
         (padding, _) => padding.min(room),
     };
@@ -418,8 +418,8 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
     }
 }
 
-/// Random values that repeat after `limit` values: TRex's own values if a list of them is small
-/// enough, otherwise the same number of Squall's.
+/// Random values that repeat after `limit` values: TRex's own values if their list is short enough,
+/// otherwise the same number of Squall's.
 fn rand_limit(
     name: &str,
     size: u8,
@@ -643,8 +643,8 @@ fn lengths(var: &Var) -> Result<Vec<u32>, Problem> {
     }
 }
 
-/// The mean length that TRex uses for rates in bits: the middle of the range for steps, a sample's
-/// mean for random lengths.
+/// The mean length that TRex assumes for rates in bits: the middle of the range for steps, the mean
+/// of a sample for random lengths.
 fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     const SAMPLE: u32 = 10_000;
     let made = |instruction: &&Instruction| matches!(instruction, Instruction::FlowVar { name, .. } if *name == var.name);
@@ -678,7 +678,7 @@ fn runs(mut mask: u64) -> Vec<u64> {
 
 /// Orders variables so that each follows the variables it depends on.
 fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
-    // A later write to the same offset replaces an earlier one.
+    // A later write at the same offset replaces an earlier one.
     let replaced = |i: usize, writes: &[Write]| {
         writes[i + 1..].iter().any(|later| later.made.field == writes[i].made.field)
     };
@@ -716,7 +716,7 @@ fn varies(vars: &[Var], mut writes: Vec<Write>) -> Result<Vec<Vary>, Problem> {
         let beyond = most >> bits != 0;
         let Vary { add, shift, little_endian, .. } = &mut write.made;
         if beyond && (*add, *shift, *little_endian) == (0, 0, false) {
-            // This adds a bit beyond the field, which has no effect but the truncation.
+            // Adds a bit beyond the field, whose only effect is the truncation.
             *add = 1 << 62;
         }
         done.push(Vary { op, ..write.made });

@@ -22,6 +22,8 @@ use squall::{
 const LATE_PART: f64 = 0.01;
 const LATE_NS: f64 = 10e6;
 
+/// Converts the reports of a run to the measurements of a trial.
+///
 /// # Errors
 /// Reports that are not of the same run.
 pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Error> {

@@ -20,8 +20,9 @@ type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 impl Packet {
     /// Builds the octets without FCS. `len` is the frame's length without FCS; the payload is
-    /// extended or cut to fit. Without `len`, the frame has its natural length, padded with a
-    /// trailer to 60. `load` reads files that a payload names; `seed` feeds random payloads.
+    /// extended or truncated to fit. If it is `None`, the frame has its natural length, padded with
+    /// a trailer to 60. `load` reads the files that payloads refer to; `seed` feeds random
+    /// payloads.
     ///
     /// A payload with the same seed does not depend on `len`: a shorter one is a prefix of a longer
     /// one. A `truncate(n)` layer cuts the finished frame to `n` octets, so it may be shorter than
@@ -43,7 +44,7 @@ impl Packet {
         seed: u64,
     ) -> Result<Frame, BuildError> {
         self.check()?;
-        // Raw octets in front of a header are a header of unknown type.
+        // Raw octets before a header count as a header of unknown type.
         let last = self.layers.iter().rposition(|layer| !layer.header.is_payload());
         let headers = last.map_or(0, |last| last + 1);
         let mut frame = if headers == 0 {
@@ -57,7 +58,7 @@ impl Packet {
         Ok(frame)
     }
 
-    /// Repeats the parser's checks, because `layers` is public and may have been changed.
+    /// Repeats the parser's checks: `layers` is public and may have been changed.
     fn check(&self) -> Result<(), BuildError> {
         if self.layers.is_empty() {
             return Err(BuildError::Invalid("a packet without layers".into()));
@@ -92,7 +93,7 @@ impl Packet {
             None => bytes.resize(natural.max(MIN_FRAME), 0),
         }
         let Some(len) = len else { return Ok(Frame::dissect(bytes)) };
-        // Dissected at its own length first: lengths and checksums that were correct then follow
+        // Dissect at the natural length first, so lengths and checksums that were correct follow
         // the new length.
         let longer = bytes.split_off(natural);
         let mut frame = Frame::dissect(bytes);
@@ -160,8 +161,9 @@ impl Packet {
         let offset = bytes.len();
         bytes.resize(offset + header.min_len, 0);
 
-        // Defaults first, then values implied by other layers and fields, then explicit values. The
-        // first octet is complete before optional fields, because it decides which of them exist.
+        // First defaults, then values implied by other layers and fields, then explicit values. The
+        // first octet is completed before optional fields, because it determines which of them
+        // exist.
         let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
@@ -328,7 +330,7 @@ impl Packet {
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
             let fill = if last { room(bytes) } else { 0 };
-            // The payload must be the same on every machine, at any length.
+            // The payload must be the same on every machine and at any length.
             let mut random = SplitMix64(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
                 (Content::Text(text), proto) => {
@@ -456,7 +458,7 @@ fn next_number(
     named.or_else(|| header.number_of(next)).map(u128::from)
 }
 
-/// A value that does not verify and is not 0, which means "none".
+/// A checksum that does not verify, and is not 0, which means "none".
 fn wrong(checksum: u16) -> u16 {
     match checksum ^ 0x0101 {
         0 | 0xffff => checksum ^ 0x0202,

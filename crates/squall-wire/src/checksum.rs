@@ -4,8 +4,8 @@
 /// An odd last octet counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    // In host byte order, eight octets at a time: the order only swaps the octets of the sum (RFC
-    // 1071 §2 B).
+    // In host byte order, eight octets at a time: the byte order only swaps the octets of the sum
+    // (RFC 1071 §2 B).
     let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
     let (blocks, rest) = bytes.as_chunks::<32>();
     let mut total = [0u64; 4];
@@ -36,7 +36,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
 /// Folds a sum to 16 bits, without complementing it. Nonzero sums stay nonzero.
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    // Adds each half to the other, including the carry from the lower half.
+    // Adds the halves, including the carry from the lower one.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
@@ -52,7 +52,7 @@ pub fn sctp(packet: &[u8]) -> u32 {
 }
 
 /// How the [`sctp`] checksum of a packet of `len` octets changes, as exclusive or, when its octets
-/// at `at` change from `old` to `new`. The packet itself is not needed, because a CRC without its
+/// at `at` change from `old` to `new`. The packet itself is not needed: a CRC without its
 /// inversions is linear.
 ///
 /// # Panics

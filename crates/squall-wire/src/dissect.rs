@@ -10,7 +10,8 @@ use crate::link::{ETHERNET, inner};
 use crate::table::{ETHERTYPES, TPID_S};
 use std::ops::Range;
 
-/// Most layers. Real frames have fewer, but a frame of 64 KiB could hold 16,000 MPLS labels.
+/// Maximum number of layers. Real frames have fewer, but a frame of 64 KiB could hold 16,000 MPLS
+/// labels.
 const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
@@ -52,8 +53,8 @@ pub(crate) fn by_ethertype(ethertype: u16) -> Option<&'static HeaderDef> {
 }
 
 /// Dissects the headers from `first` on in `range` of `bytes`; octets from `known` on are zeros in
-/// place of uncaptured ones. Returns the headers, the end of each layer's packet, and the next
-/// header if it is truncated.
+/// place of octets that were not captured. Returns the headers, the end of each layer's packet, and
+/// the next header if it is truncated.
 pub(crate) fn headers(
     bytes: Vec<u8>,
     range: Range<usize>,

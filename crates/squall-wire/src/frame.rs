@@ -17,7 +17,7 @@ pub struct Frame {
     pub layers: Vec<LayerAt>,
     /// Length fields that depend on the frame's length.
     pub lengths: Vec<LengthField>,
-    /// Checksums to keep correct; inner ones first, because an outer one may cover an inner one.
+    /// Checksums to keep correct, inner ones first: an outer one may cover an inner one.
     /// Deliberately wrong or missing ones are not listed.
     pub checksums: Vec<ChecksumField>,
     /// 32-bit CRCs to keep correct; computed before `checksums`, which may cover them.
@@ -86,7 +86,7 @@ pub enum CrcKind {
     Icrc { bth: usize },
 }
 
-/// Where a field is in a frame.
+/// The position of a field in a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldAt {
     /// Offset of the most significant bit from the start of the frame.
@@ -237,8 +237,8 @@ impl Frame {
         self.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/")
     }
 
-    /// Extends the payload with zeros, or cuts it, so that the frame has `len` octets; the listed
-    /// lengths and checksums follow. If the length changes, a trailer becomes payload.
+    /// Extends the payload with zeros, or truncates it, so that the frame has `len` octets. Updates
+    /// the listed lengths and checksums. If the length changes, a trailer becomes payload.
     ///
     /// # Errors
     /// If the headers do not fit, or a length field cannot hold the length.
@@ -258,7 +258,7 @@ impl Frame {
                 "a length field cannot hold {value}: at most 65535"
             )));
         }
-        // A checksum over removed octets can no longer be kept correct.
+        // A checksum over removed octets can no longer be updated.
         self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
         self.crcs.retain(|c| c.to.is_none_or(|to| to <= len));
         let ends = self.layers.iter().map(|l| l.header.end_octets()).sum::<usize>();

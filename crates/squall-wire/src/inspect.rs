@@ -102,7 +102,7 @@ impl Packet {
     }
 }
 
-/// Most innermost layers that are tried as payload.
+/// Maximum number of innermost layers that are tried as payload.
 const MAX_TRIES: usize = 8;
 
 impl HeaderDef {
@@ -239,7 +239,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     layers.extend(payload_of(&rest[..written]));
     let mut packet = Packet { layers };
     let load = |_: &str| Err(io::Error::other("no payload of a frame is a file"));
-    // A value can determine how others are filled in, so this takes several passes; checksums come
+    // A value can determine how others are filled in, so several passes are needed; checksums come
     // last.
     for filled in [Filled::No, Filled::Length, Filled::Checksum, Filled::Checksum] {
         let built = packet.build(None, &load, 0).ok()?;
@@ -256,7 +256,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     })
 }
 
-/// Whether the frames are equal except for zeros of padding.
+/// Whether `built` is `wanted`, possibly followed by zero padding.
 fn is_same(built: &[u8], wanted: &[u8]) -> bool {
     built
         .split_at_checked(wanted.len())

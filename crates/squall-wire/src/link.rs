@@ -1,4 +1,4 @@
-//! Link headers other than Ethernet. They are only parsed, because only Ethernet frames are sent.
+//! Link headers other than Ethernet. They are only parsed: sent frames are always Ethernet.
 
 use std::ops::Range;
 
@@ -179,8 +179,8 @@ fn raw(octets: &[u8], at: usize) -> Result<Inner, String> {
     }
 }
 
-/// The family is in the byte order of the capturing machine (NULL) or of the network (LOOP), and
-/// files do not record which machine that was.
+/// The family is in the byte order of the capturing machine (NULL), which files do not record, or
+/// of the network (LOOP).
 fn loopback(octets: &[u8]) -> Result<Inner, String> {
     let family = octets.first_chunk().ok_or("BSD loopback, cut off")?;
     match u32::from_le_bytes(*family).min(u32::from_be_bytes(*family)) {
@@ -339,7 +339,7 @@ fn nflog(octets: &[u8]) -> Result<Inner, String> {
     const HARDWARE_ADDRESS: u16 = 8;
     const PAYLOAD: u16 = 9;
     let header = octets.first_chunk::<8>().ok_or(CUT)?;
-    // There are some twenty types, so a small number shows the byte order.
+    // There are only about twenty types, so a small number shows the byte order.
     let little = u16::from_le_bytes([header[6], header[7]]) < 0x100;
     let number = |at: usize| {
         let two = octets.get(at..at + 2)?.first_chunk().copied()?;

@@ -1,5 +1,4 @@
-//! Application messages built from one line of text. They are payload, because no header identifies
-//! them.
+//! Application messages built from one line of text. They are payload: no header identifies them.
 
 use crate::header::Proto;
 

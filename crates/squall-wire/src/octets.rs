@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// Longest frame that is parsed: the longest IP packet, with room for other headers in front.
+/// Maximum length of a frame that is parsed: the longest IP packet, with room for preceding
+/// headers.
 pub const MAX_FRAME: usize = 65_600;
 /// Octets in a line of a dump.
 const LINE: usize = 16;

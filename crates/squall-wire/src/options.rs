@@ -1,5 +1,5 @@
 //! Lists at the end of a header: options, records, elements. Tables describe their content; this
-//! module converts it to octets, and octets to the text that a person would write.
+//! module converts it to octets, and octets to idiomatic text.
 
 use std::net::Ipv6Addr;
 
@@ -37,7 +37,8 @@ pub struct Tlv {
     pub(crate) unit: usize,
     /// Whether the length counts such units instead of octets.
     pub(crate) in_units: bool,
-    /// Whether an entry outside `defs` ends the list, because other octets may follow the list.
+    /// Whether the list ends at the first entry that is not in `defs`. Set for lists that may be
+    /// followed by other octets.
     pub(crate) known: bool,
     /// Octets after the last entry.
     pub(crate) end: &'static [u8],

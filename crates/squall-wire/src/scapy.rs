@@ -1,9 +1,9 @@
 //! Packets in scapy's notation: `Ether()/IP(dst="48.0.0.1")/UDP(dport=53)/b"x"`, the output of
 //! `command()`, and the output of `repr()` (`<Ether  dst=... |<IP  ... |>>`).
 //!
-//! Supports the part of Python that such text needs: names of layers, numbers, strings, octets,
-//! lists. Omitted fields have scapy's defaults, except for addresses: scapy takes them from the
-//! routes of its host, this parser from this crate's defaults.
+//! Supports the subset of Python that such text needs: names of layers, numbers, strings, octets,
+//! lists. Omitted fields have scapy's defaults, except for addresses: scapy derives them from its
+//! host's routes, this parser from this crate's defaults.
 
 use std::ops::Range;
 
@@ -22,10 +22,10 @@ pub struct Scapy {
     pub notes: Vec<String>,
 }
 
-/// Longest text, in octets.
+/// Maximum length of the text, in octets.
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Most levels of nested lists.
+/// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
 /// Parses a packet.
@@ -366,7 +366,7 @@ const TAG: &[(&str, &str)] =
 const ECHO: &[(&str, &str)] =
     &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("id", "id"), ("seq", "seq")];
 
-/// Words that scapy shows for numbers if the table has other words.
+/// Words that scapy prints for numbers for which the table has other words.
 const WORDS: &[(&str, &str, u128)] = &[
     ("arp.op", "who-has", 1),
     ("arp.op", "is-at", 2),

@@ -1,5 +1,5 @@
-//! Segmentation of GSO frames (one TCP segment or a run of UDP datagrams with more payload than a
-//! frame has), as a NIC or the kernel performs it.
+//! Segmentation of GSO frames (one TCP segment, or a run of UDP datagrams, with more payload than a
+//! frame can hold), as performed by a NIC or the kernel.
 
 use squall_units::{be16, be32};
 
@@ -12,9 +12,10 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 
-/// The frames that a GSO frame is cut into, octet for octet as Linux does it. Lengths and checksums
-/// are computed for each frame, TCP sequence numbers advance, IPv4 identifications count up, FIN
-/// and PSH are set only in the last frame, CWR only in the first. All other fields are copied.
+/// The frames into which a GSO frame is segmented, octet for octet as by Linux. Lengths and
+/// checksums are computed for each frame, TCP sequence numbers advance, IPv4 identifications are
+/// incremented, FIN and PSH are set only in the last frame, CWR only in the first. All other fields
+/// are copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     octets: &'a [u8],

@@ -9,7 +9,7 @@ use crate::link::{self, ETHERNET, Inner};
 use crate::options::{OptionForm, OptionSet};
 use crate::packet::Opt;
 
-/// Most zeros added to a truncated packet, whatever its length fields contain.
+/// Maximum number of zeros added to a truncated packet, whatever its length fields contain.
 const MAX_LEN: usize = 256 << 10;
 
 /// Summarizes a packet of any link type in one line, in the manner of `tcpdump -n`. `octets` are
@@ -60,13 +60,13 @@ fn packet(
 ) -> String {
     let known = range.end;
     let mut bytes = octets.to_vec();
-    // An FCS and the further packets of an aggregate do not belong to the packet.
+    // An FCS, and the further packets of an aggregate, are not part of the packet.
     let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
     let mut line = frame.summary();
     if let Some(header) = next.filter(|next| known < end && next.proto != Proto::Plain) {
-        // No layer is left to describe the next protocol.
+        // No layer is left that could describe the next protocol.
         if frame.layers.is_empty() {
             line.clear();
         }
@@ -91,7 +91,7 @@ impl Frame {
     /// );
     /// ```
     pub fn summary(&self) -> String {
-        // tcpdump's text for these protocols refers to the octets after the preceding header.
+        // tcpdump's text for these protocols is about the octets after the preceding header.
         if let Some(first) = self.layers.iter().position(|layer| layer.header.proto == Proto::Plain)
         {
             let mut front = self.clone();

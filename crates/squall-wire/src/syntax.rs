@@ -13,7 +13,7 @@ use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 
 const MAX_TEXT: usize = 1 << 18;
 const MAX_LAYERS: usize = 64;
-/// Longest payload layer, in octets.
+/// Maximum length of a payload layer, in octets.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 16;
 
 impl Packet {

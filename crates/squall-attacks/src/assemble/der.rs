@@ -1,5 +1,5 @@
-//! Writes certificates (RFC 5280). A library is not used, because names here may contain any
-//! octets.
+//! Writes certificates (RFC 5280). Written by hand, because names here may contain any octets,
+//! which libraries reject.
 
 use super::Impossible;
 use crate::{Octets, Origin};

@@ -221,7 +221,8 @@ impl Request {
                 uri::escaped(&uri::written(normalized)?)
             }
             (Some(normalized), None) => uri::written(normalized).or_else(|impossible| {
-                // After a question mark, engines do not normalize. Insert one between two patterns.
+                // Engines do not normalize the text after a question mark. Insert one between two
+                // patterns.
                 let room =
                     |at: &usize| !are_one(normalized.origins()[at - 1], normalized.origins()[*at]);
                 let queried = |at: usize| {
@@ -484,7 +485,7 @@ impl<'p> Blocks<'p> {
                             "an empty line ends the header and cannot be part of it".into(),
                         ));
                     }
-                    // Two patterns meet here, so a line may be inserted between them.
+                    // Two patterns are adjacent here, so a line may be inserted between them.
                     _ => {
                         let mut filler = self.filler(block);
                         filler.end = end.clone().unwrap_or(filler.end);
@@ -887,7 +888,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     let head =
         there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
-    // Replace a filler value that only completed the line.
+    // Replace a filler value, whose only purpose was to complete the line.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
     if filler || there.open && value.bytes().starts_with(there.value()) {
         let mut octets = there.octets.slice(0..head);
@@ -903,7 +904,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     )))
 }
 
-/// Puts text around blanks at the ends of a value, because engines trim them.
+/// Puts text around blanks at the ends of a value, where engines would trim them.
 fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     let bytes = value.bytes();
     if bytes.iter().any(|octet| b"\r\n".contains(octet)) {
@@ -1088,14 +1089,14 @@ fn encode(
         return Ok(());
     }
     if gzip && !body.bytes().starts_with(&[0x1f, 0x8b]) && (parts.style.gzip || is_decoded(parts)) {
-        // Compression mixes all octets, so they all get the highest origin.
+        // Compression mixes all octets, so each gets the highest origin.
         let origin = body.origins().iter().copied().max().unwrap_or(Origin::Framing);
         let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         let packed = packed.write_all(body.bytes()).and_then(|()| packed.finish());
         *body = Octets::of(packed.expect("a vector takes all"), origin);
     }
     if chunked {
-        // Send two chunks, so that the engine must join them.
+        // Send two chunks, so the engine must join them.
         *body = super::variants::chunks(body, body.len().div_ceil(2));
         others.retain(|line| !line.is(b"Content-Length"));
     }

@@ -9,8 +9,8 @@ pub(super) type Place = usize;
 pub(super) enum Instruction {
     /// An octet in the set, and the preferred one.
     Set(ByteSet, Option<u8>),
-    /// One of several ways. `id` identifies the split for branches; `shortest` is the index of the
-    /// shortest way.
+    /// Several alternatives. `id` identifies the split for branches; `shortest` is the index of the
+    /// shortest alternative.
     Split {
         id: usize,
         ways: Vec<Place>,

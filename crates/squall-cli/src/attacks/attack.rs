@@ -1,5 +1,5 @@
 //! `squall attack`: traffic that makes an intrusion detection system raise the alerts of given
-//! rules. The arguments become a profile, which runs like a profile from a file.
+//! rules. The arguments are converted to a profile, which runs like one from a file.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -228,7 +228,7 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl What {
-    /// Default path for the labels: the same as the capture's, with another ending.
+    /// Default path of the labels: that of the capture, with another extension.
     fn default_labels(&self) -> Option<PathBuf> {
         let path = self.port.strip_prefix("pcap:")?.split(',').next()?;
         let stem =

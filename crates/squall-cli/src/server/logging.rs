@@ -18,15 +18,14 @@ use tracing_subscriber::{
 /// Starts logging. Must be called only once per process.
 pub fn start(level: LevelFilter) {
     let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
-    // Libraries log at WARN at most, because at lower levels the HTTP library logs each frame.
+    // Libraries log at WARN at most: at lower levels the HTTP library logs each frame.
     let targets =
         Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines { journal })
         // Log lines may contain paths and names from clients, which must not control a terminal.
         .with_ansi(false)
-        // Errors when writing must not end the daemon, because standard error may be a file on a
-        // full disk.
+        // Write errors must not end the daemon: standard error may be a file on a full disk.
         .log_internal_errors(false);
     // The journal adds the time and the level itself.
     let lines = match journal {
@@ -77,7 +76,7 @@ fn priority(level: tracing::Level) -> &'static str {
 }
 
 impl Write for Line {
-    /// Writes an event with one call, because several threads log at the same time.
+    /// Writes an event with one call, because several threads log concurrently.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = [self.priority.as_bytes(), render::terminal(&text).as_bytes()].concat();

@@ -21,8 +21,8 @@ pub fn run(command: &Command) -> Result<ExitCode, Error> {
     }
 }
 
-/// Whether the command continues after a panic. A daemon does, and reports it to the client of the
-/// request.
+/// Whether the command continues after a panic. A daemon does, and reports the panic to the client
+/// of the request.
 pub fn lives_on(command: &Command) -> bool {
     matches!(command, Command::Serve(_))
 }

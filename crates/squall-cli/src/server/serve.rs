@@ -230,7 +230,7 @@ fn tell(args: &Args, bound: &Bound) {
         text +=
             &format!("TRex's clients {users} at {}, events at {}\n", trex.sync, trex.asynchronous);
     }
-    // The users of TCP connections are known only if the daemon listens on nothing but loopback.
+    // The users of TCP connections are known only if the daemon listens on loopback alone.
     let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
     let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {

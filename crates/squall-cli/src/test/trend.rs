@@ -40,7 +40,7 @@ pub(super) fn trend(args: &Trend) -> Result<ExitCode, Error> {
             return Err(Error::Usage(format!("{option} {value}: expected a number, 0 or more")));
         }
     }
-    // Read all results before the files are created, because one of them may be in the directory.
+    // Read all results before the files are created: one of them may be in the directory.
     let (mut results, mut skipped) = (Vec::new(), Vec::new());
     for path in &args.results_of {
         match path.is_dir() {
@@ -81,7 +81,7 @@ fn read_folder(
     paths.sort();
     for path in paths {
         match read_outcome("", &path) {
-            // Earlier trends are no results to follow.
+            // Earlier trends are not results to follow.
             Ok(outcome) if !outcome.method.is_empty() && outcome.method != "trend" => {
                 results.push((path.display().to_string(), outcome));
             }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 fn squall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-    // A machine may be too busy for a valid run, and most tests do not depend on one.
+    // The machine may be too busy for a valid run, which most tests do not need.
     command.args(args).stdin(Stdio::null()).env("SQUALL_ALLOW_INVALID", "1");
     command
 }
@@ -60,8 +60,8 @@ fn the_version_names_what_a_build_has() {
     assert!(lines[2].starts_with("library: "), "{out}");
 }
 
-/// Checks the list of the dynamic linker, unless the binary is static. Dependencies of system
-/// libraries are ignored, because they vary between machines.
+/// Checks the output of the dynamic linker, unless the binary is static. Dependencies of system
+/// libraries are ignored: they vary between machines.
 #[test]
 fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
     let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
@@ -514,7 +514,7 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
         "--frames",
         "3",
     ];
-    // A relative rate on a port without a speed is an error when planning, too.
+    // A relative rate on a port without a known speed is also an error in a plan.
     assert_eq!(run(&args).0, 2);
     let args = [
         "plan",
@@ -584,7 +584,7 @@ template = [
 /// Starts a command that runs until a signal. Returns once it sends.
 fn endless(args: &[&str]) -> Child {
     let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Wait for the signal handlers, because an earlier signal kills the process.
+    // Wait for the signal handlers: an earlier signal would kill the process.
     let listens = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -700,7 +700,7 @@ fn a_run_stopped_before_its_requested_end_is_interrupted() {
 
 #[test]
 fn the_second_signal_aborts() {
-    // A run that receives keeps listening for a while after the first signal.
+    // A receiving run continues for a while after the first signal.
     let child = endless(&[
         "send",
         "-p",
@@ -762,7 +762,7 @@ fn a_run_without_a_terminal_prints_a_line_a_second() {
 #[test]
 fn the_demo_ends_with_a_report() {
     let (json, html) = (file("demo.json"), file("demo.html"));
-    // Request a low rate, so that the test passes when other tests run at the same time.
+    // Request a low rate, so the test passes when other tests run at the same time.
     let (status, out, err) =
         run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
     assert_eq!(status, 0, "{err}");
@@ -934,8 +934,7 @@ fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
             "eth(dst=02:00:00:00:0b:01)/ipv4(src=198.18.2.2,dst=198.18.2.1)/udp(sport=9,dport=7)";
         let to_a =
             if device == "nat" { to_a.into() } else { to_a.replace("198.18.2.1", "198.18.1.2") };
-        // Use another port, because the NAT would take a flow with the same port for a flow to
-        // itself.
+        // Use another port: the NAT would take a flow with the same port for a flow to itself.
         let other = to_a.replace("dport=7", "dport=8");
         assert_eq!(lost("veth-b", "veth-a", &other), (100, 0), "{device}");
         let to_b =
@@ -1074,8 +1073,8 @@ fn generators_are_counted_where_their_frames_arrive() {
                 assert_eq!(round["failed"], Value::Null, "{name}: {step}");
                 let arrived = round["arrived"].as_u64().unwrap();
                 let claimed = round["claimed"].as_u64().unwrap();
-                // A veth loses no frames, so the number of arrivals matches the claim. iperf3 adds
-                // its control connection.
+                // A veth loses no frames, so the number of arrivals must match the claim. iperf3
+                // adds a control connection.
                 assert!(claimed > 0 && claimed.abs_diff(arrived) <= 50, "{name}: {step}");
             }
             let (mean, l2) = (step["mean_pps"].as_f64().unwrap(), step["bps_l2"].as_f64().unwrap());
@@ -1150,7 +1149,7 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
     Some(outcome)
 }
 
-/// A veth pair without addresses, because the kernel sends frames of its own otherwise.
+/// A veth pair without addresses, on which the kernel would send frames of its own.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
                     ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && \
                     sleep 0.1";
@@ -1238,8 +1237,8 @@ fn a_bare_name_takes_a_kind_and_says_why() {
         );
         assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
     }
-    // An interface that is down cannot be opened with any kind. The last kind that is tried gives
-    // the reason.
+    // An interface that is down cannot be opened with any kind of port. The reason is that of the
+    // last kind tried.
     let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
     let Some((status, _, err)) = in_a_namespace(down) else { return };
     assert!(status == 3 && err.contains("lo is down\n  try: ip link set lo up"), "{err}");
@@ -1485,6 +1484,26 @@ fn recv_separates_flows_and_reads_sequence_numbers_of_other_tools() {
         out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"),
         "{out}"
     );
+}
+
+#[test]
+fn stages_of_a_load_are_given_on_the_command_line() {
+    let stages = |args: &[&str]| {
+        let flows = ["flows", "http", "--url", "http://10.0.0.2/", "-p", "null:"];
+        let all = [&flows[..], &["--clients", "10.0.0.1"], args, &["--print-profile"]].concat();
+        let (status, out, err) = run(&all);
+        (status, if status == 0 { out } else { err })
+    };
+    let (status, toml) = stages(&["--stage", "2s:100", "--stage", "500ms:0"]);
+    assert_eq!(status, 0, "{toml}");
+    assert!(toml.contains(r#"{ duration = "2 s", to = 100.0 }"#), "{toml}");
+    assert!(toml.contains(r#"{ duration = "500 ms", to = 0.0 }"#), "{toml}");
+    let (status, toml) = stages(&["--users", "10", "--stage", "2s:10"]);
+    assert!(status == 0 && toml.contains("users = 10"), "{toml}");
+    let (status, err) = stages(&["--stage", "100"]);
+    assert!(status == 2 && err.contains("expected TIME:LEVEL"), "{err}");
+    let (status, err) = stages(&["--stage", "2s:100", "--ramp-up", "1s"]);
+    assert!(status == 2 && err.contains("cannot be used with"), "{err}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_daemon_that_root_starts_for_a_user_is_that_users_with_what_its_ports_need()
         assert_eq!((of("CapInh:"), of("NoNewPrivs:")), ("0".repeat(16), "1".into()));
     }
     drop(daemon);
-    // The data directory of root's daemon does not change to another user.
+    // root's daemon does not give its data directory to another user.
     let of_root = folder.join("root");
     fs::create_dir(&of_root).unwrap();
     fs::write(of_root.join("token"), "secret").unwrap();
@@ -116,8 +116,8 @@ fn a_binary_with_privileges_loads_no_code_of_its_user() {
     }
     let folder = folder("elevated");
     let binary = folder.join("squall");
-    // Copy in another process. If this process had the file open for writing while a parallel test
-    // forks, running the copy would fail with ETXTBSY until that test's child calls exec.
+    // Copy in another process: if this process had the file open for writing while a parallel test
+    // forks, the copy could not be executed (ETXTBSY) until that test's child calls exec.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_squall")).arg(&binary).status();
     assert!(copied.unwrap().success());
     fs::set_permissions(&binary, PermissionsExt::from_mode(0o2755)).unwrap();

@@ -267,8 +267,8 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let (state, listen) =
         (daemon.state.clone(), daemon.url.trim_start_matches("https://").to_owned());
     daemon.end();
-    // Another daemon at the same address, with the same directory, which dropping the first daemon
-    // must not remove.
+    // Another daemon at the same address and with the same directory, which must not be removed
+    // when the first daemon is dropped.
     daemon.state = folder("lines-ended");
     let again = Daemon::start(state, &listen, "auto");
     let second = again.run("lines");

@@ -5,8 +5,8 @@ use crate::load::Limits;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn seat((number, of): (u64, u64)) -> Seat {
-    Seat { part: squall_units::Division::WHOLE, worker: (number as u32, of as u32) }
+fn seat((number, of): (u64, u64)) -> WorkerIndex {
+    WorkerIndex { part: squall_units::Division::WHOLE, worker: (number as u32, of as u32) }
 }
 
 fn template(arrival: Arrival) -> Template {

@@ -819,7 +819,7 @@ fn failed_conversations_are_listed() {
     assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
 }
 
-/// Templates at one port of one server, each with a response of its own length.
+/// Templates at one port of one server, each with its own response length.
 fn templates_of_one_server(clients: [usize; 3]) -> Load {
     let mut of = load(open(200));
     of.servers = vec![pool("48.0.0.1", 1..=1)];

@@ -7,8 +7,8 @@
 //! The owner of a flow keeps one `Vec<Transaction>` and passes it to each call of the flow's
 //! reader. The reader appends to it, completes entries, and refers to them by index. So the owner
 //! may empty a transaction that is complete and inspected, but must never remove it. A buffer is
-//! added when it is complete or has reached Suricata's limit for inspection, so a negated test can
-//! be decided as soon as its buffer exists.
+//! added once it is complete or has reached Suricata's inspection limit, so a negated test can be
+//! decided as soon as its buffer exists.
 
 mod ber;
 mod dce;
@@ -54,20 +54,28 @@ pub(crate) struct Fact {
     pub is: FactIs,
 }
 
-/// `what` is the name of the keyword that tests the number: `dns.opcode` (without the response
-/// bit), `dns.rcode`, `dns.rrtype` (one for each question and record), `tls.version` (0x0303),
-/// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1, from the header),
-/// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
-/// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
-/// (and other MQTT keywords), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
-/// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
-/// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (from
-/// PORT), `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+/// An observation that rules can test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FactIs {
+    /// An event, by its keyword.
     Event(&'static str),
-    Number { what: &'static str, value: u64 },
-    DceInterface { uuid: [u8; 16], version: u32 },
+    /// `what`: the keyword that tests the number: `dns.opcode` (without the response bit),
+    /// `dns.rcode`, `dns.rrtype` (one for each question and record), `tls.version` (0x0303),
+    /// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1, from the header),
+    /// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
+    /// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
+    /// (and other MQTT keywords), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
+    /// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
+    /// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (from
+    /// PORT), `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+    Number {
+        what: &'static str,
+        value: u64,
+    },
+    DceInterface {
+        uuid: [u8; 16],
+        version: u32,
+    },
 }
 
 /// A connection that this flow has announced, such as one for an FTP file.
@@ -96,8 +104,8 @@ pub(crate) trait Reader {
         None
     }
 
-    /// Returns whether the last data makes rules without a buffer urgent. `None`: these are urgent
-    /// when a transaction is complete. Called after each `receive`; resets the value.
+    /// Returns whether the last data makes rules without a buffer urgent. `None`: they are urgent
+    /// once a transaction is complete. Called after each `receive`; resets the value.
     fn urgent(&mut self) -> Option<Urgent> {
         None
     }

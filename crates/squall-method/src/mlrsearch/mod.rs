@@ -114,6 +114,8 @@ impl Settings {
         Self { goal: self.goals().into_iter().map(short).collect(), ..self }
     }
 
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
     pub fn check(&self) -> Result<(), MethodError> {

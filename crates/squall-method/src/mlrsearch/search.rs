@@ -139,7 +139,7 @@ impl Focus {
 impl Search {
     /// `min` and `max` limit the loads, in any unit.
     ///
-    /// If not `0 < min < max`.
+    /// # Panics
     /// If not `0 < min < max`.
     pub fn new(goals: &[Goal], min: f64, max: f64) -> Self {
         assert!(min > 0.0 && min < max, "loads from {min} to {max}");

@@ -1,4 +1,4 @@
-//! §26.1: the highest rate without loss.
+//! Throughput (RFC 2544 §26.1): the highest rate without loss.
 
 use squall_report::render::human::{ratio, seconds, si};
 

@@ -101,6 +101,8 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if a service does not fit `rig`.
     pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {

@@ -35,7 +35,7 @@ struct Recorded {
 enum Source {
     /// A second socket on the port's interface.
     Interface(Recording),
-    /// The run captures the port, because it owns the port: a range of [`Captures::shared`].
+    /// The run captures the port, because the run has opened it: a range of [`Captures::shared`].
     Run { from: usize, to: Option<usize> },
 }
 
@@ -139,8 +139,8 @@ impl Captures {
         }
     }
 
-    /// Converts a capture to a file. If `initial` is set, includes only that many first frames.
-    /// Frames that were captured whole get their FCS.
+    /// Converts a capture to a file. If `initial` is set, includes only that number of first
+    /// frames. Frames captured completely get their FCS.
     ///
     /// # Errors
     /// The port has no capture, or its files cannot be read.
@@ -249,7 +249,7 @@ impl CaptureWriter {
         Ok(Self { octets, pcapng, left, snaplen: u32::MAX, frame: Vec::new() })
     }
 
-    /// Appends a packet; returns whether more fit.
+    /// Appends a packet. Returns whether there is room for more.
     fn copy(&mut self, packet: &Packet<'_>) -> Result<bool, Error> {
         if self.left == 0 {
             return Ok(false);
@@ -279,7 +279,7 @@ impl CaptureWriter {
 }
 
 fn pcap() -> PcapFormat {
-    // Microsecond timestamps, because every reader that clients use supports them.
+    // Microsecond timestamps, which every reader in use by clients supports.
     PcapFormat { nanoseconds: false, ..PcapFormat::default() }
 }
 
@@ -287,8 +287,8 @@ fn interface(name: Option<String>) -> InterfaceFormat {
     InterfaceFormat { name, ..InterfaceFormat::default() }
 }
 
-/// The frame check sequence (IEEE 802.3 §3.2.9), as a number whose octets follow the frame, lowest
-/// first.
+/// The frame check sequence (IEEE 802.3 §3.2.9), as a number whose octets follow the frame in
+/// little-endian order.
 fn fcs(frame: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     !frame.iter().fold(u32::MAX, |crc, octet| TABLE[usize::from(crc as u8 ^ octet)] ^ (crc >> 8))

@@ -39,7 +39,8 @@ pub struct Hosts {
 struct Shared {
     known: Mutex<Known>,
     changed: Condvar,
-    /// Number of the current round of pings; a device with a lower number fetches its pings.
+    /// Number of the current round of pings; a device with a lower number has not fetched its pings
+    /// yet.
     round: AtomicU32,
     pings: Mutex<Pings>,
     answered: Condvar,
@@ -136,8 +137,8 @@ struct Known {
 }
 
 impl Hosts {
-    /// Starts devices on ports with a kernel interface. Devices on other ports can only reach each
-    /// other, so the configuration already has all their addresses.
+    /// Starts devices on ports with a kernel interface. Devices on other ports can reach only each
+    /// other, and all their addresses are in the configuration.
     ///
     /// # Errors
     /// A port that does not open.
@@ -167,7 +168,7 @@ impl Hosts {
         !self.speaking.is_empty()
     }
 
-    /// Returns known addresses as soon as all of `wanted` are resolved or have failed, or after
+    /// Returns the known addresses as soon as all of `wanted` are resolved or have failed, or after
     /// `timeout`.
     pub fn resolve(&self, wanted: &[(String, IpAddr)], timeout: Duration) -> Resolved {
         let open = |known: &mut Known| {
@@ -184,12 +185,12 @@ impl Hosts {
         lock(&self.shared.known).resolved.clone()
     }
 
-    /// Sends `pings`; returns for each whether an answer arrived within `timeout`.
+    /// Sends `pings`. Returns for each whether an answer arrived within `timeout`.
     pub fn ping(&self, mut pings: Vec<Ping>, timeout: Duration) -> Vec<bool> {
         let mut echoes = Vec::new();
         let mut id = 0;
         for (number, ping) in pings.iter_mut().enumerate() {
-            // Use another identifier when the sequence numbers are used up.
+            // Use another identifier once all sequence numbers are used.
             let seq = number as u16;
             if seq == 0 {
                 id = ROUNDS.fetch_add(1, Ordering::Relaxed);
@@ -247,7 +248,7 @@ struct Device {
     updates: Vec<(IpAddr, Option<MacAddr>)>,
     round: u32,
     pings: Vec<Ping>,
-    /// Next hops of pings. Resolved again in each round, because cabling may have changed.
+    /// Next hops of pings. Resolved again in each round: cabling may have changed.
     hops: NeighborCache,
     echoed: Vec<Echo>,
 }

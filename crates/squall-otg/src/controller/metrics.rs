@@ -53,7 +53,7 @@ pub fn ports(
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
         let name = squall_machine::ports::interface_of(&info.address);
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
-        // An interface can be up without a peer, but then carries no frames.
+        // An interface can be up without a peer, in which case it carries no frames.
         let down = interface.is_some_and(|i| i.state != squall_port_linux::InterfaceState::Up);
         let change = || {
             let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
@@ -178,7 +178,7 @@ impl Sum {
     }
 }
 
-/// Totals, the counters at two times in the run, and the seconds between these times.
+/// Totals, counters at two times in the run, and the seconds between these times.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     all: Sum,
@@ -481,8 +481,8 @@ fn counts(info: &FlowInfo, state: Transmit, figures: &Figures, wanted: Columns<'
     }
 }
 
-/// Loss in percent. While the flow is being sent, frames in flight would look lost, so only gaps in
-/// the sequence numbers count.
+/// Loss in percent. While the flow is sending, frames in flight would count as lost, so only gaps
+/// in the sequence numbers count.
 fn loss(info: &FlowInfo, sum: &Sum, sends: bool) -> f64 {
     let copies = if info.rx_copies > 0.0 { info.rx_copies } else { 1.0 };
     let expected = match sends && sum.seen.unique > 0 && copies == 1.0 {

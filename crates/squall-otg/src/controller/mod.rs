@@ -1,6 +1,6 @@
 //! Control of a configuration and its run.
 //!
-//! [`Controller`] implements an OTG session independent of the transport: JSON in, JSON out. A
+//! [`Controller`] implements an OTG session independently of the transport: JSON in, JSON out. A
 //! [`Start`] starts its runs, so a daemon can grant or refuse ports.
 
 mod captures;
@@ -35,16 +35,16 @@ use captures::Captures;
 use hosts::Hosts;
 use traffic::Traffic;
 
-/// Maximum age of reported counters. More frequent requests get the same answer, because a query
-/// costs worker time.
+/// Maximum age of reported counters. More frequent requests get the same answer: a query costs
+/// worker time.
 const AGE: Duration = Duration::from_millis(100);
 /// Time limit for gateways to answer.
 const GATEWAYS: Duration = Duration::from_secs(4);
 /// Time limit for answers to echo requests.
 const PINGS: Duration = Duration::from_secs(4);
 
-/// Configuration, traffic and captures of one client. Calls block until the request is done, up to
-/// some seconds.
+/// Configuration, traffic and captures of one client. Calls block until the request is done, for up
+/// to several seconds.
 ///
 /// ```
 /// use serde_json::json;
@@ -321,8 +321,8 @@ impl Controller {
         self.captures = Captures::default();
     }
 
-    /// Like [`Controller::stop_all`], but because another client took the ports or this client was
-    /// silent for too long. The next reply with warnings reports `why`.
+    /// Like [`Controller::stop_all`], for the case that another client took the ports or this
+    /// client was silent for too long. The next reply with warnings includes `why`.
     pub fn report_ports_lost(&mut self, why: &str) {
         if self.held {
             self.lost = Some(format!("traffic and captures were stopped: {why}"));
@@ -353,7 +353,7 @@ impl Controller {
             .ports
             .iter()
             .filter_map(|port| squall_machine::ports::interface_of(&port.address));
-        // An interface that cannot be monitored reports no link changes.
+        // No link changes are reported for an interface that cannot be monitored.
         self.links = interfaces
             .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
             .collect();

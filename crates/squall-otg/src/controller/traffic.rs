@@ -23,9 +23,9 @@ use crate::{FlowInfo, Translated, replies::TransmitState};
 
 /// The flows of a configuration, and the run that sends them.
 ///
-/// A run contains all flows; stopped ones wait for a start signal that never comes. To start a flow
-/// during a run, it is replaced by one with a new name, which begins at its first frame and counts
-/// from zero.
+/// A run contains all flows; stopped ones wait for a start signal that never comes. A flow that is
+/// started during a run is replaced by a flow with a new name, which begins at its first frame and
+/// counts from zero.
 pub struct Traffic {
     pub flows: Vec<Flow>,
     control: Control<Member, Tally>,
@@ -43,8 +43,8 @@ pub type Seen = squall_control::Seen<Member>;
 
 pub struct Flow {
     pub state: Transmit,
-    /// Counters at the end of transmission. The final rate uses these, so frames received later do
-    /// not affect it.
+    /// Counters at the end of transmission. The final rate is computed from these, so frames
+    /// received later do not affect it.
     quiet: Option<Arc<Totals>>,
     /// One part for each stream of the flow.
     pub parts: Vec<Part>,
@@ -209,7 +209,7 @@ impl Traffic {
             }
         }
         if !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
-            // Stopped flows still wait in the run, although nothing is left to send.
+            // Stopped flows keep the run alive, although nothing is left to send.
             self.control.stop();
         }
         Some(seen)
@@ -222,7 +222,7 @@ impl Traffic {
         seen: Option<&Seen>,
     ) -> (PortTotals, Option<(PortTotals, PortTotals, f64)>) {
         let all = self.control.port(port, seen).totals;
-        // If no flow is sending, the interval ends when the last flow stopped.
+        // If no flow is sending, the interval ends at the time when the last flow stopped.
         let quiet = self.flows.iter().map(|flow| flow.quiet.as_ref()).collect::<Option<Vec<_>>>();
         let quiet = quiet.and_then(|all| all.into_iter().max_by_key(|totals| totals.taken));
         let of = |totals: &Totals| totals.ports.get(port).copied().unwrap_or_default();
@@ -439,7 +439,7 @@ impl Traffic {
             self.see();
             return Ok(());
         }
-        // Current counters, not cached ones of up to a tenth of a second ago.
+        // Current counters, not cached ones, which may be up to 0.1 s old.
         let quiet = self.control.see(Duration::ZERO).map(|seen| seen.now().clone());
         for &f in chosen {
             (self.flows[f].state, self.flows[f].quiet) = (state, quiet.clone());

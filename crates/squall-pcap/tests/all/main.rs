@@ -1,4 +1,4 @@
-//! A single binary, because each binary is linked with all dependencies. `broken.rs` has its own,
+//! A single binary, because each binary is linked with all dependencies. `broken.rs` is separate,
 //! because it measures the memory of its process.
 
 mod batch;

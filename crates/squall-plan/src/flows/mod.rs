@@ -27,7 +27,7 @@ use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 use self::script::Played;
 use crate::{Assets, PortLimits};
 
-pub use apps::{ApplicationInfo, applications, catalog};
+pub use apps::{AppOption, ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 
@@ -134,7 +134,7 @@ impl FlowSide {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
 
-    /// Maximum length of a packet that the port cuts; 0: it cuts none.
+    /// Maximum length of a packet that the port segments; 0: it segments none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
             Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
@@ -548,7 +548,8 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut ErrorCollector<'_>) ->
     }
 }
 
-/// Share number `share` of `shares` equal shares of a template's arrivals.
+/// The arrivals of share number `share`, if a template's arrivals are divided into `shares` equal
+/// shares.
 fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,

@@ -35,7 +35,7 @@ pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
                 fast_pattern(builder, "")?
             }
-            // Hints for Snort's search, which do not affect matches.
+            // Hints for Snort's search, which have no effect on matches.
             "width" | "endian" | "" => {}
             _ => return bad(format!("unknown parameter {} of a content", quoted(name))),
         }
@@ -284,7 +284,7 @@ pub(crate) fn isdataat(builder: &mut RuleBuilder, value: &str) -> Parsed {
             }
         }
     }
-    // Suricata turns this into a flag of the content, which then only matches at the end of the
+    // Suricata turns this into a flag of the content, which then matches only at the end of the
     // buffer.
     if relative && negated && at == Number::Is(1) && builder.follows_content() {
         builder.content()?.endswith = true;
@@ -339,8 +339,8 @@ pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let (size, which) = value.split_once(',').unwrap_or((value, "norm"));
     let most = u64::from(u16::MAX);
     let size = match size.split_once("<>").map(|(first, last)| (unsigned(first), unsigned(last))) {
-        // By the rule that both ends are excluded, `7<>8` would be empty. Suricata 8.0 reads it as
-        // 7; Snort includes both ends.
+        // If both ends were excluded, `7<>8` would be empty. Suricata 8.0 takes it as 7; Snort
+        // includes both ends.
         Some((Some(first), Some(last))) if last == first.saturating_add(1) && first <= most => {
             Numbers::one(first)
         }
@@ -352,7 +352,7 @@ pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
         other => return bad(format!("{} is not understood: expected norm or raw", quoted(other))),
     };
     let here = builder.inspection(buffer);
-    // The test is not a match, so later options are not relative to it.
+    // The test is not a match, so later options cannot be relative to it.
     builder.plain_step(here, Operation::Size(size));
     Ok(())
 }
@@ -408,7 +408,7 @@ fn entropy_range(text: &str) -> Parsed<(f64, f64)> {
         Ok(number) if (0.0..=8.0).contains(&number) => Ok(number),
         _ => bad(format!("{} is not an entropy: expected 0.0 to 8.0 bits per octet", quoted(text))),
     };
-    // Smallest difference between two bounds, because `<` and `>` exclude the bound itself.
+    // Smallest difference between two bounds: `<` and `>` exclude the bound itself.
     const NEAR: f64 = 1e-9;
     if let Some(rest) = text.strip_prefix(">=") {
         Ok((number(rest)?, 8.0))

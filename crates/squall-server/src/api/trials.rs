@@ -185,7 +185,10 @@ async fn start(
 
 fn name(test: &Test) -> String {
     let ports: Vec<_> = test.profile.ports.iter().map(|port| port.address.as_str()).collect();
-    format!("{} on {}", test.method.name(), ports.join(", "))
+    // The title begins with the standard: "RFC 2544: benchmarking ...".
+    let title = test.method.title();
+    let standard = title.split_once(':').map_or(title, |(standard, _)| standard);
+    format!("{standard} on {}", ports.join(", "))
 }
 
 impl NewTest {

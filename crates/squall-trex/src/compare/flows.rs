@@ -105,8 +105,8 @@ fn index(value: &Value) -> usize {
     value.as_u64().map_or(usize::MAX, |index| index as usize)
 }
 
-/// Duration of TRex's simulator, less the arrival that is due at its end; and a duration
-/// (`LIMITED`) that is long enough for profiles that end by themselves.
+/// Duration of TRex's simulator, without the arrival due at its end; and a duration (`LIMITED`)
+/// that is long enough for profiles that end by themselves.
 const SIMULATED: Nanos = Nanos(4_999_000_000);
 const LIMITED: Nanos = Nanos(30_000_000_000);
 
@@ -131,8 +131,8 @@ fn against(file: &File<'_>, value: &Value, golden: &Path) -> Result<Golden, Erro
     Ok(Golden { file, packets: trex.len(), differences })
 }
 
-/// Whether timing is random, because TRex takes templates in random order or draws random delays.
-/// If so, only the content of flows is compared, not their start times and segments.
+/// Whether timing is random, because TRex selects templates at random or draws random delays. If
+/// so, only the content of flows is compared, not their start times and segments.
 fn by_chance(value: &Value) -> bool {
     let programs = value["program_list"].as_array();
     let commands = programs.into_iter().flatten().filter_map(|one| one["commands"].as_array());
@@ -230,7 +230,7 @@ fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
         ends.sort();
         let [low, high] = ends;
         let id = (one.protocol, low, high);
-        // A SYN begins a new flow even if addresses and ports repeat.
+        // A SYN starts a new flow even if addresses and ports are reused.
         let begins = one.flags & (SYN | ACK) == SYN;
         let number = match known.get(&id).filter(|_| !begins) {
             Some(number) => *number,

@@ -14,9 +14,9 @@ pub struct Found {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Whether times count from the first packet of each side.
+    /// Whether times are relative to the first packet of each side.
     pub from_first: bool,
-    /// Whether to compare the octets after the IP packet of a short frame, too.
+    /// Whether to compare also the octets after the IP packet of a short frame.
     pub padding: bool,
     /// Whether to expect no packet after the last one.
     pub ended: bool,

@@ -228,7 +228,7 @@ impl Program {
                 (false, true) => down(min, max, init, step).0,
                 (false, false) => up(min, max, init, step).0,
             };
-            // TRex's data plane keeps only the low octets.
+            // TRex's data plane keeps only the lower octets.
             let keep = |number: u64| cut(number, usize::from(octets));
             let (min, max, step) = (keep(min), keep(max), keep(step));
             match random {
@@ -511,8 +511,7 @@ impl Chance<'_> {
         Ok(())
     }
 
-    /// Checks that a variable has only one value in a packet, and that the value is within its
-    /// range.
+    /// Checks that a variable has a single value in a packet, and that it is within its range.
     fn check(&self, var: usize, found: u64, seen: &mut [Option<u64>]) -> Result<(), String> {
         let Var { name, law, .. } = &self.0.vars[var];
         if *seen[var].get_or_insert(found) != found {
@@ -597,8 +596,8 @@ fn store(octets: &mut [u8], number: u64, big: bool) {
     }
 }
 
-/// Whether a variable can step from `low` to `high` without a wrap; compares as the data plane does
-/// for its size.
+/// Whether a variable can step from `low` to `high` without wrapping, compared like in the data
+/// plane for its size.
 fn enough(octets: u8, high: u64, low: u64, step: u64) -> bool {
     match octets {
         1 | 2 => high as i64 - low as i64 >= step as i64,

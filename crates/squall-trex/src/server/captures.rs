@@ -46,7 +46,7 @@ struct Capture {
     /// frames.
     ports: Vec<(usize, bool)>,
     limit: u64,
-    /// Whether to keep the last packets rather than the first.
+    /// Whether to keep the last packets instead of the first.
     cyclic: bool,
     filter: String,
     began: f64,

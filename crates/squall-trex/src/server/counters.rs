@@ -41,7 +41,7 @@ pub struct Rates {
     rx_bps: f64,
     tx_pps: f64,
     rx_pps: f64,
-    /// Flows that began per second.
+    /// New flows per second.
     cps: f64,
 }
 
@@ -322,7 +322,7 @@ impl Side {
         all.map(|(id, n)| (id, json!(n))).collect()
     }
 
-    /// Number of flows that this side began or accepted.
+    /// Number of flows that this side has started or accepted.
     pub fn begun(&self) -> u64 {
         self.of("attempts") + self.of("accepts")
     }

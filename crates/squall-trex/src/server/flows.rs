@@ -32,7 +32,7 @@ use crate::{
 const API: (u64, u64) = (2, 3);
 /// Maximum octets of a profile's text.
 const LARGEST: usize = 64 << 20;
-/// Clients poll a profile's state at least at this interval, and miss a shorter state.
+/// Clients poll a profile's state at this interval or longer, and miss a shorter state.
 const NOTICED: Duration = Duration::from_millis(100);
 /// Default source ports per client.
 const PORTS: u64 = 65_535 - 1023;
@@ -79,7 +79,7 @@ pub struct FlowServer {
     /// Whether the run has been asked to end.
     pub ending: bool,
     pub latency: Option<Latency>,
-    /// Senders whose frames are ignored instead of matched to flows.
+    /// Senders whose frames are ignored, not matched to flows.
     pub ignored: Ignored,
     /// Client states that were requested but not fetched yet.
     pub clients: Option<Value>,
@@ -129,7 +129,7 @@ impl Default for Loaded {
     }
 }
 
-/// A report, and the time at which it was taken.
+/// A report, and the time when it was taken.
 #[derive(Clone)]
 struct Seen {
     at: Instant,
@@ -448,7 +448,8 @@ impl Server {
         let value: Value = serde_json::from_str(&text)
             .map_err(|error| Refusal::failed(format!("the profile is no JSON: {error}")))?;
         let astf = Astf::read(&value)?;
-        // Report commands that cannot be translated now rather than at the start.
+        // Translate now, so commands that cannot be translated are reported here and not at the
+        // start.
         astf.flows(&FlowSetting::default())?;
         profile.astf = Some(astf);
         self.set_state(&id, State::Loaded, None);
@@ -663,8 +664,8 @@ impl Server {
         all
     }
 
-    /// The core and the port that send from the given addresses. Clients use the first of a pair of
-    /// ports, and there is a single core.
+    /// The core and the port that send from the given addresses. Clients use the first port of a
+    /// pair, and there is a single core.
     fn traffic_dist(&self, params: &Params<'_>) -> Answer {
         let address = |key: &str| -> Result<u32, Refusal> {
             let text = params.text(key)?;
@@ -692,7 +693,7 @@ impl Server {
             && !(latency.pps.is_finite() && (0.001..=1e6).contains(&latency.pps))
         {
             return Err(Refusal::parameters(format!(
-                "{} packets a second for latency: expected 0.001 to 1,000,000",
+                "{} packets/s for latency: expected 0.001 to 1,000,000",
                 latency.pps
             )));
         }
@@ -727,8 +728,7 @@ impl Server {
             self.set_latency(None)?;
             self.play()?;
         } else if was {
-            // Pause the streams of an active run instead of removing them, which would lose their
-            // measurements.
+            // Pause the streams of an active run: removing them would lose their measurements.
             for port in 0..2 {
                 self.traffic.pause(&probe_name(port))?;
             }
@@ -793,7 +793,7 @@ impl Server {
             for (lower, _, n) in delay.into_iter().flat_map(|delay| &delay.bins) {
                 *classes.entry(class_of(lower / 1000)).or_default() += n;
             }
-            // TRex leaves delays below 10 us out of this histogram: `cnt` less `high_cnt`.
+            // TRex excludes delays below 10 us from this histogram: `cnt` less `high_cnt`.
             classes.remove(&0);
             let bins: Vec<Value> =
                 classes.iter().map(|(key, n)| json!({ "key": key, "val": n })).collect();
@@ -813,7 +813,7 @@ impl Server {
                         "m_jitter": rx.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                         "m_seq_error": rx.map_or(0, |rx| rx.lost + rx.reordered),
                         "m_tx_pkt_err": of_port(port).map_or(0, |port| port.tx.errors),
-                        // An invalid frame of any kind has no valid signature.
+                        // A frame that is invalid in any way has no valid signature.
                         "m_no_magic": of_port(port).map_or(0, |port| port.rx.unsigned_packets),
                         "m_unsup_prot": 0, "m_no_id": 0, "m_length_error": 0,
                         "m_no_ipv4_option": 0, "m_l3_cs_err": 0, "m_l4_cs_err": 0,

@@ -48,7 +48,7 @@ struct Step {
     begins: bool,
 }
 
-/// Steps in order of time, and the end of the last stream in microseconds (`None`: it never ends).
+/// Steps in time order, and the end of the last stream in microseconds (`None`: it never ends).
 fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
     let (mut all, mut end) = (Vec::new(), Some(0.0f64));
     let mut left: Vec<Option<u64>> =
@@ -74,7 +74,7 @@ fn steps(sent: &Sent, rates: &[Rates]) -> (Vec<Step>, Option<f64>) {
         };
         end = end.zip(chain_ends).map(|(all, chain)| all.max(chain));
     }
-    // At the same time, ends come before starts.
+    // At equal times, ends precede starts.
     all.sort_by(|a, b| a.micros.total_cmp(&b.micros).then(a.begins.cmp(&b.begins)));
     (all, end)
 }
@@ -138,7 +138,7 @@ impl Server {
         };
         let events: Vec<Value> = steps.iter().take(MOST_STEPS).map(event).collect();
         Ok(json!({
-            // A multiplier applies to the rates of all streams, so there are no fixed rates.
+            // A multiplier applies to the rates of all streams, so there is no fixed rate.
             "rate": {
                 "max_bps_l2": most.l2, "max_bps_l1": most.l1, "max_pps": most.pps,
                 "max_line_util": setting.speed.map_or(0.0, |speed| most.l1 / speed * 100.0),

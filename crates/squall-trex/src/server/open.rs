@@ -1,5 +1,5 @@
-//! Records of individual flows, either those open now or snapshots at the interval that a start
-//! request sets; and ignored senders.
+//! Records of individual flows: those open now, or snapshots at the interval given in a start
+//! request; and ignored senders.
 
 use std::{
     collections::VecDeque,
@@ -69,7 +69,7 @@ impl FlowSnapshots {
 }
 
 impl Snapshot {
-    /// Converts to one JSON object per end, because a flow has the same name at both ends.
+    /// Converts to one JSON object per end: a flow has the same name at both ends.
     fn to_json(&self) -> Vec<Value> {
         let of = |server: bool| {
             let ends = self.flows.iter().map(|(_, flow)| flow);

@@ -1,4 +1,4 @@
-//! Plays flow profiles, all in one run, which they join and leave.
+//! Plays flow profiles, all in one run that they join and leave.
 
 use std::{
     net::IpAddr,
@@ -62,7 +62,7 @@ impl Playing {
             let called = template.arrival == Arrival::Called;
             let of = templates.clone().find(|of| of.name == template.name);
             let Some((of, client)) = of.and_then(|of| Some((of, of.roles.client.as_ref()?))) else {
-                // A template without `cps` may have no flow at all, because programs decide.
+                // A template without `cps` may have no flows at all: programs decide.
                 return called.then_some(true);
             };
             let not_begun: u64 = client.not_begun.values().sum();
@@ -71,7 +71,7 @@ impl Playing {
             let active = client.active + of.roles.server.as_ref().map_or(0, |role| role.active);
             Some(all && asked == client.attempted + not_begun && active == 0)
         });
-        // A template without flows so far is missing from the report.
+        // A template that has had no flow is missing in the report.
         seen.all(|done| done.unwrap_or(over))
     }
 
@@ -192,7 +192,7 @@ impl Server {
         }
         let mark = match alone && id == super::DEFAULT {
             true => String::new(),
-            // A new prefix is needed, because the profile may have been in this run before.
+            // A new prefix: the profile may have been in this run before.
             false => format!("{id} {epoch}: "),
         };
         if let Some(profile) = server.profiles.get_mut(id) {
@@ -242,7 +242,7 @@ impl Server {
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams);
         self.traffic.play(self.start.as_mut(), profile)?;
-        // This takes effect before the first flow begins, because workers synchronize their start.
+        // This takes effect before the first flow begins: workers synchronize their start.
         self.ignore_in_run()
     }
 
@@ -307,8 +307,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the run if a single profile is left in it that begins no further flows. The run ends
-    /// as soon as these flows have ended.
+    /// Stops the run if its only remaining profile starts no further flows. The run ends as soon as
+    /// these flows have ended.
     fn end_run_if_last(&mut self) -> bool {
         let left: Vec<&Playing> = self.in_run().collect();
         let ends = matches!(left[..], [last] if last.ends.is_some());
@@ -371,7 +371,7 @@ impl Server {
         let now = Instant::now();
         let end = active.lasts.map(|lasts| began + Duration::from_nanos(lasts.0) + BEGINS);
         let alone = self.in_run().count() == 1;
-        // Evaluated only if needed, because it copies a report.
+        // Evaluated only if needed: it copies a report.
         let done = || self.traffic.latest_report().is_some_and(|report| active.is_done(&report));
         match (active.gone, active.ends) {
             (Some(gone), _) => {
@@ -413,7 +413,7 @@ impl Server {
         }
         self.remove_playing(id);
         self.set_state(id, State::Loaded, error);
-        // A profile that ended earlier may have waited only for this one.
+        // A profile that ended earlier may have been waiting only for this one.
         self.end_run_if_last();
     }
 
@@ -479,7 +479,8 @@ fn positive(mult: f64) -> Result<(), Refusal> {
     }
 }
 
-/// Adapts a profile for a run with several profiles: each template gets its own duration and ramp.
+/// Adapts a profile for a run with several profiles: each template gets a duration and a ramp of
+/// its own.
 fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     let Ramp { up, .. } = std::mem::take(&mut flows.ramp);
     for pool in &mut flows.pools {

@@ -1,5 +1,5 @@
-//! Random sequences of start, stop, pause, resume, update, add and remove, with the counter of the other
-//! port as the truth.
+//! Random sequences of start, stop, pause, resume, update, add and remove, with the counter of the
+//! other port as ground truth.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -7,7 +7,8 @@ use squall_units::{SplitMix64, below};
 
 use super::{tests::Client, *};
 
-/// Sequences in `cargo test`; the environment variable `SQUALL_TREX_SEQUENCES` has another number.
+/// Number of sequences in `cargo test`; overridden by the environment variable
+/// `SQUALL_TREX_SEQUENCES`.
 const SEQUENCES: u64 = 8;
 const STEPS: usize = 25;
 const PROFILES: [&str; 3] = ["_", "a", "b"];
@@ -16,7 +17,7 @@ const WAIT: Duration = Duration::from_secs(60);
 /// A profile in the server, as its client knows it.
 #[derive(Default)]
 struct Known {
-    /// Frames of each stream, or chain of streams, which are sent once a start.
+    /// Number of frames of each stream, or chain of streams, which are sent once per start.
     bursts: Vec<u64>,
     paused: bool,
 }
@@ -25,7 +26,8 @@ struct Sequence {
     client: Client,
     chance: SplitMix64,
     profiles: BTreeMap<(usize, &'static str), Known>,
-    /// Frames that port 0 and 1 must have sent: exactly, unless a stop cut a profile.
+    /// Frames that ports 0 and 1 must have sent: an exact number, unless a stop cut a profile
+    /// short.
     frames: [RangeInclusive<u64>; 2],
     done: Vec<String>,
     handlers: [Value; 2],
@@ -163,7 +165,7 @@ impl Sequence {
         let number = self.streams;
         let mut stream = json!({ "mode": mode, "packet": { "binary": "A".repeat(120) }, "vm": {},
             "next_stream_id": next, "action_count": actions });
-        // The second of a chain waits for the first.
+        // The second stream of a chain waits for the first.
         stream["self_start"] = json!(actions == 0);
         self.ask("add_stream", port, id, &json!({ "stream_id": number, "stream": stream }));
     }

@@ -18,7 +18,7 @@ pub struct Keys {
     rest: Vec<u8>,
 }
 
-/// Maximum length of a sequence. Longer ones are discarded, because no known key is that long.
+/// Maximum length of a sequence. Longer ones are discarded: no known key has such a sequence.
 const LONGEST: usize = 32;
 
 impl Keys {
@@ -45,7 +45,7 @@ impl Keys {
                     keys.push(Key::Escape);
                     after
                 }
-                // Skip Alt with a key, because no function uses it.
+                // Skip Alt combinations, to which no function is assigned.
                 (0x1b, Some(_)) => &after[1..],
                 (b'\t', _) => {
                     keys.push(Key::Tab);

@@ -145,7 +145,7 @@ impl Top {
                 self.known |= matches!(one, WatchEvent::Hello { .. });
                 if self.picture.apply(one) {
                     let tell = self.tell.clone();
-                    // The link speeds are optional, so ignore errors.
+                    // Link speeds are optional, so errors are ignored.
                     self.client.get_then(PORTS.into(), move |ports| {
                         if let Ok(ports) = ports {
                             _ = tell.send(Event::Ports(ports));

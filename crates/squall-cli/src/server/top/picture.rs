@@ -32,8 +32,8 @@ impl Picture {
     pub fn apply(&mut self, update: WatchEvent) -> bool {
         match update {
             WatchEvent::Hello { runs } => {
-                // Drop active runs, because their end may have been missed, or the daemon may have
-                // been restarted.
+                // Drop active runs: their end may have been missed, or the daemon may have been
+                // restarted.
                 self.runs.retain(|seen| seen.row.state.is_over());
                 let any = !runs.is_empty();
                 runs.into_iter().for_each(|row| _ = self.put(row));
@@ -74,7 +74,7 @@ impl Picture {
         let over = row.state.is_over();
         let new = match self.find(&row.id) {
             Some(seen) => {
-                // Ignore an answer that was sent before the run ended.
+                // Ignore a response that was sent before the run ended.
                 if over || !seen.row.state.is_over() {
                     seen.row = row;
                 }
@@ -185,7 +185,7 @@ impl Seen {
         self.streams.iter().map(row).collect()
     }
 
-    /// Sources that are later, or have more frames missing, than the verdict allows.
+    /// Sources that are later, or miss more frames, than the verdict permits.
     pub fn lagging(&self) -> impl Iterator<Item = &WatchedSource> {
         let goes_on = self.row.state == RunState::Running;
         self.sources.iter().filter(move |source| goes_on && source.5)

@@ -4,8 +4,8 @@ use std::{io, os::fd::AsFd};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Puts the terminal into raw mode: keys arrive at once when pressed, without echo, and Ctrl-C is a
-/// key like any other. Dropping this restores the terminal, even after a panic.
+/// Puts the terminal into raw mode: each key is delivered immediately, without echo, and Ctrl-C is
+/// an ordinary key. Dropping this restores the terminal, even after a panic.
 pub struct Raw<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -17,7 +17,7 @@ impl<T: AsFd> Raw<T> {
     pub fn enter(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
-        // Output processing stays on, because a newline must still return the cursor.
+        // Output processing stays enabled: a newline must still return the cursor.
         raw.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
@@ -27,7 +27,7 @@ impl<T: AsFd> Raw<T> {
 
 impl<T: AsFd> Drop for Raw<T> {
     fn drop(&mut self) {
-        // Ignore errors, because a closed terminal has no modes to restore.
+        // Ignore errors: a closed terminal has no modes to restore.
         _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }

@@ -1,4 +1,4 @@
-//! Builds packets for tests from descriptions rather than octets, and checks packets.
+//! Builds packets for tests from descriptions, and checks packets.
 
 use squall_measure::flow::{Fragment, Headers, Link};
 use squall_wire::checksum::{fold, sctp, sum};

@@ -1,9 +1,9 @@
 //! HTTP/1, parsed as libhtp does in Suricata's default configuration.
 //!
 //! The two directions are parsed independently. Data is buffered until the element that a state
-//! needs (a line, all headers, a chunk) is complete. Where libhtp depends on segment boundaries,
-//! this parser does too: octets after a request without a body belong to that request if they
-//! arrived in the same call, otherwise to the next request.
+//! needs (a line, all headers, a chunk) is complete. Like libhtp, this parser depends on segment
+//! boundaries: octets after a request without a body belong to that request if they arrived in the
+//! same call, otherwise to the next request.
 
 mod headers;
 mod uri;
@@ -259,7 +259,7 @@ impl Http {
             self.request.state = State::Ignore;
             return None;
         }
-        // Use the length as index, because a response without a request may have added an entry.
+        // Use the length as index: a response without a request may have added an entry.
         self.requested = self.exchanges.len();
         self.exchanges.push(Exchange { at: transactions.len(), ..Exchange::default() });
         transactions.push(Transaction::default());
@@ -327,8 +327,7 @@ impl Http {
         } else {
             Some(State::Finalize)
         };
-        // After an error the headers never complete, and neither do the buffers that contain all
-        // headers.
+        // After an error the headers are never complete, nor are the buffers with all headers.
         if next.is_some() {
             add_headers(End::Client, headers, block, transaction);
         }
@@ -343,7 +342,7 @@ impl Http {
         ] {
             add_header(End::Client, headers, name, buffer, transaction);
         }
-        // Snort 3's `http_true_ip`: the address of the client whose request a proxy forwards.
+        // The original client of a forwarded request: Snort 3's `http_true_ip`.
         let client = headers
             .get("true-client-ip")
             .or_else(|| headers.get("x-forwarded-for"))
@@ -1019,7 +1018,7 @@ fn decompressed(encoding: &[u8], body: Vec<u8>, limit: usize) -> Vec<u8> {
     body
 }
 
-/// Tries gzip, zlib and raw deflate, because senders confuse the three.
+/// Tries gzip, zlib and raw deflate: senders confuse the three.
 fn inflated(body: &[u8], is_gzip: bool, limit: usize) -> Vec<u8> {
     let read = |reader: &mut dyn std::io::Read| {
         let mut out = vec![];
