@@ -80,7 +80,7 @@ impl Runner for Switch {
         let lanes = trial.lanes.iter().enumerate().filter(|(_, lane)| lane.is_measured());
         let flows = trial.flows.as_ref().and_then(|load| load.bulk).map(|bulk| FlowsMeasured {
             established: bulk.up.into(),
-            uploaded_octets: 125_000,
+            uploaded_octets: (125_000.0 * trial.duration_s) as u64,
             ..FlowsMeasured::default()
         });
         Ok(Measured { lanes: lanes.map(lane).collect(), flows, ..Measured::default() })
