@@ -24,7 +24,7 @@ use harness::Outcome;
 use squall::{Error, Session};
 use squall_control::driving::{DrivenRun, InProcess, Start};
 use squall_port_linux::lab::{self, LabOptions};
-use squall_trex::{PortInfo, Server};
+use squall_trex::{FlowMode, PortInfo, Server};
 use squall_units::MacAddr;
 
 /// Time limit for an event, and for counters to become final.
@@ -98,10 +98,12 @@ impl Player {
                 driver: String::new(),
                 bus: String::new(),
                 address,
+                dummy: false,
             }
         });
+        let flows = (head["mode"] == "astf").then(FlowMode::default);
         let start = Starter(InProcess(Duration::from_millis(50)), folder);
-        let server = Server::new(ports.collect(), Box::new(start), head["mode"] == "astf", false);
+        let server = Server::new(ports.collect(), Box::new(start), flows, false);
         Ok(Self { server, secrets: BTreeMap::new(), events: BTreeMap::new() })
     }
 
