@@ -60,7 +60,7 @@ table! {
         /// s.
         drain: Nanos => Option<Nanos>,
         /// How late a flow may begin; later ones are not begun, and counted as late. Default 1 s.
-        patience: Nanos => Option<Nanos>,
+        max_delay: Nanos => Option<Nanos>,
         /// Addresses and encapsulation of the clients' packets.
         client_network: Network => Network,
         /// Addresses and encapsulation of the servers' packets.
@@ -771,7 +771,7 @@ fn only_plays(
         "hold",
         "ramp_down",
         "active_limit",
-        "patience",
+        "max_delay",
         "pair",
     ] {
         if shared.given.has(key) {
