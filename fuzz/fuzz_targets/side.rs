@@ -60,6 +60,7 @@ fuzz_target!(|data: &[u8]| {
         servers: vec![pool(servers)],
         templates: vec![Template {
             name: "t".into(),
+            pair: 0,
             clients: 0,
             servers: 0,
             port: 80,

@@ -50,11 +50,11 @@ fn main() {
     let client = Program::client("get").send(&"g".repeat(100)).recv(100);
     let server = Program::server("give").recv(100).send(&"x".repeat(100));
     let load = Load {
-        pair: 0,
         clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
         servers: vec![pool("servers", "48.0.0.1-48.0.0.9")],
         templates: vec![Template {
             name: "web".into(),
+            pair: 0,
             clients: 0,
             servers: 0,
             port: 80,

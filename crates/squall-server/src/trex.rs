@@ -106,7 +106,7 @@ impl Serving {
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
         check_pairs(trex)?;
-        // The server counts as a connection of its own, so that its leases do not expire.
+        // The server counts as a connection, so that its leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows.is_some() { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
