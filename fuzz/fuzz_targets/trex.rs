@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use squall::{Error, Session};
 use squall_control::driving::{DrivenRun, Start};
-use squall_trex::{PortInfo, Server};
+use squall_trex::{FlowMode, PortInfo, Server};
 use squall_units::MacAddr;
 
 /// A start that sends no frames.
@@ -36,10 +36,12 @@ fuzz_target!(|octets: &[u8]| {
         numa: None,
         driver: String::new(),
         bus: String::new(),
+        dummy: false,
     };
     // The first octet selects streams or flows.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);
-    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows, false);
+    let mode = flows.then(FlowMode::default);
+    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), mode, false);
     let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };
     let hello = format!(
         r#"{{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{{"name":"{name}","major":{major},"minor":0}}}}"#
