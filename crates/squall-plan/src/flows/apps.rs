@@ -641,7 +641,7 @@ mod tests {
             for AppOption { name, default, .. } in app.options {
                 let Some(default) = default else { continue };
                 let profile = Profile::default();
-                let mut mistakes = Mistakes::of(&profile);
+                let mut mistakes = ErrorCollector::of(&profile);
                 let mut made = |options: &[(String, Located)]| {
                     let name = Located::from(app.name);
                     let made =
