@@ -860,7 +860,8 @@ impl Server {
 
     /// A signed echo request.
     fn probe(&self, port: &FlowPort, pps: f64, [client, server]: [Ipv4Addr; 2]) -> Stream {
-        let (from, to) = if port.port % 2 == 0 { (client, server) } else { (server, client) };
+        let clients = port.port.is_multiple_of(2);
+        let (from, to) = if clients { (client, server) } else { (server, client) };
         let vlan = port.vlan;
         let port = port.port;
         let mut octets = vec![0; PROBE];
