@@ -177,6 +177,8 @@ pub struct HostGroup {
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
+    /// When the frames were due that are made now.
+    due: Nanos,
 }
 
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
@@ -204,6 +206,7 @@ impl HostGroup {
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
+            due: Nanos::ZERO,
             settings,
         }
     }
@@ -243,6 +246,19 @@ impl HostGroup {
         [starts, timers, self.neighbors.next_due(), ping].into_iter().flatten().min()
     }
 
+    /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
+    /// nothing, because only the port paces them.
+    pub fn owed(&self) -> Option<Nanos> {
+        let unpaced = self.settings.setup.is_none();
+        if unpaced && self.stopped.is_some() {
+            return None;
+        }
+        if !unpaced || self.next >= self.settings.count {
+            return self.next_due();
+        }
+        self.timers.peek().map(|Reverse((due, _))| *due)
+    }
+
     /// Starts hosts, runs timers and sends echo requests that are due by `now`. Returns whether
     /// there were any.
     pub fn advance(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
@@ -256,6 +272,7 @@ impl HostGroup {
             }
             let host = self.next;
             self.next += 1;
+            self.due = self.settings.setup.map_or(now, |_| self.start_of(host));
             self.start(host, now, out);
             any = true;
         }
@@ -266,6 +283,7 @@ impl HostGroup {
                 break;
             };
             self.timers.pop();
+            self.due = due;
             let record = &mut self.hosts[host as usize];
             if record.scheduled == Some(due) {
                 record.scheduled = None;
@@ -274,6 +292,7 @@ impl HostGroup {
             }
             any = true;
         }
+        self.due = now;
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
@@ -289,6 +308,7 @@ impl HostGroup {
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
+        self.due = now;
         if self.host_of_mac(from).is_some() {
             return false;
         }
@@ -453,15 +473,15 @@ impl HostGroup {
         match action {
             ConflictAction::Probe => {
                 self.counted.arp.probes += 1;
-                self.ask(host, now, Ipv4Addr::UNSPECIFIED, address, out);
+                self.ask(host, Ipv4Addr::UNSPECIFIED, address, out);
             }
             ConflictAction::Announce => {
                 self.counted.arp.announcements += 1;
-                self.ask(host, now, address, address, out);
+                self.ask(host, address, address, out);
             }
             ConflictAction::Defend => {
                 self.counted.arp.defended += 1;
-                self.ask(host, now, address, address, out);
+                self.ask(host, address, address, out);
             }
             ConflictAction::Usable => match self.settings.addressing {
                 Addressing::Static { .. } => {
@@ -550,7 +570,7 @@ impl HostGroup {
             None => BROADCAST,
         };
         let (source, tags) = (request.message.ciaddr, &self.settings.tags);
-        out.push(now, |octets| {
+        out.push(self.due, |octets| {
             begin_frame(octets, (to, mac), tags, IPV4);
             let destination = request.unicast.unwrap_or(Ipv4Addr::BROADCAST);
             request.message.write(source, destination, &self.settings.vendor, octets);
@@ -581,6 +601,7 @@ impl HostGroup {
                 break;
             }
             let host = self.released;
+            self.due = self.settings.setup.map_or(now, |_| self.paced(stopped, host));
             self.released += 1;
             self.step(host, now, out, |client, cx| client.release(cx));
             any = true;
@@ -589,22 +610,15 @@ impl HostGroup {
     }
 
     /// Broadcasts an ARP request.
-    fn ask(&self, host: u32, now: Nanos, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
+    fn ask(&self, host: u32, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
         let mac = self.mac(host);
         let arp =
             Arp { request: true, sender_mac: mac, sender, target_mac: MacAddr::default(), target };
-        self.push(now, (BROADCAST, mac), ARP, &arp.octets(), out);
+        self.push((BROADCAST, mac), ARP, &arp.octets(), out);
     }
 
-    fn push(
-        &self,
-        now: Nanos,
-        addresses: (MacAddr, MacAddr),
-        kind: u16,
-        packet: &[u8],
-        out: &mut FrameQueue,
-    ) {
-        out.push(now, |octets| {
+    fn push(&self, addresses: (MacAddr, MacAddr), kind: u16, packet: &[u8], out: &mut FrameQueue) {
+        out.push(self.due, |octets| {
             begin_frame(octets, addresses, &self.settings.tags, kind);
             octets.extend_from_slice(packet);
         });
@@ -640,7 +654,7 @@ impl HostGroup {
             target_mac: arp.sender_mac,
             target: arp.sender,
         };
-        self.push(now, (arp.sender_mac, mac), ARP, &reply.octets(), out);
+        self.push((arp.sender_mac, mac), ARP, &reply.octets(), out);
         true
     }
 
@@ -704,7 +718,7 @@ impl HostGroup {
                 };
                 let own = server.settings().address;
                 let mac = self.settings.mac;
-                out.push(now, |octets| {
+                out.push(self.due, |octets| {
                     begin_frame(octets, (to, mac), &self.settings.tags, IPV4);
                     reply.write(own, address, &[], octets);
                 });
@@ -729,7 +743,7 @@ impl HostGroup {
         reply.clear();
         if echo_reply(packet, &mut reply) {
             self.counted.echo.answered += 1;
-            self.push(now, (from, self.mac(host)), IPV4, &reply, out);
+            self.push((from, self.mac(host)), IPV4, &reply, out);
         } else if let Some(echo) = Echo::of_reply(packet)
             && let Some(sent) = self.pinger.answered(host, &echo)
         {
@@ -748,7 +762,7 @@ impl HostGroup {
                 Ok(IpAddr::V4(address)) => {
                     let Some(own) = self.address(self.asker) else { continue };
                     self.counted.arp.requests += 1;
-                    self.ask(self.asker, now, own, address, out);
+                    self.ask(self.asker, own, address, out);
                 }
                 Err(IpAddr::V4(address)) => {
                     self.counted.arp.unresolved += 1;
@@ -794,7 +808,7 @@ impl HostGroup {
                     };
                     self.counted.echo.sent += 1;
                     self.pinger.sent((host, seq), now, &ping);
-                    self.push(now, (mac, self.mac(host)), IPV4, &echo.request(), out);
+                    self.push((mac, self.mac(host)), IPV4, &echo.request(), out);
                 }
             }
         }
