@@ -3,6 +3,7 @@
 
 mod attacks;
 mod flows;
+mod hosts;
 mod json;
 mod law;
 mod lower;
@@ -30,6 +31,7 @@ pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
     flows::{Arrival, Begin, Conversations, Data, Flows, Network, Pool, Target, Template, Tls},
+    hosts::HostGroup,
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,
