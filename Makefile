@@ -11,7 +11,7 @@ help: ## this list
 
 demo: ## a private lab, traffic both ways for ten seconds, a live table and squall-report.html
 	@scripts/setup rust
-	cargo run --profile demo --package squall-cli --bin squall --no-default-features -- demo
+	cargo run --profile demo --package squall-cli --bin squall --no-default-features --features attacks -- demo
 
 test: ## every check and test (what the CI runs)
 	@scripts/test --setup
@@ -32,7 +32,7 @@ bench: ## speed, rate accuracy and comparison with the peers; figures go to benc
 	@scripts/setup rust python dpdk peers
 	@scripts/bench
 
-campaign: ## binaries with one feature each; the whole verdict matrix: every device, port, source and disturbance (some 20 minutes, as root)
+campaign: ## binaries with one feature each; the whole verdict matrix: every device, port, source and disturbance; README on a new machine (as root)
 	@scripts/setup rust python system
 	@scripts/campaign
 

@@ -95,7 +95,7 @@ def whole(options, reports):
 
 
 def beats(what, options, peers):
-    """A run of some seconds, with a lease of 4 s: one heartbeat per second."""
+    """Run for some seconds with a lease of 4 s: one heartbeat per second."""
     control = Control(peers, Settings(lease_s=4.0))
     used = []
 
@@ -142,7 +142,7 @@ def ray_peers(ray, options):
 
 
 if __name__ == "__main__":
-    # A private token, because Ray would otherwise write one into the home directory.
+    # A private token: by default, Ray would write one into the home directory.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     main()

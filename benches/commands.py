@@ -6,8 +6,8 @@ on virtual time. Callgrind counts them, so other work of the machine does not ma
     target/counted
     commands.py BINARY [BINARY...]
 
-The flag is necessary because rustix calls the kernel's vDSO directly, and valgrind hides the vDSO.
-Start-up costs cancel out, because each figure is the difference between a longer and a shorter run.
+The flag makes rustix use libc: it would otherwise call the kernel's vDSO directly, which valgrind
+hides. Start-up costs cancel out: each figure is the difference between a longer and a shorter run.
 """
 
 import json
@@ -24,7 +24,7 @@ VARY = ["--vary", "ipv4.src=random:16.0.0.1-18.0.0.254", "--vary", "udp.sport=in
 REPLAY = ["replay", "in.pcap", "--pps", "1000000", "-l", "0", "--port"]
 LINK, POOLS = "loop:counted,virtual", ["--clients", "16.0.0.0/24", "--servers", "48.0.0.1"]
 FLOWS = ["--port", LINK, "--port2", LINK, *POOLS, "--users", "500", "--flows"]
-# Arguments of a command up to its number of frames or connections, and two such numbers.
+# Arguments of a command without the final number of frames or connections, and two such numbers.
 CASES = {
     "null": ([*SEND, "null:virtual", "--count"], 100_000, 400_000),
     "null, two fields": ([*SEND, "null:virtual", *VARY, "--count"], 100_000, 400_000),

@@ -4,7 +4,7 @@ effect of a change where times are noisy.
 
     instructions.py CASE...
 
-Start-up costs cancel out, because the figure is the difference between a longer and a shorter run.
+Start-up costs cancel out: the figure is the difference between a longer and a shorter run.
 """
 
 import json
@@ -16,7 +16,7 @@ import sys
 
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "target/release/squall-bench"
 FEW, MANY = 200_000, 1_000_000
-# Cases that stop after this time; valgrind is about fifty times slower.
+# Cases that are limited by time; under valgrind they are about fifty times slower.
 BY_TIME = {
     "engine": (200_000_000, 800_000_000),
     "loop": (50_000_000, 200_000_000),
@@ -36,7 +36,7 @@ def main(cases: list[str]) -> None:
 
 
 def counted(case: str, frames: int) -> tuple[int, int]:
-    """Number of frames, and number of instructions."""
+    """Return the number of frames, and the number of instructions."""
     command = [
         "valgrind",
         "--tool=callgrind",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the CPU time of several sources on one pair of ports with that of each alone: streams
-with latency, a capture and flows of HTTP over a loop, all at the highest rate of one worker.
+"""Compares the CPU time of several sources on one pair of ports to that of each source alone:
+streams with latency, a capture and HTTP flows over a loop, all at the maximum rate of one worker.
 
-The CPU time of the worker is divided by the sum of what the same frames and connections took alone.
+The worker's CPU time is divided by the sum of what the same frames and connections cost alone.
 
     mix.py [--rounds 3] [--seconds 3] [--out FILE]
 """

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The daemon's speed for clients of Open Traffic Generator: the time to set 4,096 flows and to get
-their metrics, over HTTPS and gRPC, and the traffic that is lost while 50 clients poll five times a
-second. The clients run on the CPUs of the daemon, so their own work is part of the cost; in the
-last case they have the lowest priority (nice 19), as if they ran on another machine.
+"""The daemon's speed for Open Traffic Generator clients: the time to set 4,096 flows and to get
+their metrics, over HTTPS and gRPC, and the rate lost while 50 clients poll five times per second.
+The clients share the daemon's CPUs, so their own work is part of the cost; in the last case they
+run at the lowest priority (nice 19), which approximates clients on another machine.
 
     target/otg/snappi-1.62.0/bin/python benches/otg.py [--squall target/release/squall] [--seconds
     3]
 
-Needs root, because it makes a lab. Times begin with a request that is already encoded and end with
-the last octet of the reply: the client library's decoding is not counted.
+Needs root, to create a lab. Times start with a request that is already encoded and end with the
+last octet of the reply: decoding in the client library is not included.
 """
 
 import argparse
@@ -194,8 +194,8 @@ def measure(https, grpc_at, pid, ports, seconds):
         found["grpc_metrics"] = timed(lambda: channel.unary_unary("/otg.Openapi/GetMetrics")(asked))
         client.post("/control/state", STOP)
     print(json.dumps(found), flush=True)
-    # At full speed, because polling then shows as lost rate. In turns, because the machine's speed
-    # varies with time.
+    # At maximum rate, where the cost of polling shows as lost rate. Alternating, because the
+    # machine's speed varies over time.
     for flows, nice in ((16, 0), (256, 0), (FLOWS, 0), (FLOWS, 19)):
         client.post("/config", json.dumps(config(ports, flows, 1_000_000_000 // flows)))
         client.post("/control/state", START)
@@ -228,8 +228,8 @@ def measure(https, grpc_at, pid, ports, seconds):
 
 
 def sent(client, pid, seconds):
-    """Frames/s that p1 sends; and the fraction of time that the engine's worker waited for a CPU
-    used by others."""
+    """Return the frames/s that p1 sends, and the fraction of time that the engine's worker waited
+    for a CPU used by others."""
     asked = json.dumps({"choice": "port", "port": {"port_names": ["p1"]}})
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     (worker,) = [thread for thread in threads if (thread / "comm").read_text() == "squall-0\n"]

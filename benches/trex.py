@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The speed of squall serve --trex for TRex's stock client: the time to add 10,000 streams,
-compared with a server that accepts all at once, and the daemon's share of it in CPU time; the time
-to get 256 packet groups; and the traffic that is lost while 8 clients poll twice a second.
+relative to a server that accepts everything at once, and the daemon's CPU time in it; the time to
+get 256 packet groups; and the rate lost while 8 clients poll twice per second.
 
     .venv/bin/python benches/trex.py [--squall target/release/squall] [--rounds 5]
 
-Needs the client: TREX_ORACLE names the folder (tests/interop/trex_oracle.py).
+Needs TRex's client: TREX_ORACLE names its directory (tests/interop/trex_oracle.py).
 """
 
 import argparse
@@ -28,7 +28,7 @@ STREAMS, GROUPS, CLIENTS, HERTZ = 10_000, 256, 8, 2
 
 
 def cpu(pid):
-    """CPU seconds of a process and its threads."""
+    """Return the CPU seconds of a process and its threads."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -41,7 +41,7 @@ def streams_of(api, number, group=None):
 
 
 class Accepts:
-    """Replaces the client's connection, to measure a server that accepts everything immediately."""
+    """A connection stub that accepts everything immediately, as a baseline."""
 
     def __init__(self, rpc):
         self.rpc, self.before = rpc, rpc.send_raw_msg
@@ -121,7 +121,7 @@ def measure(api, pid, rounds):
     )
     client.stop()
     client.reset()
-    # At full speed, by turns with and without other clients that poll.
+    # At maximum rate, alternating with and without other clients that poll.
     client.add_streams(streams_of(api, 1), ports=[0])
     client.start(ports=[0], mult="100mpps", force=True)
     time.sleep(2)

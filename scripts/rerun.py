@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs failed tests a second time, each by itself, if they are listed in tests/rerun.txt.
+"""Reruns failed tests, each on its own, if they are listed in tests/rerun.txt.
 
     scripts/rerun.py check                    is the list correct?
     scripts/rerun.py keep NAME COUNT LOG STATUS FAILED
                                               keep the failures of step NAME for `run`; prints how many
     scripts/rerun.py run                      run them; prints "PASSED FAILED" as its last line
 
-COUNT is the function of scripts/test that counted FAILED tests in LOG. A failure is kept only if the
-list has its test, everything that failed in the test matches the pattern there, and nothing of
-`NEVER` appears. If a step has failures that cannot be assigned to tests (a crash, a hang, a build
-that failed), none of its tests is kept.
+COUNT is the function of scripts/test that counted FAILED tests in LOG. A failure is kept only if
+the list has its test, every failure in the test matches the listed pattern, and nothing in `NEVER`
+appears. If a step has failures that cannot be assigned to tests (a crash, a hang, a failed build),
+none of its tests is kept.
 """
 
 import json
@@ -23,10 +23,10 @@ import tempfile
 LIST = pathlib.Path("tests/rerun.txt")
 LOGS = pathlib.Path("target/test")
 KEPT = LOGS / "rerun.jsonl"
-# If more tests than this fail and then pass, that is no longer chance.
+# If more tests fail and then pass, that is no longer a coincidence.
 MOST_FLAKY = 3
 TIMEOUT_S = 900
-# A second run proves nothing here: these are defects even if they happen only once.
+# Defects even if they occur only once: passing in a rerun is no excuse.
 NEVER = [
     (
         "unequal values",
@@ -45,7 +45,7 @@ class Wrong(Exception):
 
 
 def listed():
-    """{test: (pattern, reason)} of the list."""
+    """Return the list as {test: (pattern, reason)}."""
     entries, test = {}, None
     for number, line in enumerate(LIST.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -96,7 +96,8 @@ def check():
 
 
 def unknown(source, executable):
-    """The listed tests of a Rust test binary, by its main source, that the binary does not have."""
+    """Return the listed tests of a Rust test binary (given by its main source) that do not exist in
+    it."""
     tests = [test.partition("::") for test in listed()]
     wanted = [name for path, _, name in tests if path == source]
     if not wanted:
@@ -120,7 +121,7 @@ def rust_failures(log):
 
 
 def captured(run):
-    """The output of each failed test, as the standard test harness prints it."""
+    """Return the output of each failed test, as the standard test harness prints it."""
     failures = run.split("\nfailures:\n", 1)[1]
     parts = re.split(r"^---- (\S+) stdout ----$", failures, flags=re.MULTILINE)
     for test, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -153,7 +154,7 @@ def otg_failures(log):
 
 
 def failures(name, count, log, status):
-    """All failures of a step; none if some of them do not belong to tests."""
+    """Return all failures of a step; none if some of them do not belong to tests."""
     if count == "rust_counts" and name == "rust":
         # 101: tests failed. Any other status is a crash.
         if re.search(r"^error: (?!.*: exit status 101$)", log, re.MULTILINE):
@@ -169,7 +170,7 @@ def failures(name, count, log, status):
 
 
 def statements(test, text):
-    """The single failures in the output of a test."""
+    """Return the individual failures in the output of a test."""
     if ".rs" in test.partition("::")[0]:
         panics = re.findall(
             r"panicked at [^\n]*:\n(.*?)(?=\nthread '|\nnote: run with|\nstack backtrace|\Z)",
@@ -180,9 +181,9 @@ def statements(test, text):
         lines = re.findall(rf"^(?:Error|{name}): .*", text, re.MULTILINE)
         return panics + lines or re.findall(r"^  \S.*", text, re.MULTILINE)
     if "::" in test:
-        # The first line of the exception; further ones explain it.
+        # The first line of the exception; the following ones explain it.
         return re.findall(r"(?<!^E)^E {3,}(?! )(.*)", text, re.MULTILINE)[:1]
-    # Further failures of a step are indented below its first.
+    # Further failures of a step are indented below its first one.
     lines = [line for line in text.splitlines() if line.strip()]
     return [line for line in lines if re.match(r"(?:.*FAILED| {8}\S)", line)] or lines[-1:]
 
@@ -229,8 +230,8 @@ def run():
 
 
 def again(one):
-    """Run a test; return its output if it fails."""
-    # A file and not a pipe, which a daemon left by the test would keep open.
+    """Run a test. Return its output if it fails."""
+    # A file instead of a pipe, which a daemon left behind by the test would keep open.
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         status = subprocess.run(
             ["timeout", "--kill-after=10", str(TIMEOUT_S), *one["command"]],

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The cost of a 64-octet frame on one core without a device: Squall on `null`, dpdk-testpmd on
-net_null, in turns.
+"""The cost of a 64-octet frame on one core without a device: Squall on `null` and dpdk-testpmd on
+net_null, alternating.
 
     cycles.py [--rounds 5] [--seconds 2]
 
-Needs `cargo build --release -p squall-bench` and Debian's dpdk. CPU time, in cycles of the time
-stamp counter, so that other programs on the machine count little; a ratio compares figures of one
-round. net_null accepts frames and returns none (`no-rx`), as `null` does. testpmd's txonly sends
-one template; its flowgen varies an address and updates the IPv4 checksum.
+Needs `cargo build --release -p squall-bench` and Debian's dpdk. The unit is CPU time in TSC cycles,
+on which other programs have little influence; a ratio compares figures of the same round. net_null
+accepts frames and returns none (`no-rx`), like `null`. testpmd's txonly sends one template; its
+flowgen varies an address and updates the IPv4 checksum.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import sys
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
-# The output is read line by line, because a line shows when the tool has begun.
+# The output is read line by line: one of the lines shows that the tool has started.
 TESTPMD = [
     "stdbuf",
     "-oL",
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def counter_ghz() -> float:
-    """The rate of the time stamp counter, as measured by the kernel."""
+    """Return the rate of the time stamp counter, as measured by the kernel."""
     found = re.search(r"cpu MHz\s*: ([\d.]+)", pathlib.Path("/proc/cpuinfo").read_text())
     return float(found[1]) / 1000 if found else float("nan")
 
@@ -105,7 +105,7 @@ def testpmd(mode: str, seconds: float) -> float:
     before = cpu_ns(process.pid)
     time.sleep(seconds)
     used = cpu_ns(process.pid) - before
-    # testpmd also ends at the end of its input.
+    # testpmd ends at the end of its input.
     rest, _ = process.communicate("\n")
     sent = re.search(r"Accumulated forward statistics.*?TX-packets: (\d+)", rest, re.S)
     if not sent or int(sent[1]) == 0:
@@ -119,7 +119,7 @@ def cpu_ns(pid: int) -> float:
 
 
 def squall(case: str, seconds: float) -> float:
-    # The bench runs for 20 ns per frame.
+    # Assumes about 20 ns per frame.
     frames = str(int(seconds / 20e-9))
     done = subprocess.run(
         [str(BENCH), "--once", case, frames], capture_output=True, text=True, check=True

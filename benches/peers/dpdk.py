@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""CPU cycles per frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns,
-in one run.
+"""CPU cycles per 64-octet frame on DPDK's net_null, one core: Squall and dpdk-testpmd alternate in
+one run.
 
     dpdk.py [--rounds 5] [--seconds 3] [--out FILE]
 
-net_null accepts frames and drops them, so the figure is the cost of making frames and handing them
-over. It is the CPU time of the sending thread (so that other programs on the machine count little)
-times the rate of the CPU's counter, over the frames that left; medians over the rounds, ratios
-within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow varies the source
-address, flowgen varies the destination address and its IPv4 checksum; none of them has a UDP
+net_null accepts frames and drops them, so the figure is the cost of building frames and passing
+them on. It is the CPU time of the sending thread, on which other programs have little influence,
+times the frequency of the CPU's counter, divided by the frames sent; medians over the rounds,
+ratios within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow varies the
+source address, flowgen varies the destination address and its IPv4 checksum; none of them has a UDP
 checksum. FILE gets one JSON object per line: the host, then each measurement.
 """
 
@@ -29,7 +29,7 @@ from collections.abc import Callable
 import tools
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The options with which squall starts DPDK where there are no hugepages: the same for both tools.
+# Squall's EAL options on machines without hugepages, used for both tools.
 MEMORY = ["--no-huge", "--no-shconf", "--no-telemetry", "--iova-mode=va", "-m", "512"]
 TIMEOUT_S = 30.0
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 def squall(port: str, *vary: str) -> Callable[[float], tuple[int, float]]:
     def measure(seconds: float) -> tuple[int, float]:
-        # The difference between a long and a short run: start and end cost the same in both.
+        # The difference between a long and a short run cancels the cost of start and end.
         long, short = (squall_run(port, seconds + more, vary) for more in (0.5, -0.5 * seconds))
         return long[0] - short[0], long[1] - short[1]
 
@@ -115,7 +115,7 @@ def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
             "--burst=64",
             *options,
         ]
-        # The output goes to a terminal: into a pipe, testpmd would buffer it until the end.
+        # The output goes to a pseudoterminal: testpmd would fully buffer output to a pipe.
         controller, its = pty.openpty()
         process = subprocess.Popen(
             ["dpdk-testpmd", *eal, "--", *own],
@@ -149,7 +149,7 @@ def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
 
 
 def read_until(terminal: int, *marks: str) -> str:
-    """The output up to the last of `marks`, which appear in this order."""
+    """Return the output up to the last of `marks`, which appear in this order."""
     end, text, at = time.monotonic() + TIMEOUT_S, "", 0
     for mark in marks:
         while text.find(mark, at) < 0:
@@ -213,7 +213,8 @@ CASES: dict[str, Callable[[float], tuple[int, float]]] = {
 
 
 def counter_hertz() -> float:
-    """The rate of the CPU's time stamp counter; on a virtual machine, /proc/cpuinfo shows it."""
+    """Return the rate of the CPU's time stamp counter; on a virtual machine, /proc/cpuinfo shows
+    it."""
     mhz = [float(l.partition(":")[2]) for l in open("/proc/cpuinfo") if l.startswith("cpu MHz")]
     return statistics.median(mhz) * 1e6
 

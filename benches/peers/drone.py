@@ -31,8 +31,8 @@ class Drone:
     def transmit(
         self, interface: str, frame_lens: list[tuple[int, int]], pps: float, addresses: "Addresses"
     ) -> None:
-        """Starts to repeat (length without FCS, number of frames) one after another; `pps` 0 sends
-        as fast as possible.
+        """Repeat frames of given (length without FCS, number of frames), one after the other; `pps`
+        0 sends as fast as possible.
         """
         port = message(1, number(1, self._port(interface)))
         last = len(frame_lens) - 1
@@ -128,7 +128,7 @@ def fixed32(field: int, n: int) -> bytes:
 
 
 def decode(body: bytes) -> list[tuple[int, int | bytes]]:
-    """The (field, value) pairs of a message; nested messages stay octets."""
+    """Return the (field, value) pairs of a message; nested messages remain octets."""
     at, pairs = 0, []
 
     def read_varint() -> int:

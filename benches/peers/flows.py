@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""CPU time per connection of Squall's flows, compared with wrk and nginx: one request each,
+"""CPU time per connection of Squall's flows, compared to wrk and nginx: one request per connection,
 100-octet bodies, over a veth pair.
 
-Clients: wrk (`Connection: close`) and `squall flows http`, each against the same nginx. Servers:
-nginx and `squall flows serve`, each against the same wrk. Clients run on the last CPU, servers on
-the first; rounds take turns, ratios are taken within a round.
+Clients: wrk (`Connection: close`) and `squall flows http`, both against the same nginx. Servers:
+nginx and `squall flows serve`, both against the same wrk. Clients run on the last CPU, servers on
+the first; rounds alternate, ratios are taken within a round.
 
-Over veth, the sender's system call also receives the frame. By default (--softirq), each end pays
-for the other's TCP, and the CPU times of the two ends cannot be separated. Therefore, with all
-tools, an end's frames are received on its own CPU, as those of a NIC are: for the kernel's stack by
-RPS, for XDP by a thread of the kernel (NAPI, threaded) that is pinned there. The figure of an end
-is the user and system time of its process, including interrupts while it runs, and of that thread;
-`of all` is the time of both ends and of everything else on the machine.
+On veth, the sender's system call also receives the frame. By default (--softirq), each end
+therefore pays for the TCP of the other, and the CPU times of the two ends cannot be separated. So
+for all tools, the frames of an end are received on its own CPU, like those of a NIC: for the
+kernel's stack by RPS, for XDP by a pinned kernel thread (threaded NAPI). The figure of an end is
+the user and system time of its process, including interrupts while it runs, and of that thread; `of
+all` is the time of both ends and of everything else on the machine.
 
     flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides
     clients,servers] [--softirq]
              [--realtime] [--out FILE]
 
-On a machine with other work, --realtime gives both ends their CPUs (chrt -f).
+On a busy machine, --realtime runs both ends with real-time priority (chrt -f).
 """
 
 import argparse
@@ -112,10 +112,10 @@ def network(lab: Lab, own_cpu: bool) -> None:
 
 
 def pin(lab: Lab) -> None:
-    """The receiving threads for XDP exist only while its program is attached."""
+    """Pin the threads that receive for XDP; they exist only while its program is attached."""
     for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
         threaded = f"echo 1 > /sys/class/net/{port}/threaded"
-        # The kernel refuses this without such a program.
+        # The kernel refuses threaded NAPI without an XDP program.
         subprocess.run(
             ("ip", "netns", "exec", namespace, "sh", "-c", threaded),
             stderr=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def pin(lab: Lab) -> None:
 
 
 def napi(port: str) -> list[int]:
-    """The kernel's threads that receive on `port`."""
+    """Return the kernel threads that receive on `port`."""
     found = []
     for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
@@ -148,7 +148,8 @@ class Cpu:
         self.start, self.machine = sum(self.ticks.values()), machine_ticks()
 
     def sample(self) -> None:
-        """Receiving threads end with their program, so the last reading of their time is kept."""
+        """Sample the CPU time of the receiving threads: they end with their program, so the last
+        sample is kept."""
         for pid in (*self.pids, *napi(self.port)):
             with contextlib.suppress(OSError):
                 self.ticks[pid] = cpu_ticks(pid)
@@ -166,8 +167,8 @@ def cpu_ticks(pid: int) -> int:
 
 
 def machine_ticks() -> int:
-    """CPU time that was neither idle nor waiting for I/O, without time stolen by a hypervisor, in
-    clock ticks."""
+    """Return the CPU time that was neither idle, nor waiting for I/O, nor steal time, in clock
+    ticks."""
     fields = [
         int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ]
@@ -175,7 +176,7 @@ def machine_ticks() -> int:
 
 
 def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, float]:
-    """Run a client to its end; return its output, CPU seconds of its end, and CPU seconds of the
+    """Run a client to its end. Return its output, the CPU seconds of its end, and those of the
     machine."""
     log, usage = lab.folder / "client.log", None
     with log.open("wb") as out:
@@ -280,8 +281,7 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
                 *REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report)
             )
             stack.callback(server.stop)
-            # The kernel has no ARP entry yet: resolving the address would cost wrk its first
-            # second.
+            # Make the kernel resolve the address: the ARP exchange would cost wrk its first second.
             probe = (
                 "ip",
                 "netns",
@@ -322,7 +322,7 @@ def wrk(lab: Lab, namespace: str, cpu: int, address: str, o: argparse.Namespace)
 
 
 def connections_of(output: str) -> int:
-    """The number of connections: each has one request."""
+    """Return the number of connections, which equals the number of requests."""
     if "Non-2xx" in output:
         raise SystemExit(f"flows: wrk: {output}")
     return int(re.search(r"(\d+) requests in", output)[1])

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Gaps of a steady stream, measured by two receivers on one interface at the same time: `squall
-recv` and tcpdump.
+"""Gaps of a steady stream, measured by `squall recv` and tcpdump on one interface at the same time.
 
     gaps.py [--rates 1000,10000,50000] [--rounds 5] [--seconds 3] [--squall PATH] [--out FILE]
 
-Both read the same frames, stamped by the kernel: the standard deviation in squall's report must be
-no larger than that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of
+Both read the same frames, timestamped by the kernel: the standard deviation in squall's report must
+not be larger than that of tcpdump's timestamps (--time-stamp-precision=nano). Prints the median of
 both and of their ratio for each rate.
 """
 
@@ -26,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def stamps(file: pathlib.Path) -> np.ndarray:
-    """Nanoseconds of each packet of a pcap with nanoseconds, in this machine's byte order."""
+    """Return the timestamps of a pcap with nanoseconds, in this machine's byte order."""
     octets = file.read_bytes()
     assert struct.unpack_from("=I", octets)[0] == 0xA1B23C4D, "a capture with nanoseconds"
     times, at = [], 24
@@ -63,7 +62,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     flow = json.loads(report.read_text())["received_flows"]["flows"][0]
     own = flow["arrival_gap_ns"]
     if own["count"] != len(gaps):
-        # The two would have measured different frames.
+        # The two have not measured the same frames.
         print(
             f"{rate} pps: tcpdump has {len(gaps)} gaps, squall {own['count']}: left out",
             file=sys.stderr,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Throughput over one veth in octets per second, at the receiving interface: plain frames of 1514
-octets compared with GSO frames that the kernel would cut into such frames, in turns.
+octets compared to GSO frames that the kernel would segment into such frames, alternating.
 
     sudo python3 benches/peers/gso.py [--squall target/release/squall] [--rounds 7] [--seconds 2]
 
-Prints the median and range of each, and of their ratio round by round. The receiving stack drops
-the frames first thing.
+Prints the median and range of each, and of their ratio per round. The receiving stack drops the
+frames as early as possible.
 """
 
 import argparse
@@ -26,8 +26,8 @@ CASES = {
 
 
 def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
-    """Octets of received frames without FCS. Headers of GSO frames count once: less than the wire
-    would carry.
+    """Return the rate of received octets without FCS. Headers of a GSO frame count once, which is
+    less than on a wire.
     """
     sender = lab.sender(
         squall, "send", "--port", f"af_packet:{PORT_A}", "--rate", "max", "--quiet", *CASES[case]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""`squall info` compared with cat, capinfos and tcpdump on large captures in the page cache: user
-and system time, by turns.
+"""`squall info` compared to cat, capinfos and tcpdump on large captures in the page cache: user and
+system time, alternating.
 
     info.py [--squall FILE] [--rounds 5] [--gb 4] [--sizes 64,imix,1518] [--dir DIR]
 
-`squall send` makes each capture; each tool reads it once per round, and it is deleted. The measure
-is CPU time: a tool's speed is the ratio of cat's time to its own within a round, the median over
+`squall send` makes each capture; each tool reads it once per round; then it is deleted. The measure
+is CPU time: a tool's speed is the ratio of cat's time to its own within a round, as the median over
 the rounds.
 """
 
@@ -20,9 +20,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Octets of a record in the file, FCS not counted: 16 of header.
+# Octets of a record in the file: a header of 16, and the frame without FCS.
 RECORD = {"64": 76, "imix": 373, "1518": 1530}
-# With TRex' weights 7:4:1 of 64, 594, 1518 octets a frame has 357 without FCS.
+# With TRex's weights 7:4:1 of 64, 594 and 1518 octets, the mean frame has 357 octets without FCS.
 
 
 def make(squall: pathlib.Path, size: str, gb: float, directory: pathlib.Path) -> pathlib.Path:
@@ -48,7 +48,7 @@ def make(squall: pathlib.Path, size: str, gb: float, directory: pathlib.Path) ->
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Wall seconds, CPU seconds."""
+    """Return wall clock seconds and CPU seconds."""
     began = time.monotonic()
     pid = os.posix_spawn(
         shutil.which(command[0]) or command[0],

@@ -1,4 +1,4 @@
-"""A private veth pair to measure on, and the processes that send over it.
+"""A private veth pair for measurements, and the processes that send over it.
 
 Both ends are in network namespaces that `Lab` creates and removes at its end, so nothing leaves the
 machine.
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 PORT_A, PORT_B = "vA", "vB"
 MAC_A, MAC_B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 IP_A, IP_B = "10.9.0.1", "10.9.0.2"
-# An address that no interface has: the receiving stack drops the frame first thing, so that every
-# tool pays the same for reception.
+# Not assigned to any interface: the receiving stack drops the frame as early as possible, at the
+# same cost for every tool.
 MAC_SINK, IP_SINK = "02:00:00:00:00:ff", "10.9.0.99"
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -48,7 +48,7 @@ class Lab:
             raise SystemExit(
                 "peers: making network namespaces needs root here\n  try: sudo make bench"
             )
-        # In memory, so that reading a capture does not wait for a disk.
+        # In memory, so reading a capture does not wait for a disk.
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="squall-bench-", dir=shm))
         try:
@@ -106,8 +106,8 @@ class Lab:
                 "nud",
                 "permanent",
             )
-        # Any process in the namespace: /proc/PID/net/dev is read many times faster than `ip -s
-        # link` runs.
+        # Keeps a process in the namespace: reading /proc/PID/net/dev is many times faster than
+        # running `ip -s link`.
         self._resident = subprocess.Popen(["ip", "netns", "exec", self.b, "sleep", "infinity"])
         wait_for(lambda: PORT_B in self._dev(), "the receiving namespace")
 
@@ -145,7 +145,7 @@ class Lab:
 
 
 class Process:
-    """A running tool, with all its children: one session, stopped as a whole."""
+    """A running tool with all its children, in a session that is stopped as a whole."""
 
     _number = itertools.count()
 
@@ -170,7 +170,7 @@ class Process:
         return self.log.read_text(errors="replace")
 
     def cpu_s(self) -> float:
-        """CPU seconds of the session so far, user and system."""
+        """Return the CPU seconds of the session so far, user and system."""
         ticks = 0
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:

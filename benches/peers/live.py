@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Frames made in the kernel (xdp_live) compared with tcpreplay, and the accuracy of their gaps,
+"""Frames generated in the kernel (xdp_live) compared to tcpreplay, and the accuracy of their gaps,
 over a veth pair.
 
 The receiver is an XDP program that counts frames and records their arrival times (examples/xdp_sink
@@ -9,8 +9,8 @@ repeats its capture (-tK). Rounds take turns, figures are medians, ratios are ta
     live.py [--rounds 5] [--seconds 3] [--kinds 60,1514] [--gaps 10000,2000] [--realtime] [--out
     FILE]
 
-On a machine with other work, --realtime gives the senders a CPU (chrt -f): only then does pacing
-show its accuracy.
+On a busy machine, --realtime runs the senders with real-time priority (chrt -f): without it,
+scheduling delays hide the accuracy of pacing.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from lab import IP_SINK, MAC_A, MAC_SINK, PORT_A, PORT_B, Lab, Process
 
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 TARGET = pathlib.Path(__file__).resolve().parents[2] / "target/release"
-# Prefix of Squall's command only, because the gaps have no peer here.
+# Prefix of Squall's command only, because the gaps are compared to no other tool.
 PREFIX: list[str] = []
 VARIED = (
     "--vary",
@@ -114,8 +114,8 @@ def tcpreplay(lab: Lab, kind: str, _: int | None) -> Process:
 def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> dict:
     gaps = [f"gaps={gap_ns}"] if gap_ns else []
     sink = os.environ.get("SQUALL_SINK", str(TARGET / "examples/xdp_sink"))
-    # A program on the peer makes the veth poll, so it starts first. One second of warm-up is not
-    # counted.
+    # A program on the peer makes the veth poll, so it starts first. The first second, a warm-up, is
+    # not counted.
     with subprocess.Popen(
         ["ip", "netns", "exec", lab.b, sink, PORT_B, str(seconds), *gaps, "after=1.0"],
         stdout=subprocess.PIPE,
@@ -130,8 +130,8 @@ def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> d
             text = receiver.stdout.read()
             cpu, lasted = tool.cpu_s() - cpu, time.monotonic() - began
             record = json.loads(text) | {"cpu_cores": cpu / lasted}
-            # Without the receiver's program no frame can leave, and the sender has ended: there is
-            # no other sign.
+            # Without the receiver's program no frame can leave and the sender ends, which shows
+            # only as a frame count of 0.
             return record if record["frames"] else {"error": tool.output().strip()[-300:]}
         finally:
             tool.stop()
@@ -172,7 +172,7 @@ def table(records: list[dict]) -> str:
 
 
 def spread(found: list[float], form: str) -> str:
-    """The median; in brackets minimum and maximum."""
+    """Return the median, with minimum and maximum in brackets."""
     return (
         f"{form} ({form}..{form})".format(statistics.median(found), min(found), max(found))
         if found

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Squall compared with its peers, in one run: top speed and rate accuracy over a veth pair.
+"""Squall compared to its peers in one run: maximum rate and rate accuracy over a veth pair.
 
 Each round runs every tool once, one at a time, so that a slow minute of the machine affects all of
-them; figures are medians over the rounds, ratios are taken within a round. The figures are the
-counts of the receiving interface and the times at which the receiving kernel saw frames, never a
-tool's own report.
+them. Figures are medians over the rounds, ratios are taken within a round. Rates are computed from
+the receiving interface's counters and the receiving kernel's timestamps, never from a tool's own
+report.
 
     peers.py speed [--kinds 60,imix,1514] [--rounds 5] [--seconds 3] [--tools a,b] [--out FILE]
     peers.py accuracy [--rates 1000,10000,25000,70000,100000] [--rounds 5] [--seconds 10] [--tools
@@ -35,8 +35,7 @@ import tools
 from lab import PORT_B, Lab, Process
 
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
-# Seconds before a tool's rate counts, until its socket is open, its rings are filled and caches are
-# warm.
+# Warm-up in seconds, in which a tool opens its socket and fills its rings and caches.
 WARM_UP_S = 1.0
 
 Record = dict[str, object]
@@ -129,7 +128,7 @@ def accuracy(lab: Lab, chosen: list[str], o: argparse.Namespace) -> Iterator[Rec
 def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
     time.sleep(WARM_UP_S)
     capture = lab.folder / "gaps.pcap"
-    # Headers only, nanoseconds, and a buffer for several seconds: at 100 kpps it loses nothing.
+    # Headers only, in nanoseconds, with a buffer for several seconds: it loses nothing at 100 kpps.
     tcpdump = lab.receiver(
         *("tcpdump", "-i", PORT_B, "-n", "-Z", "root", "-s", "60", "-B", "65536"),
         *("--time-stamp-precision=nano", "-w", str(capture), "udp"),
@@ -150,8 +149,7 @@ def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
     return {
         "frames": len(at_ns),
         "error_ratio": (due_us / gaps_us.mean()) - 1,
-        # By least squares, because a stall of the machine at the end of a capture must not change
-        # the rate.
+        # Least squares: a stall of the machine at the end of a capture must not change the rate.
         "fitted_error_ratio": due_us
         / (np.polyfit(np.arange(len(at_ns)), at_ns - at_ns[0], 1)[0] / 1e3)
         - 1,
@@ -171,7 +169,7 @@ def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
 
 
 def attempt(start: Callable[[], Process], measure: Callable[[Process], Record]) -> Record:
-    """The result of `measure` for a tool; the failure of a tool is a record too."""
+    """Return the result of `measure` for a tool; a failure of the tool is also recorded."""
     try:
         tool = start()
     except tools.Unsuited as why:
@@ -212,12 +210,12 @@ def timestamps(capture: pathlib.Path) -> np.ndarray:
 
 
 def numbers(text: str, before: str) -> Iterator[int]:
-    """The numbers at the start of lines that end with `before`."""
+    """Yield the numbers at the start of lines that end with `before`."""
     return (int(line.split()[0]) for line in text.splitlines() if line.endswith(before))
 
 
 def version(name: str) -> str:
-    """The version of the tool's Debian package, or of Squall from its own output."""
+    """Return the version of the tool's Debian package, or of Squall from its own output."""
     if name == "squall":
         printed = subprocess.run(
             [tools.squall_binary(), "--version"], capture_output=True, text=True, check=False
@@ -235,7 +233,7 @@ def version(name: str) -> str:
 
 
 def table(records: list[Record]) -> str:
-    """Markdown. A cell is the median of the rounds; in brackets minimum and maximum."""
+    """Return Markdown. A cell is the median of the rounds, with minimum and maximum in brackets."""
     about = records[0]
     blocks = [
         f"{about['started']}, {about['cpus']} x {about['cpu']}, kernel {about['kernel']}, commit {about['commit']}\n"
@@ -316,7 +314,7 @@ def spread(found: list[float], form: str) -> str:
 
 
 def ratios(rows: list[Record], tool: str, key: str) -> list[float]:
-    """Squall's figure over the tool's, round by round."""
+    """Return Squall's figure divided by the tool's, per round."""
     own = {r["round"]: float(r[key]) for r in rows if r["tool"] == "squall"}
     peer = {r["round"]: float(r[key]) for r in rows if r["tool"] == tool}
     return [own[round_] / peer[round_] for round_ in own.keys() & peer.keys() if peer[round_]]

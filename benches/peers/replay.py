@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Captures replayed by squall and by tcpreplay, in turns, over a veth pair.
+"""Captures replayed by squall and by tcpreplay, alternating, over a veth pair.
 
     replay.py [--rounds 5] [--packets 14000] [--loops 50] [--squall PATH] [--out FILE]
 
@@ -9,12 +9,12 @@ and xdp_live, with and without --unique-ip. First the receiving host passes the 
 (and polls, for xdp_live: GRO on), then an XDP program counts them: on veth the sender's CPU does
 the receiver's work, which is most of the total.
 
-timing: a capture with gaps from 2 us to 5 s, replayed at its own times, in turns: how far frames
-are from their times in the capture, by the kernel's stamps at the receiver, relative to the most
-common offset; how far the last frame is from the first; and how late squall reports them, which
-includes the whole system call.
+timing: a capture with gaps from 2 us to 5 s, replayed with its own timing, alternating. Measured
+are the deviations of frames from their capture times (kernel timestamps at the receiver, relative
+to the most common offset), the deviation of the last frame from the first, and the lateness that
+squall reports, which includes the whole system call.
 
-Prints medians, and ratios to tcpreplay's median of the same run.
+Prints medians, and their ratios to tcpreplay's median in the same run.
 """
 
 import argparse
@@ -56,7 +56,8 @@ def make(squall: str, file: pathlib.Path, packets: int) -> None:
 
 
 def gaps(squall: str, file: pathlib.Path, folder: pathlib.Path) -> None:
-    """As many gaps of 2 us as of 20 us, 200 us and 2 ms; fewer of the longer ones, up to 5 s."""
+    """Write a capture with equal numbers of gaps of 2 us, 20 us, 200 us and 2 ms, and fewer longer
+    ones up to 5 s."""
     parts = []
     for rate, count in [
         ("500kpps", 1000),
@@ -85,7 +86,7 @@ def gaps(squall: str, file: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def inside(lab: Lab, *command: str) -> str:
-    """Run a command without pinning it: one thread reads while another sends."""
+    """Run a command without pinning: it sends and receives on separate threads."""
     return run("ip", "netns", "exec", lab.a, *command)
 
 

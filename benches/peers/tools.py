@@ -1,8 +1,8 @@
-"""Commands with which each tool sends UDP frames from vA to an unused address, at full speed or at
-a rate.
+"""Commands with which each tool sends UDP frames from vA to an unused address, at maximum speed or
+at a given rate.
 
 A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length without FCS, or "imix";
-`pps` None is full speed. All send the same frames (except for mgen, see there), on one CPU.
+`pps` None is maximum speed. All tools send the same frames (except mgen, see there), on one CPU.
 """
 
 import datetime
@@ -26,7 +26,7 @@ SPORT, DPORT = 5001, 5002
 
 
 def host(**more: object) -> dict[str, object]:
-    """The first line of a file of figures: the machine and versions."""
+    """Return the first line of a result file: the machine and versions."""
     cpu = next(
         (l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")),
         "unknown",
@@ -108,7 +108,7 @@ def trafgen_qdisc(lab: Lab, kind: str, pps: int | None) -> Process:
 
 
 def trafgen_sendto(lab: Lab, kind: str, pps: int | None) -> Process:
-    # Any gap, even 0, makes it leave its transmit ring.
+    # With any gap, even 0, trafgen does not use its transmit ring.
     return trafgen(lab, kind, pps, "--gap", "0ns")
 
 
@@ -121,8 +121,8 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
     drone = lab.sender(
         "drone", env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
     )
-    # Its RPC port is on the namespace's loopback, so a child process enters the namespace and talks
-    # to it.
+    # The RPC port is on the namespace's loopback, so a child process enters the namespace to
+    # connect.
     rows = [(60, 7), (590, 4), (1514, 1)] if kind == "imix" else [(int(kind), 1000)]
     for _ in range(50):
         time.sleep(0.2)
@@ -137,7 +137,7 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
 def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
     if kind == "imix":
         raise Unsuited("one size a flow")
-    # A message has at least 28 octets, so the smallest frame has 70. A rate of -1 is full speed.
+    # A message has at least 28 octets, so the smallest frame has 70. A rate of -1 is maximum speed.
     message_len = max(28, int(kind) - 42)
     script = lab.folder / "script.mgn"
     rate = pps or -1
@@ -168,7 +168,7 @@ ACCURACY: dict[str, Tool] = {
 
 
 def program(tool: str) -> str:
-    """The program that a tool name stands for."""
+    """Return the program that a tool name stands for."""
     name = tool.partition("-")[0]
     return {"squall": squall_binary(), "ostinato": "drone"}.get(name, name)
 
@@ -183,7 +183,7 @@ def squall_binary() -> str:
 
 
 def frames(kind: str) -> list[bytes]:
-    """One round of the frames of `kind`."""
+    """Return one round of the frames of `kind`."""
     return [udp_frame(frame_len) for frame_len in (IMIX if kind == "imix" else [int(kind)])]
 
 
@@ -206,7 +206,7 @@ def checksum(octets: bytes) -> int:
 
 
 def capture(lab: Lab, kind: str, count: int = 1200) -> pathlib.Path:
-    """A pcap of `count` frames, long enough that the cost of starting it again is negligible."""
+    """Write a pcap of `count` frames, long enough that the cost of restarting it is negligible."""
     path = lab.folder / f"{kind}.pcap"
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
@@ -229,8 +229,8 @@ def _addresses() -> tuple[int, int, int, int]:
 
 
 def _in_namespace(name: str, call: Callable[[], None]) -> bool:
-    """Whether `call` succeeded in the namespace. In a child process, because a thread cannot return
-    to its namespace."""
+    """Run `call` in the namespace, and return whether it succeeded. Uses a child process, because
+    setns is not undone in this process."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Connections per CPU second of flows whose port several workers share, compared with one worker.
+"""Flow connections per CPU second on a port shared by several workers, compared to one worker.
 
 Squall is both ends, in one process: over a loop, and over a veth pair in a private namespace by
-af_packet and af_xdp. The CPU time is that of the workers' threads. Over veth the sender's system
-call also receives the frame, so that time includes the kernel's work. Rounds take turns, ratios are
-taken within a round. With fewer CPUs than threads, only CPU time is printed, because elapsed time
-then means little.
+af_packet and af_xdp. The CPU time is that of the worker threads. On veth the sender's system call
+also receives the frame, so that time includes the kernel's work. Rounds alternate, ratios are taken
+within a round. With fewer CPUs than threads only CPU time is printed, because elapsed time then
+includes waiting for a CPU.
 
     workers.py [--rounds 5] [--seconds 10] [--workers 1,2] [--kinds loop,af_packet,af_xdp]
                [--users 500] [--out FILE]
@@ -81,7 +81,8 @@ def measure(
 ) -> dict:
     ports, cores = ("loop:w", "loop:w"), workers
     if kind != "loop":
-        # Each port has its own workers; workers of a loop have a queue for both ends.
+        # Each port has its own workers, except that the workers of a loop have a queue for both
+        # ends.
         queues = f",rx_queues={workers}"
         ports, cores = (f"{kind}:vA{queues}", f"{kind}:vB{queues}"), 2 * workers
     argv = (
@@ -103,7 +104,7 @@ def measure(
     run(*map(str, argv))
     read = json.loads(report.read_text())
     shares = [worker["tx_packets"] for worker in read["workers"]]
-    # Number of workers of a port: over veth each end has its own workers.
+    # Number of workers per port: on veth each end has its own.
     if kind != "loop":
         shares = shares[:workers]
     links = read["flows"]["links"]

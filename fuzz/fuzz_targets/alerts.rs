@@ -1,6 +1,6 @@
 #![no_main]
-//! An engine's log in any format: reading ends, each line is an alert, another event, an error or a
-//! part of one of these, and the counts in a score add up.
+//! An engine's log in any format: reading terminates, each line is an alert, another event, an
+//! error or a part of one of these, and the counts in a score are consistent.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{

@@ -1,7 +1,7 @@
 #![no_main]
-//! Makes attacks from lines of rules. Each rule ends, within its bounds, either with a reason or
-//! with a solution, which is written as frames, explained, and changed to a near miss. Input: text
-//! of rules.
+//! Makes attacks from rules. Solving each rule terminates within its limits, either with a reason
+//! or with a solution, which is written as frames, explained, and changed to a near miss. Input:
+//! text of rules.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::{
@@ -13,7 +13,7 @@ use squall_rules::{RuleSet, Variables};
 
 fuzz_target!(|data: &[u8]| {
     let rules = RuleSet::parse(&String::from_utf8_lossy(data), &Variables::standard());
-    // A tenth of the usual limits, because there are many inputs.
+    // A tenth of the usual limits, to try more inputs per second.
     let settings = Settings { steps: 40_000, attempts: 8, ..Settings::default() };
     let solver = Solver::new(&rules, settings);
     for (index, rule) in rules.rules.iter().enumerate().take(4) {

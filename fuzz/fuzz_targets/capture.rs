@@ -1,5 +1,5 @@
-//! Captures with any content, compressed or not: reading ends, even after errors, and borrowed
-//! octets are those in the file.
+//! Captures with any content, compressed or not: reading terminates, even after errors, and
+//! borrowed octets equal those in the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -39,8 +39,8 @@ fuzz_target!(|file: &[u8]| {
                 let skipped = reader.recover();
                 assert_eq!(skipped.from + skipped.octets, reader.offset());
                 faults += 1;
-                // A file header may follow at the position of an error. Every other step consumes
-                // at least one octet.
+                // A valid file header may follow at the position of an error. Every other step
+                // consumes at least one octet.
                 assert!(faults <= 2 * (reader.offset() + 2));
             }
         }

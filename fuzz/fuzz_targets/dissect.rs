@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any frame, and of a packet on any link: nothing panics, and the listed fields are
-//! correct, also for another length.
+//! Any octets as a frame, or as a packet of any link type: nothing panics, and the listed fields
+//! are correct, also for another length.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::Frame;

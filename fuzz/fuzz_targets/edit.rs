@@ -1,6 +1,6 @@
 #![no_main]
 //! Any edits of any packets: nothing panics, each packet is counted, and none is longer than its
-//! length on the wire. Input: 32 octets that select the edits, then packets, each preceded by its
+//! original length. Input: 32 octets that select the edits, then packets, each preceded by its
 //! length (16 bits) and the number of its missing octets (8 bits).
 
 use libfuzzer_sys::fuzz_target;

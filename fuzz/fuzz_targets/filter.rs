@@ -12,7 +12,8 @@ fuzz_target!(|data: &[u8]| {
         rest.split_at(rest.iter().position(|octet| *octet == 0).unwrap_or(rest.len()));
     let frame = frame.get(1..).unwrap_or_default();
     let Ok(expression) = std::str::from_utf8(expression) else { return };
-    // libpcap would look up a name in files and by DNS, so skip expressions that may contain one.
+    // libpcap would resolve names by files and DNS, so expressions that may contain one are
+    // skipped.
     if expression.len() > 200
         || !expression.split(|c: char| !c.is_ascii_alphanumeric()).all(is_known)
     {

@@ -1,6 +1,6 @@
 #![no_main]
-//! The octets of any packet on any link: nothing panics, offsets ascend and are within the octets,
-//! and both directions of a flow have the same key.
+//! Any octets as a packet of any link type: nothing panics, offsets ascend and are within the
+//! octets, and both directions of a flow have the same key.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::{FlowTable, Headers};

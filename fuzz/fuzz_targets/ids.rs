@@ -1,7 +1,7 @@
 #![no_main]
-//! The evaluator ends for any frames, and gives the same result for the same frames. Input: an
-//! octet that selects raw frames or segments of a connection, which get further; then frames, each
-//! preceded by its length in two octets.
+//! The evaluator terminates for any frames, and is deterministic. Input: an octet that selects raw
+//! frames or segments of a connection (which reach deeper code); then frames, each preceded by its
+//! length in two octets.
 
 use std::sync::OnceLock;
 

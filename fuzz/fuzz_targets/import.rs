@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         let sent = sent_octets(&one.client) + sent_octets(&one.server);
         let captured = report.of_client.octets + report.of_server.octets;
         match options.holes {
-            // A reset may cut off the data that follows it.
+            // A reset may discard the data that follows it.
             Holes::Zeros => assert!(sent <= captured + missing),
             Holes::Cut => assert!(sent + report.cut <= captured),
         }

@@ -1,6 +1,6 @@
 #![no_main]
-//! A label file, as CSV or JSONL: reading ends, each error names a line that exists, and a label
-//! that is written and read again is the same in either format.
+//! A label file, as CSV or JSONL: reading terminates, each error names a line that exists, and a
+//! label is the same after it is written and read in either format.
 
 use libfuzzer_sys::fuzz_target;
 use squall_attacks::labels::{Format, Reader, Writer};

@@ -1,5 +1,5 @@
-//! Configurations and requests of Open Traffic Generator: no JSON causes a panic, and each gives a
-//! profile or problems.
+//! Open Traffic Generator configurations and requests: no JSON causes a panic, and each results in
+//! a profile or in problems.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

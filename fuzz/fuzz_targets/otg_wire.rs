@@ -1,6 +1,6 @@
 #![no_main]
-//! Requests of Open Traffic Generator, as JSON or protobuf: parsing ends, and a value that is
-//! written in either form is the same when parsed again.
+//! Open Traffic Generator requests, as JSON or protobuf: parsing terminates, and a value is the
+//! same after it is written and parsed in either form.
 
 #[path = "../../crates/squall-server/src/otg/schema.rs"]
 mod schema;

@@ -1,6 +1,6 @@
 #![no_main]
 //! A packet script is parsed or refused, and runs against Squall's TCP over IPv4 and IPv6. No
-//! actions of peer and application, at any time, make the stack panic or hang.
+//! actions of peer and application, at any time, make the stack panic or loop forever.
 
 use libfuzzer_sys::fuzz_target;
 use runner::{
@@ -21,7 +21,7 @@ mod runner {
 
 fuzz_target!(|text: &str| {
     let Ok(script) = Script::parse("fuzz", text) else { return };
-    // A long run, with hours of timers or megabytes of segments, is not an error; skip it.
+    // A long run, with hours of timers or megabytes of segments, is legitimate but slow; skip it.
     let seconds: u64 = script.steps.iter().map(|step| step.time.to.0 / Nanos::SECOND.0).sum();
     let octets: u64 = script.steps.iter().map(|step| octets(&step.action)).sum();
     if seconds > 600 || octets > 100_000 {

@@ -7,8 +7,8 @@ use std::{io, path::Path};
 use libfuzzer_sys::fuzz_target;
 use squall_profile::{Format, Profile};
 
-/// Contents of the files that a profile names: some are small, some are missing. No file on disk is
-/// read.
+/// Contents of the files that a profile refers to: some are small, some are missing. No file on
+/// disk is read.
 fn files(path: &Path) -> io::Result<String> {
     match path.extension() {
         Some(_) => Ok("1\n0x2 # two\n10.0.0.1\n\n::1\n".into()),

@@ -1,7 +1,7 @@
-//! Any text as a program, and any octets from the peer: nothing panics, each event ends, a program
-//! that is written can be parsed again, and no state of the flow is left. Input: an octet that
-//! selects side and transport, lines up to a zero octet, then the octets from the peer.
-#![no_main]
+//! Any text as a program, and any octets from the peer: nothing panics, handling of each event
+//! terminates, a program that is written can be parsed again, and no state of the flow is left.
+//! Input: an octet that selects side and transport, lines up to a zero octet, then the octets from
+//! the peer.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Checks that sent data can be written again, in whole or in part, with the same octets.
+    /// Checks that sent data can be produced again, in whole or in part, with the same octets.
     fn write(&self, apps: &Apps<Counts>, pieces: usize) {
         for piece in &self.sent[..pieces] {
             let len = piece.len.min(3000) as usize;
@@ -132,7 +132,7 @@ impl FlowSocket for Fake {
     }
     fn send(&mut self, piece: Piece) -> bool {
         assert!(piece.len > 0 && !self.over);
-        // Over UDP, there are no acknowledgments.
+        // UDP has no acknowledgments.
         if self.kind == FlowKind::Udp {
             self.sent.clear();
         }

@@ -1,7 +1,7 @@
 #![no_main]
-//! A rule file: each line gives either a rule or a problem, the parts of a rule refer to options
-//! that exist, and the rule's text gives the same rule when parsed again. Input: an octet whose
-//! lowest bit enables rules after `#`, then the text, which may also set variables.
+//! A rule file: each line is either a rule or a problem, the parts of a rule refer to options that
+//! exist, and parsing a rule's text again gives the same rule. Input: an octet whose lowest bit
+//! enables commented-out rules, then the text, which may also set variables.
 
 use std::collections::HashSet;
 
@@ -37,8 +37,7 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(rule.packet.iter().map(|test| test.option).all(known));
         assert!(rule.application.iter().map(|test| test.option).all(known));
-        // Lines before this one may set variables, and a backslash at the end would join the next
-        // line.
+        // Previous lines may set variables, and a trailing backslash would join the next line.
         if rule.text.ends_with('\\') || text.contains("var") {
             continue;
         }

@@ -1,7 +1,7 @@
 #![no_main]
 //! Clients or servers receive any octets as frames, in tags and tunnels, while templates join and
-//! leave; one template has flows that begin other flows. Nothing panics, every frame has a reason,
-//! and each answer is a valid frame.
+//! leave; one template has flows that start other flows. Nothing panics, every frame is counted
+//! under a reason, and each answer is a valid frame.
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
@@ -25,7 +25,7 @@ impl FrameOutput for Frames {
     }
 }
 
-/// Maximum number of changes, because each leaves a template.
+/// Maximum number of changes: each leaves a template behind.
 const CHANGES: u32 = 16;
 
 fuzz_target!(|data: &[u8]| {
@@ -81,7 +81,7 @@ fuzz_target!(|data: &[u8]| {
         ..Load::default()
     };
     let mut more = load.clone();
-    // Its flows begin other flows, and only these can end.
+    // Its flows start other flows, and only these can end.
     let asks = Program::client("c").lines(["begin t", "count asked", "begin called"]).send("ping");
     let of = |name: &str, port, client: &Program, arrival: &Arrival| Template {
         name: name.into(),

@@ -1,6 +1,6 @@
 #![no_main]
-//! A tcpprep cache, and rules that split packets: nothing panics, a cache that is written again has
-//! the same octets, and an error has an offset within the file.
+//! A tcpprep cache, and rules that split packets: nothing panics, a cache has the same octets when
+//! written again, and the offset of an error is within the file.
 
 use libfuzzer_sys::fuzz_target;
 use squall_measure::flow::Link;

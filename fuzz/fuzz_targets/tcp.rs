@@ -1,7 +1,7 @@
 #![no_main]
 //! Any packets in any state of a stack, at any time: nothing panics, the number of flows and timers
-//! is bounded, and no flow is left at the end. Segments begin with a flow's real sequence numbers,
-//! which the input then changes.
+//! is bounded, and no flow is left at the end. Segments start with a flow's actual sequence
+//! numbers, which the input then modifies.
 
 use libfuzzer_sys::fuzz_target;
 use squall_tcp::{
@@ -60,7 +60,7 @@ impl Application for App {
     }
 }
 
-/// Remembers the numbers in the last segment of each local port.
+/// Remembers the sequence numbers in the last segment of each local port.
 #[derive(Default)]
 struct Wire {
     last: [(u32, u32); 4],
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(stack.active() + stack.time_wait() <= FLOWS as usize);
         assert!(stack.next_due().is_none_or(|due| due > now), "a timer stalls");
     }
-    // If there is no peer, each flow ends by itself, except for flows that wait for the other side.
+    // Without a peer, each flow ends by itself, except for flows that wait for the other side.
     let mut steps = 0;
     wire.room = 1000;
     stack.transmit(now, &mut wire);

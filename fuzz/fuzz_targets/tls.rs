@@ -1,7 +1,7 @@
-//! Any octets from the peer of a TLS session, instead of its handshake or during it: nothing
-//! panics, sent data can be written again, and no state of the flow is left. Input: an octet that
-//! selects the side and the length of a correct handshake, then pieces of octets, each with its
-//! length.
+//! Any octets from the peer of a TLS session, in place of its handshake or during it: nothing
+//! panics, sent data can be produced again, and no state of the flow is left. Input: an octet that
+//! selects the side and the length of a correct handshake, then pieces of octets, each preceded by
+//! its length.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use squall_apps::{
 use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
-/// Made once, because making a certificate takes longer than everything else here.
+/// Created once: generating a certificate takes longer than everything else here.
 static TLS: OnceLock<Tls> = OnceLock::new();
 
 fuzz_target!(|data: &[u8]| {
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     });
     let mut ends = [End::new(tls, false), End::new(tls, true)];
     ends.iter_mut().for_each(|end| end.event(Event::Established));
-    // A correct handshake in which each side gets this number of turns.
+    // A correct handshake, with this number of turns for each side.
     for turn in 0..choice >> 1 & 7 {
         let from = usize::from(1 - (turn & 1));
         let octets = ends[from].take();

@@ -1,6 +1,5 @@
-//! Messages from TRex's clients, one per line, to a single server: each gets an answer, and no
-//! stream panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has
-//! assigned.
+//! Messages from TRex's clients, one per line, to a single server: each gets an answer, and nothing
+//! panics. `HANDLE` and `OWNED` in a line are replaced by values that the server has assigned.
 #![no_main]
 
 use std::sync::Arc;

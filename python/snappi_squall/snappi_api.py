@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
-    """Squall in this process. Payloads are snappi's objects, or their JSON or YAML.
+    """Squall in this process. Payloads are snappi objects, or their JSON or YAML.
 
     Every method raises an ``Exception`` with a ``snappi.Error``, as over HTTP. ``location`` and
     other arguments of ``snappi.api()`` for a server are ignored.
@@ -86,6 +86,6 @@ class Api(snappi.Api):  # type: ignore[misc]  # snappi has no types
 
 
 def _message(request: Any, payload: Any) -> str:
-    """The payload as JSON. Text must be a `request`, which snappi checks."""
+    """Return the payload as JSON. Text must describe a `request`; snappi validates it."""
     message = request().deserialize(payload) if isinstance(payload, str) else payload
     return json.dumps(message.serialize(message.DICT))

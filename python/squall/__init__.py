@@ -1,6 +1,6 @@
 """Generate and measure network traffic from Python.
 
-The engine in Rust does all the work; this package converts its inputs and results.
+The Rust engine does all the work; this package converts its inputs and results.
 
 >>> import squall
 >>> profile = squall.Profile(ports={"A": "loop:squall,virtual"})
@@ -9,15 +9,14 @@ The engine in Rust does all the work; this package converts its inputs and resul
 >>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
 (1000, 0)
 
-`connect` gives the same functions for a daemon (`squall serve`) on another machine. `squall.aio` is
-for asyncio, `squall.trex` has TRex's API, and a pytest plugin has the fixture ``squall``.
+`connect` offers the same functions on a daemon (`squall serve`) on another machine. `squall.aio` is
+for asyncio, `squall.trex` has TRex's API, and a pytest plugin provides the fixture ``squall``.
 
 A packet can be a scapy packet, or any other object whose ``bytes()`` is a frame. Histograms and
 series are numpy arrays.
 """
 
-# Names imported as themselves, or by a star, are exported (PEP 484), so there is no list of names
-# to keep.
+# Names imported as themselves, or by a star, are exported (PEP 484), so ``__all__`` is not needed.
 from ._attack import (
     Score as Score,
     attack as attack,
@@ -97,5 +96,5 @@ from .remote import (
 
 from . import _keywords
 
-# Adds the keyword check to all public functions and classes here, so that none has its own.
+# Add the keyword check to all public functions and classes in one place.
 globals().update(_keywords.name_the_nearest(globals(), "squall."))

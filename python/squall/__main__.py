@@ -1,4 +1,4 @@
-"""``python -m squall ARGUMENTS``: the command line tool, from where it was installed."""
+"""``python -m squall ARGUMENTS``: run the command line tool, wherever it is installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from squall._errors import PortError
 
 
 def main() -> None:
-    """Replace this process with the tool.
+    """Replace this process with the command line tool.
 
     Raises
     ------
     SystemExit
-        The tool is not installed: status 3 and a message.
+        The tool is not installed: exit status 3 and a message.
     """
     try:
         program = find_binary()

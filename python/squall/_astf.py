@@ -1,7 +1,7 @@
-"""TRex's profiles of flows in Python: their classes, and the JSON that TRex's clients send.
+"""TRex's flow profiles (ASTF) in Python: their classes, and the JSON that TRex's clients send.
 
-It needs neither Squall's library nor TRex's: `squall run --trex` loads profiles with it where
-TRex's library is missing. Only captures need scapy.
+This module needs neither Squall's native library nor TRex's: where TRex's library is not installed,
+`squall run --trex` loads profiles with it. Only captures need scapy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ API = [
 
 
 class ASTFError(TRexArgumentError):
-    """An error in a profile of flows."""
+    """An error in an ASTF profile."""
 
 
 class ASTFErrorBadIp(ASTFError):
@@ -67,7 +67,7 @@ class ASTFErrorBadParamCombination(ASTFError):
 
 
 class ASTFErrorBadTG(ASTFError):
-    """A group of templates does not exist, or its name is wrong."""
+    """A template group does not exist, or its name is invalid."""
 
 
 class ASTFErrorMissingParam(ASTFError):
@@ -75,7 +75,7 @@ class ASTFErrorMissingParam(ASTFError):
 
 
 class ASTFErrorOverlapIP(ASTFError):
-    """Two pools share addresses."""
+    """Two pools have addresses in common."""
 
 
 class ASTFErrorWrongType(ASTFError, TypeError):
@@ -83,9 +83,9 @@ class ASTFErrorWrongType(ASTFError, TypeError):
 
 
 def _typed(where: str, allowed: tuple[type, ...], **given: Any) -> None:
-    """Check that the parameters that are not None have one of these types."""
+    """Check that each parameter that is not None has one of these types."""
     for name, value in given.items():
-        # A bool is an int in Python, but not a number in a profile.
+        # bool is a subclass of int in Python, but True is not a number in a profile.
         is_one = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
         if value is not None and not is_one:
             expected = " or ".join(one.__name__ for one in allowed)
@@ -99,14 +99,14 @@ def _needed(where: str, **given: Any) -> None:
 
 
 def _one_of(where: str, **given: Any) -> None:
-    """Check that at most one of these is given."""
+    """Check that at most one of these parameters is given."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise ASTFErrorBadParamCombination(f"{where}: {' and '.join(names)}: expected one of them")
 
 
 def _listed(where: str, name: str, value: Any, kind: type) -> list[Any]:
-    """The items of an argument that may be one object or several."""
+    """Return the items of an argument that may be one object or a list."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if not values:
         raise ASTFErrorMissingParam(f"{where}: {name} is empty")
@@ -121,7 +121,7 @@ def _listed(where: str, name: str, value: Any, kind: type) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """Octets, and the filler that extends them to a size."""
+    """Octets, and the fill pattern that pads them to a size."""
 
     base: bytes
     size: int = 0
@@ -139,8 +139,8 @@ class _Buffer:
 
 @dataclass(frozen=True)
 class _Named:
-    """A name in a command that the profile replaces by a number: a ``variable``, a ``tick``
-    variable, a ``label`` or a ``group`` of templates.
+    """A name in a command that is replaced by a number in the profile: a ``variable``, a ``tick``
+    variable, a ``label`` or a template ``group``.
     """
 
     kind: str
@@ -148,7 +148,7 @@ class _Named:
 
 
 class ASTFCmd:
-    """A command of a program. `stream` is True if it is for TCP only, False if for UDP only."""
+    """A program command. `stream` is True for TCP-only commands, False for UDP-only ones."""
 
     def __init__(self, name: str, stream: bool | None = None, **fields: Any) -> None:
         self.name, self.stream, self.fields = name, stream, fields
@@ -164,7 +164,7 @@ class ASTFCmdDelay(ASTFCmd):
 
 
 class ASTFCmdDelayRnd(ASTFCmd):
-    """Wait a random time, in microseconds."""
+    """Wait for a random time, in microseconds."""
 
     def __init__(self, min_usec: float, max_usec: float) -> None:
         _typed("delay_rand", (int, float), min_usec=min_usec, max_usec=max_usec)
@@ -174,16 +174,16 @@ class ASTFCmdDelayRnd(ASTFCmd):
 
 
 class ASTFProgram:
-    """The messages that one side of a flow sends and waits for.
+    """The messages that one side of a flow sends and expects.
 
     Parameters
     ----------
     file : str, optional
-        A capture with one flow, from which the commands are made.
+        A capture with one flow, from which the commands are derived.
     side : {"c", "s"}
         Which side of the capture.
     stream : bool
-        TCP if true, otherwise UDP. With a capture, that of its flow.
+        TCP if true, otherwise UDP. Ignored with a capture, whose flow has a transport.
     s_delay : ASTFCmdDelay or ASTFCmdDelayRnd, optional
         Time that the server waits before it answers.
     udp_mtu : int, optional
@@ -210,9 +210,9 @@ class ASTFProgram:
         self.stream, self._addon = stream, addon
         self._commands: list[ASTFCmd] = []
         self._labels: dict[str, int] = {}
-        # Timeout for a capture with long silences, in TRex's units.
+        # Keepalive for a capture with long silences, in TRex's units.
         self._keepalive: int | None = None
-        # Octets or messages received so far, because a command waits for the total.
+        # Total octets and messages expected so far; TRex's receive commands have the running total.
         self._received = {"rx": 0, "rx_msg": 0}
         if file is not None:
             self._play(_Capture(file, udp_mtu), side, s_delay)
@@ -223,7 +223,7 @@ class ASTFProgram:
     # Data
 
     def send(self, buf: bytes | str, size: int = 0, fill: bytes | str | None = None) -> None:
-        """Send `buf`, followed by `fill` until there are `size` octets."""
+        """Send `buf`, padded with `fill` to `size` octets."""
         self._add("tx", True, buf_index=_buffer("send", buf, size, fill))
 
     def send_msg(self, buf: bytes | str, size: int = 0, fill: bytes | str | None = None) -> None:
@@ -231,7 +231,7 @@ class ASTFProgram:
         self._add("tx_msg", False, buf_index=_buffer("send_msg", buf, size, fill))
 
     def send_chunk(self, l7_buf: bytes | str, chunk_size: int, delay_usec: float) -> None:
-        """Send pieces of `chunk_size` octets, and wait after each."""
+        """Send chunks of `chunk_size` octets, and wait after each."""
         _typed("send_chunk", (int,), chunk_size=chunk_size)
         if chunk_size < 1:
             raise ASTFError(f"send_chunk: chunk_size = {chunk_size}: expected 1 or more")
@@ -241,19 +241,19 @@ class ASTFProgram:
                 self.delay(delay_usec)
 
     def recv(self, bytes: int, clear: bool = False) -> None:  # noqa: A002: TRex's name
-        """Wait for further octets. With `clear` the count restarts at 0."""
+        """Wait until this number of further octets is received. `clear` restarts the count at 0."""
         _needed("recv", bytes=bytes)
         _typed("recv", (int,), bytes=bytes)
         self._wait("rx", True, "min_bytes", bytes, clear)
 
     def recv_msg(self, pkts: int, clear: bool = False) -> None:
-        """Wait for further datagrams."""
+        """Wait until this number of further datagrams is received."""
         _needed("recv_msg", pkts=pkts)
         _typed("recv_msg", (int,), pkts=pkts)
         self._wait("rx_msg", False, "min_pkts", pkts, clear)
 
     def set_send_blocking(self, block: bool) -> None:
-        """Choose whether `send` waits until its last octet is acknowledged."""
+        """Choose whether `send` blocks until its last octet is acknowledged."""
         _needed("set_send_blocking", block=block)
         _typed("set_send_blocking", (bool,), block=block)
         self._add("tx_mode", flags=int(not block))
@@ -267,11 +267,11 @@ class ASTFProgram:
     # Connections
 
     def connect(self) -> None:
-        """Wait until the connection is open."""
+        """Wait until the connection is established."""
         self._add("connect", True)
 
     def accept(self) -> None:
-        """Like `connect`, on the server's side."""
+        """Wait until the connection is established, on the server side."""
         self._add("connect", True)
 
     def reset(self) -> None:
@@ -279,11 +279,11 @@ class ASTFProgram:
         self._add("reset", True)
 
     def wait_for_peer_close(self) -> None:
-        """Close after the other side has closed."""
+        """Close the connection after the peer has closed."""
         self._add("nc", True)
 
     def close_msg(self) -> None:
-        """End a UDP flow."""
+        """Close a UDP flow."""
         self._add("close_msg", False)
 
     # Time
@@ -293,7 +293,7 @@ class ASTFProgram:
         self._commands.append(ASTFCmdDelay(usec))
 
     def delay_rand(self, min_usec: float, max_usec: float) -> None:
-        """Wait a random time, in microseconds."""
+        """Wait for a random time, in microseconds."""
         self._commands.append(ASTFCmdDelayRnd(min_usec, max_usec))
 
     # Variables, counters, jumps
@@ -317,28 +317,28 @@ class ASTFProgram:
         self._add("add_stats", stats_id=_counter(stats_id), val=val)
 
     def add_tick_stats(self, stats_id: int | str, var_id: str) -> None:
-        """Add to a counter the time since a variable was set."""
+        """Add the time since a variable was set to a counter."""
         tick = _name("add_tick_stats", "tick", var_id)
         self._add("add_tick_stats", stats_id=_counter(stats_id), var_id=tick)
 
     def set_label(self, label: str) -> None:
-        """Give the next command a name, for jumps."""
+        """Label the next command as a jump target."""
         if label in self._labels:
             raise ASTFError(f"set_label: {label!r} is there twice")
         self._labels[label] = len(self._commands)
 
     def jmp_nz(self, var_id: str, label: str) -> None:
-        """Subtract 1 from a variable, and jump unless it is then 0."""
+        """Decrement a variable, and jump if it is then not 0."""
         self._add("jmp_nz", id=_name("jmp_nz", "variable", var_id), offset=_label(label))
 
     def jmp_dp(self, var_id: str, label: str, duration: float) -> None:
-        """Jump until `duration` seconds have passed since a variable was set."""
+        """Jump while less than `duration` seconds have passed since a variable was set."""
         tick = _name("jmp_dp", "tick", var_id)
         self._add("jmp_dp", id=tick, offset=_label(label), duration=float(duration))
 
     def jmp_cmp(self, var_id: str, label: str, cmp_op: str, cmp_val: int) -> None:
-        """Jump if a variable compares with a value as ``lt``, ``gt``, ``eq``, ``ge``, ``le`` or
-        ``ne``.
+        """Jump if a variable compares to a value by `cmp_op`: ``lt``, ``gt``, ``eq``, ``ge``,
+        ``le`` or ``ne``.
         """
         if cmp_op not in ("lt", "gt", "eq", "ge", "le", "ne"):
             raise ASTFError(f"jmp_cmp: cmp_op = {cmp_op!r}: expected lt, gt, eq, ge, le or ne")
@@ -368,11 +368,11 @@ class ASTFProgram:
         self.jmp_cmp(var_id, label, "ne", value)
 
     def set_next_template(self, tg_id: str) -> None:
-        """Select the group of templates from which `exec_template` begins a flow."""
+        """Select the template group from which `exec_template` starts a flow."""
         self._add("set_template", tg_id=_name("set_next_template", "group", tg_id))
 
     def exec_template(self) -> None:
-        """Begin a flow of the template, and wait until it ends."""
+        """Start a flow of the template, and wait until it ends."""
         self._add("exec_template")
 
     def to_json(
@@ -380,8 +380,8 @@ class ASTFProgram:
         buffer: Callable[[_Buffer], int | None] = lambda _: None,
         groups: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
-        """The command in the JSON of TRex's clients, with the numbers that `buffer` gives to
-        buffers."""
+        """Return the command in the JSON of TRex's clients, with the buffer numbers that `buffer`
+        assigns."""
         numbers = {"group": groups or {}, **self._variables()}
         commands: list[dict[str, Any]] = []
         for at, command in enumerate(self._commands):
@@ -423,7 +423,7 @@ class ASTFProgram:
         return there[name]
 
     def _variables(self) -> dict[str, dict[str, int]]:
-        """Numbers of variables, in the order in which they are first set."""
+        """Return the variables' numbers, in the order in which they are first set."""
         numbers: dict[str, dict[str, int]] = {"variable": {}, "tick": {}}
         for command in self._commands:
             if command.name in ("set_var", "set_tick_var"):
@@ -451,7 +451,7 @@ class ASTFProgram:
         self._add(name, stream, **fields)
 
     def _play(self, capture: _Capture, side: str, s_delay: ASTFCmd | None) -> None:
-        """The commands of one side of a capture."""
+        """Add the commands of one side of a capture."""
         self.stream = capture.stream
         for message in capture.messages:
             if message.of_client == (side == "c"):
@@ -473,7 +473,7 @@ class ASTFProgram:
         (self.send if self.stream else self.send_msg)(message.octets)
 
     def _add_receive(self, message: _Message) -> None:
-        """Wait for a message; consecutive messages are one command."""
+        """Wait for a message; consecutive messages become one command."""
         name, field = ("rx", "min_bytes") if self.stream else ("rx_msg", "min_pkts")
         if self._commands and self._commands[-1].name == name:
             self._commands.pop()
@@ -522,18 +522,18 @@ def _octets(where: str, text: bytes | str) -> bytes:
 
 # Captures
 
-#: Microseconds: shorter gaps between datagrams are dropped, longer ones are shortened.
+#: In microseconds: shorter gaps between datagrams are dropped, longer ones are shortened.
 SHORTEST_GAP, LONGEST_GAP = 50, 700_000
-#: Microseconds: after a longer silence TRex would end a flow.
+#: In microseconds: TRex would end a flow after a longer silence.
 LONGEST_SILENCE = 500_000
-#: Octets of Ethernet, IPv4 and UDP.
+#: Octets of the Ethernet, IPv4 and UDP headers.
 _HEADERS = 42
 
 
 @dataclass
 class _Message:
-    """A message of one side, and the microseconds since the previous message if that was of the
-    same side.
+    """A message of one side. The microseconds since the previous message are set only if that was
+    from the same side.
     """
 
     of_client: bool
@@ -543,8 +543,8 @@ class _Message:
 
 @dataclass(frozen=True)
 class _Packet:
-    """A packet of TCP or UDP: both ends as (address, port), and the seconds since the start of its
-    capture."""
+    """A TCP or UDP packet: both endpoints as (address, port), and the seconds since the start of
+    the capture."""
 
     source: tuple[bytes, int]
     destination: tuple[bytes, int]
@@ -556,7 +556,7 @@ class _Packet:
 
 
 class _Capture:
-    """One flow of a capture: its messages, and the port of its server."""
+    """The single flow of a capture: its messages, and the server's port."""
 
     def __init__(self, file: str, udp_mtu: int | None = None) -> None:
         self.path = _found(file)
@@ -577,13 +577,13 @@ class _Capture:
 
     def _packets(self) -> Iterator[tuple[bytes, float]]:
         try:
-            # Loads scapy's Ethernet: without it, scapy warns about each capture.
+            # Registers scapy's Ethernet layer: without it, scapy warns about each capture.
             importlib.import_module("scapy.layers.l2")
             from scapy.utils import PcapReader
 
             with PcapReader(str(self.path)) as reader:
                 for packet in reader:
-                    # A time as one number would lose microseconds.
+                    # The timestamp is a decimal; converted to float it would lose microseconds.
                     whole, part = divmod(packet.time, 1)
                     yield bytes(packet.original), int(whole) + float(part)
         except ImportError:
@@ -644,7 +644,7 @@ class _Capture:
         return messages
 
     def _segments(self, packets: list[_Packet]) -> list[_Message]:
-        """Octets of each side, until the other answers."""
+        """Return the octets of each side, until the other side answers."""
         handshake = [(packet.flags or 0) & 0x12 for packet in packets[:2]]
         if handshake != [0x02, 0x12]:
             raise ASTFError(f"the capture {self.path}: expected a SYN and its answer first")
@@ -655,8 +655,8 @@ class _Capture:
             flags, side = packet.flags or 0, 0 if of_client else 1
             if flags & 0x02:
                 raise self._error(number, "a second SYN\n  try a capture with one flow")
-            # Acknowledgments and keepalive probes repeat sequence numbers; a FIN shows whether data
-            # is missing.
+            # Acknowledgments and keepalive probes repeat sequence numbers, so they prove no gap.
+            # The sequence number of a FIN shows whether data before it is missing.
             if (packet.payload or flags & 0x01) and packet.seq != expected[side]:
                 what = f"sequence number {packet.seq}, expected {expected[side]}"
                 raise self._error(number, f"{what}\n  try a capture without loss")
@@ -670,7 +670,7 @@ class _Capture:
         return messages
 
 
-#: The directory of the profile that is being read: files are relative to it.
+#: Directory of the profile that is being loaded: file names are relative to it.
 _folder: pathlib.Path | None = None
 
 
@@ -692,7 +692,7 @@ def _address(where: str, text: Any) -> int:
 
 
 class ASTFIPGenDist:
-    """A range of addresses, and their order: ``seq`` or ``rand``."""
+    """An address range and its order: ``seq`` or ``rand``."""
 
     def __init__(
         self,
@@ -717,7 +717,7 @@ class ASTFIPGenDist:
             self._fields["per_core_distribution"] = per_core_distribution
 
     def _place(self, side: str, offset: str) -> None:
-        """Selects clients (``c``) or servers (``s``)."""
+        """Assign the range to clients (``c``) or servers (``s``)."""
         self._fields |= {"dir": side, "ip_offset": offset}
 
     def _overlaps(self, other: ASTFIPGenDist) -> bool:
@@ -729,7 +729,7 @@ class ASTFIPGenDist:
 
 
 class ASTFIPGenGlobal:
-    """Address increments for each further pair of ports."""
+    """Address increments for each additional pair of ports."""
 
     def __init__(self, ip_offset: str = "1.0.0.0", ip_offset_server: str | None = None) -> None:
         _address("ip_offset", ip_offset)
@@ -740,7 +740,7 @@ class ASTFIPGenGlobal:
 
 
 class ASTFIPGen:
-    """The addresses of clients and of servers."""
+    """Client and server addresses."""
 
     def __init__(
         self,
@@ -772,7 +772,7 @@ _PREFIXES = {"ipv6": ["src_msb", "dst_msb"]}
 
 
 class _Section:
-    """Settings of ``tcp``, ``ip``, ...: each is checked when it is set."""
+    """Settings of ``tcp``, ``ip``, ...; each is validated when it is set."""
 
     def __init__(self, name: str, names: list[str]) -> None:
         vars(self).update(_name=name, _names=names, _values={})
@@ -837,7 +837,8 @@ class ASTFGlobalInfo(ASTFGlobalInfoPerTemplate):
 
 
 class ASTFAssociationRule:
-    """The flows that a server's template accepts: by port, addresses, first octets of data."""
+    """Selects the flows that a server template accepts: by port, addresses, first payload
+    octets."""
 
     def __init__(
         self,
@@ -858,7 +859,7 @@ class ASTFAssociationRule:
 
     @property
     def of_port(self) -> bool:
-        """Whether the rule has no condition other than the port."""
+        """Whether the rule matches by port alone."""
         return not self._more
 
     def to_json(self) -> dict[str, Any]:
@@ -954,14 +955,14 @@ class ASTFTCPServerTemplate:
 
 
 def _settings(where: str, kind: type, **given: Any) -> None:
-    """Settings belong to one template or to all, and the two types must not be mixed."""
+    """Check that settings are for one template or for all: the two types cannot be mixed."""
     for name, value in given.items():
         if value is not None and type(value) is not kind:
             found = type(value).__name__
             raise ASTFErrorWrongType(f"{where}: {name} is {found}: expected {kind.__name__}")
 
 
-#: Maximum number of characters in a group's name.
+#: Maximum length of a group name, in characters.
 _LONGEST_NAME = 20
 
 
@@ -1001,9 +1002,9 @@ class ASTFCapInfo:
     ip_gen : ASTFIPGen, optional
         Default: that of the profile.
     port : int, optional
-        Default: that of the capture.
+        Destination port. Default: that of the capture.
     l7_percent : float, optional
-        Instead of `cps`; for all captures, or for none.
+        An alternative to `cps`: for all captures, or for none.
     s_glob_info, c_glob_info : ASTFGlobalInfoPerTemplate, optional
     limit, cont, tg_name
         As in templates.
@@ -1047,13 +1048,12 @@ class ASTFCapInfo:
         self._capture = _Capture(str(self.file), self.udp_mtu or udp_mtu)
 
     def _template(self, ip_gen: ASTFIPGen, s_delay: ASTFCmd | None, octets: int) -> ASTFTemplate:
-        """`octets`: the sum over all captures of the profile."""
+        """Return the template. `octets` is the total of all captures of the profile."""
         client, server = ASTFProgram(), ASTFProgram()
         client._play(self._capture, "c", None)
         server._play(self._capture, "s", self.s_delay or s_delay)
         _keep_both(client, server)
-        # As in TRex, the value of the percentage has no effect: only the octets of the flow
-        # count.
+        # As in TRex, only the sizes of the flows matter: the value of the percentage has no effect.
         share = self.l7_percent is not None
         cps = 100 * self._capture.octets / octets if share else self._cps
         rule = ASTFAssociationRule(port=self._port or self._capture.port)
@@ -1069,7 +1069,7 @@ class ASTFCapInfo:
 
 
 def _keep_both(client: ASTFProgram, server: ASTFProgram) -> None:
-    """Use the keepalive of the side with the longer silence for both sides."""
+    """Set the keepalive of both sides to that of the side with the longer silence."""
     longest = client._keepalive or server._keepalive
     client._keep(longest)
     server._keep(client._keepalive)
@@ -1079,18 +1079,18 @@ def _keep_both(client: ASTFProgram, server: ASTFProgram) -> None:
 
 
 class ASTFProfile:
-    """Flows by templates, by captures, or both.
+    """Flows from templates, from captures, or from both.
 
     Parameters
     ----------
     default_ip_gen : ASTFIPGen
-        Addresses for captures without their own.
+        Addresses for captures that have none.
     default_c_glob_info, default_s_glob_info : ASTFGlobalInfo, optional
-        Settings of clients, and of servers.
+        Settings of clients and of servers.
     templates : ASTFTemplate or list of them, optional
     cap_list : ASTFCapInfo or list of them, optional
     s_delay, udp_mtu
-        Defaults for captures without their own.
+        Defaults for captures that have none.
     """
 
     def __init__(
@@ -1124,7 +1124,7 @@ class ASTFProfile:
             self._templates = self._templates + made
 
     def to_json(self) -> dict[str, Any]:
-        """The profile in the JSON of TRex's clients."""
+        """Return the profile in the JSON of TRex's clients."""
         return _Compiled(self._templates).to_json(self._infos)
 
     def to_json_str(self, pretty: bool = True, sort_keys: bool = False) -> str:
@@ -1132,9 +1132,9 @@ class ASTFProfile:
 
     @staticmethod
     def load_py(python_file: str | os.PathLike[str], **tunables: Any) -> ASTFProfile:
-        """The flows of a TRex Python profile, from its ``register().get_profile``.
+        """Load the flows of a TRex Python profile from its ``register().get_profile``.
 
-        While it is read, ``trex.astf.api`` is this module.
+        While the profile is loaded, ``trex.astf.api`` refers to this module.
 
         Raises
         ------
@@ -1170,9 +1170,7 @@ def _of_captures(
 
 
 def _distinct(templates: Iterable[ASTFTemplate]) -> None:
-    """Check that templates that are selected by port alone, as in their first rule, have different
-    ports.
-    """
+    """Check that templates whose first rule selects by port alone have different ports."""
     taken: set[int] = set()
     for template in templates:
         first = template.server.assoc.rules[0]
@@ -1183,7 +1181,7 @@ def _distinct(templates: Iterable[ASTFTemplate]) -> None:
 
 
 class _Compiled:
-    """Templates with their shared parts: buffers, programs, pools and groups, each once."""
+    """Templates with their shared parts (buffers, programs, pools and groups) listed once."""
 
     def __init__(self, templates: list[ASTFTemplate]) -> None:
         self._buffers: dict[_Buffer, int] = {}
@@ -1242,7 +1240,7 @@ class _Compiled:
 
 @contextlib.contextmanager
 def _as_trex(path: pathlib.Path) -> Iterator[None]:
-    """``trex.astf.api`` is this module, for a profile at this path."""
+    """Make ``trex.astf.api`` refer to this module, for a profile at this path."""
     global _folder
     api = types.ModuleType("trex.astf.api")
     vars(api).update({name: importlib.import_module(name) for name in _stl._MODULES})

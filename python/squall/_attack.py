@@ -1,4 +1,4 @@
-"""Attacks from rules, and the score of an engine."""
+"""Attacks made from rules, and the score of a detection engine."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ def attack(
     progress: Progress | None = None,
     **more: Any,
 ) -> Report:
-    """Make traffic from rules that raises their alerts, and send it.
+    """Generate and send traffic that triggers the alerts of rules.
 
     Parameters
     ----------
     rules : path or iterable of paths
         Rule files for Snort 2, Snort 3 or Suricata, or directories of rule files.
     port, port2 : str
-        Addresses: clients run on `port`, servers on `port2` if it is given. Default: a file,
+        Port addresses: clients run on `port`, servers on `port2` if given. Default: a file,
         ``attacks.pcap``.
     labels : path, optional
         Write the ground truth to this file: JSONL if its name ends in .jsonl or .json, else CSV.
     duration, seed
-        As those of `Profile`.
+        As in `Profile`.
     clock, progress
-        As those of `Session` and `Session.run`.
+        As in `Session` and `Session.run`.
     **more
-        As those of `Attack`: ``rate``, ``sid``, ``near_miss``, ``evasion`` ...
+        As in `Attack`: ``rate``, ``sid``, ``near_miss``, ``evasion`` ...
 
     Returns
     -------
     Report
-        ``report.attacks[0]`` has the solved rules and, with `port2`, the attacks that passed.
+        ``report.attacks[0]`` has the solved rules and, with `port2`, the attacks that arrived.
 
     Raises
     ------
     ProfileError
-        An argument is wrong, or no rule is selected.
+        An argument is invalid, or no rule is selected.
     PortError
         A file cannot be read, or a port cannot be opened.
     """
@@ -70,7 +70,7 @@ def attack(
 
 @dataclass(frozen=True)
 class Score:
-    """The attacks that an engine found and missed.
+    """The attacks that an engine detected and missed.
 
     Attributes
     ----------
@@ -81,7 +81,8 @@ class Score:
         ``detection``, ``precision``, ``f1``, ``false_positive`` ..., 0 to 1; None if the divisor is
         0.
     rules : tuple of dict
-        The same for each rule, with ``gid``, ``sid``, ``msg`` and latencies in nanoseconds.
+        The counts and rates of each rule, with ``gid``, ``sid``, ``msg`` and latencies in
+        nanoseconds.
     """
 
     counts: Mapping[str, int]
@@ -91,15 +92,15 @@ class Score:
     _texts: tuple[str, str] = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, as ``squall score --json`` writes them."""
+        """Return all figures, in the form that ``squall score --json`` writes."""
         return self._all
 
     def to_html(self) -> str:
-        """One page with plots."""
+        """Return one HTML page with plots."""
         return self._texts[1]
 
     def summary(self) -> str:
-        """The text that the command line prints."""
+        """Return the text that the command line prints."""
         return self._texts[0]
 
 
@@ -109,11 +110,11 @@ def score(labels: Path, alerts: Path | Iterable[Path], *, shift: float = 0.0) ->
     Parameters
     ----------
     labels : path
-        The file that `attack` wrote.
+        The ground truth that `attack` wrote.
     alerts : path or iterable of paths
         Suricata's eve.json or fast.log, Snort's alert_fast or alert_csv.
     shift : seconds
-        Added to the times of alerts, if clocks differ.
+        Offset to add to the times of alerts, if the clocks differ.
 
     Raises
     ------

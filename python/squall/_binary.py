@@ -1,4 +1,4 @@
-"""Where the command line tool is."""
+"""Finds the command line tool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ._errors import PortError
 
 
 def find_binary() -> str:
-    """Path of the program ``squall``.
+    """Return the path of the program ``squall``.
 
-    ``$SQUALL``, or the program that this package installed, or the first in the search path.
+    ``$SQUALL``, or the program installed with this package, or the first one on the search path.
 
     Raises
     ------
     PortError
-        There is none, as in a package that was built from source.
+        There is none, as with a package that was built from source.
     """
     if named := os.environ.get("SQUALL"):
         return named
@@ -31,6 +31,6 @@ def find_binary() -> str:
         return found
     raise PortError(
         "cannot find the program squall: it is neither in this installation nor in the search path"
-        "\n  try make install in the source folder, cargo install --path crates/squall-cli, or set"
-        " $SQUALL"
+        "\n  try pip install . in the source folder, or set $SQUALL to the program, such as"
+        " target/demo/squall of make demo"
     )

@@ -14,7 +14,7 @@ from ._profile import _plain
 from ._report import Report
 
 if TYPE_CHECKING:
-    # That of typing came with Python 3.11.
+    # typing.Unpack exists only from Python 3.11 on.
     from typing_extensions import Unpack
 
 
@@ -27,33 +27,34 @@ def capture(
     force: bool = False,
     **options: Unpack[CaptureSettings],
 ) -> Report:
-    """Capture the packets that arrive on one or more ports into a file. Without `packets`
-    and `duration_s`, until Ctrl-C, or until the files that are read end.
+    """Capture received packets of one or more ports into a file. Without `packets` and
+    `duration_s`, runs until Ctrl-C, or until the end of the files that are read.
 
     Parameters
     ----------
     port : str or iterable of str
         Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``.
     file : path
-        With `rotate_octets`, `rotate_s` or `rotate_packets`, the name for several numbered files.
+        With `rotate_octets`, `rotate_s` or `rotate_packets`, the base name of several numbered
+        files.
     filter : str, optional
-        Capture only matching packets (tcpdump's language): ``"udp port 53"``.
+        Capture only matching packets (tcpdump syntax): ``"udp port 53"``.
     force : bool
         Overwrite `file` if it exists, and fill its disk to more than 95 %.
     **options
-        As `CaptureOptions` has them.
+        As in `CaptureOptions`.
 
     Returns
     -------
     Report
-        ``report.capture`` has the packets written, and those lost with the reason.
+        ``report.capture`` has the packets written, and the packets lost by reason.
 
     Raises
     ------
     PortError
         A port or a file cannot be opened.
     ProfileError
-        A filter or an address is wrong, or the file exists.
+        A filter or an address is invalid, or the file exists.
 
     Examples
     --------

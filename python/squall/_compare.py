@@ -31,27 +31,27 @@ def compare(
     html: str | os.PathLike[str] | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Benchmark capture tools: the loss and the cost of each for a data set at a rate.
+    """Benchmark capture tools: loss and cost of each, per data set and rate.
 
-    Runs ``squall compare captures`` in a separate process: it enters a private lab, and a process
-    with threads cannot do that.
+    Runs ``squall compare captures`` in a separate process: the command enters private namespaces,
+    which a process with several threads cannot do.
 
     Parameters
     ----------
     data : str or iterable of str
-        Distributions of lengths, and captures: ``"http"``, ``"60"``, ``"office.pcap"``.
+        Frame length distributions, and captures: ``"http"``, ``"60"``, ``"office.pcap"``.
     tools : str, optional
         ``"squall,tcpdump:-B 65536"``: names, with arguments after a colon.
     tool : dict, optional
-        Other tools, by name: ``{"mine": "mytool -i {interface} -w {file}"}``.
+        Additional tools, by name: ``{"mine": "mytool -i {interface} -w {file}"}``.
     steps, pps : str or iterable of str, optional
         Rates: ``"100Mbps,1Gbps,max"``; in frames/s: ``"100k,400k"``.
     rounds : int, optional
-        Number of repetitions; the result is their median.
+        Number of repetitions; the median is reported.
     duration : seconds or str, optional
-        Time for which each step sends.
+        Duration of each step.
     write : str or iterable of str, optional
-        Where the tools write: ``"null"``, ``"tmpfs"``, ``"disk"``, or a folder.
+        Where the tools write: ``"null"``, ``"tmpfs"``, ``"disk"``, or a directory.
     search : float or str, optional
         Search for the highest rate with a loss ratio below this.
     html : path, optional
@@ -63,12 +63,12 @@ def compare(
     Returns
     -------
     dict
-        The result, as ``squall compare captures --json`` writes it.
+        The result, in the form that ``squall compare captures --json`` writes.
 
     Raises
     ------
     ProfileError
-        An argument is wrong.
+        An argument is invalid.
     PortError
         A tool is missing, or a private lab cannot be created.
     """

@@ -16,7 +16,7 @@ Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
 
 
 def asked_edits(edits: Edits | None) -> list[tuple[str, str]]:
-    """The edits as pairs of name and text; a list becomes one pair for each item."""
+    """Return the edits as pairs of name and text; a list becomes one pair per item."""
     asked = []
     for name, value in (edits or {}).items():
         values = [value] if isinstance(value, (str, int, float)) else value
@@ -36,28 +36,28 @@ def edit(
     cache: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Edited:
-    """Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them.
+    """Rewrite captures (addresses, ports, tags, lengths, link types, times), merge or split them.
 
-    A damaged file raises no exception: packets before the damage are written, and
+    A damaged file raises no exception: the packets before the damage are written, and
     ``inputs[i].fault`` has the error and its position.
 
     Parameters
     ----------
     files : path or iterable of paths
-        pcap or pcapng, compressed or not; one after the other, or by their timestamps with
-        `merge`.
+        pcap or pcapng, compressed or not; read one after the other, or, with `merge`, in timestamp
+        order.
     out : path
     edits : dict, optional
-        Names and values of the options of ``squall edit --help``, with ``_`` for ``-``:
-        ``{"ttl": "-1", "fixcsum": True, "portmap": ["80:8080", "443:8443"]}``.
+        Options of ``squall edit --help`` by name, with ``_`` for ``-``:
     merge : bool
     split_count, split_time, split_flows
-        At most one: start a new file after this number of packets, after these seconds, or for each
-        conversation.
+        At most one: start a new file after this number of packets, after this number of seconds, or
+        for each conversation.
     cache : path, optional
-        The sender of each packet, client or server: written by ``squall prep`` or tcpprep.
+        The sender of each packet (client or server), as written by ``squall prep`` or tcpprep.
     force : bool
-        Overwrite `out` if it exists, and fill more than half of the free space of its disk.
+        Overwrite `out` if it exists, and allow it to fill more than half of the free space of its
+        disk.
 
     Returns
     -------
@@ -66,7 +66,8 @@ def edit(
     Raises
     ------
     ProfileError
-        An edit is unknown, a value is invalid (the message has what is expected), or `out` exists.
+        An edit is unknown, a value is invalid (the message shows what is expected), or `out`
+        exists.
     PortError
         A file cannot be opened or written.
 

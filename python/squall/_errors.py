@@ -18,13 +18,13 @@ class Diagnostic(NamedTuple):
     origin : str
         File name, or ``<python>``.
     line, column : int
-        From 1; 0 if there is no text.
+        1-based; 0 if there is no text.
     path : str
-        The key: ``stream[3].rate``. Empty if no single key is wrong.
+        The key: ``stream[3].rate``. Empty if the error is not in a single key.
     message : str
         The error.
     details : list of str
-        What exists, and what to try.
+        The valid names, and what to try.
     """
 
     origin: str
@@ -35,13 +35,13 @@ class Diagnostic(NamedTuple):
     details: Sequence[str]
 
 
-#: Control characters except newline and tab, and marks that change the direction of text.
+#: Control characters except newline and tab, and bidirectional formatting marks.
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Replace characters that control a terminal with visible ones: names, rules and octets in
-    captures may contain any character.
+    """Make terminal control characters visible: names, rules and octets in captures may contain any
+    character.
     """
     return _STEERS.sub(
         lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text
@@ -49,9 +49,9 @@ def printable(text: str) -> str:
 
 
 class Error(Exception):
-    """Base of all errors of this package except those of Python itself (such as wrong types).
+    """Base of all errors of this package, except Python's own (such as TypeError).
 
-    ``args`` has the original message; ``str()`` replaces characters that control a terminal.
+    ``args`` has the original message; in ``str()``, terminal control characters are replaced.
     """
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ class Error(Exception):
 
 
 class ProfileError(Error, ValueError):
-    """The profile or an address is wrong; nothing was sent.
+    """The profile or an address is invalid; nothing was sent.
 
     Attributes
     ----------
     diagnostics : list of Diagnostic
-        All errors, in the order of the text. The message also has all of them.
+        All errors, in the order of the text. The message includes all of them.
 
     Examples
     --------
@@ -96,16 +96,17 @@ class ProfileError(Error, ValueError):
 
 
 class PortError(Error):
-    """A port cannot be opened or is lost: permission, interface, driver. The message has a hint."""
+    """A port cannot be opened or was lost: permission, interface, driver. The message has a
+    hint."""
 
 
 class ServerError(Error):
-    """A daemon does not answer, or refuses for a reason other than a profile, a port or a stream.
+    """A daemon does not answer, or returns an error unrelated to a profile, a port or a stream.
 
     Attributes
     ----------
     status : int
-        HTTP status: 401 without the right token; 0 without an answer.
+        HTTP status: 401 if the token is missing or wrong; 0 if there was no response.
     code : str
         The daemon's error code: ``unauthorized``, ``not_found`` ...; this package adds
         ``unreachable`` and ``tls``.
@@ -120,7 +121,7 @@ class ServerError(Error):
 
 
 class UnknownStream(Error, LookupError):
-    """No stream or template has this name; the message lists the nearest.
+    """No stream or template has this name; the message lists similar names.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ class ReportFigures:
     part : str or None
         The part, if the run was divided (``--part``): ``2/3``; None: the whole run.
     parts : tuple of PartReport
-        Runs of which this report is the sum; empty for a single run.
+        Runs that were merged into this report; empty for a single run.
     node : str or None
         Name of the node, if several machines made the run.
     clock : NodeClock or None
@@ -1163,7 +1163,8 @@ class ReplayRead:
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int
-        Packets with a time stamp earlier than that of a previous packet; they follow it at once.
+        Packets with a time stamp earlier than that of a previous packet; they are sent right after
+        it.
     """
 
     packets: int
@@ -1280,8 +1281,8 @@ class FlowsReport:
     duration_s : float
         Time from the start of the load to the end of the last flow.
     arrivals_s : float
-        The part of this until one gap after the last flow was due. The rest is the drain. All of it
-        if the run has no clients.
+        Time from the start of the load to one gap after the last flow was due; the drain follows.
+        Equal to ``duration_s`` if the run has no clients.
     templates : ByName of TemplateReport
         Templates in the order of the profile.
     total : RolesReport

@@ -1,4 +1,4 @@
-"""Requests to a daemon: kept connections, known certificates, and finding the token."""
+"""Requests to a daemon: persistent connections, known certificates, and token lookup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Http", "Reply", "Verify"]
 Verify = bool | str | os.PathLike[str] | None
 
 PORT = 8443
-#: Maximum octets of an answer that is not written to a file: a report of 64 k streams has about
+#: Maximum octets of a response that is not written to a file: a report of 64 k streams has about
 #: 100 MB.
 LARGEST = 1 << 30
 CHUNK = 1 << 20
@@ -36,13 +36,13 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply; ``body`` is empty if it was written to a file."""
+    """A response; ``body`` is empty if it was written to a file."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON.
+        """Return the body as JSON.
 
         Raises
         ------
@@ -58,20 +58,20 @@ class Reply:
 
 
 class Http:
-    """Blocking requests to one daemon, from any thread; connections are kept and used again.
+    """Blocking requests to one daemon, from any thread; connections are reused.
 
     Parameters
     ----------
     url : str
-        ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443.
-        ``unix:PATH`` is the socket of a daemon on this machine.
+        ``https://HOST[:PORT]`` or ``http://...``; the default scheme is https, the default port
+        8443. ``unix:PATH`` is the socket of a daemon on this machine.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its directory, if it
-        can be read.
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the token in its directory, if
+        it is readable.
     verify
-        How a certificate is checked: as `squall.connect` has it.
+        How to check the daemon's certificate: as in `squall.connect`.
     timeout : seconds
-        For connecting, and for each wait for an answer.
+        Limit for connecting, and for each wait for a response.
     """
 
     def __init__(self, url: str, token: str | None, verify: Verify, timeout: float) -> None:
@@ -87,8 +87,8 @@ class Http:
                 raise ValueError(
                     f"url {url!r}: expected unix:PATH, such as unix:/run/squall/socket"
                 )
-            # The kernel tells the daemon the user, so a token is rarely needed; a token for another
-            # daemon is never sent.
+            # On a Unix socket the kernel identifies the user, so a token is rarely needed; a token
+            # meant for another daemon is never sent.
             self.host, self.port, self.url, self.token = (
                 "localhost",
                 0,
@@ -117,7 +117,7 @@ class Http:
         self.token = token or os.environ.get("SQUALL_TOKEN") or known_token
 
     def headers(self) -> dict[str, str]:
-        """The headers of every request."""
+        """Return the headers that every request has."""
         headers = {
             "User-Agent": f"squall-python/{_native.__version__}",
             "Accept": "application/json",
@@ -135,23 +135,23 @@ class Http:
         upload: IO[bytes] | None = None,
         into: IO[bytes] | None = None,
     ) -> Reply:
-        """Send a request, and wait for the answer.
+        """Send a request, and wait for the response.
 
         Parameters
         ----------
         path : str
-            Path below the daemon's root, percent-encoded.
+            Path relative to the daemon's root, percent-encoded.
         body
             Sent as JSON.
         query
-            Values that are None are left out.
+            None values are left out.
         upload, into
-            Files from which the request's body is read, and to which the answer's body is written.
+            Files that the request's body is read from, and that the response's body is written to.
 
         Raises
         ------
         ProfileError, PortError, UnknownStream
-            The daemon refused the request; the same exceptions as in process.
+            The daemon refused the request; the same exceptions as for a local run.
         ServerError
             The daemon answered with another error, or not at all.
         """
@@ -187,7 +187,7 @@ class Http:
                 f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable"
             ) from error
         except BaseException:
-            # A connection that was interrupted in the middle of an answer cannot be used again.
+            # A connection that was interrupted in the middle of a response cannot be reused.
             connection.close()
             raise
         self._keep(connection, response)
@@ -196,7 +196,7 @@ class Http:
         return Reply(response.status, octets)
 
     def close(self) -> None:
-        """Close idle connections, and from now on each connection after its reply."""
+        """Close idle connections now, and every other one after its response."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -207,8 +207,8 @@ class Http:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                # The daemon has closed the idle connection: a request on it would leave open
-                # whether it was executed.
+                # The daemon has closed the idle connection. Sending on it would leave open whether
+                # the request was executed.
                 if (
                     connection.sock is not None
                     and not select.select([connection.sock], [], [], 0)[0]
@@ -238,7 +238,7 @@ class Http:
         connection.close()
 
     def _trusting(self, verify: Verify) -> tuple[ssl.SSLContext, str | None]:
-        """How to check the daemon's certificate, and the token of a local daemon that has this
+        """Return how to check the daemon's certificate, and the token of a local daemon with this
         certificate."""
         if verify is False:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -281,7 +281,7 @@ class Http:
         return _only(certificate), None
 
     def _certificate(self) -> bytes:
-        """The daemon's certificate, unchecked."""
+        """Fetch the daemon's certificate, unchecked."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
@@ -296,7 +296,7 @@ class Http:
             ) from error
 
     def _well_known(self) -> bool:
-        """Whether the certificate is signed by an authority that the system trusts."""
+        """Return whether the certificate is signed by an authority that the system trusts."""
         try:
             with socket.create_connection((self.host, self.port), self._timeout) as plain:
                 with ssl.create_default_context().wrap_socket(plain, server_hostname=self.host):
@@ -306,7 +306,7 @@ class Http:
 
 
 class _Unix(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix domain socket."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -323,7 +323,7 @@ class _Unix(http.client.HTTPConnection):
 
 
 def remember(name: str, found: str) -> None:
-    """Trust on first use: store the fingerprint of `name` (``host:port``), or compare it with the
+    """Trust on first use: store the fingerprint of `name` (``host:port``), or compare it to the
     stored one.
 
     Raises
@@ -352,12 +352,12 @@ def remember(name: str, found: str) -> None:
         with path.open("a") as file:
             file.write(f"{name} sha256:{found}\n")
     except OSError:
-        # Without a writable directory for the file, every use is the first.
+        # The file cannot be stored without a writable directory, so every use counts as the first.
         pass
 
 
 def known_file() -> pathlib.Path:
-    """The file with the fingerprints of daemons, one per line."""
+    """Return the file with the fingerprints of daemons, one per line."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (
         (pathlib.Path(config) if config else pathlib.Path.home() / ".config")
@@ -367,7 +367,7 @@ def known_file() -> pathlib.Path:
 
 
 def refused(status: int, body: bytes) -> Error:
-    """The exception for an error answer of the daemon."""
+    """Return the exception for an error response of the daemon."""
     try:
         error_of = json.loads(body)["error"]
         code, message, details = (
@@ -408,7 +408,7 @@ def refused(status: int, body: bytes) -> Error:
 
 
 def _unknown_stream(message: str) -> UnknownStream:
-    """The exception with the daemon's message, which lists all names."""
+    """Return the exception with the daemon's message, which lists all names."""
     named = re.search(r"'([^']*)'|\"([^\"]*)\"", message)
     error = UnknownStream((named[1] or named[2] or "") if named else "")
     error.args = (message,)
@@ -416,13 +416,13 @@ def _unknown_stream(message: str) -> UnknownStream:
 
 
 def _fingerprint(text: str) -> str | None:
-    """The 64 hexadecimal digits of ``sha256:AB:CD...``, or None."""
+    """Return the 64 hexadecimal digits of ``sha256:AB:CD...``, or None."""
     digits = text.lower().removeprefix("sha256:").replace(":", "")
     return digits if re.fullmatch("[0-9a-f]{64}", digits) else None
 
 
 def _only(certificate: bytes) -> ssl.SSLContext:
-    """A context that trusts only this certificate, whatever names it has."""
+    """Return a context that trusts only this certificate and ignores its host names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -431,7 +431,7 @@ def _only(certificate: bytes) -> ssl.SSLContext:
 
 
 def _data_folders() -> list[pathlib.Path]:
-    """The system's and the user's directory for the files of a daemon on this machine."""
+    """Return the system's and the user's data directory of a local daemon."""
     state = os.environ.get("XDG_STATE_HOME")
     own = (pathlib.Path(state) if state else pathlib.Path.home() / ".local" / "state") / "squall"
     return [pathlib.Path("/var/lib/squall"), own]

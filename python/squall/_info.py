@@ -1,4 +1,4 @@
-"""Figures of captures; octets are on the wire **without** FCS."""
+"""Capture statistics; octets are those on the wire **without** FCS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Info", "info"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Info(InfoFigures, Figures[_native.Info]):
-    """Figures of one or more captures, with the fields of `InfoFigures`."""
+    """Statistics of one or more captures, with the fields of `InfoFigures`."""
 
     _inner: _native.Info = field(init=False, repr=False, compare=False)
     _core = _native.Info
@@ -30,15 +30,15 @@ class Info(InfoFigures, Figures[_native.Info]):
 
     @property
     def traffic(self) -> Traffic:
-        """Figures of all files: the total, or those of the only file."""
+        """Statistics of all files: the total, or those of the only file."""
         return self.total or self.files[0].traffic
 
     def summary(self) -> str:
-        """The figures as text."""
+        """Return the figures as text."""
         return self._inner.summary()
 
     def table(self) -> str:
-        """One line for each file."""
+        """Return a table with one line per file."""
         return self._inner.table()
 
     def __eq__(self, other: object) -> bool:
@@ -77,28 +77,28 @@ def info(
 ) -> Info:
     """Summarize captures: packets, rates, protocols, lengths, gaps, flows.
 
-    A damaged file raises no exception: it is summarized up to the damage, and ``files[i].fault``
-    has the error and its position.
+    A damaged file raises no exception: it is read up to the damage, and ``files[i].fault`` has the
+    error and its position.
 
     Parameters
     ----------
     path : path or iterable of paths
         pcap or pcapng, compressed or not.
     filter : str, optional
-        Read only matching packets (tcpdump's language): ``"udp port 53"``.
+        Read only matching packets (tcpdump syntax): ``"udp port 53"``.
     bins : str
-        Bins of lengths: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges
+        Length bins: ``"rmon"`` (RFC 2819), ``"wireshark"``, a width (``"100"``), or edges
         (``"64,128,1500"``).
     flow_expiry_s : float, optional
-        End a flow that is idle for longer; its next packet starts another one.
+        End a flow that is idle for longer; its next packet starts a new flow.
     max_flows : int
-        Maximum number of flows tracked: 88 bytes of memory each.
+        Maximum number of flows tracked, at 88 bytes of memory each.
     top : int
         Number of rows in the lists of flows, hosts and ports.
     checksums : bool
         Verify the checksums of IPv4, TCP, UDP, ICMP and ICMPv6.
     duplicates : int
-        Count packets identical to one of this number of packets before them.
+        Count packets that are identical to one of the previous N packets.
     hash : bool
         Compute the SHA-256 of each file, which reads it a second time.
 
@@ -111,7 +111,7 @@ def info(
     OSError
         A file is missing or cannot be read.
     ProfileError
-        The filter is wrong.
+        The filter is invalid.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Errors for unknown keyword arguments, which name the most similar one."""
+"""Errors for unknown keyword arguments that suggest the most similar name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Attribute that marks functions whose keywords are checked.
+#: Attribute of functions whose keywords are already checked.
 _MARK = "__names_the_nearest__"
 
 
 def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function`, with errors that name the most similar keyword, unless it accepts any keyword.
+    """Wrap `function` so that errors suggest the most similar keyword, unless it has ``**kwargs``.
 
-    Python has that from 3.13 on; earlier versions only say that a keyword is unexpected.
+    Python itself does so from 3.13 on; earlier versions only report an unexpected keyword.
     """
     parameters = inspect.signature(function).parameters.values()
     # A function with ``**kwargs`` reports wrong keywords itself.
@@ -30,7 +30,7 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise TypeError(unknown(name, keywords, known))
         return function(*args, **keywords)
 
-    # Callers check whether a function is a coroutine.
+    # Keep the wrapper a coroutine function, which callers inspect.
     @functools.wraps(function)
     async def awaited(*args: Any, **keywords: Any) -> Any:
         return await checked(*args, **keywords)
@@ -41,7 +41,8 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def unknown(name: str, keywords: Mapping[str, Any], known: list[str]) -> str:
-    """The unknown `keywords`, each with the most similar one in `known`, as text."""
+    """Return the text that lists the unknown `keywords`, each with the most similar one in
+    `known`."""
     wrong = next(keyword for keyword in keywords if keyword not in known)
     names = [keyword for keyword in known if keyword != "self"]
     close = difflib.get_close_matches(wrong, names, 1)
@@ -53,8 +54,8 @@ def unknown(name: str, keywords: Mapping[str, Any], known: list[str]) -> str:
 
 
 def name_the_nearest(public: Mapping[str, Any], package: str) -> dict[str, Any]:
-    """The functions of `public` that belong to `package`, checked; its classes are changed in
-    place: their constructors and public methods.
+    """Return the functions of `public` that belong to `package`, wrapped. Its classes are changed
+    in place: their constructors and public methods.
     """
     changed = {}
     for name, value in public.items():
@@ -75,6 +76,7 @@ def name_the_nearest(public: Mapping[str, Any], package: str) -> dict[str, Any]:
 
 
 def _is_result(kind: type) -> bool:
-    """Whether it is a class of report values: only this package makes them, thousands at a time."""
+    """Return whether `kind` is a class of report values. Those are created by this package alone,
+    thousands at a time, so they are not checked."""
     parameters = getattr(kind, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

@@ -1,4 +1,4 @@
-"""Methods of figures: bases of the classes in ``_generated``."""
+"""Methods of statistics: base classes of those in ``_generated``."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class DistributionMethods:
     bins: Counts
 
     def histogram(self) -> tuple[Counts, Counts]:
-        """The histogram in the form of ``numpy.histogram``, for ``matplotlib.pyplot.stairs``.
+        """Return the histogram in the form of ``numpy.histogram``, for
+        ``matplotlib.pyplot.stairs``.
 
         Returns
         -------
         counts : ndarray of uint64, shape (n,)
-            Between bins that are not adjacent there is one with count 0.
+            A gap between two bins becomes a bin with count 0.
         edges : ndarray of uint64, shape (n + 1,)
-            ns, ascending.
+            In ns, ascending.
 
         Examples
         --------
@@ -55,14 +56,14 @@ class DistributionMethods:
         return counts, edges
 
     def plot(self, ax: Any = None, cumulative: bool = False, **kwargs: Any) -> Any:
-        """Plot the histogram, or the share of values up to each.
+        """Plot the histogram, or the empirical distribution function.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
             Default: the current one.
         cumulative : bool
-            The empirical distribution function instead of counts.
+            Plot the empirical distribution function instead of counts.
         **kwargs
             Passed to ``Axes.stairs`` or ``Axes.step``.
 
@@ -85,8 +86,8 @@ class ColumnMethods:
     flows: ByName[Any]
 
     def column(self, name: str) -> Floats:
-        """A field of all flows, float64[n]; NaN if it is None. Names such as ``sequence.lost``
-        select nested fields.
+        """Return a field of all flows, float64[n]; NaN where it is None. Names such as
+        ``sequence.lost`` select nested fields.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Results as tables and plots, for notebooks, pandas, Arrow and matplotlib, which are optional."""
+"""Results as tables and plots, for notebooks. pandas, Arrow and matplotlib are optional."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-#: Percentiles of a table, as fields of a distribution.
+#: Percentile columns of a table, as fields of a distribution.
 PERCENTILES = ("min", "p50", "p90", "p99", "p999", "max")
 _ROWS = 50
 
 
 def optional(module: str, package: str | None = None) -> ModuleType:
-    """An optional module.
+    """Import an optional module.
 
     Raises
     ------
     ImportError
-        With the command that installs it.
+        The module is missing; the message has the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -36,8 +36,8 @@ def optional(module: str, package: str | None = None) -> ModuleType:
 
 
 def records(items: Iterable[Any]) -> list[dict[str, Any]]:
-    """One flat row for each dataclass: nested fields are named ``rx.lost``, ``rx.latency_ns.p99``;
-    arrays are left out.
+    """Return one flat row per dataclass: nested fields are named ``rx.lost``,
+    ``rx.latency_ns.p99``; arrays are left out.
     """
     return [dict(_flat(item, "")) for item in items]
 
@@ -68,13 +68,14 @@ def frame(items: Iterable[Any]) -> Any:
 
 def arrow(items: Iterable[Any]) -> Any:
     rows = records(items)
-    # A column may be missing in rows whose parent field is None.
+    # A row whose parent field is None lacks its nested columns, so the columns of all rows are
+    # merged.
     names = dict.fromkeys(name for row in rows for name in row)
     return optional("pyarrow").table({name: [row.get(name) for row in rows] for name in names})
 
 
 def series_frame(series: Series) -> Any:
-    """Rows by time, columns by kind, name and quantity."""
+    """Return a frame with rows by time, and columns by kind, name and quantity."""
     pandas = optional("pandas")
     named: list[tuple[str, str, Any]] = [
         (kind, name, columns)
@@ -95,7 +96,7 @@ def series_frame(series: Series) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; numbers to the right, in groups of three digits."""
+    """Return an HTML table; numbers are right-aligned, with digit grouping."""
 
     def cell(value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -109,7 +110,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def items_html(items: Sequence[Any]) -> str:
-    """The first rows of `records`."""
+    """Return the first rows of `records` as HTML."""
     rows = records(items[:_ROWS])
     columns = list(dict.fromkeys(name for row in rows for name in row))
     more = len(items) - len(rows)
@@ -161,7 +162,7 @@ def plot_distribution(values: Distribution, ax: Any, cumulative: bool, kwargs: A
     ax = ax or pyplot.gca()
     counts, edges = values.histogram()
     if cumulative:
-        # A step up at the upper edge of each bin: never above the exact curve.
+        # Step at the upper edge of each bin, so the curve is never above the exact one.
         share = counts.cumsum() / max(values.count, 1)
         ax.step([edges[0], *edges[1:]], [0.0, *share], where="post", **kwargs)
         ax.set_ylabel("share of values")
@@ -183,6 +184,10 @@ def plot_series(series: Series, quantity: str, ax: Any, kwargs: Any) -> Any:
                 drawn += 1
         if drawn:
             break
+    if not drawn and series.t_s.size == 0:
+        raise ValueError(
+            "the run has no samples, because it ran in virtual time or was shorter than `every`"
+        )
     if not drawn:
         known = sorted(
             {
@@ -205,13 +210,23 @@ def plot_report(report: Report) -> Any:
         for stream in report.streams
         if stream.rx and stream.rx.latency_ns
     }
-    figure, axes = pyplot.subplots(1, 2 if delays else 1, squeeze=False, layout="constrained")
-    figure.set_size_inches(10 if delays else 6, 4)
-    plot_series(report.series_arrays(), "tx_pps", axes[0][0], {})
-    axes[0][0].set_title("sent, frames/s")
+    series = report.series_arrays()
+    # Runs in virtual time have no samples.
+    sampled = series.t_s.size > 0
+    panels = sampled + bool(delays)
+    if not panels:
+        figure, ax = pyplot.subplots()
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, "no samples and no delays to plot", ha="center", va="center")
+        return figure
+    figure, [axes] = pyplot.subplots(1, panels, squeeze=False, layout="constrained")
+    figure.set_size_inches(2 + 4 * panels, 4)
+    if sampled:
+        plot_series(series, "tx_pps", axes[0], {})
+        axes[0].set_title("sent, frames/s")
     for name, values in delays.items():
-        plot_distribution(values, axes[0][1], True, {"label": name})
+        plot_distribution(values, axes[-1], True, {"label": name})
     if delays:
-        axes[0][1].set(title="one-way delay", xscale="log")
-        axes[0][1].legend()
+        axes[-1].set(title="one-way delay", xscale="log")
+        axes[-1].legend()
     return figure

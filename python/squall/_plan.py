@@ -1,4 +1,4 @@
-"""Plans: the frames that a session would send."""
+"""Plans: the frames that a session would send, without sending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Plan", "PlanFrame", "PlanPort", "PlanStream", "PlanWorker"]
 
 @dataclass(frozen=True)
 class PlanPort:
-    """A port and its address."""
+    """A port name and its address."""
 
     name: str
     address: str
@@ -26,21 +26,21 @@ class PlanStream:
     Attributes
     ----------
     asked_pps : float or None
-        Mean frames per second while active, under the session's multiplier; None for ``max``.
+        Mean frames per second while active, including the session's multiplier; None for ``max``.
     mean_size : float
         Octets with FCS.
     packets : int or None
-        Frames in total, each time it runs; None: endless.
+        Frames in total, each time the stream runs; None: endless.
     start_ns : int
-        Delay from the start of the run, or from the end of the stream before it.
+        Delay from the start of the run, or from the end of the previous stream of a chain.
     self_start : bool
-        False: another stream starts it.
+        False: started by another stream.
     latency : bool
-        Its frames are signed.
+        Whether its frames are signed.
     variables : int
         Fields that change from frame to frame.
     workers : tuple of int
-        The workers that send it: indices into `Plan.workers`.
+        The workers that send it, as indexes of `Plan.workers`.
     """
 
     name: str
@@ -58,14 +58,14 @@ class PlanStream:
 
 @dataclass(frozen=True)
 class PlanWorker:
-    """A thread on a separate core.
+    """A worker thread, on a CPU core of its own.
 
     Attributes
     ----------
     tx, rx : tuple of (str, int)
-        Ports and queues on which it sends, and on which it receives.
+        Ports and queues on which it sends and receives.
     cpu : int or None
-        The CPU that it is bound to; None: the system chooses.
+        The CPU that it is bound to; None: the system schedules it.
     """
 
     tx: tuple[tuple[str, int], ...]
@@ -82,13 +82,13 @@ class PlanFrame:
     stream : str
         Name of its stream.
     index : int
-        Number in its stream, from 0.
+        Number in its stream, 0-based.
     due_ns : int
         Time since the start of the run.
     octets : bytes
-        The frame without FCS. A signature has the due time instead of the actual one.
+        The frame without FCS. A signature holds the due time in place of the departure time.
     summary : str
-        The frame as ``tcpdump -n`` would show it.
+        The frame as decoded by ``tcpdump -n``.
     """
 
     stream: str
@@ -103,15 +103,16 @@ class PlanFrame:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a session: the frames that it would send. No port is open, and nothing was sent.
+    """The plan of a session: the frames that it would send. No port is left open, and nothing is
+    sent.
 
     Attributes
     ----------
     seed : int
     duration_s, packets, octets : number or None
-        The limits of the run; the first one that is reached ends it.
+        The limits of the run; whichever is reached first ends it.
     virtual_time : bool
-        The run is as fast as the machine allows, and is the same each time.
+        The run takes as little time as the machine allows, and its timestamps are deterministic.
     ports : ByName of PlanPort
     streams : ByName of PlanStream
     workers : tuple of PlanWorker
@@ -148,10 +149,10 @@ class Plan:
         return plan
 
     def frames(self, count: int) -> list[PlanFrame]:
-        """The first `count` frames in order of departure; fewer if the plan has fewer.
+        """Return the first `count` frames in order of departure; fewer if the plan has fewer.
 
-        Streams that send as fast as possible take turns at time 0; streams that other streams start
-        are not included.
+        Streams at maximum rate take turns at time 0; streams started by other streams are not
+        included.
         """
         return [
             PlanFrame(self.streams[stream].name, index, due_ns, octets, summary)
@@ -159,7 +160,7 @@ class Plan:
         ]
 
     def summary(self, frames: int = 10, *, hex: bool = False) -> str:
-        """The text of ``squall plan``: ports, workers, streams, flows, and the first `frames`
-        frames decoded, with their octets if `hex`.
+        """Return the text of ``squall plan``: ports, workers, streams, flows, and the first
+        `frames` frames decoded, with their octets if `hex`.
         """
         return self._inner.summary(frames, hex)

@@ -1,4 +1,4 @@
-"""Interfaces to send on."""
+"""Network interfaces of this machine."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["Interface", "ports"]
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface of this machine, and which kinds of ports work on it.
+    """A network interface of this machine, and the port kinds that it supports.
 
     Attributes
     ----------
     name : str
-        The part of an address after the kind: ``"af_packet:eth1"``.
+        As in an address after the kind: ``"af_packet:eth1"``.
     driver, mac : str or None
     state : {"up", "down", "no carrier"}
     mtu : int
-        The largest packet, in octets.
+        The largest IP packet, in octets.
     speed_bps : int or None
-        Speed of the link, if the driver reports it.
+        Link speed, if the driver reports it.
     tx_queues, rx_queues : int
     ports : tuple of str
-        Kinds that work: ``("xdp_live", "af_packet")``.
+        Supported port kinds: ``("xdp_live", "af_packet")``.
     why_not : dict of str to str
-        The other kinds, and the reason why each does not work.
+        The other port kinds, each with the reason why it is not supported.
     """
 
     name: str
@@ -45,22 +45,22 @@ class Interface:
 
 
 def ports(interface: str | None = None) -> ByName[Interface]:
-    """List the interfaces of this machine and which kinds of ports work on them.
+    """List the interfaces of this machine and the port kinds that they support.
 
     Parameters
     ----------
     interface : str, optional
-        Only this one.
+        List only this interface.
 
     Returns
     -------
     ByName of Interface
-        In the order of the kernel.
+        In the kernel's order.
 
     Raises
     ------
     PortError
-        There is no such interface, or the kernel does not list any.
+        There is no such interface, or the kernel does not list the interfaces.
 
     Examples
     --------

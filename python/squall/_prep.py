@@ -1,4 +1,4 @@
-"""Captures split over two ports, as tcpprep does it."""
+"""Splits captures over two ports, like tcpprep."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["Prepared", "prep"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Contents of a cache that `prep` wrote.
+    """Contents of a cache file that `prep` wrote.
 
     Attributes
     ----------
     primary, secondary, skipped : int
-        Number of packets that leave on the clients' port, on the servers' port, and not at all.
+        Number of packets that leave on the clients' port, on the servers' port, and that are not
+        sent.
     fault : str or None
-        Why the capture could not be read to its end; the cache has the packets before that.
+        Why the capture could not be read to its end; the cache covers the packets before that.
     """
 
     primary: int
@@ -40,7 +41,7 @@ def prep(
     exclude: str | None = None,
     comment: str = "",
 ) -> Prepared:
-    """Split a capture over two ports, and write the port of each packet to a cache in tcpprep's
+    """Split a capture over two ports, and write each packet's port to a cache file in tcpprep's
     format.
 
     Parameters
@@ -48,19 +49,20 @@ def prep(
     file : path
         pcap or pcapng, compressed or not.
     cache : path
-        The file to write; `replay` takes it as ``split=("cache", path)``, `edit` as ``cache``.
+        The file to write. Pass it to `replay` as ``split=("cache", path)``, or to `edit` as
+        ``cache``.
     split : (kind, text)
-        The rule that decides the side: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
+        Rule that assigns packets to a side: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
         ``("regex", "^10[.]")``, ``("mac", "02:00:00:00:00:01")``, ``("port", "")``.
     reverse : bool
         Swap the two ports.
     non_ip : bool
         Send non-IP packets on the primary port.
     include, exclude : str, optional
-        At most one. Send only these packets, or all except these: ``"S:10.0.0.0/8"``,
-        ``"P:1-5,9"``, ``"F:tcp port 80"``.
+        At most one. Send only these packets, or all but these: ``"S:10.0.0.0/8"``, ``"P:1-5,9"``,
+        ``"F:tcp port 80"``.
     comment : str
-        Text to store in the cache.
+        Comment to store in the cache file.
 
     Returns
     -------
@@ -69,9 +71,9 @@ def prep(
     Raises
     ------
     ProfileError
-        The capture cannot be read, a host cannot be classified, or a rule is wrong.
+        The capture cannot be read, a host cannot be classified, or a rule is invalid.
     PortError
-        The cache cannot be written.
+        The cache file cannot be written.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Profiles: descriptions of what to send."""
+"""Profiles: what to send, on which ports, and when."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def vary(
     op: Literal["increment", "decrement", "list", "random", "weighted", "file", "tuple"],
     **more: Any,
 ) -> Vary:
-    """A field that changes from frame to frame.
+    """Describe a field that changes from frame to frame.
 
     Parameters
     ----------
     field : str or None
-        Name of a field of the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``,
-        and with ``offset``.
+        Name of a packet field: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``, and with
+        ``offset``.
     op : str
-        Operation that gives the next value: ``"increment"``, ``"decrement"``, ``"list"``,
+        Operation that yields the next value: ``"increment"``, ``"decrement"``, ``"list"``,
         ``"random"``, ``"weighted"``, ``"file"`` or ``"tuple"``.
     **more
-        The other keys of `Vary`: ``min``, ``max``, ``step``, ``values`` ...
+        Further keys of `Vary`: ``min``, ``max``, ``step``, ``values`` ...
 
     Examples
     --------
@@ -60,10 +60,10 @@ def vary(
 
 @dataclass
 class Profile(ProfileTables):
-    """The traffic to send: streams and flows, their ports and times.
+    """The traffic to send: streams and flows, with their ports and times.
 
-    Its parameters are the keys of the schema; lists of tables have names in the plural. `add` and
-    ``profile.streams`` change the given lists.
+    Its parameters are the keys of the schema; lists of tables have plural names. `add` and
+    ``profile.streams`` modify the lists passed to the constructor.
 
     Examples
     --------
@@ -85,8 +85,8 @@ class Profile(ProfileTables):
     <BLANKLINE>
     """
 
-    # The parsed text, and the table made of it: while the table is unchanged, errors name their
-    # position in the text.
+    # The parsed text, and the table built from it: while the table is unchanged, errors refer to
+    # positions in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -98,8 +98,8 @@ class Profile(ProfileTables):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a profile from a file: TOML, YAML or JSON, by its extension. Streams that are not
-        enabled are left out.
+        """Read a profile from a file: TOML, YAML or JSON, by its extension. Disabled streams are
+        left out.
 
         Raises
         ------
@@ -110,8 +110,8 @@ class Profile(ProfileTables):
 
     @classmethod
     def from_toml(cls, text: str, origin: str = "<python>") -> Profile:
-        """Read a profile from text. Messages call it `origin`, and relative names of files are
-        looked up in the folder of `origin`.
+        """Read a profile from text. Messages refer to it as `origin`, and relative file names are
+        resolved against the directory of `origin`.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Profile(ProfileTables):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Profile:
-        """Make a profile from a table of the schema, as `to_dict` returns it.
+        """Create a profile from a table of the schema, as returned by `to_dict`.
 
         Raises
         ------
@@ -141,14 +141,14 @@ class Profile(ProfileTables):
         return profile
 
     def add(self, *more: Table) -> None:
-        """Add streams, templates, pools, attacks and replays, each at the end of its list."""
+        """Append streams, templates, pools, attacks and replays, each to its list."""
         for one in more:
             for name, kind in LISTS.values():
                 if isinstance(one, kind):
                     getattr(self, name).append(one)
 
     def check(self) -> None:
-        """Check everything that can be checked without the ports; a `Session` does the same.
+        """Check everything that can be checked without opening ports; a `Session` does the same.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class Profile(ProfileTables):
         self._checked()
 
     def to_toml(self) -> str:
-        """The profile as TOML, with every value in the usual notation.
+        """Return the profile as TOML, with every value in its usual notation.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Profile(ProfileTables):
         return self._checked().to_toml()
 
     def to_python(self) -> str:
-        """Code that makes the profile with this package.
+        """Return Python code that builds the profile with this package.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class Profile(ProfileTables):
         return self._checked().to_python()
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as the schema describes it.
+        """Return the profile as a table of the schema.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Profile(ProfileTables):
 
     @staticmethod
     def schema() -> dict[str, Any]:
-        """The JSON schema of profiles, with every key explained."""
+        """Return the JSON schema of profiles, with a description of every key."""
         schema: dict[str, Any] = json.loads(_native.Profile.schema())
         return schema
 
@@ -222,14 +222,14 @@ class Profile(ProfileTables):
 
 
 def _made(kind: type[Table], table: dict[str, Any]) -> Table:
-    """A table that was read, with its nested tables."""
+    """Return a table as a dataclass, with its nested tables."""
     if "vary" in table:
         table["vary"] = [Vary(**one) for one in table["vary"]]
     return kind(**table)
 
 
 def _table(value: ProfileTables | Table) -> dict[str, Any]:
-    """The given values, under the names of the schema."""
+    """Return the values that are set, by their names in the schema."""
     given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}  # type: ignore[arg-type]
     table = {key: _plain(value) for key, value in given.items() if value is not None}
     if isinstance(value, Stream) and value.packet is not None and not isinstance(value.packet, str):
@@ -240,12 +240,13 @@ def _table(value: ProfileTables | Table) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON."""
+    """Return a value that JSON can represent."""
     match value:
         case None | bool() | str():
             return value
         case int():
-            # Numbers above 64 bits (addresses of IPv6), because JSON readers lose their digits.
+            # JSON readers lose digits of numbers above 64 bits (IPv6 addresses), so these become
+            # text.
             return value if abs(value) < 2**63 else str(value)
         case float():
             return value if math.isfinite(value) else str(value)
@@ -259,12 +260,12 @@ def _plain(value: Any) -> Any:
             return str(value)
         case os.PathLike():
             return os.fspath(value)
-        # Before iterables, because octets and packets of scapy are iterable, too.
+        # This case precedes iterables: octets and scapy packets are iterable, too.
         case bytes() | bytearray() | memoryview() | SupportsBytes():
             return bytes(value).hex()
     if isinstance(value, Iterable):
         return [_plain(item) for item in value]
-    # Numbers of numpy and other packages.
+    # Integers of numpy and other packages.
     if hasattr(value, "__index__"):
         return _plain(operator.index(value))
     if hasattr(value, "__float__"):

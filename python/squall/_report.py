@@ -1,4 +1,4 @@
-"""Results: the figures of ``_generated`` and their methods. Units are in the names, octets are L2
+"""Results: the figures of ``_generated`` and their methods. Names include the units; octets are L2
 with FCS.
 """
 
@@ -33,7 +33,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """All samples of a run as columns, row i of each at ``t_s[i]``.
+    """All samples of a run as columns; row i of each column was taken at ``t_s[i]``.
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class Series:
         Seconds since the first frame was due, ascending.
     ports : dict of str to PortSeries
     streams : dict of str to StreamSeries
-        If two streams have one name (removed and added again), the later one.
+        Of two streams with the same name (one removed and added again), the later one.
     capture : CaptureSeries or None
-        Only for a capture.
+        Present only for captures.
     flows : dict of str to TemplateSeries
-        Only for flows: by template and end, ``"web (client)"``.
+        Present only for flows: by template and end, ``"web (client)"``.
     """
 
     t_s: Floats
@@ -55,7 +55,7 @@ class Series:
     flows: Mapping[str, TemplateSeries]
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``: rows by `t_s`, columns by kind, name and quantity, as in
+        """Return a ``pandas.DataFrame``: rows by `t_s`, columns by kind, name and quantity, as in
         ``frame["ports", "A", "tx_pps"]``.
 
         Raises
@@ -84,7 +84,8 @@ class Series:
         Raises
         ------
         ValueError
-            No port, stream or template has that quantity.
+            No port, stream or template has that quantity, or the run has no samples, as in virtual
+            time.
         ImportError
             matplotlib is not installed.
         """
@@ -119,11 +120,11 @@ class Report(ReportFigures, Figures[_native.Report]):
 
     @functools.cached_property
     def series(self) -> tuple[Sample, ...]:
-        """The samples taken during the run. For many samples, use `series_arrays`."""
+        """The samples taken during the run. `series_arrays` is faster for many samples."""
         return tuple(read(Sample, sample) for sample in self.to_dict()["series"])
 
     def series_arrays(self) -> Series:
-        """The samples taken during the run, as columns.
+        """Return the samples taken during the run, as columns.
 
         Examples
         --------
@@ -139,17 +140,20 @@ class Report(ReportFigures, Figures[_native.Report]):
             np.frombuffer(t_s, np.float64),
             _columns(PortSeries, ports),
             _columns(StreamSeries, streams),
-            # A capture's series has no name.
+            # The series of a capture has no name.
             _columns(CaptureSeries, capture).get(""),
             _columns(TemplateSeries, flows),
         )
 
     def summary(self, width: int = 100, color: bool = False) -> str:
-        """The report as text tables, `width` columns (at least 60), with or without ANSI colors."""
+        """Return the report as text tables, `width` columns wide (at least 60), with or without
+        ANSI colors."""
         return self._inner.summary(width, color)
 
     def plot(self) -> Any:
         """Plot the rates over time and, for streams with `latency`, the one-way delay.
+
+        A run in virtual time has no samples, so there is no plot of rates.
 
         Returns
         -------
@@ -187,7 +191,7 @@ class Report(ReportFigures, Figures[_native.Report]):
 
 
 def _with_bins(rows: Counts, table: dict[str, Any]) -> dict[str, Any]:
-    """Replace the references to histograms by their rows."""
+    """Replace references to histograms by their rows."""
     if "bins" in table:
         [[first, end, _]] = table["bins"]
         table["bins"] = rows[first:end]
@@ -203,18 +207,19 @@ def _columns(kind: type[S], table: Iterable[tuple[str, str, bytes]]) -> dict[str
 
 
 def whole(reports: Mapping[str, Report] | Iterable[Report]) -> Report:
-    """The report of a run that several machines shared: parts of a profile, or nodes with different
-    ports.
+    """Return the merged report of a run that several machines shared: parts of a profile, or nodes
+    with different ports.
 
     Parameters
     ----------
     reports : mapping of str to Report, or iterable of Report
-        One from each part and node, by name. Without names: the node's name, or the index from 1.
+        One from each part or node, by name. In an iterable: named by the node, or by a 1-based
+        index.
 
     Raises
     ------
     ValueError
-        There is no report, or they are not from one run.
+        There is no report, or the reports are from different runs.
 
     Examples
     --------

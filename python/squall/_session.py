@@ -1,4 +1,4 @@
-"""Runs: from a profile to a report."""
+"""Runs of a profile, up to the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._report import Report
 from ._values import read
 
 if TYPE_CHECKING:
-    # Python's typing has it from 3.11 on.
+    # typing.Unpack exists only from Python 3.11 on.
     from typing_extensions import Unpack
 
 __all__ = ["Interrupted", "Run", "Session", "plan", "recv", "run", "send"]
@@ -29,7 +29,7 @@ Progress: TypeAlias = Callable[[Sample], object]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C interrupted a blocking run. The run was stopped cleanly, and there is a report of it.
+    """Ctrl-C interrupted a blocking run. The run was stopped cleanly, and has a report.
 
     Attributes
     ----------
@@ -44,26 +44,26 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Session:
-    """A profile with the options of its runs.
+    """A profile with run options.
 
     As a context manager, it ends unfinished runs on exit.
 
     Parameters
     ----------
     profile : Profile or path
-        What to send, or the file of a profile. The session keeps a copy; later changes have no
-        effect.
+        What to send, or the file of a profile. The session keeps a copy; later changes to `profile`
+        have no effect.
     **options
-        Options of the runs: see `RunOptions`.
+        Run options: see `RunOptions`.
 
     Raises
     ------
     ProfileError
         The profile has errors.
     TypeError
-        An option is unknown; the message has the nearest.
+        An option is unknown; the message suggests the most similar one.
     ValueError
-        An option has a wrong value.
+        An option has an invalid value.
 
     Examples
     --------
@@ -94,17 +94,17 @@ class Session:
             try:
                 run.close()
             except Exception:
-                # Raise the first error of the block, not one from closing its runs.
+                # Do not let an error in closing the runs replace one raised in the block.
                 if kind is None:
                     raise
 
     def plan(self) -> Plan:
-        """Plan the run without sending. Opens the ports only as far as necessary, and closes them.
+        """Plan the run without sending. Opens the ports only as far as necessary, then closes them.
 
         Raises
         ------
         ProfileError
-            An address is wrong, or a port cannot send the profile.
+            An address is invalid, or a port cannot send the profile.
         """
         return Plan._from(self._native.plan())
 
@@ -114,7 +114,7 @@ class Session:
         Raises
         ------
         ProfileError
-            An address is wrong, or a port cannot send the profile.
+            An address is invalid, or a port cannot send the profile.
         PortError
             A port cannot be opened.
         """
@@ -123,23 +123,23 @@ class Session:
         return run
 
     def run(self, *, every: float = 0.25, progress: Progress | None = None) -> Report:
-        """Start, wait for the end that the profile sets, and report. Other threads keep running
-        meanwhile.
+        """Start, wait for the end that the profile sets, and return the report. Other threads can
+        run meanwhile.
 
         Parameters
         ----------
         every : seconds
-            Interval between samples for the report's series. With virtual time there are none.
+            Interval between samples of the report's series. A run in virtual time has no samples.
         progress : callable, optional
             Called with each `Sample`.
 
         Raises
         ------
         Interrupted
-            Ctrl-C: a `KeyboardInterrupt` with the report so far. This is how to end an endless
-            profile.
+            Ctrl-C: a `KeyboardInterrupt` with the report so far. An endless profile is ended like
+            this.
         ProfileError, PortError
-            As `start`, and if a port is lost.
+            As `start`; `PortError` also if a port is lost.
         """
         with self:
             return _watched(self.start(), every, progress)
@@ -149,7 +149,7 @@ class Run:
     """A run in progress: `Session.start` returns it.
 
     All methods can be called from any thread. After `finish` they raise `Error`, except `finish`
-    itself, which returns the same report again.
+    itself, which returns the report again.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def virtual_time(self) -> bool:
-        """Whether the run uses virtual time, and is as fast as the machine allows."""
+        """Whether the run uses virtual time, and takes as little time as the machine allows."""
         return self._native.virtual_time
 
     @property
@@ -185,61 +185,62 @@ class Run:
         return self._native.elapsed_s
 
     def sample(self) -> Sample:
-        """Rates since the last sample. Each is a point of the report's series."""
+        """Return the rates over the time after the previous sample. Each sample is a point of the
+        report's series."""
         text, _ = self._native.sample()
         return read(Sample, json.loads(text))
 
     def report(self) -> Report:
-        """The report so far, without series. It takes a sample, which becomes a point of the final
-        report's series.
+        """Return the report so far, without series. Takes a sample, which becomes a point of the
+        final report's series.
         """
         _, report = self._native.sample()
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pause a stream, the streams of a group, a template, a replay, or all. Frames that would
-        have been due meanwhile are due later.
+        """Pause a stream, a stream group, a template, a replay, or everything. Frames that would
+        have been due in the pause are due later.
 
-        A paused template starts no flows; open flows continue.
+        A paused template starts no new flows; open flows continue.
 
         Raises
         ------
         UnknownStream
-            The message lists the nearest names.
+            The message lists similar names.
         """
         self._native.pause(stream)
 
     def resume(self, stream: str | None = None) -> None:
-        """Resume a paused stream, the streams of a group, a template, a replay, or all.
+        """Resume a paused stream, stream group, template, replay, or everything.
 
         Raises
         ------
         UnknownStream
-            The message lists the nearest names.
+            The message lists similar names.
         """
         self._native.resume(stream)
 
     def change(self, profile: Profile) -> None:
-        """Change the run to another profile, which has the same ports.
+        """Switch the run to another profile with the same ports.
 
         Streams with the same name and frames continue, at their new rate; others are added and
-        removed. Templates can differ only in their rates: `cps`, `weight`, `users`, `active_limit`,
-        and the load in ``[flows]``.
+        removed. Templates can differ only in their rates (`cps`, `weight`, `users`, `active_limit`)
+        and in the load in ``[flows]``.
 
         Raises
         ------
         ProfileError
-            The profile has errors; nothing is changed then.
+            The profile has errors; the run is unchanged.
         """
         self._native.change(profile._checked())
 
     def multiply(self, by: float | str) -> None:
-        """Set all rates to those of the profile times `by`, as with `Session`'s ``mult``.
+        """Set all rates to those of the profile times `by`, like the option ``mult`` of `Session`.
 
         Raises
         ------
         ProfileError
-            The rates cannot be scaled by `by`; nothing is changed then.
+            The rates cannot be scaled by `by`; the run is unchanged.
         """
         if isinstance(by, int | float):
             by = format(decimal.Decimal(repr(by)), "f")
@@ -260,15 +261,15 @@ class Run:
         Parameters
         ----------
         cps, active, bandwidth, users, weight
-            One of them, of the kind that the profile has: for a template `cps`, `users` or
-            `weight`, for all `cps`, `active` (open at once) or `bandwidth` (``"1 Gbps"``).
+            Exactly one, of the kind that the profile uses: for a template `cps`, `users` or
+            `weight`; for all `cps`, `active` (open flows) or `bandwidth` (``"1 Gbps"``).
 
         Raises
         ------
         UnknownStream
             There is no such template.
         ProfileError
-            The profile has another kind; nothing is changed then.
+            The profile uses another kind; the run is unchanged.
         """
         self._native.set_load(
             template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight
@@ -279,29 +280,30 @@ class Run:
         self._native.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything is sent, at most `timeout` seconds (None: without limit); returns
-        whether it is.
+        """Wait until everything is sent, at most `timeout` seconds (None: no limit). Return whether
+        it is.
 
-        Ctrl-C raises `KeyboardInterrupt` and does not change the run.
+        Ctrl-C raises `KeyboardInterrupt` and leaves the run as it is.
         """
         return self._native.wait(timeout)
 
     def finish(self) -> Report:
-        """Wait for the end that the profile sets, then for frames in transit, and report.
+        """Wait for the end that the profile sets, then for frames in transit, and return the
+        report.
 
         If the profile has no end, call `stop` first.
 
         Raises
         ------
         PortError
-            A port was lost in a way that leaves nothing to report.
+            A port was lost and no report can be made.
         """
         if self._report is None:
             self._report = Report._from(self._native.finish())
         return self._report
 
     def close(self) -> None:
-        """End the run if it has not ended. `finish` still returns the report."""
+        """End the run if it is still active. `finish` still returns the report."""
         if self._report is None:
             self.stop()
             self.finish()
@@ -312,8 +314,8 @@ def _json(options: RunOptions) -> str:
 
 
 def _watched(run: Run, every: float, progress: Progress | None) -> Report:
-    """Wait until `run` ends, or Ctrl-C ends it, and return its report; `progress` is called with
-    each sample."""
+    """Wait until `run` ends, or Ctrl-C ends it, and return its report. Calls `progress` with each
+    sample."""
     try:
         while not run.wait(None if run.virtual_time else every):
             sample = run.sample()
@@ -332,7 +334,7 @@ def run(
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Run a profile, or the file of one, to its end: see `RunOptions` for the options, and
+    """Run a profile, or the file of one, to its end. See `RunOptions` for the options, and
     `Session.run` for `every` and `progress`.
 
     Examples
@@ -350,7 +352,7 @@ def plan(
     profile: Profile | str | os.PathLike[str],
     **options: Unpack[RunOptions],
 ) -> Plan:
-    """Show what a profile, or the file of one, would send. Nothing is sent.
+    """Return the plan of a profile, or of the file of one. Nothing is sent.
 
     Parameters
     ----------
@@ -368,7 +370,7 @@ def plan(
     ProfileError
         The profile has errors, or a port cannot send it.
     TypeError
-        An option is unknown; the message has the nearest.
+        An option is unknown; the message suggests the most similar one.
 
     Examples
     --------
@@ -394,12 +396,12 @@ def send(
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
 ) -> Report:
-    """Send frames of one kind on one port. Without `count` and ``duration``, until Ctrl-C.
+    """Send frames of one kind on one port. Without `count` and ``duration``, runs until Ctrl-C.
 
     Parameters
     ----------
     port : str
-        Its address: ``"af_packet:eth1"``, ``"loop:0"``, ``"pcap:out.pcap"``.
+        Port address: ``"af_packet:eth1"``, ``"loop:0"``, ``"pcap:out.pcap"``.
     packet, rate, size, segment, vary, latency
         As in `Stream`.
     count : int, optional
@@ -460,16 +462,15 @@ def replay(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Replay captures: with their own timing, at a rate, or as fast as the port allows.
+    """Replay captures: with captured timing, at a given rate, or as fast as the port allows.
 
     Parameters
     ----------
-    files : path or sequence of paths
-        pcap or pcapng, compressed or not; one after the other, or by their timestamps with
+    pcap or pcapng, compressed or not; one after the other, or, with `merge`, in timestamp order.
         `merge`.
     port, port2 : str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, packets of
-        clients leave on `port` and packets of servers on `port2`, in the order of the captures.
+        Port addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``. With `port2`, clients' packets
+        leave on `port` and servers' packets on `port2`, in the order of the captures.
     multiplier, pps, mbps, rate, ramp, topspeed
         At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a
         string such as ``"10 kpps"`` or ``"1 Gbps"`` (with FCS), ``ramp`` one such as
@@ -477,25 +478,25 @@ def replay(
     pps_multi : int
         With `pps`, the number of frames sent back to back.
     max_gap : seconds, optional
-        Shorten captured gaps to at most this.
+        Upper limit of captured gaps; longer ones are shortened to it.
     loops : int
-        0: endless.
+        Number of times to send the captures; 0: endless.
     loop_delay : seconds
     limit : int, optional
-        Frames in total.
+        Number of frames in total.
     duration : seconds, optional
     preload : bool
-        Read everything into memory before the first frame leaves, once for all loops.
+        Read everything into memory once, before the first frame leaves.
     unique_ip : bool or int
-        Change the addresses in each loop, or in every N-th.
+        Change the addresses in each loop, or in every N-th loop.
     flow_stats, flow_expiry
-        Whether to count flows, and after how many idle seconds (as captured) one has ended.
+        Whether to count flows, and the idle time in seconds (as captured) that ends a flow.
     split : (kind, text), optional
         Rule that splits packets over the ports: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``,
-        ``("cache", "file.cache")``, ``("port", "")``; by default ``("auto", "first")``. `reverse`
-        exchanges them.
+        ``("cache", "file.cache")``, ``("port", "")``; default ``("auto", "first")``. `reverse`
+        swaps the ports.
     filter, include, exclude : str, optional
-        Packets to send: by a filter (tcpdump's language), and by number (``"1-5,9"``).
+        Packets to send: by a filter (tcpdump syntax), and by number (``"1-5,9"``).
     too_long
         How to treat frames longer than the port allows.
     edits : dict, optional
@@ -506,14 +507,14 @@ def replay(
     Returns
     -------
     Report
-        Its ``replays`` has the counts.
+        ``report.replays`` has the counts.
 
     Raises
     ------
     ValueError
-        More than one speed, or a wrong one.
+        More than one speed is given, or an invalid one.
     Error
-        A capture cannot be opened. A damaged one is sent up to the damage, see
+        A capture cannot be opened. A damaged one is sent up to the damage: see
         ``report.replays[0].fault``.
 
     Examples
@@ -593,21 +594,21 @@ def recv(
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
-    """Receive without sending. Without `duration` and `count`, until Ctrl-C, or until the end of a
-    file.
+    """Receive without sending. Without `duration` and `count`, runs until Ctrl-C, or until the end
+    of a file.
 
     Parameters
     ----------
     port : str or sequence of str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``; they are the names of the
-        ports in the report.
+        Port addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``. They are also the ports'
+        names in the report.
     duration : seconds, optional
     count : int, optional
         Stop soon after this number of frames.
     filter : str, optional
-        Receive only matching frames (tcpdump's language).
+        Receive only matching frames (tcpdump syntax).
     by : {"flow", "source", "none"}
-        What to count separately.
+        What to measure separately.
     flows : int
         Maximum number of flows in each receive queue; further ones are counted as one.
     sequence
@@ -621,7 +622,7 @@ def recv(
     Returns
     -------
     Report
-        Its ``received_flows`` has the measurements of each flow.
+        ``report.received_flows`` has the measurements of each flow.
 
     Raises
     ------
@@ -665,7 +666,7 @@ def recv(
             received = run._native.received
             if count is not None and received >= count:
                 break
-            # A file has ended when no frames come any more.
+            # A file has ended when no more frames arrive.
             idle = idle + 1 if run.virtual_time and received == seen else 0
             seen = received
             if idle >= 6:

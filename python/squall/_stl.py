@@ -1,7 +1,8 @@
-"""TRex's streams in Python: their classes, and the JSON that TRex's clients send.
+"""TRex's streams (STL) in Python: their classes, and the JSON that TRex's clients send.
 
-It translates nothing, and needs neither Squall's library nor TRex's: `squall run --trex` loads
-profiles with it where TRex's library is missing. Packets are scapy's, or octets.
+This module does not translate, and needs neither Squall's native library nor TRex's: where TRex's
+library is not installed, `squall run --trex` loads profiles with it. Packets are scapy packets or
+octets.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 try:
     from ._errors import Error
 except ImportError:
-    # Without Squall's library, errors of this module derive directly from `Exception`.
+    # Without Squall's native library, errors of this module derive directly from `Exception`.
     Error = Exception  # type: ignore[assignment, misc]
 
 _T = TypeVar("_T")
@@ -62,7 +63,7 @@ API = [
     "TRexTimeoutError",
 ]
 
-#: Sources of the destination MAC address: the port's configuration, the packet, ARP.
+#: How the destination MAC address is set: from the port's configuration, the packet, or by ARP.
 STLStreamDstMAC_CFG_FILE, STLStreamDstMAC_PKT, STLStreamDstMAC_ARP = 0, 1, 2
 
 
@@ -74,7 +75,7 @@ class TRexError(Error):
         return str(self)
 
     def brief(self) -> str:
-        """The first line."""
+        """Return the first line."""
         return str(self).partition("\n")[0]
 
 
@@ -92,8 +93,8 @@ STLTimeoutError = TRexTimeoutError
 
 
 class STLTXMode:
-    """The rate: one of frames per second, bits per second (with or without gap and preamble), or
-    percent of the port.
+    """The rate: in frames per second, bits per second (with or without gap and preamble), or
+    percent of the port's speed.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class STLTXMultiBurst(STLTXMode):
 
 
 class STLFlowStats:
-    """Count frames and octets sent and received, for the streams with this number."""
+    """Count sent and received frames and octets of the streams with this packet group ID."""
 
     _latency = False
 
@@ -165,13 +166,13 @@ class STLFlowStats:
 
 
 class STLFlowLatencyStats(STLFlowStats):
-    """Like `STLFlowStats`, with latency, jitter, loss and reordering."""
+    """Like `STLFlowStats`, and measure latency, jitter, loss and reordering."""
 
     _latency = True
 
 
 class _Instruction:
-    """An instruction of a field engine."""
+    """A field engine instruction."""
 
     def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
         raise NotImplementedError
@@ -183,7 +184,8 @@ class _Variable(_Instruction):
 
 
 class STLVmFlowVar(_Variable):
-    """A number that increases, decreases or is random, with each frame. Addresses can be text."""
+    """A number that is incremented, decremented or random per frame. Values may be IPv4 addresses
+    as text."""
 
     def __init__(
         self,
@@ -222,7 +224,7 @@ class STLVmFlowVar(_Variable):
 
 
 class STLVmFlowVarRepeatableRandom(_Variable):
-    """`limit` random numbers, repeated."""
+    """`limit` random numbers, repeated in the same order."""
 
     def __init__(
         self,
@@ -251,12 +253,12 @@ class STLVmFlowVarRepeatableRandom(_Variable):
         return {"type": "flow_var_rand_limit", **self._fields, "next_var": self.next_var}
 
 
-#: The name in older versions of TRex.
+#: Misspelled name of older TRex versions.
 STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
 
 
 class STLVmTupleGen(_Instruction):
-    """Addresses and ports of clients: each address once with a port, then the next port."""
+    """Client addresses and ports: every address with one port, then with the next port."""
 
     def __init__(
         self,
@@ -278,7 +280,7 @@ class STLVmTupleGen(_Instruction):
 
 
 class STLVmWrFlowVar(_Instruction):
-    """Write a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
+    """Write a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an octet offset."""
 
     def __init__(
         self,
@@ -306,8 +308,8 @@ class STLVmWrFlowVar(_Instruction):
 
 
 class STLVmWrMaskFlowVar(STLVmWrFlowVar):
-    """Like `STLVmWrFlowVar`, with its own size and mask, and the variable shifted: to the left, or
-    with a negative `shift` to the right.
+    """Like `STLVmWrFlowVar`, with a size and a mask, and the variable shifted: left, or right with
+    a negative `shift`.
     """
 
     def __init__(
@@ -329,7 +331,7 @@ class STLVmWrMaskFlowVar(STLVmWrFlowVar):
 
 
 class STLVmFixIpv4(_Instruction):
-    """Set the checksum of an IPv4 header: at ``"IP"``, ``"IP:1"`` or an offset in octets."""
+    """Update an IPv4 header checksum: at ``"IP"``, ``"IP:1"`` or an octet offset."""
 
     def __init__(self, offset: int | str) -> None:
         self.offset = offset
@@ -345,7 +347,7 @@ class CTRexVmInsFixHwCs:
 
 
 class STLVmFixIcmpv6(_Instruction):
-    """Set the checksum of ICMPv6."""
+    """Update the ICMPv6 checksum."""
 
     _type: dict[str, Any] = {"type": "fix_checksum_icmpv6"}
 
@@ -358,7 +360,7 @@ class STLVmFixIcmpv6(_Instruction):
 
 
 class STLVmFixChecksumHw(STLVmFixIcmpv6):
-    """Set the checksums of IPv4 and of the TCP or UDP after it, as a NIC does."""
+    """Update the IPv4 checksum and that of the TCP or UDP header after it, like NIC offload."""
 
     def __init__(self, l3_offset: int | str, l4_offset: int | str, l4_type: int) -> None:
         super().__init__(l3_offset, l4_offset)
@@ -366,7 +368,7 @@ class STLVmFixChecksumHw(STLVmFixIcmpv6):
 
 
 class STLVmTrimPktSize(_Instruction):
-    """The frame's length, without FCS, is a variable."""
+    """Set the frame length, without FCS, from a variable."""
 
     def __init__(self, fv_name: str) -> None:
         self.name = fv_name
@@ -376,8 +378,8 @@ class STLVmTrimPktSize(_Instruction):
 
 
 class STLScVmRaw:
-    """Instructions of a field engine, in order. With `cache_size`, that number of frames
-    repeats."""
+    """Field engine instructions, in order. With `cache_size`, this number of frames is generated
+    once and repeated."""
 
     def __init__(
         self,
@@ -391,8 +393,8 @@ class STLScVmRaw:
         self.commands.append(command)
 
     def _ordered(self) -> list[_Instruction]:
-        """Variables first, each before its next one, in the order in which TRex's client sends
-        them."""
+        """Return the instructions with variables first, each before its successor, in the order in
+        which TRex's client sends them."""
         variables = {one.name: one for one in self.commands if isinstance(one, _Variable)}
         followed = {one.next_var for one in variables.values() if one.next_var}
         unknown = followed - set(variables)
@@ -424,7 +426,7 @@ class STLScVmRaw:
 
 
 def _names(instruction: _Instruction) -> list[str]:
-    """The variables that an instruction makes."""
+    """Return the variables that an instruction defines."""
     match instruction:
         case STLVmTupleGen():
             return [f"{instruction.name}.ip", f"{instruction.name}.port"]
@@ -434,7 +436,7 @@ def _names(instruction: _Instruction) -> list[str]:
 
 
 class STLVM(STLScVmRaw):
-    """Instructions by methods."""
+    """Field engine instructions, added by methods."""
 
     def set_cached(self, cache_size: int) -> None:
         self.cache_size = cache_size
@@ -473,20 +475,20 @@ class STLVM(STLScVmRaw):
 
 
 class STLPktBuilder:
-    """A frame, and the fields that change in it.
+    """A frame, and its variable fields.
 
     Parameters
     ----------
     pkt : scapy packet, bytes or str
-        A str is a capture, whose first packet is taken, or Squall's packet text:
+        A str is a capture file, of which the first packet is used, or Squall's packet text:
         ``"eth/ipv4(dst=48.0.0.1)/udp"``.
     pkt_buffer : bytes
-        Instead of `pkt`.
+        An alternative to `pkt`.
     vm : STLScVmRaw or list of instructions
     path_relative_to_profile : bool
-        The capture's path is relative to the file that makes the packet.
+        Resolve the capture's path relative to the file that creates the packet.
     remove_fcs : bool
-        Where instructions name fields, remove what follows the last layer of `pkt_buffer`.
+        If instructions refer to fields by name, remove octets after the last layer of `pkt_buffer`.
     """
 
     def __init__(
@@ -511,7 +513,7 @@ class STLPktBuilder:
         self._of_profile = _loading
 
     def octets(self) -> bytes:
-        """The frame without FCS."""
+        """Return the frame without FCS."""
         if isinstance(self.packet, str):
             self.packet = _built(self.packet)
         if self._of_profile and hasattr(self.packet, "fields_desc"):
@@ -519,19 +521,20 @@ class STLPktBuilder:
         return bytes(self.packet)
 
     def to_json(self) -> dict[str, Any]:
-        # Before the packet is built, because scapy removes padding when fields are set by name.
+        # Compile instructions before the packet is built: scapy removes padding when fields are set
+        # by name.
         vm = {"instructions": []} if self.vm is None else self.vm.to_json(self)
         binary = base64.b64encode(self.octets()).decode()
         return {"packet": {"binary": binary, "meta": ""}, "vm": vm}
 
     def _given(self, field: str) -> bool:
-        """Whether this field is set explicitly in the packet's Ethernet layer."""
+        """Return whether this field is set explicitly in the packet's Ethernet layer."""
         fields = getattr(self.packet, "fields", {})
         return type(self.packet).__name__ == "Ether" and field in fields
 
     def _layers(self) -> Iterator[tuple[Any, int]]:
-        """Layers with their offsets. From octets, TRex's client drops trailing padding, such as a
-        captured FCS, once it has searched for a layer.
+        """Yield layers with their offsets. If the packet was given as octets, TRex's client drops
+        trailing padding, such as a captured FCS, after it has searched for a layer.
         """
         if not hasattr(self.packet, "fields_desc"):
             octets = self.octets()
@@ -552,7 +555,7 @@ class STLPktBuilder:
             layer = layer.payload
 
     def _layer(self, place: int | str) -> int:
-        """The offset at which ``"IP:1"`` begins."""
+        """Return the offset of a layer such as ``"IP:1"``."""
         if isinstance(place, int):
             return place
         wanted, _, nth = place.partition(":")
@@ -567,7 +570,7 @@ class STLPktBuilder:
         raise TRexArgumentError(f"{place!r}: the packet has no such layer")
 
     def _field(self, place: int | str) -> int:
-        """The offset of ``"IP:1.src"``."""
+        """Return the offset of a field such as ``"IP:1.src"``."""
         if isinstance(place, int):
             return place
         named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
@@ -585,12 +588,12 @@ class STLPktBuilder:
 
 
 class STLStream:
-    """A stream: a packet, its rate, its statistics, and the next stream.
+    """A stream: packet, rate, statistics, and next stream.
 
     Parameters
     ----------
     name : str, optional
-        Name for ``next`` of other streams.
+        Name by which the ``next`` of other streams refers to it.
     packet : STLPktBuilder, optional
         Default: 60 octets of UDP.
     mode : STLTXCont, STLTXSingleBurst or STLTXMultiBurst
@@ -601,17 +604,17 @@ class STLStream:
     next : str, optional
         The stream that starts when this one has ended.
     action_count : int
-        Number of times that the stream runs before a chain ends; 0: without limit.
+        Number of times that the stream runs until its chain ends; 0: no limit.
     random_seed : int
-        Seed of its random variables; 0: any.
+        Seed of the random variables; 0: a random one.
     mac_src_override_by_pkt, mac_dst_override_mode
-        Take MAC addresses from the packet. Default: where the packet has them.
+        Take MAC addresses from the packet. Default: if the packet sets them explicitly.
     dummy_stream : bool
-        Send no frames, but take the time that they would take.
+        Send no frames, but occupy the time that they would need.
     start_paused : bool
-        Send nothing until it is resumed.
+        Start paused: send nothing until resumed.
     size
-        Only in Squall: sizes as in `squall.Stream`.
+        Squall extension: sizes as in `squall.Stream`.
     """
 
     def __init__(
@@ -651,7 +654,7 @@ class STLStream:
         return self.id
 
     def to_json(self) -> dict[str, Any]:
-        """The stream in the JSON of TRex's clients."""
+        """Return the stream in the JSON of TRex's clients."""
         source, destination = self._macs
         if source is None:
             source = self.packet._given("src")
@@ -666,7 +669,7 @@ class STLStream:
 
 
 class STLProfile:
-    """Several streams, also from files."""
+    """Several streams. They can be loaded from files."""
 
     def __init__(self, streams: STLStream | Sequence[STLStream] | None = None) -> None:
         self.streams = [streams] if isinstance(streams, STLStream) else list(streams or ())
@@ -678,10 +681,10 @@ class STLProfile:
     def load_py(
         python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
     ) -> STLProfile:
-        """The streams of a TRex Python profile, from its ``register().get_streams``.
+        """Load the streams of a TRex Python profile from its ``register().get_streams``.
 
-        While it is read, ``trex_stl_lib.api`` and ``trex.stl.api`` are this module, with scapy's
-        names as in TRex.
+        While the profile is loaded, ``trex_stl_lib.api`` and ``trex.stl.api`` refer to this module,
+        and include scapy's names as in TRex.
 
         Raises
         ------
@@ -709,9 +712,9 @@ class STLProfile:
         src_mac_pcap: bool = False,
         dst_mac_pcap: bool = False,
     ) -> STLProfile | tuple[STLProfile, STLProfile]:
-        """The packets of a capture as a chain of streams, one packet each.
+        """Convert a capture to a chain of streams with one packet each.
 
-        For large captures `squall replay` is the better choice: it needs no stream for each packet.
+        For large captures use `squall replay`, which needs no stream per packet.
 
         Parameters
         ----------
@@ -719,31 +722,32 @@ class STLProfile:
         ipg_usec : float, optional
             Gap between packets, in microseconds. Default: as captured.
         speedup : float
-            Divides the gaps.
+            Divisor of the gaps.
         loop_count : int
             Number of times that the capture is sent; 0: without limit.
         vm : STLScVmRaw or list of instructions
-            Changes fields of every packet.
+            Instructions for every packet.
         packet_hook : callable, optional
-            Gets each packet's octets, returns those to send.
+            Called with each packet's octets; returns the octets to send.
         split_mode : {"MAC", "IP"}, optional
-            Two profiles, one for each side of the conversations, distinguished by these addresses.
+            Return two profiles, one per side of the conversations, distinguished by these
+            addresses.
         min_ipg_usec : float, optional
-            Smallest gap, in microseconds. With `ipg_usec`: the gap.
+            Minimum gap, in microseconds. With `ipg_usec`: the gap.
         src_mac_pcap, dst_mac_pcap : bool
             Take MAC addresses from the capture.
 
         Raises
         ------
         TRexError
-            The capture cannot be read, is empty or cannot be split, or an argument is wrong.
+            The capture cannot be read, is empty or cannot be split, or an argument is invalid.
         """
         path = pathlib.Path(pcap_file)
         _checked_gaps(ipg_usec, min_ipg_usec, speedup, loop_count)
         packets = _departures(path, ipg_usec, min_ipg_usec, speedup)
         sides = [packets] if split_mode is None else _split(path, packets, split_mode)
         macs = (src_mac_pcap, STLStreamDstMAC_PKT if dst_mac_pcap else STLStreamDstMAC_CFG_FILE)
-        # Both sides start together, and repeat only when both have ended.
+        # Both sides start together, and repeat only after both have ended.
         ends = max(side[-1][1] for side in sides)
         delay = 0.0 if split_mode is None else _first_delay(ipg_usec, min_ipg_usec, speedup)
         profiles = []
@@ -758,12 +762,12 @@ class STLProfile:
     def load(
         filename: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
     ) -> STLProfile:
-        """The streams of a file: a Python profile, or a capture with a packet each second.
+        """Load the streams of a file: a Python profile, or a capture sent at one packet per second.
 
         Raises
         ------
         TRexError
-            The file cannot be read, or is none of these.
+            The file cannot be read, or is neither.
         """
         if pathlib.Path(filename).suffix in (".pcap", ".cap", ".pcapng"):
             profile = STLProfile.load_pcap(filename, ipg_usec=1e6)
@@ -778,7 +782,7 @@ _DEFAULT = bytes.fromhex(
 ).ljust(60, b"\0")
 
 
-#: Defaults of TRex's scapy for fields that scapy would take from this machine.
+#: TRex's defaults for fields that scapy would take from this machine.
 _DEFAULTS = {
     "Ether": {"dst": "00:00:00:01:00:00", "src": "00:00:00:02:00:00"},
     "IP": {"src": "16.0.0.1", "dst": "48.0.0.1"},
@@ -787,7 +791,7 @@ _DEFAULTS = {
 #: Modules that profiles find with ``from trex_stl_lib.api import *``.
 _MODULES = ["base64", "binascii", "collections", "copy", "inspect", "json", "math", "os", "random"]
 _MODULES += ["re", "socket", "string", "struct", "sys", "time"]
-#: Whether a profile is being read.
+#: Whether a profile is being loaded.
 _loading = False
 
 
@@ -807,12 +811,12 @@ def _called(
     tunables: dict[str, Any],
     call: Callable[[Any, Mapping[str, Any]], _T],
 ) -> _T:
-    """The streams that a profile's module makes with its tunables."""
+    """Return the streams that a profile's module creates with its tunables."""
     spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise TRexError(f"{path}: expected a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
-    # Also as options of a command line, because profiles parse them.
+    # Profiles parse their tunables as command line options.
     words = [word for key, value in tunables.items() for word in (f"--{key}", str(value))]
     try:
         spec.loader.exec_module(module)
@@ -831,13 +835,13 @@ def _called(
 
 @contextlib.contextmanager
 def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[None]:
-    """Make `more`, and this module as TRex's modules, importable."""
+    """Make this module importable under the names of TRex's modules, and `more` as well."""
     global _loading
     names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
-    # Profiles of flows use its functions for addresses.
+    # Flow profiles use address functions of this module.
     names.append("trex.stl.trex_stl_packet_builder_scapy")
     api = types.ModuleType("trex_stl_lib.api")
-    # The modules that profiles import from TRex.
+    # Modules that profiles expect to be included in a star import from TRex.
     vars(api).update({name: importlib.import_module(name) for name in _MODULES})
     with contextlib.suppress(ImportError):
         import scapy.all
@@ -866,7 +870,7 @@ def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[Non
 
 
 def _is_of(version: int) -> Callable[[str], bool]:
-    """Whether a string is an address of this IP version."""
+    """Return a check whether a string is an address of this IP version."""
 
     def valid(text: str) -> bool:
         try:
@@ -878,7 +882,7 @@ def _is_of(version: int) -> Callable[[str], bool]:
 
 
 def numbered(streams: Mapping[int, STLStream]) -> dict[str, Any]:
-    """The streams as in TRex's JSON, by number."""
+    """Return the streams as in TRex's JSON, by their number."""
     return {str(number): stream.to_json() for number, stream in streams.items()}
 
 
@@ -892,14 +896,14 @@ def _ether() -> Any:
     return Ether
 
 
-#: The name of a stream that sends nothing until the other side of a capture has ended.
+#: Name of the stream that sends nothing until the other side of a capture has ended.
 PAUSE = "delay_stream"
-#: Octets of a packet, and its departure time in microseconds.
+#: A packet's octets, and its departure time in microseconds.
 _Departure = tuple[bytes, float]
 
 
 def _captured(path: pathlib.Path) -> Iterator[_Departure]:
-    """The packets of a capture, and their capture times."""
+    """Return the packets of a capture with their capture times."""
     try:
         from scapy.utils import PcapReader
 
@@ -911,7 +915,7 @@ def _captured(path: pathlib.Path) -> Iterator[_Departure]:
 
 
 def _first_of(path: pathlib.Path) -> bytes:
-    """The first packet of a capture."""
+    """Return the first packet of a capture."""
     for octets, _ in _captured(path):
         return octets
     raise TRexArgumentError(f"the capture {path} is empty")
@@ -933,8 +937,8 @@ def _checked_gaps(
 def _departures(
     path: pathlib.Path, gap: float | None, smallest: float | None, speedup: float
 ) -> list[_Departure]:
-    """Packets and their departure times: each a given gap after the previous one, including the
-    first; or as captured."""
+    """Return packets with their departure times: with a fixed gap before each packet (also the
+    first), or as captured."""
     packets, at, before = [], 0.0, None
     for octets, captured in _captured(path):
         if gap is not None:
@@ -950,12 +954,13 @@ def _departures(
 
 
 def _first_delay(gap: float | None, smallest: float | None, speedup: float) -> float:
-    """Microseconds before the two sides of a capture start, so that both are ready."""
+    """Return the delay in microseconds before both sides of a capture start, so both are ready."""
     return max(gap / speedup if gap else 1000.0, smallest or 0.0)
 
 
 def _split(path: pathlib.Path, packets: list[_Departure], mode: str) -> list[list[_Departure]]:
-    """The two sides of conversations; first the side that begins."""
+    """Split packets into the two sides of the conversations; the side of the first packet is
+    first."""
     if mode not in ("MAC", "IP"):
         raise TRexArgumentError(f"split_mode = {mode!r}: expected 'MAC' or 'IP'")
     ends = [_ends(octets, mode) for octets, _ in packets]
@@ -969,14 +974,15 @@ def _split(path: pathlib.Path, packets: list[_Departure], mode: str) -> list[lis
 
 
 def _ends(octets: bytes, mode: str) -> tuple[str, str] | None:
-    """Source and destination, where the packet has such addresses."""
+    """Return source and destination address; None if the packet has no such addresses."""
     packet = _ether()(octets)
     layer = packet if mode == "MAC" else packet.getlayer("IP") or packet.getlayer("IPv6")
     return None if layer is None else (layer.src, layer.dst)
 
 
 def _second_side(path: pathlib.Path, pairs: list[tuple[str, str]]) -> set[str]:
-    """The addresses on the side opposite to the first address, among those that talk to each other."""
+    """Return the addresses on the opposite side of the first address, among those that exchange
+    packets."""
     peers: dict[str, set[str]] = {}
     for source, destination in pairs:
         if source != destination:
@@ -1007,8 +1013,8 @@ def _chain(
     vm: Any,
     macs: tuple[bool, int],
 ) -> list[STLStream]:
-    """A chain of streams with one packet each: each stream starts the next, and the last starts the
-    first.
+    """Return a chain of streams with one packet each: each stream starts the next one, and the last
+    starts the first.
     """
     common: dict[str, Any] = {
         "mac_src_override_by_pkt": macs[0],
@@ -1032,7 +1038,7 @@ def _chain(
         )
         before = at
     if rest:
-        # Waits until the other side has ended, too, at the positions where TRex's client has this
+        # Waits for the end of the other side, at the same positions as TRex's client has this
         # stream.
         pause = STLStream(
             name=PAUSE,
@@ -1049,7 +1055,7 @@ def _chain(
 
 
 def _built(text: str) -> bytes:
-    """The frame of Squall's packet text."""
+    """Build the frame of a packet text."""
     try:
         from ._profile import Profile, Stream
         from ._session import Session

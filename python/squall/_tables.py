@@ -85,7 +85,7 @@ class Vary(Table):
     ip_max : Number
         For tuple: the last address.
     port_min : Number
-        For tuple: the first port; the next port follows after the last address. Default 1025.
+        For tuple: the first port. The port advances when the addresses wrap. Default 1025.
     port_max : Number
         For tuple: the last port. Default 65535.
 
@@ -149,10 +149,10 @@ class Stream(Table):
         repeated. "imix": 64, 594 and 1518 as 7:4:1, evenly mixed; "imix:7a4d1g": an IMIX genome.
         Frames below 64 are runts, which few ports send.
     segment : int
-        Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets
-        of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise
-        by Squall. Rates and counters are those of the frames on the wire. Without a size, as many
-        whole segments as fit.
+        Segment size: octets of TCP or UDP payload per frame on the wire. The stream's frames are
+        GSO frames of up to 65553 octets. The kernel or the NIC segments them if the port supports
+        it (af_packet), otherwise Squall does. Rates and counters are those of the frames on the
+        wire. Without ``size``, a GSO frame holds as many full segments as fit.
     rate : float | str
         The rate; with ``stages``, the highest rate of all. Frames per second (pps), bits per second
         of frames with FCS (bps), bits per second on the link, with preamble and gap (bps l1), a

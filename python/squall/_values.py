@@ -1,4 +1,4 @@
-"""Conversion of JSON to frozen values. Their arrays are uint64."""
+"""Conversion of JSON to immutable values. Arrays are of uint64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Figures(Generic[C]):
     """Figures that can be converted to JSON, to plain values and to an HTML page."""
 
     _inner: C
-    #: The class of the Rust core.
+    #: The corresponding class of the Rust library.
     _core: ClassVar[Any]
 
     @classmethod
@@ -49,27 +49,27 @@ class Figures(Generic[C]):
 
     @classmethod
     def from_json(cls: type[F], text: str) -> F:
-        """The figures from the JSON of `to_json` or of the command line.
+        """Load the figures from the JSON of `to_json` or of the command line.
 
         Raises
         ------
         ValueError
-            The text is not such JSON, or has another version.
+            The text is not JSON of this kind, or of another version.
         """
         figures: F = cls._from(cls._core.from_json(text))
         return figures
 
     def to_json(self) -> str:
-        """The figures as JSON, as ``--json`` of the command line writes them."""
+        """Return the figures as JSON, in the form that the option ``--json`` writes."""
         return self._inner.to_json()
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain values, including those that are computed on demand."""
+        """Return the figures as plain values, including those that are computed on demand."""
         table: dict[str, Any] = json.loads(self.to_json())
         return table
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained HTML file with plots.
+        """Write the figures to a self-contained HTML file with plots.
 
         Raises
         ------
@@ -80,18 +80,18 @@ class Figures(Generic[C]):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of `to_json`."""
+        """Return the JSON schema of `to_json`."""
         schema: dict[str, Any] = json.loads(cls._core.schema())
         return schema
 
 
 # Not a Sequence, although it has all its methods: type checkers would reject `"web" in streams`,
-# which looks up a name.
+# which is a lookup by name.
 class ByName(Generic[N]):
     """A sequence whose items can also be looked up by name.
 
     If two items have the same name (a stream that was removed and added again during a run), the
-    later one is found.
+    lookup returns the later one.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class ByName(Generic[N]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in order."""
+        """The items' names, in order."""
         return tuple(item.name for item in self._items)
 
     @overload
@@ -142,8 +142,8 @@ class ByName(Generic[N]):
         return hash(self._items)
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``: a row for each, by name; columns are the figures, as
-        ``rx.latency_ns.p99``.
+        """Return a ``pandas.DataFrame`` with one row per item, indexed by name; columns are named
+        like ``rx.latency_ns.p99``.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class ByName(Generic[N]):
         return _notebook.frame(self)
 
     def to_arrow(self) -> Any:
-        """A ``pyarrow.Table`` with the columns of `to_pandas`.
+        """Return a ``pyarrow.Table`` with the columns of `to_pandas`.
 
         Raises
         ------
@@ -170,14 +170,14 @@ class ByName(Generic[N]):
 
 
 class Streams(ByName[N]):
-    """As `ByName`, but raises `UnknownStream` if there is no such stream."""
+    """Like `ByName`, but raises `UnknownStream` if there is no stream with a name."""
 
     def _unknown(self, name: str) -> typing.NoReturn:
         raise UnknownStream(name, self._index)
 
 
 class Arrays:
-    """Values with arrays are equal when all their fields are equal."""
+    """Dataclasses with arrays: equal if all fields are equal."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -188,7 +188,7 @@ class Arrays:
 
 
 def read(kind: type[T], value: dict[str, Any]) -> T:
-    """The dataclass `kind` from a JSON object with a key for each of its fields."""
+    """Convert a JSON object, with one key per field, to the dataclass `kind`."""
     return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})
 
 
@@ -196,7 +196,8 @@ _known: dict[type, list[tuple[str, Callable[[Any], Any]]]] = {}
 
 
 def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    """The reader of each field of `kind`; cached, because there are thousands of values."""
+    """Return the converter of each field of `kind`. Cached, because thousands of values are
+    converted."""
     if kind not in _known:
         hints = typing.get_type_hints(kind)
         _known[kind] = [

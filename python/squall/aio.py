@@ -1,5 +1,5 @@
-"""A daemon's sessions for asyncio: `connect`. Methods that wait for the daemon are coroutines; the
-rest is the same as with `squall.connect`, which needs no ``await``.
+"""Sessions of a daemon for asyncio: `connect`. Methods that wait for the daemon are coroutines;
+everything else is as with `squall.connect`, which is blocking.
 
 >>> import squall.aio
 >>> async def web(url: str) -> int:
@@ -57,14 +57,14 @@ Path = str | os.PathLike[str]
 
 API = "/squall/v1"
 DEFAULT_URL = "https://127.0.0.1:8443"
-#: Seconds between two checks whether a run is over. The first is short, because most runs in tests
-#: are.
+#: Interval in seconds at which the end of a run is polled. The first is short, because most runs in
+#: tests are short.
 POLL_FIRST_S, POLL_INTERVAL_S = 0.02, 0.25
 
 
 class Channel(Protocol):
-    """How requests are sent and time passes: blocking, or with an event loop. All other logic is in
-    this module only, for both."""
+    """How requests are sent and how to wait: blocking, or with an event loop. All other logic is
+    shared by both, and is in this module."""
 
     http: Http
 
@@ -73,14 +73,14 @@ class Channel(Protocol):
 
 
 class Held(Protocol):
-    """A lease of which only the id is known."""
+    """A lease known only by its ID."""
 
     @property
     def id(self) -> str: ...
 
 
 class _ThreadChannel:
-    """Sends requests on threads, so that the event loop continues."""
+    """Sends requests on threads, so they do not block the event loop."""
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -94,7 +94,7 @@ class _ThreadChannel:
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """A run as the daemon lists it, live or from the history.
+    """A run as listed by the daemon, live or from the history.
 
     Attributes
     ----------
@@ -105,9 +105,9 @@ class RunInfo:
         ``starting``, ``ready`` (held until `Run.go`), ``running``, ``paused``, ``stopping``,
         ``done``, ``failed`` or ``interrupted``.
     verdict : dict or None
-        As in a report: whether its figures can be trusted.
+        As in a report: whether the results can be trusted.
     passed : bool or None
-        Result of `fail_if`; None if it was not given.
+        Result of the `fail_if` conditions; None if there are none.
     error : str or None
     owner, lease : str or None
     started, ended : str or None
@@ -117,15 +117,15 @@ class RunInfo:
         ``name`` and ``address``.
     streams : int
     mult : float or None
-        Factor on the profile's rates; None if a total rate was asked for.
+        Factor on the profile's rates; None if a total rate was requested.
     sent_all : bool or None
-        All of its own frames are sent; it continues to receive those of other nodes.
+        All frames of its own are sent; it still receives those of other nodes.
     test : dict or None
-        Progress of a standard test: see `Test.progress`.
+        Progress of a standard test: as in `Test.progress`.
     cluster : dict or None
-        For a run over several machines: ``inventory``, ``t_s`` since its start, rates and counts of
-        all nodes (``all``), and of each (``nodes``) with its ``state``, ``why`` it is lost, and
-        ``clock_bound_ns``.
+        For a run on several machines: ``inventory``, ``t_s`` since the start, rates and counts of
+        all nodes together (``all``), and of each (``nodes``) with its ``state``, ``why`` if it is
+        lost, and ``clock_bound_ns``.
     """
 
     id: str
@@ -156,7 +156,7 @@ class RunInfo:
 
 @dataclasses.dataclass(frozen=True)
 class LeaseInfo:
-    """A lease: its owner, its ports, and when it expires if it is not renewed."""
+    """A lease: its owner, its ports, and when it expires unless renewed."""
 
     id: str
     owner: str | None
@@ -172,7 +172,7 @@ class DaemonPort:
     Attributes
     ----------
     address : str
-        Address as in profiles: ``"af_packet:eth1"``.
+        Port address as in profiles: ``"af_packet:eth1"``.
     interface, kind, mac, note : str or None
     state : str
         ``up``, ``down`` or ``unknown``.
@@ -181,7 +181,7 @@ class DaemonPort:
     lease : dict or None
         ``id``, ``owner`` and ``expires_s``.
     run : str or None
-        The run that uses it.
+        The run that uses the port.
     """
 
     address: str
@@ -199,14 +199,14 @@ class DaemonPort:
 
 @dataclasses.dataclass(frozen=True)
 class InventoryInfo:
-    """Nodes for runs over several machines, from an inventory of the daemon.
+    """An inventory of the daemon: nodes for runs on several machines.
 
     Attributes
     ----------
     name : str
     nodes : tuple of str
     ports : tuple of dict
-        ``name``, and its ``places``: ``"NODE/ADDRESS"``.
+        ``name``, and the ``places`` where it is: ``"NODE/ADDRESS"``.
     """
 
     name: str
@@ -216,9 +216,7 @@ class InventoryInfo:
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile:
-    """A file that the daemon keeps: ``name``, ``size`` in bytes, ``modified`` (RFC 3339),
-    ``kind``.
-    """
+    """A file stored by the daemon: ``name``, ``size`` in bytes, ``modified`` (RFC 3339), ``kind``."""
 
     name: str
     size: int
@@ -227,7 +225,8 @@ class StoredFile:
 
 
 def _known(kind: type[T], table: Mapping[str, Any]) -> T:
-    """A dataclass from a daemon's answer: newer daemons send more fields, older ones fewer."""
+    """Convert a daemon's response to a dataclass: newer daemons send additional fields, older ones
+    fewer."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         value = table.get(field.name)
@@ -236,7 +235,7 @@ def _known(kind: type[T], table: Mapping[str, Any]) -> T:
 
 
 class _Keeper:
-    """Renews leases on a separate thread, each as long as a reference to it exists."""
+    """Renews leases on a separate thread, each as long as its holder is referenced."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -246,12 +245,12 @@ class _Keeper:
         self._thread: threading.Thread | None = None
 
     def hold(self, lease: str, holder: object, ttl_s: float) -> None:
-        """Renew `lease` three times during its lifetime, until `holder` is gone or `drop` is
+        """Renew `lease` three times per lifetime, until `holder` is garbage-collected or `drop` is
         called."""
         with self._lock:
             self._held[lease] = (weakref.ref(holder), ttl_s / 3, time.monotonic() + ttl_s / 3)
             if self._thread is None:
-                # The thread has no reference to clients, and ends with its last lease.
+                # The thread holds no reference to clients, and ends with the last lease.
                 self._thread = threading.Thread(
                     target=self._renew, name="squall-leases", daemon=True
                 )
@@ -279,14 +278,15 @@ class _Keeper:
                 for key in due:
                     holder, every, _ = self._held[key]
                     self._held[key] = (holder, every, now + every)
-                # Wake up often, so a lease without a reference is not renewed for long.
+                # Wake up at least every 5 s, so a lease whose holder is gone is not renewed for
+                # long.
                 wait = min(min(at for _, _, at in self._held.values()) - now, 5.0)
             for key in due:
                 try:
                     self._http.send("POST", f"{API}/leases/{_quoted(key)}/renew")
                 except ServerError as error:
-                    # It has expired, or its run is over. A daemon that cannot be reached may be
-                    # reachable again in time.
+                    # The lease has expired, or its run is over. An unreachable daemon is retried:
+                    # it may respond again before the lease expires.
                     if error.status:
                         self.drop(key)
                 except Error:
@@ -295,8 +295,8 @@ class _Keeper:
 
 
 class Client:
-    """A connection to a daemon, made by `connect`. As a context manager, it is closed on exit, and
-    its leases are released.
+    """A connection to a daemon, made by `connect`. As a context manager, it closes the connection
+    on exit and releases the leases.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -304,7 +304,7 @@ class Client:
         self._keeper = _Keeper(channel.http)
         self._leases: dict[str, weakref.ref[Lease]] = {}
         self.url = channel.http.url
-        #: The daemon's version when the connection was made.
+        #: The daemon's version at the time of the connection.
         self.version = ""
         self._lease_s = 30.0
 
@@ -315,8 +315,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Release the leases that were acquired, and close connections. Runs without such a lease
-        continue until their own lease ends.
+        """Release the leases acquired by this client, and close its connections. Runs that have a
+        lease of their own continue until it expires.
         """
         held, self._leases = self._leases, {}
         for reference in held.values():
@@ -342,7 +342,8 @@ class Client:
         self._lease_s = float(info.get("lease_s") or self._lease_s)
 
     async def info(self) -> dict[str, Any]:
-        """Information about the daemon: ``version``, ``uptime_s``, ``lease_s``, ``otg`` ..."""
+        """Return information about the daemon: ``version``, ``uptime_s``, ``lease_s``, ``otg``
+        ..."""
         table: dict[str, Any] = await self._ask("GET", "/info")
         return table
 
@@ -364,40 +365,42 @@ class Client:
         on_loss: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Session:
-        """A profile with options for its run by the daemon; see also `squall.Session`.
+        """Create a profile with options for its runs on the daemon; see also `squall.Session`.
 
         Parameters
         ----------
         profile : Profile or path
-            A path names a local file; files that the profile names are the daemon's (`upload`).
+            A path is that of a local file; files named in the profile are those of the daemon
+            (`upload`).
         name : str, optional
             Name of the run in the history.
         lease : Lease or its id, optional
-            The run uses its ports. Default: the run has its own lease, which is renewed as long as
-            the `Run` object exists.
+            A lease that includes the ports. Default: the run has its own lease, which is renewed as
+            long as the `Run` object exists.
         detached : bool
-            The run continues to its end without a client; it must have an end.
+            The run continues to its end without a client, so it must have an end.
         ttl : seconds, optional
-            How long the run's own lease outlives its client. Default: the daemon's setting.
+            How long the run's own lease lasts after its last renewal. Default: the daemon's
+            setting.
         fail_if : sequence of str
-            Conditions that must not hold at the end: ``["loss > 0"]``; `RunInfo` has the result.
+            Conditions that must not hold at the end: ``["loss > 0"]``. The result is in `RunInfo`.
         node : str, optional
-            Name of the node, for the report, where several daemons share the run.
+            Name of this node in the report, if several daemons share the run.
         cluster_clock : mapping, optional
-            The clock that these daemons have in common: ``shift_ns``, ``drift_ppb``, ``at_ns``,
-            ``bound_ns``.
-            Common time is local time (`Client.clock`) plus the shift, plus the drift times the
-            time since `at_ns`; the bound is the largest error of that.
+            The common clock of these daemons: ``shift_ns``, ``drift_ppb``, ``at_ns``, ``bound_ns``.
+            Common time is local time (`Client.clock`), plus the shift, plus the drift times the
+            time since `at_ns`. The bound is the maximum error of the result.
         hold : bool
-            Open the ports and wait for `Run.go` before anything is sent.
+            Open the ports, then wait for `Run.go` before sending.
         nodes : str, optional
-            Run on the nodes of this inventory of the daemon (`inventories`), whose ports have the
-            names of those of the profile. `RunInfo.cluster` then has the rates and counts of all
-            nodes (``all``) and of each (``nodes``).
+            Run on the nodes of this inventory of the daemon (`inventories`), whose port names match
+            those of the profile. `RunInfo.cluster` then has the rates and counts of all nodes
+            together (``all``) and of each (``nodes``).
         on_loss : str, optional
-            If a node is lost: ``end`` the run on all nodes (default), or ``continue`` on the others.
+            If a node is lost: ``end`` the run on all nodes (default), or ``continue`` on the
+            others.
         **options
-            As in `squall.Session`: see `RunOptions`. Files are the daemon's.
+            As in `squall.Session`: see `RunOptions`. File names are those of the daemon.
         """
         body: dict[str, Any] = {
             **_profile(profile),
@@ -417,18 +420,18 @@ class Client:
         return Session(self, "/runs", _given(body))
 
     async def inventories(self) -> tuple[InventoryInfo, ...]:
-        """The daemon's inventories, on whose nodes a run can be: see `session`."""
+        """Return the daemon's inventories, on whose nodes runs are possible: see `session`."""
         rows = (await self._ask("GET", "/inventories"))["inventories"]
         return tuple(_known(InventoryInfo, row) for row in rows)
 
     async def clock(self) -> tuple[int, int]:
-        """The clock by which the daemon's runs send and measure, and its wall clock.
+        """Read the clock that the daemon's runs use, and its wall clock.
 
         Returns
         -------
         tuple of int
-            Nanoseconds of ``CLOCK_MONOTONIC``, and since 1970-01-01 UTC, read as late as possible
-            before the answer.
+            Nanoseconds of ``CLOCK_MONOTONIC``, and since 1970-01-01 UTC, read just before the
+            response is sent.
         """
         now = await self._ask("GET", "/clock")
         return int(now["monotonic_ns"]), int(now["unix_ns"])
@@ -441,7 +444,7 @@ class Client:
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
-        """Run a profile to its end; `more` as in `session`."""
+        """Run a profile to its end. `more` is as in `session`."""
         return await self.session(profile, **more).run(every=every, progress=progress)
 
     async def send(
@@ -458,7 +461,7 @@ class Client:
         progress: Progress | None = None,
         **more: Any,
     ) -> Report:
-        """Send frames of one kind on one port, as `squall.send`; `more` as in `session`."""
+        """Send frames of one kind on one port, like `squall.send`. `more` is as in `session`."""
         stream = Stream(
             packet=packet,
             rate=rate,
@@ -481,20 +484,21 @@ class Client:
         lease: Held | str | None = None,
         **more: Any,
     ) -> Session:
-        """A capture as a session: start it, send, stop it, `finish`; `files` then has the file.
+        """Create a capture session: start it, send, stop it, `finish`; the file is then among
+        `files`.
 
         Parameters
         ----------
         port : str or iterable of str
         file : str, optional
-            Its name among the daemon's files.
+            Name of the file on the daemon.
         filter : str, optional
-            Capture only matching packets (tcpdump's language).
+            Capture only matching packets (tcpdump syntax).
         duration_s, lease
             As in `squall.capture` and `session`.
         **more
-            Options of a capture (`squall.CaptureOptions`), and further ones of the daemon's API:
-            ``name``, ``received_flows``.
+            Options of a capture (`squall.CaptureOptions`), and ``name`` and ``received_flows`` of
+            the daemon's API.
         """
         body = {
             "ports": [port] if isinstance(port, str) else list(port),
@@ -529,16 +533,16 @@ class Client:
         name, lease, detached, ttl
             As in `session`.
         **more
-            ``ports`` (addresses by names), ``max_rate``, ``quick``, ``repeats``, ``rest``,
-            ``journal`` (a file of the daemon) and ``options`` as in `squall.test.run`; all others
-            are settings of the method.
+            ``ports`` (addresses by name), ``max_rate``, ``quick``, ``repeats``, ``rest``,
+            ``journal`` (a file of the daemon) and ``options`` are as in `squall.test.run`; all
+            others are settings of the method.
 
         Raises
         ------
         ProfileError
-            A setting is unknown or wrong, or the profile lacks what the method needs.
+            A setting is unknown or invalid, or the profile lacks a part that the method needs.
         PortError
-            Another holder has a port.
+            A port is leased by another holder.
         """
         body = {
             **_test(method, profile, more),
@@ -562,14 +566,14 @@ class Client:
         progress: Callable[[Mapping[str, Any]], object] | None = None,
         **more: Any,
     ) -> Result:
-        """Run a standard test in the daemon to its end; `more` as in `start_test`.
+        """Run a standard test on the daemon to its end. `more` is as in `start_test`.
 
         Parameters
         ----------
         every : seconds
-            Time between two calls of `progress`.
+            Interval between calls of `progress`.
         progress : callable, optional
-            Called with what `Test.progress` returns.
+            Called with the result of `Test.progress`.
         """
         test = await self.start_test(method, profile, **more)
         try:
@@ -586,8 +590,8 @@ class Client:
     async def estimate_test(
         self, method: str, profile: Profile | Path | None = None, **more: Any
     ) -> dict[str, Any]:
-        """``trials`` and ``seconds`` of a standard test, if the device carries half of the highest
-        rate; `more` as in `start_test`. Nothing is sent.
+        """Estimate ``trials`` and ``seconds`` of a standard test of a device that carries half of
+        the highest rate. `more` is as in `start_test`. Nothing is sent.
         """
         body = _test(method, profile, more)
         given = _given(body)
@@ -603,16 +607,16 @@ class Client:
         before: str | None = None,
         limit: int = 50,
     ) -> tuple[RunInfo, ...]:
-        """Runs in progress and ended ones, newest first.
+        """List live and ended runs, newest first.
 
         Parameters
         ----------
         state, kind : str, optional
-            Only runs with this state or of this kind.
+            Only runs in this state or of this kind.
         q : str, optional
-            Only runs whose names contain this.
+            Only runs with this text in their names.
         before : str, optional
-            Only runs older than the one with this id: the last of the previous page.
+            Only runs older than the one with this ID; for paging, that of the last run of a page.
         limit : int
         """
         asked = {"state": state, "kind": kind, "q": q, "before": before, "limit": limit}
@@ -621,11 +625,11 @@ class Client:
         )
 
     async def attach(self, id: str) -> Run:
-        """Any run, live or ended. It continues when the object is discarded."""
+        """Return a live or ended run. It continues when the object is discarded."""
         return Run(self, await self._ask("GET", f"/runs/{_quoted(id)}"), renewed=False)
 
     async def report(self, id: str) -> Report:
-        """The report of a run, also from the history."""
+        """Fetch the report of a run, also from the history."""
         reply = await self._channel.send("GET", f"{API}/runs/{_quoted(id)}/report")
         return Report.from_json(reply.body.decode())
 
@@ -643,13 +647,13 @@ class Client:
     # Ports and leases
 
     async def ports(self) -> tuple[DaemonPort, ...]:
-        """The ports of the daemon's machine, and their leases."""
+        """List the ports of the daemon's machine, and their leases."""
         return tuple(
             _known(DaemonPort, port) for port in (await self._ask("GET", "/ports"))["ports"]
         )
 
     async def leases(self) -> tuple[LeaseInfo, ...]:
-        """All leases, including those of other users."""
+        """List all leases, including those of other users."""
         return tuple(
             _known(LeaseInfo, lease) for lease in (await self._ask("GET", "/leases"))["leases"]
         )
@@ -657,7 +661,7 @@ class Client:
     async def acquire(
         self, *ports: str, owner: str | None = None, ttl: float | None = None, force: bool = False
     ) -> Lease:
-        """Lease ports for later runs. The lease is renewed in the background until it is released,
+        """Lease ports for later runs. The lease is renewed in the background until it is released
         or the process ends.
 
         Parameters
@@ -665,17 +669,16 @@ class Client:
         *ports : str
             Addresses.
         owner : str, optional
-            Name of the holder that others see. Default: the user and the host.
+            Name of the holder, as shown to others. Default: user and host.
         ttl : seconds, optional
-            How long the ports stay leased after this process has died. Default: the daemon's
-            setting.
+            How long the lease lasts after its last renewal. Default: the daemon's setting.
         force : bool
             Take the ports from their holder, and stop the run that uses them.
 
         Raises
         ------
         PortError
-            Another holder has one; the message names it.
+            A port is leased by another holder; the message names it.
         """
         if force:
             await self.release(*ports)
@@ -686,27 +689,27 @@ class Client:
         return lease
 
     async def release(self, *ports: str) -> None:
-        """Take ports away from their holder. The run that uses them stops."""
+        """Revoke the leases of ports. A run that uses them stops."""
         await self._ask("POST", "/leases/release", {"ports": list(ports)})
 
     # Files
 
     async def files(self) -> tuple[StoredFile, ...]:
-        """The files that profiles, replays and attacks of the daemon can use, and that captures
-        have written.
+        """List the files that the daemon's profiles, replays and attacks can use, and the captures
+        that it wrote.
         """
         return tuple(
             _known(StoredFile, file) for file in (await self._ask("GET", "/files"))["files"]
         )
 
     async def upload(self, file: Path, name: str | None = None) -> str:
-        """Upload a file to the daemon; returns its name there.
+        """Upload a file to the daemon. Return its name there.
 
         Parameters
         ----------
         file : path
         name : str, optional
-            Default: the name of the file, without its folders.
+            Default: the base name of the file.
         """
         name = name or pathlib.Path(file).name
         with open(file, "rb") as source:
@@ -714,19 +717,19 @@ class Client:
         return name
 
     async def download(self, name: str, to: Path | None = None) -> pathlib.Path:
-        """Download a file of the daemon; returns its local path.
+        """Download a file of the daemon. Return its local path.
 
         Parameters
         ----------
         name : str
         to : path, optional
-            A file or a folder. Default: the current folder.
+            A file or a directory. Default: the current directory.
         """
         target = pathlib.Path(to) if to is not None else pathlib.Path()
         if target.is_dir():
             target /= pathlib.PurePosixPath(name).name
-        # Into a file in the same folder that is then renamed, so that the file `target` is always
-        # complete.
+        # Write to a temporary name in the same directory and rename at the end, so `target` is
+        # never incomplete.
         part = target.with_name(target.name + ".part")
         try:
             with part.open("wb") as sink:
@@ -743,7 +746,7 @@ class Client:
     async def packets(
         self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None
     ) -> dict[str, Any]:
-        """Packets of a capture among the daemon's files: ``total``, and ``packets`` with ``n``,
+        """List packets of a capture stored by the daemon: ``total``, and ``packets`` with ``n``,
         ``t_s``, ``len``, ``source``, ``destination``, ``protocol`` and ``info``.
         """
         query = {"from": first, "count": count, "filter": filter}
@@ -755,22 +758,22 @@ class Client:
     # Profiles and attacks
 
     async def check(self, profile: Profile | Path) -> dict[str, Any]:
-        """Let the daemon check a profile: ``ok``, ``problems``, ``profile``, ``summary``."""
+        """Check a profile on the daemon: ``ok``, ``problems``, ``profile``, ``summary``."""
         table: dict[str, Any] = await self._ask("POST", "/profiles/check", _profile(profile))
         return table
 
     async def plan(self, profile: Profile | Path) -> str:
-        """The plan of a profile, as ``squall plan`` prints it."""
+        """Return the plan of a profile, in the form that ``squall plan`` prints."""
         return str((await self._ask("POST", "/plan", _profile(profile)))["text"])
 
     async def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
-        """Solve intrusion detection rules: the attacks that can be made from them, and the reason
-        for each of the others.
+        """Solve intrusion detection rules: find the attacks that can be made from them, and the
+        reason why the other rules cannot be solved.
 
         Parameters
         ----------
         rules : str
-            The text of rules, or the name of one of the daemon's files.
+            Rule text, or the name of a file of the daemon.
         every : seconds
             Interval between requests for the result.
         **options
@@ -790,7 +793,8 @@ class Client:
             await self._channel.sleep(every)
 
     async def score(self, labels: str, alerts: str) -> dict[str, Any]:
-        """Compare alerts with the ground truth of attacks: both are names of the daemon's files."""
+        """Compare alerts to the ground truth of attacks. Both arguments name files of the
+        daemon."""
         table: dict[str, Any] = await self._ask(
             "POST", "/attacks/score", {"labels": labels, "alerts": alerts}
         )
@@ -798,7 +802,7 @@ class Client:
 
 
 class Lease:
-    """Leased ports: `Client.acquire` returns it. As a context manager, it releases them on exit."""
+    """Leased ports, from `Client.acquire`. As a context manager, it releases them on exit."""
 
     def __init__(self, client: Client, info: LeaseInfo) -> None:
         self._client = client
@@ -815,7 +819,7 @@ class Lease:
         await self.release()
 
     async def renew(self) -> None:
-        """Renew the lease now. In the background this happens three times during its lifetime."""
+        """Renew the lease now. It is also renewed in the background, three times per lifetime."""
         await self._client._ask("POST", f"/leases/{_quoted(self.id)}/renew")
 
     async def release(self) -> None:
@@ -827,7 +831,7 @@ class Lease:
 
 
 class Session:
-    """A profile with options for its runs by the daemon: `Client.session` returns it.
+    """A profile with options for its runs on the daemon, from `Client.session`.
 
     As a context manager, it ends unfinished runs on exit, except detached ones.
     """
@@ -848,19 +852,19 @@ class Session:
             try:
                 await run.close()
             except Exception:
-                # Raise the first error of the block, not one from closing its runs.
+                # Do not let an error in closing the runs replace one raised in the block.
                 if kind is None:
                     raise
 
     async def start(self) -> Run:
-        """Let the daemon open the ports and start.
+        """Start the run: the daemon opens the ports and starts.
 
         Raises
         ------
         ProfileError
             The profile has errors.
         PortError
-            A port cannot be opened, or another holder has it.
+            A port cannot be opened, or is leased by another holder.
         """
         table = await self._client._ask("POST", self._path, self._body)
         own = "lease" not in self._body and not self._body.get("detached")
@@ -869,7 +873,7 @@ class Session:
         return run
 
     async def run(self, *, every: float = 0.5, progress: Progress | None = None) -> Report:
-        """Start, wait for the end that the profile sets, and report.
+        """Start, wait for the end that the profile sets, and return the report.
 
         Raises
         ------
@@ -890,10 +894,10 @@ class Session:
 
 
 class Run:
-    """A run of the daemon: `Session.start` and `Client.attach` return it.
+    """A run of the daemon, from `Session.start` or `Client.attach`.
 
-    It has the methods of `squall.Run`. As long as this object exists, the run's lease is renewed;
-    when the process dies, the daemon stops the run.
+    It has the methods of `squall.Run`. The run's lease is renewed as long as this object exists;
+    after the process dies, the daemon stops the run.
     """
 
     def __init__(
@@ -907,23 +911,23 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The run's id in the daemon."""
+        """The run's ID on the daemon."""
         return self._info.id
 
     async def info(self) -> RunInfo:
-        """The current state of the run."""
+        """Return the current state of the run."""
         self._info = _known(RunInfo, await self._ask("GET", ""))
         if self._info.over:
             self._client._keeper.drop(self._info.lease)
         return self._info
 
     async def elapsed_s(self) -> float:
-        """Seconds since it was started."""
+        """Return the seconds since the run was started."""
         return float((await self.info()).elapsed_s or 0.0)
 
     async def sample(self) -> Sample:
-        """The newest rates; the daemon takes them four times per second. Empty before the first
-        ones.
+        """Return the latest rates, which the daemon samples four times per second. Empty before the
+        first sample.
         """
         table = (await self._ask("GET", "/stats"))["sample"]
         if table is None:
@@ -931,7 +935,7 @@ class Run:
         return read(Sample, table)
 
     async def samples(self, every: float = 0.5) -> AsyncIterator[Sample]:
-        """Samples until the run is over, each once."""
+        """Yield each sample once, until the run is over."""
         last = None
         while not await self.wait(every):
             sample = await self.sample()
@@ -940,7 +944,7 @@ class Run:
                 yield sample
 
     async def report(self) -> Report:
-        """The report so far, without series."""
+        """Return the report so far, without series."""
         end = time.monotonic() + 5
         while True:
             report = (await self._ask("GET", "/stats"))["report"]
@@ -951,59 +955,59 @@ class Run:
             await self._client._channel.sleep(POLL_FIRST_S)
 
     async def pause(self, stream: str | None = None) -> None:
-        """Pause a stream, the streams of a group, a template, or all.
+        """Pause a stream, a stream group, a template, or everything.
 
         Raises
         ------
         UnknownStream
-            The message lists the nearest names.
+            The message lists similar names.
         """
         await self._ask("POST", "/pause", {} if stream is None else {"stream": stream})
 
     async def resume(self, stream: str | None = None) -> None:
-        """Resume a paused stream, the streams of a group, a template, or all.
+        """Resume a paused stream, stream group, template, or everything.
 
         Raises
         ------
         UnknownStream
-            The message lists the nearest names.
+            The message lists similar names.
         """
         await self._ask("POST", "/resume", {} if stream is None else {"stream": stream})
 
     async def change(self, profile: Profile | Path) -> None:
-        """Change the run to another profile, which has the same ports.
+        """Switch the run to another profile with the same ports.
 
         Raises
         ------
         ProfileError
-            The profile has errors; nothing is changed then.
+            The profile has errors; the run is unchanged.
         """
         await self._ask("POST", "/change", _profile(profile))
 
     async def multiply(self, by: float | str) -> None:
-        """Set all rates to those of the profile times `by` (``2``, ``"50 %"``), or to this total
+        """Set all rates to those of the profile times `by` (``2``, ``"50 %"``), or to a total rate
         (``"1 Mpps"``).
 
         Raises
         ------
         ProfileError
-            The rates cannot be scaled by `by`; nothing is changed then.
+            The rates cannot be scaled by `by`; the run is unchanged.
         """
         if isinstance(by, int | float):
-            # str() would write 1e-05.
+            # Without an exponent, which str() uses for small numbers (1e-05).
             by = format(decimal.Decimal(repr(by)), "f")
         await self._ask("POST", "/rate", {"mult": by})
 
     async def set_rate(self, stream: str, rate: float | str) -> None:
-        """Set a stream's rate, before the factor of `multiply`: ``"1 Mpps"``; a number is frames
-        per second.
+        """Set a stream's rate (``"1 Mpps"``; a number is in frames per second). The factor of
+        `multiply` applies to it.
 
         Raises
         ------
         UnknownStream
             There is no such stream.
         ProfileError
-            The rate is wrong, or a port cannot send it; nothing is changed then.
+            The rate is invalid, or a port cannot send it; the run is unchanged.
         """
         text = rate if isinstance(rate, str) else f"{rate} pps"
         await self._ask("POST", "/rate", {"stream": stream, "rate": text})
@@ -1018,14 +1022,14 @@ class Run:
         users: int | None = None,
         weight: int | None = None,
     ) -> None:
-        """Change the load from now on: as `squall.Run.set_load`.
+        """Change the load from now on, like `squall.Run.set_load`.
 
         Raises
         ------
         UnknownStream
             There is no such template.
         ProfileError
-            The profile has another kind; nothing is changed then.
+            The profile uses another kind; the run is unchanged.
         """
         asked = {
             "cps": cps,
@@ -1040,22 +1044,22 @@ class Run:
         await self._ask("POST", "/rate", {"template": template, **given})
 
     async def trigger(self) -> None:
-        """Trigger a capture that waits for its trigger."""
+        """Trigger a capture that is waiting for its trigger."""
         await self._ask("POST", "/trigger")
 
     async def go(self, at_ns: int) -> None:
-        """Begin a run that was started with ``hold=True``: its first frame is due when the clock of
-        the run is at `at_ns`.
+        """Start sending in a run that was started with ``hold=True``: the first frame is due when
+        the clock of the run reads `at_ns`.
 
         Raises
         ------
         ServerError
-            That time has passed (``too-late``), or the run is not held (``not-ready``).
+            This time has passed (``too-late``), or the run is not held (``not-ready``).
         """
         await self._ask("POST", "/go", {"at_ns": at_ns})
 
     async def set_clock(self, clock: Mapping[str, float]) -> None:
-        """Renew the clock that the run has in common with others: see `Client.session`."""
+        """Update the clock shared with other runs: see `Client.session`."""
         await self._ask("PUT", "/clock", dict(clock))
 
     async def stop(self) -> None:
@@ -1063,7 +1067,7 @@ class Run:
         await self._ask("POST", "/stop")
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether it has
+        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether the run has
         ended.
         """
         if timeout is not None and not timeout >= 0:
@@ -1080,7 +1084,8 @@ class Run:
             nap = min(nap * 1.5, POLL_INTERVAL_S)
 
     async def finish(self) -> Report:
-        """Wait for the end that the profile sets, and report. If it has no end, call `stop` first.
+        """Wait for the end that the profile sets, and return the report. If it has no end, call
+        `stop` first.
 
         Raises
         ------
@@ -1089,13 +1094,14 @@ class Run:
         """
         if self._report is None:
             await self.wait()
-            # Without a verdict there is no report: the run failed, or its daemon was killed before.
+            # Without a verdict there is no report: the run failed, or the daemon was killed before
+            # its end.
             if self._info.verdict is None:
                 raise PortError(
                     self._info.error or f"run {self.id} failed, and the daemon has no reason"
                 )
             report = await self._client.report(self.id)
-            # A daemon may report the end of a run a moment before it has the report.
+            # The daemon may list a run as ended shortly before its report is available.
             end = time.monotonic() + 1
             while report.duration_s != self._info.elapsed_s and time.monotonic() < end:
                 await self._client._channel.sleep(POLL_FIRST_S)
@@ -1104,23 +1110,23 @@ class Run:
         return self._report
 
     async def close(self) -> None:
-        """End the run if it has not ended. `finish` still returns the report."""
+        """End the run if it is still active. `finish` still returns the report."""
         if self._report is None:
             if not (await self.info()).over:
                 with contextlib.suppress(ServerError):
-                    # The run may end by itself at the same moment.
+                    # The run may end by itself before the request arrives.
                     await self.stop()
             await self.finish()
 
     async def html(self) -> str:
-        """The report as one page with plots."""
+        """Return the report as one page with plots."""
         reply = await self._client._channel.send(
             "GET", f"{API}/runs/{_quoted(self.id)}/report.html"
         )
         return reply.body.decode()
 
     async def profile(self) -> str:
-        """The text of the profile that was started."""
+        """Return the text of the profile with which the run was started."""
         reply = await self._client._channel.send("GET", f"{API}/runs/{_quoted(self.id)}/profile")
         return reply.body.decode()
 
@@ -1129,7 +1135,7 @@ class Run:
 
 
 class Test:
-    """A standard test of the daemon: `Client.start_test` returns it.
+    """A standard test of the daemon, from `Client.start_test`.
 
     As long as this object exists, the lease of its ports is renewed.
     """
@@ -1139,22 +1145,22 @@ class Test:
 
     @property
     def id(self) -> str:
-        """The id of its run in the daemon."""
+        """The ID of the test's run on the daemon."""
         return self._run.id
 
     async def info(self) -> RunInfo:
-        """The current state of its run."""
+        """Return the current state of the test's run."""
         return await self._run.info()
 
     async def progress(self) -> Mapping[str, Any]:
-        """How far it is: ``trial`` (its number), ``label``, ``estimate`` (``trials``, ``seconds``),
-        ``bounds`` of the current search (``passed``, ``failed``: parts of the highest load),
-        ``latest`` trials and ``journal``.
+        """Return the progress: ``trial`` (its number), ``label``, ``estimate`` (``trials``,
+        ``seconds``), ``bounds`` of the current search (``passed``, ``failed``: fractions of the
+        highest load), ``latest`` trials and ``journal``.
         """
         return (await self._run.info()).test or {}
 
     async def result(self) -> Result:
-        """The result so far; before the end, its status is ``stopped``."""
+        """Return the result so far; before the end, its status is ``stopped``."""
         path = f"{API}/runs/{_quoted(self.id)}/report"
         reply = await self._run._client._channel.send("GET", path)
         return Result(reply.body.decode())
@@ -1164,7 +1170,7 @@ class Test:
         await self._run.stop()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether it has
+        """Wait for the end, at most `timeout` seconds (None: no limit). Return whether the test has
         ended.
         """
         return await self._run.wait(timeout)
@@ -1191,7 +1197,7 @@ async def connect(
     verify: Verify = None,
     timeout: float = 30.0,
 ) -> Client:
-    """As `squall.connect`, for asyncio.
+    """Connect to a daemon, like `squall.connect`, for asyncio.
 
     Raises
     ------
@@ -1210,7 +1216,7 @@ async def _connected(channel: Channel) -> Client:
 
 
 def _profile(profile: Profile | Path) -> dict[str, Any]:
-    """The profile in a request: a file as its text, so that errors name their lines."""
+    """Return the profile as in a request: a file as its text, so that errors refer to its lines."""
     if isinstance(profile, Profile):
         return {"profile": profile._table()}
     path = pathlib.Path(profile)
@@ -1223,7 +1229,7 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
 
 
 def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> dict[str, Any]:
-    """Encodes a test for a request. Arguments of single methods become settings of the method."""
+    """Encode a test for a request. Arguments of a single method become its settings."""
     settings = dict(more)
     names = ("ports", "max_rate", "quick", "repeats", "journal", "options")
     common = {name: settings.pop(name, None) for name in names}
@@ -1238,7 +1244,7 @@ def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> 
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not None; the daemon chooses the others."""
+    """Return the arguments that are not None; the daemon has defaults for the others."""
     return {key: value for key, value in arguments.items() if value is not None}
 
 

@@ -1,8 +1,8 @@
-"""Pytest plugin: traffic in tests, with the reports of its runs next to a failure. pytest loads it
+"""Pytest plugin: traffic in tests, with the reports of runs attached to failures. pytest loads it
 automatically.
 
-Fixtures: ``squall`` (this package, with its runs recorded; runs of a daemon with ``--squall-url``),
-``veth_pair`` (two interfaces that are each other's peer, in a separate network of the test).
+Fixtures: ``squall`` (this package, with its runs recorded; with ``--squall-url``, runs on a
+daemon), ``veth_pair`` (a pair of virtual interfaces, in a network namespace of the test).
 Functions: `assert_no_loss`, `assert_latency`, `assert_rate`, which are also methods of the fixture.
 
 >>> def test_nothing_is_lost(squall, veth_pair):
@@ -45,7 +45,7 @@ __all__ = ["Traffic", "VethPair", "assert_latency", "assert_no_loss", "assert_ra
 
 KEY = pytest.StashKey["Traffic"]()
 CLONE_NEWNET = 0x40000000
-#: Number of frames that a recorded interface keeps, the newest ones, and maximum octets of each.
+#: Number of latest frames kept per recorded interface, and maximum octets of each.
 FRAMES, SNAPLEN = 10_000, 256
 
 
@@ -57,7 +57,7 @@ class _Reporting(Protocol):
 
 
 def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
-    """Assert that every sent frame of `stream`, or of all streams with ``latency``, has arrived.
+    """Assert that all frames of `stream`, or of all streams with ``latency``, have arrived.
 
     Parameters
     ----------
@@ -67,11 +67,11 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
     Raises
     ------
     AssertionError
-        The message has the frames sent, received and lost of each stream.
+        The message has the sent, received and lost frames of each stream.
     UnknownStream
         There is no such stream.
     ValueError
-        Nothing was measured.
+        No stream was measured.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
 def assert_latency(
     of: Report | _Reporting, stream: str | None = None, **limits: str | float
 ) -> None:
-    """Assert limits of the one-way delay of `stream`, or of each stream with ``latency``.
+    """Assert limits of the one-way delay of `stream`, or of all streams with ``latency``.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def assert_latency(
     Raises
     ------
     AssertionError
-        The message has the measured and the allowed values.
+        The message has the measured and the expected values.
     UnknownStream, ValueError
-        As `assert_no_loss`; or a limit is wrong.
+        As `assert_no_loss`; `ValueError` also if a limit is invalid.
 
     Examples
     --------
@@ -144,16 +144,16 @@ def assert_rate(
     *,
     pps: float | None = None,
 ) -> None:
-    """Assert that streams left at the requested rate, and those with ``latency`` arrived at it.
+    """Assert that streams left, and those with ``latency`` arrived, at the requested rate.
 
     Parameters
     ----------
     tol : float
-        Relative: 0.01 is one percent more or less.
+        Relative tolerance: 0.01 allows 1 % more or less.
     stream : str, optional
-        Default: all.
+        Default: all streams.
     pps : float, optional
-        Expected rate, instead of that of the profile.
+        Expected rate. Default: that of the profile.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def assert_rate(
             raise ValueError(f"stream {one.name!r} has no requested rate (max)\n  try pps=")
         found = [("sent", one.tx_pps)]
         if one.rx is not None and one.tx_packets:
-            # The received fraction times the sent rate, because the receiver's own rate has no
+            # Scale the sent rate by the received fraction, because the receiver's own rate has no
             # start time.
             found.append(("received", one.tx_pps * one.rx.packets / one.tx_packets))
         for what, rate in found:
@@ -209,15 +209,15 @@ _ASSERTS: dict[str, Any] = {
 
 
 class Traffic:
-    """The package ``squall`` as a fixture, with the asserts of this module, and with runs that a
-    failure shows.
+    """The package ``squall`` as a fixture, with the assert functions of this module. A failure
+    shows the reports of its runs.
 
     Attributes
     ----------
     client : Client or None
         Client of the daemon of ``--squall-url``.
     reports : list of Report
-        Reports of the test so far.
+        Reports of the test's runs so far.
     name : str
         Unique among all tests and xdist workers.
     """
@@ -233,7 +233,8 @@ class Traffic:
         return _ASSERTS.get(name) or getattr(package, name)
 
     def Session(self, profile: Any, **options: Any) -> Any:  # noqa: N802: as the package has it
-        """`squall.Session`, or the daemon's; its runs end with the test."""
+        """Return a `squall.Session`, or one of the daemon; its runs end with the test at the
+        latest."""
         if self.client is None:
             return _Watched(package.Session(profile, **options), self)
         return _Watched(self.client.session(profile, **{"name": self.name, **options}), self)
@@ -245,17 +246,18 @@ class Traffic:
     def run(
         self, profile: Any, *, every: float = 0.25, progress: Any = None, **options: Any
     ) -> Report:
-        """Run a profile to its end, as `squall.run`."""
+        """Run a profile to its end, like `squall.run`."""
         return self._kept(
             self.Session(profile, **options)._session.run(every=every, progress=progress)
         )
 
     def send(self, port: str, packet: Any, **options: Any) -> Report:
-        """As `squall.send`."""
+        """Send frames of one kind, like `squall.send`."""
         return self._kept((self.client or package).send(port, packet, **options))
 
     def loop(self, *flags: str, **options: object) -> str:
-        """The address of an unused link in memory: ``squall.loop("virtual", drop="1/10")``."""
+        """Return the address of an unused in-memory link: ``squall.loop("virtual",
+        drop="1/10")``."""
         name = f"loop:{self.name}-{next(self._number)}"
         return ",".join([name, *flags, *(f"{key}={value}" for key, value in options.items())])
 
@@ -264,7 +266,7 @@ class Traffic:
         return report
 
     def _all(self) -> list[Report]:
-        """Reports of ended runs, and of running ones so far."""
+        """Return the reports of ended runs, and of running ones so far."""
         going = []
         for run in self._runs:
             if run._report is None:
@@ -304,7 +306,7 @@ class _Watched:
 
 
 class _WatchedRun:
-    """A run whose report is kept."""
+    """A run whose report is kept for failures."""
 
     def __init__(self, run: Any, traffic: Traffic) -> None:
         self._run, self._traffic = run, traffic
@@ -325,14 +327,14 @@ class _WatchedRun:
 
 @dataclasses.dataclass(frozen=True)
 class VethPair:
-    """Two interfaces that are each other's peer.
+    """Two interfaces connected to each other.
 
     Attributes
     ----------
     a, b : str
-        Addresses for profiles: ``"af_packet:veth-a"``.
+        Port addresses for profiles: ``"af_packet:veth-a"``.
     interfaces : tuple of str
-        Names of the interfaces, for other tools; empty if they are a daemon's.
+        Interface names, for other tools; empty if the ports are those of a daemon.
     """
 
     a: str
@@ -388,7 +390,7 @@ def _squall_client(request: pytest.FixtureRequest) -> Iterator[package.Client | 
 def squall(
     request: pytest.FixtureRequest, _squall_client: package.Client | None
 ) -> Iterator[Traffic]:
-    """The package ``squall``; its runs end with the test, and a failure shows their reports."""
+    """Provide the package ``squall``. Runs end with the test; failures show their reports."""
     traffic = Traffic(_unique(request.node.nodeid), _squall_client)
     request.node.stash[KEY] = traffic
     try:
@@ -399,12 +401,12 @@ def squall(
 
 @pytest.fixture
 def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethPair]:
-    """Two interfaces that are each other's peer, in a separate network of the test: no other test
-    sees their frames.
+    """Provide two connected interfaces in a network namespace of the test: no other test sees their
+    frames.
 
-    The test's thread is in this network, and so are the programs and threads that it starts.
-    With ``--squall-url`` they are the two ports of ``--squall-ports``. Skips where the kernel does
-    not let this user make networks.
+    The test's thread is in this namespace, and so are the programs and threads that it starts. With
+    ``--squall-url`` the ports are the two of ``--squall-ports``. The test is skipped if the kernel
+    does not permit this user to create network namespaces.
     """
     ports = request.config.getoption("--squall-ports")
     if squall.client is not None:
@@ -430,13 +432,13 @@ def veth_pair(request: pytest.FixtureRequest, squall: Traffic) -> Iterator[VethP
         ):
             squall.recordings.extend(_Recording(name) for name in names)
         yield VethPair(f"af_packet:{names[0]}", f"af_packet:{names[1]}", names)
-        # End the runs before the network is removed, so no run reports a lost port.
+        # End the runs before the namespace is removed, so no run reports a lost port.
         squall._close()
 
 
 @contextlib.contextmanager
 def _network() -> Iterator[str | None]:
-    """Moves this thread into a new network; yields the reason if it cannot."""
+    """Move this thread into a new network namespace. Yields the reason if that fails."""
     if shutil.which("ip") is None:
         yield "cannot find `ip` (iproute2)"
         return
@@ -447,7 +449,7 @@ def _network() -> Iterator[str | None]:
             yield f"cannot create a network: {os.strerror(ctypes.get_errno())}"
             return
         try:
-            # The kernel's own packets would be counted with Squall's.
+            # Disable IPv6: packets that the kernel sends itself would be counted with Squall's.
             with contextlib.suppress(OSError):
                 for which in ("all", "default"):
                     pathlib.Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6").write_text("1")
@@ -466,8 +468,8 @@ def _ip(*arguments: str) -> None:
 
 
 class _Recording:
-    """The newest frames that an interface received. Frames that Squall's ports send there are not
-    among them, because they bypass the kernel's taps.
+    """The latest frames received by an interface. Frames that Squall's ports send there are not
+    included: they bypass the kernel's taps.
     """
 
     def __init__(self, interface: str) -> None:
@@ -488,7 +490,7 @@ class _Recording:
         self._socket.close()
 
     def write(self, path: pathlib.Path) -> None:
-        """The frames as pcap with microseconds."""
+        """Write the frames to a pcap file with microsecond timestamps."""
         with path.open("wb") as file:
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, 1))
             for at, length, octets in list(self.frames):
@@ -537,7 +539,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _keep(folder: pathlib.Path, traffic: Traffic, reports: Iterable[Report]) -> list[str]:
-    """Writes the existing parts; returns their names."""
+    """Write the parts that exist. Return their file names."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, report in enumerate(reports, 1):
@@ -553,14 +555,14 @@ def _keep(folder: pathlib.Path, traffic: Traffic, reports: Iterable[Report]) -> 
 
 
 def _unique(node: str) -> str:
-    """A readable name for files and links that is unique to this test."""
+    """Return a readable name, unique to this test, for files and links."""
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", node.partition("::")[2] or node).strip("-")[:80]
     return "-".join(
         filter(None, [words, os.environ.get("PYTEST_XDIST_WORKER", ""), str(os.getpid())])
     )
 
 
-# Functions of asserts
+# Helpers of the assert functions
 
 
 def _report(of: Report | _Reporting) -> Report:
@@ -598,7 +600,7 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool], float, str]:
-    """The comparison, the limit in nanoseconds, and the limit as text."""
+    """Parse a limit: return the comparison, the limit in nanoseconds, and the limit as text."""
     known = [
         field.name
         for field in dataclasses.fields(Distribution)

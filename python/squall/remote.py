@@ -1,5 +1,5 @@
-"""A daemon's sessions: `squall.connect`. They have the methods of `squall.aio`, but wait for each
-result.
+"""Sessions of a daemon: `squall.connect`. The classes have the methods of those in `squall.aio`,
+but block until each result is available.
 
 >>> import squall
 >>> def lost(url: str) -> int:
@@ -53,38 +53,38 @@ def connect(
     timeout: float = 30.0,
 ) -> Client:
     """Connect to a daemon (``squall serve``). Its runs are used like local ones:
-    ``client.run(profile)`` for ``squall.run(profile)``.
+    ``client.run(profile)`` corresponds to ``squall.run(profile)``.
 
     Parameters
     ----------
     url : str
         ``https://HOST:PORT``, ``http://...`` (a daemon with ``--plain``), or ``unix:PATH``: the
-            socket of a daemon on this machine, where root and the user that started it need no
-            token.
+        socket of a daemon on this machine, for which root and the user that started it need no
+        token.
     token : str, optional
-        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its directory, if it
-        can be read.
+        Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the token in its directory, if
+        it is readable.
     verify : optional
-        How to check the daemon's certificate. None: by the one in the directory of a daemon on this
-        machine, or by the system's authorities; otherwise it is trusted when first seen, and must
-        stay the same from then on (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: by
-        this fingerprint. A path: by the certificates in this file (PEM). True: by the system's
+        How to check the daemon's certificate. None: by the certificate in the directory of a local
+        daemon, or by the system's authorities; if neither applies, it is trusted on first use, and
+        must then stay the same (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: by this
+        fingerprint. A path: by the certificates in this file (PEM). True: by the system's
         authorities only. False: not at all.
     timeout : seconds
-        Limit for connecting, and for each wait for an answer.
+        Limit for connecting, and for each wait for a response.
 
     Raises
     ------
     ServerError
         No daemon answers, it has an unexpected certificate, or the token is wrong.
     ValueError
-        `url` or `verify` is wrong.
+        `url` or `verify` is invalid.
     """
     return Client(_now(aio._connected(_Blocking(Http(url, token, verify, timeout)))))
 
 
 class _Blocking:
-    """Requests that block until they are complete, so coroutines that use them never wait."""
+    """Sends blocking requests, so that coroutines built on it never suspend."""
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -97,8 +97,8 @@ class _Blocking:
 
 
 def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as is any coroutine over a `_Blocking`
-    channel."""
+    """Run a coroutine that never suspends, as is any coroutine on a `_Blocking` channel. Return its
+    result."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,8 +1,8 @@
 """Standard tests of network devices, with a verdict.
 
-Each function runs one method on the streams (or flows) of a profile: the method sets frame sizes
-and rates, the profile everything else. A trial that the generator did not keep to is repeated and
-never counted; the verdict is then ``generator_bound``.
+Each function runs one method with the streams (or flows) of a profile. The method sets frame sizes
+and rates, the profile everything else. A trial in which the generator missed its schedule is
+repeated and never counted; if it keeps missing the schedule, the verdict is ``generator_bound``.
 
 >>> import squall, squall.test
 >>> profile = squall.Profile(ports={"A": "loop:test,virtual,drain=10kpps,buffer=50"})
@@ -36,6 +36,7 @@ __all__ = [
     "rfc3918",
     "rfc6349",
     "rfc8219",
+    "rfc8239",
     "rfc9411",
     "run",
     "soak",
@@ -45,12 +46,12 @@ __all__ = [
 
 
 class Result:
-    """The outcome of a method; ``squall.test/1`` of the schemas.
+    """The result of a method, by the schema ``squall.test/1``.
 
     Attributes
     ----------
     data : dict
-        The whole outcome, as ``squall test --json`` writes it.
+        The whole result, in the form that ``squall test --json`` writes.
     """
 
     def __init__(self, text: str) -> None:
@@ -59,17 +60,17 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``measured``, ``passed``, ``failed``, ``generator_bound`` or ``stopped``."""
+        """The status: ``measured``, ``passed``, ``failed``, ``generator_bound`` or ``stopped``."""
         return str(self.data["verdict"]["status"])
 
     @property
     def verdict(self) -> list[str]:
-        """The verdict, in sentences."""
+        """The verdict, as sentences."""
         return list(self.data["verdict"]["text"])
 
     @property
     def figures(self) -> dict[str, float]:
-        """Values by name, such as ``throughput/64``; units are in ``data``."""
+        """Figures by name, such as ``throughput/64``; their units are in ``data``."""
         return {figure["name"]: figure["value"] for figure in self.data["figures"]}
 
     @property
@@ -78,13 +79,13 @@ class Result:
         return list(self.data["trials"])
 
     def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
-        """Compare the figures with those of an earlier result.
+        """Compare the figures to those of an earlier result.
 
         Parameters
         ----------
         baseline : Result
         tolerance : float
-            Differences up to this fraction of the earlier value do not count.
+            Relative difference up to which two values count as equal.
 
         Returns
         -------
@@ -97,13 +98,13 @@ class Result:
         return list(json.loads(text))
 
     def write(self, path: str | os.PathLike[str], baseline: Result | None = None) -> None:
-        """Write the outcome to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the
-        extension of the name.
+        """Write the result to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the file
+        name's extension.
 
         Raises
         ------
         ValueError
-            The name has another extension.
+            The extension is unknown.
         """
         kinds = {".html": "html", ".csv": "csv", ".xml": "junit", ".txt": "text"}
         ending = os.path.splitext(os.fspath(path))[1]
@@ -118,7 +119,7 @@ class Result:
             file.write(text)
 
     def export(self, form: str) -> str:
-        """The result in a format of another program.
+        """Export the result in the format of another program.
 
         Parameters
         ----------
@@ -134,7 +135,7 @@ class Result:
         Raises
         ------
         ValueError
-            The format has no place for the result.
+            The format cannot represent the result.
         """
         if form not in ("csit", "nfvbench"):
             raise ValueError(f'form {form!r}: expected "csit" or "nfvbench"')
@@ -142,7 +143,7 @@ class Result:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read what `write` or ``squall test --json`` has written."""
+        """Read a file written by `write` or ``squall test --json``."""
         with open(path, encoding="utf-8") as file:
             return cls(file.read())
 
@@ -166,7 +167,7 @@ def run(
     nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Run a method by its name.
+    """Run a method by name.
 
     Parameters
     ----------
@@ -175,26 +176,25 @@ def run(
     profile : Profile
         Streams, or flows, between ports.
     max_rate : str, optional
-        The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
-        capacity of its link.
+        The maximum rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the capacity
+        of its link.
     quick : bool
-        Short trials and few repetitions, where no setting gives them.
+        Short trials and few repetitions, where not set explicitly.
     repeats : int
-        Repeat a trial up to this often if the generator did not keep to it.
+        Maximum number of repetitions of a trial in which the generator missed its schedule.
     rest : seconds, optional
         Time between trials. Default: 5, with `quick` 0.2.
     journal : path, optional
-        Write each trial to this file; if it already has trials of the same test, continue after
-        them.
+        Write each trial to this file; if it has trials of the same test, resume after them.
     options : dict, optional
-        Options of each run, as `squall.run` has them.
+        Options of each run, as in `squall.run`.
     progress : callable, optional
-        Called with each trial that has ended: ``trial``, ``measured``, ``attempt``.
+        Called after each trial, with ``trial``, ``measured``, ``attempt``.
     nodes : path, optional
-        Run the trials on the nodes of this inventory (`squall.cluster`); the ports are those that it
-        names.
+        Run the trials on the nodes of this inventory (`squall.cluster`), with the ports that it
+        defines.
     **settings
-        Settings of the method, as ``squall test METHOD --help`` has them, with ``_`` for ``-``.
+        Settings of the method, as in ``squall test METHOD --help``, with ``_`` for ``-``.
 
     Returns
     -------
@@ -203,9 +203,9 @@ def run(
     Raises
     ------
     ProfileError
-        A setting is unknown or wrong, or the profile lacks what the method needs.
+        A setting is unknown or invalid, or the profile lacks a part that the method needs.
     PortError
-        A port does not open, or a node does not answer.
+        A port cannot be opened, or a node does not answer.
     """
     on_progress = None if progress is None else (lambda text: progress(json.loads(text)))
     text = _native.run_test(
@@ -235,7 +235,7 @@ def ab(
     nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Compare two profiles in alternating trials: better, worse, or no significant difference.
+    """Compare two profiles in alternating trials: better, worse, or not significantly different.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def ab(
     Returns
     -------
     Result
-        A figure for each metric: its difference.
+        One figure per metric: its difference.
     """
     on_progress = None if progress is None else (lambda text: progress(json.loads(text)))
     ends = {} if duration is None else {"duration": _plain(duration)}
@@ -270,7 +270,7 @@ def ab(
 
 
 def _controller(nodes: str | os.PathLike[str] | None, profile: Profile) -> list[str] | None:
-    """The command that runs trials on nodes; None without nodes."""
+    """Return the command that runs trials on nodes; None without nodes."""
     if nodes is None:
         return None
     command = [sys.executable, "-m", "squall.cluster", "trials", os.fspath(nodes)]
@@ -278,7 +278,7 @@ def _controller(nodes: str | os.PathLike[str] | None, profile: Profile) -> list[
 
 
 def rfc2544(profile: Profile, **settings: Any) -> Result:
-    """RFC 2544 and RFC 9004: throughput, latency, frame loss, back-to-back, recovery, reset.
+    """Run RFC 2544 and RFC 9004: throughput, latency, frame loss, back-to-back, recovery, reset.
 
     See `run` for the arguments.
     """
@@ -286,7 +286,7 @@ def rfc2544(profile: Profile, **settings: Any) -> Result:
 
 
 def mlrsearch(profile: Profile, **settings: Any) -> Result:
-    """RFC 9971: several loss ratios in one search, such as NDR and PDR.
+    """Run RFC 9971: several loss ratios in one search, such as NDR and PDR.
 
     See `run` for the arguments.
     """
@@ -294,7 +294,7 @@ def mlrsearch(profile: Profile, **settings: Any) -> Result:
 
 
 def y1564(profile: Profile, **settings: Any) -> Result:
-    """ITU-T Y.1564: configuration and performance of Ethernet services.
+    """Run ITU-T Y.1564: configuration and performance of Ethernet services.
 
     See `run` for the arguments.
     """
@@ -302,7 +302,7 @@ def y1564(profile: Profile, **settings: Any) -> Result:
 
 
 def rfc6349(profile: Profile, **settings: Any) -> Result:
-    """RFC 6349: TCP throughput against what the path makes possible.
+    """Run RFC 6349: TCP throughput relative to the path's capacity.
 
     See `run` for the arguments.
     """
@@ -310,7 +310,7 @@ def rfc6349(profile: Profile, **settings: Any) -> Result:
 
 
 def rfc9411(profile: Profile, **settings: Any) -> Result:
-    """RFC 9411: firewalls and intrusion prevention, with HTTP and HTTPS.
+    """Run RFC 9411: firewalls and intrusion prevention systems, with HTTP and HTTPS.
 
     See `run` for the arguments.
     """
@@ -318,7 +318,7 @@ def rfc9411(profile: Profile, **settings: Any) -> Result:
 
 
 def bufferbloat(profile: Profile, **settings: Any) -> Result:
-    """Latency under load (RRUL): the delay of streams while TCP connections fill the path.
+    """Measure latency under load (RRUL): the delay of streams while TCP connections fill the path.
 
     See `run` for the arguments.
     """
@@ -326,7 +326,7 @@ def bufferbloat(profile: Profile, **settings: Any) -> Result:
 
 
 def capacity(profile: Profile, **settings: Any) -> Result:
-    """Connections per second, concurrent connections, goodput, and the size of a flow table.
+    """Measure connections per second, concurrent connections, goodput, and flow table size.
 
     See `run` for the arguments.
     """
@@ -334,7 +334,7 @@ def capacity(profile: Profile, **settings: Any) -> Result:
 
 
 def rfc2889(profile: Profile, **settings: Any) -> Result:
-    """RFC 2889: switches: meshed throughput, congestion, addresses, broadcast.
+    """Run RFC 2889 for switches: meshed throughput, congestion, addresses, broadcast.
 
     See `run` for the arguments.
     """
@@ -342,7 +342,7 @@ def rfc2889(profile: Profile, **settings: Any) -> Result:
 
 
 def rfc3918(profile: Profile, **settings: Any) -> Result:
-    """RFC 3918: IP multicast: throughput, latency, join and leave delay, group capacity.
+    """Run RFC 3918 for IP multicast: throughput, latency, join and leave delay, group capacity.
 
     See `run` for the arguments.
     """
@@ -350,15 +350,23 @@ def rfc3918(profile: Profile, **settings: Any) -> Result:
 
 
 def rfc8219(profile: Profile, **settings: Any) -> Result:
-    """RFC 8219: IPv6 transition: throughput, latency, delay variation, frame loss.
+    """Run RFC 8219 for IPv6 transition: throughput, latency, delay variation, frame loss.
 
     See `run` for the arguments.
     """
     return run("rfc8219", profile, **settings)
 
 
+def rfc8239(profile: Profile, **settings: Any) -> Result:
+    """RFC 8239: data center switches: line rate, buffers, microbursts, incast.
+
+    See `run` for the arguments.
+    """
+    return run("rfc8239", profile, **settings)
+
+
 def soak(profile: Profile, **settings: Any) -> Result:
-    """A constant load for hours: drift of loss and latency, availability.
+    """Run a constant load for hours: drift of loss and latency, availability.
 
     See `run` for the arguments.
     """
@@ -366,7 +374,7 @@ def soak(profile: Profile, **settings: Any) -> Result:
 
 
 def tst009(profile: Profile, **settings: Any) -> Result:
-    """ETSI GS NFV-TST 009: throughput with loss verification.
+    """Run ETSI GS NFV-TST 009: throughput with loss verification.
 
     See `run` for the arguments.
     """

@@ -1,5 +1,5 @@
-"""Clusters on one machine, for tests: nodes in network namespaces, with a separate Ray in each, as
-on separate machines.
+"""Clusters on one machine, for tests: nodes in network namespaces, each with its own Ray, as on
+separate machines.
 
 ::
 
@@ -33,9 +33,9 @@ from .cluster._daemon import KEPT
 
 __all__ = ["LocalCluster", "Machine", "local_cluster"]
 
-#: A network of RFC 6598, to which this machine is unlikely to be connected.
+#: A shared address space prefix (RFC 6598), which this machine is unlikely to use.
 CONTROL = "100.90.0"
-#: The script that replaces ssh.
+#: The script that takes the place of ssh.
 ENTER = """
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as door:
@@ -46,7 +46,7 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(status)
 """
-#: The first process of a simulated machine: reaps orphaned processes.
+#: The init process of a simulated machine, which reaps orphaned processes.
 REAPER = """
 import os, time
 while True:
@@ -59,7 +59,7 @@ while True:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Namespaces that simulate a machine: network, processes, mounts and host name.
+    """Namespaces that simulate a machine: network, PIDs, mounts and host name.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Machine:
     address : str
         Address on the control network.
     pid : int
-        The first process in its namespaces; commands join these.
+        The init process of its namespaces; commands join these.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Machine:
         return f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"
 
     def command(self, *argv: str) -> list[str]:
-        """The command that runs `argv` on this machine."""
+        """Return the command that runs `argv` on this machine."""
         return ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-p", "--", *argv]
 
     def run(self, *argv: str, timeout: float = 60) -> str:
@@ -90,36 +90,34 @@ class Machine:
         Raises
         ------
         PortError
-            The command fails.
+            The command failed.
         """
         return _run(self.command(*argv), timeout)
 
     def outside(self, *argv: str) -> str:
-        """Like `run`, but only in the network namespace, so process numbers are those of the
-        caller.
-        """
+        """Like `run`, but only in the network namespace: process IDs are those of the caller."""
         return _run(["nsenter", "-t", str(self.pid), "-n", "--", *argv], 60)
 
     def counter(self, interface: str, name: str = "rx_packets") -> int:
-        """A counter of one of the machine's interfaces."""
+        """Read a counter of one of the machine's interfaces."""
         links = json.loads(self.run("ip", "-j", "-s", "link", "show", interface))
         return int(links[0]["stats64"][name[:2]][name[3:]])
 
 
 @dataclasses.dataclass
 class LocalCluster:
-    """The cluster that `local_cluster` yields.
+    """The cluster yielded by `local_cluster`.
 
     Attributes
     ----------
     nodes : mapping of str to Machine
-        ``node1`` ... The controller and Ray's head run on the first.
+        ``node1`` ... The controller and Ray's head run on the first one.
     switch : Machine
-        Two bridges that join them: ``control``, and ``test`` for their ports ``eth1``. Its end of
-        node1's port is ``test-1``, that of its control link ``control-1``.
+        Two bridges between them: ``control``, and ``test`` for their ports ``eth1``. The switch
+        side of node1's port is ``test-1``, that of its control link ``control-1``.
     folder : pathlib.Path
     inventory : pathlib.Path
-        Inventory of its nodes, without ports.
+        Inventory of the nodes, without ports.
     """
 
     nodes: Mapping[str, Machine]
@@ -129,7 +127,7 @@ class LocalCluster:
     environment: Mapping[str, str]
 
     def ports(self, **places: str | Sequence[str]) -> pathlib.Path:
-        """An inventory with these ports: ``A="node1/af_packet:eth1"``."""
+        """Write an inventory with these ports: ``A="node1/af_packet:eth1"``."""
         text = f"{self.inventory.read_text()}\n[ports]\n"
         text += "".join(f"{name} = {json.dumps(place)}\n" for name, place in places.items())
         file = self.folder / f"ports-{'-'.join(places)}-{time.monotonic_ns()}.toml"
@@ -147,15 +145,15 @@ class LocalCluster:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
     def python(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """``python -m squall.cluster`` on the controller's machine."""
+        """Run ``python -m squall.cluster`` on the controller's machine."""
         return self.run(sys.executable, "-m", "squall.cluster", *arguments, timeout=timeout)
 
     def cut(self, node: str) -> None:
-        """Cut a node's control link."""
+        """Take down a node's control link."""
         self._link(node, "down")
 
     def mend(self, node: str) -> None:
-        """Restore a node's control link."""
+        """Bring a node's control link up again."""
         self._link(node, "up")
 
     def _link(self, node: str, state: str) -> None:
@@ -170,8 +168,8 @@ class LocalCluster:
 def local_cluster(
     nodes: int, *, dashboard: bool = False, ray: bool = True, lease: str = "2 s", up: bool = True
 ) -> Iterator[LocalCluster]:
-    """A cluster of namespaces, with the real Ray and the real daemons; all of it ends with the
-    block, or with this process, however that ends.
+    """Create a cluster of namespaces, with real Ray and real daemons. All of it ends with the
+    block, or with this process, even if it is killed.
 
     Parameters
     ----------
@@ -187,7 +185,7 @@ def local_cluster(
     Raises
     ------
     PortError
-        It needs root, `ip`, `nsenter` and `unshare`; the message names the missing ones.
+        Root, `ip`, `nsenter` or `unshare` is required and missing; the message names it.
     """
     for command in ("ip", "bridge", "nsenter", "unshare", "mount"):
         if shutil.which(command) is None:
@@ -224,9 +222,10 @@ def local_cluster(
 
 @contextlib.contextmanager
 def _machine(name: str, address: str) -> Iterator[Machine]:
-    """Create namespaces until the block ends: the end of their first process ends all others."""
-    # Ray keeps sockets and logs in /tmp/ray, where it would also find those of this machine's
-    # processes.
+    """Create namespaces until the block ends: the kernel ends all their processes with the init
+    process."""
+    # Ray keeps sockets and logs in /tmp/ray, where it would also find those of Ray processes on the
+    # host.
     script = (
         "mkdir -p /tmp/ray && mount -t tmpfs ray /tmp/ray && mount --make-private /tmp/ray &&"
         f" hostname {name} && ip link set lo up && echo $(cut -d' ' -f1 /proc/self/stat) &&"
@@ -252,7 +251,7 @@ def _machine(name: str, address: str) -> Iterator[Machine]:
 
 
 def _first(keeper: int) -> int:
-    """The first process in the namespaces: the keeper's child's child."""
+    """Return the init process of the namespaces: the child of the keeper's child."""
     pid = keeper
     for _ in range(2):
         pid = int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
@@ -270,7 +269,7 @@ def _wire(switch: Machine, machines: Sequence[Machine]) -> None:
             switch.outside("ip", "link", "add", end, "type", "veth", *peer)
             switch.run("ip", "link", "set", end, "master", bridge, "up")
         machine.run("ip", "link", "set", "eth1", "address", machine.mac)
-        # Without this entry, a frame to a node that has not sent yet would be flooded.
+        # Static entry: the switch would flood a frame for a node that has not sent yet.
         switch.run("bridge", "fdb", "add", machine.mac, "dev", f"test-{number}", "master", "static")
         machine.run("sysctl", "-qw", "net.ipv6.conf.eth1.disable_ipv6=1")
         machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "control")
@@ -300,8 +299,8 @@ def _inventory(
 
 
 class _Door(socketserver.ThreadingUnixStreamServer):
-    """Replaces sshd: runs commands from outside the namespaces, whose processes cannot see those of
-    other machines, as on separate machines."""
+    """Takes the place of sshd: runs commands from outside the namespaces, because processes inside
+    cannot see those of other machines."""
 
     daemon_threads = True
 
@@ -318,7 +317,7 @@ class _Door(socketserver.ThreadingUnixStreamServer):
 
 
 class _Request(socketserver.StreamRequestHandler):
-    """A request: standard input of the command, the machine's name, and the command's words."""
+    """A request: standard input of the command, the machine's name, and the command's arguments."""
 
     server: _Door
 

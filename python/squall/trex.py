@@ -1,7 +1,7 @@
-"""TRex's stateless API with Squall: scripts for ``trex.stl.api`` run with few changes.
+"""TRex's stateless API on top of Squall: scripts for ``trex.stl.api`` run with few changes.
 
-It runs in this process (``server="local"``), or on a daemon (``server="https://host:8443"``). The
-ports are those of ``ports=``, in order.
+It works in process (``server="local"``), or with a daemon (``server="https://host:8443"``). Port
+numbers are the indexes of ``ports=``.
 
 >>> from squall.trex import *
 >>> client = STLClient(ports=["loop:trex-a", "loop:trex-b"])
@@ -16,11 +16,11 @@ ports are those of ``ports=``, in order.
 (100, 6400)
 >>> client.disconnect()
 
-Differences from TRex: ports count only during traffic (a port that sends nothing receives as long
-as another sends); source and destination MAC are those of the packet; latency is measured on every
-frame of a stream with statistics that has room for a signature of 16 octets at the end of the
-payload; others are counted by TRex's marks, and `STLFlowLatencyStats` refuses them. Frames are made
-in the same way as by `squall serve --trex` and `squall run --trex`: checksums are correct only
+Differences from TRex: ports count only while traffic runs (a port that does not send receives as
+long as another one sends). Source and destination MAC are those of the packet. In a stream with
+statistics, latency is measured on every frame with room for a signature of 16 octets at the end of
+the payload; other frames are counted by TRex's marks, and `STLFlowLatencyStats` refuses them.
+Frames are made as by `squall serve --trex` and `squall run --trex`: checksums are correct only
 where an instruction sets them.
 """
 
@@ -114,7 +114,7 @@ _T = TypeVar("_T")
 
 
 class _Run(Protocol):
-    """A run, in this process or of a daemon."""
+    """A run, in this process or on a daemon."""
 
     def sample(self) -> Sample: ...
     def report(self) -> Report: ...
@@ -132,12 +132,13 @@ class STLClient:
     Parameters
     ----------
     username : str
-        Holder of the daemon's ports, as other users see it.
+        Holder of the daemon's ports, as shown to other users.
     server : str
-        ``"local"``: in this process. Otherwise a daemon: ``"https://host:8443"``, ``"host"``.
+        ``"local"``: in this process. Otherwise the address of a daemon: ``"https://host:8443"``,
+        ``"host"``.
     ports : sequence of str
-        Addresses; the index of an address is its port's number: ``["af_packet:eth1",
-        "af_packet:eth2"]``. Default for a daemon: all of its ports that are up.
+        Port addresses; the index is the port number: ``["af_packet:eth1", "af_packet:eth2"]``.
+        Default for a daemon: all its ports that are up.
     token, verify
         As in `squall.connect`.
     **ignored
@@ -162,11 +163,11 @@ class STLClient:
         self._streams: dict[int, dict[int, STLStream]] = {}
         self._numbers = itertools.count(1)
         self._run: _Run | None = None
-        #: Factor on the streams' own rates, for each port that sends.
+        #: Rate factor of each port that sends.
         self._active: dict[int, float] = {}
         self._groups: dict[tuple[int, int], int] = {}
         self._paused: set[int] = set()
-        #: Ports that did not send when the run started, but may send later.
+        #: Ports that were idle when the run started, but may send later.
         self._idle: list[int] = []
         self._past: list[dict[str, Any]] = []
         self._cleared: dict[str, Any] = {}
@@ -185,7 +186,7 @@ class STLClient:
     # Ports
 
     def connect(self) -> None:
-        """Connect to the daemon; does nothing in process."""
+        """Connect to the daemon; has no effect in process."""
         if self._server != "local":
             try:
                 self._daemon = remote.connect(self._server, self._token, verify=self._verify)
@@ -231,7 +232,7 @@ class STLClient:
         return self.get_all_ports() if self._daemon is None else sorted(self._leases)
 
     def get_active_ports(self) -> list[int]:
-        """The ports that send or are paused."""
+        """Return the ports that send or are paused."""
         self._look()
         return sorted(self._active)
 
@@ -245,13 +246,13 @@ class STLClient:
         return bool(set(self._ports(ports, self.get_all_ports())) & set(self.get_active_ports()))
 
     def get_warnings(self) -> list[str]:
-        """Always empty: errors are raised."""
+        """Return an empty list: problems are raised as errors."""
         return []
 
     def acquire(
         self, ports: int | Iterable[int] | None = None, force: bool = False, **_: Any
     ) -> None:
-        """Lease ports of a daemon; with `force` take them from their holder."""
+        """Lease ports of a daemon; with `force` take them from their holders."""
         if self._daemon is None:
             return
         for port in self._ports(ports, self.get_all_ports()):
@@ -282,12 +283,12 @@ class STLClient:
         self.clear_stats(chosen)
 
     def set_port_attr(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Does nothing: a port's address decides whether it receives frames for other hosts."""
+        """Do nothing: a port's address decides whether it receives frames for other hosts."""
 
     def set_service_mode(
         self, ports: int | Iterable[int] | None = None, enabled: bool = True, **_: Any
     ) -> None:
-        """Does nothing: there is no such mode."""
+        """Do nothing: Squall has no service mode."""
 
     # Streams
 
@@ -296,7 +297,8 @@ class STLClient:
         streams: STLStream | STLProfile | Sequence[STLStream],
         ports: int | Iterable[int] | None = None,
     ) -> list[int] | int:
-        """Add streams to ports; returns a list of their numbers, or the number of a single one."""
+        """Add streams to ports. Return a list of their numbers, or the number of a single
+        stream."""
         if isinstance(streams, STLProfile):
             streams = streams.get_streams()
         given = [streams] if isinstance(streams, STLStream) else list(streams)
@@ -327,7 +329,7 @@ class STLClient:
     def load_profile(
         self, filename: str, ports: int | Iterable[int] | None = None, **tunables: Any
     ) -> list[int] | int:
-        """The streams of a TRex Python profile."""
+        """Load the streams of a TRex Python profile."""
         return self.add_streams(STLProfile.load_py(filename, **tunables).get_streams(), ports)
 
     # Traffic
@@ -341,18 +343,18 @@ class STLClient:
         total: bool = False,
         **_: Any,
     ) -> None:
-        """Send the streams of ports.
+        """Start the streams of ports.
 
         Parameters
         ----------
         ports : int or list of int, optional
         mult : str
             ``"2"``: twice the streams' rates. ``"1mpps"``, ``"50%"``, ``"2gbps"`` (L2),
-            ``"2gbpsl1"``: their total on each port.
+            ``"2gbpsl1"``: the total rate of each port.
         force : bool
-            Stop the ports' traffic first.
+            Stop traffic of the ports first.
         duration : seconds
-            -1: until `stop`, or all bursts are sent.
+            -1: until `stop`, or until all bursts are sent.
         total : bool
             `mult` is the total of all ports.
         """
@@ -396,7 +398,7 @@ class STLClient:
         total: bool = False,
         **_: Any,
     ) -> None:
-        """Change the rate while sending; ``"5kpps+"`` and ``"10%-"`` are relative to the current
+        """Change the rate during traffic; ``"5kpps+"`` and ``"10%-"`` are relative to the current
         rate.
         """
         chosen = self._ports(ports, self.get_active_ports())
@@ -417,7 +419,7 @@ class STLClient:
             )
 
     def pause(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Pause ports. Frames that would have been due meanwhile are due later."""
+        """Pause ports. Frames that would have been due in the pause are due later."""
         for port in self._ports(ports, self.get_transmitting_ports()):
             self._running().pause(_group(port))
             self._paused.add(port)
@@ -473,7 +475,7 @@ class STLClient:
     def get_stats(
         self, ports: int | Iterable[int] | None = None, sync_now: bool = True
     ) -> dict[Any, Any]:
-        """Counters since `clear_stats`, and rates, in TRex's format.
+        """Return the counters since `clear_stats`, and rates, in TRex's format.
 
         Returns
         -------
@@ -494,7 +496,7 @@ class STLClient:
             )
 
     def get_pgid_stats(self, pgid_list: Sequence[int] | None = None) -> dict[str, Any]:
-        """Only the statistics by ``pg_id``."""
+        """Return only the statistics by ``pg_id``."""
         stats = self.get_stats()
         return {
             kind: {
@@ -518,8 +520,8 @@ class STLClient:
         }
 
     def clear_stats(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
-        """Reset the counters to 0; those by ``pg_id`` for all ports. Latencies continue until the
-        traffic ends.
+        """Reset the counters to 0; those by ``pg_id`` for all ports. Latency statistics accumulate
+        until the traffic ends.
         """
         with self._lock:
             counts = self._counted()
@@ -527,7 +529,8 @@ class STLClient:
                 self._cleared[f"port {port}"] = counts["ports"].get(port, {})
             self._cleared["streams"] = counts["streams"]
             if self._run is None:
-                # The figures of a run that has ended cannot be compared with later ones.
+                # Counts of ended runs by ``pg_id`` are dropped: they cannot be subtracted from
+                # those of later runs.
                 self._past = [{**past, "streams": {}} for past in self._past]
                 self._cleared.pop("streams")
 
@@ -549,7 +552,7 @@ class STLClient:
             return Session(profile)
         if len(set(lease.id for lease in self._leases.values())) == 1 == len(self._addresses):
             return self._daemon.session(profile, lease=next(iter(self._leases.values())))
-        # A run has one lease: the leases of single ports are released, and the run takes all ports.
+        # A run has a single lease for all ports: release the leases of single ports first.
         if self._leases:
             self.release()
         lease = self._daemon.acquire(*self._addresses, owner=self._username)
@@ -557,7 +560,7 @@ class STLClient:
         return self._daemon.session(profile, lease=lease)
 
     def _profile(self) -> Profile:
-        """The profile of the active ports, with their streams at the current rates."""
+        """Return the profile of the active ports, with their streams at the current rates."""
         ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
         profile = Profile(ports=ports, duration=self._duration)
         groups = self._numbered_groups()
@@ -570,8 +573,8 @@ class STLClient:
         return profile
 
     def _numbered_groups(self) -> dict[tuple[int, int], int]:
-        """Numbers for TRex's marks, by port and stream: a stream keeps its number while it is
-        sent."""
+        """Return the numbers in TRex's marks, by port and stream: a stream keeps its number during
+        traffic."""
         groups = {of: number for of, number in self._groups.items() if of[0] in self._active}
         used = set(groups.values())
         free = (number for number in itertools.count() if number not in used)
@@ -583,7 +586,7 @@ class STLClient:
         return groups
 
     def _factor(self, port: int, mult: float | str, share: int) -> float:
-        """The factor that `mult` means for the rates of a port's own streams."""
+        """Return the factor that `mult` implies for the rates of a port's streams."""
         text = str(mult).replace(" ", "").lower()
         parsed = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
         if not parsed or (parsed[2] and not parsed[3]) or (parsed[2] and parsed[3] == "%"):
@@ -602,7 +605,7 @@ class STLClient:
         return factor
 
     def _share(self, port: int, unit: str, value: float) -> float:
-        """Convert a total rate to a factor of a port's own streams."""
+        """Convert a total rate to a factor on the rates of a port's streams."""
         streams = self._streams[port]
         if any(stream.size is not None and stream.mode.unit != unit for stream in streams.values()):
             raise TRexArgumentError(
@@ -612,7 +615,7 @@ class STLClient:
         return _asked(_native.trex_factor, _json(streams), unit, value, self._speed(port))
 
     def _speed(self, port: int) -> float | None:
-        """Speed of a port's interface in bits per second."""
+        """Return the link speed of a port in bits per second; None if it is unknown."""
         if port not in self._speeds:
             interface = self._addresses[port].partition(":")[2].partition(",")[0]
             try:
@@ -652,7 +655,7 @@ class STLClient:
             raise TRexError(str(error)) from error
 
     def _counted(self) -> dict[str, Any]:
-        """Totals over all runs so far."""
+        """Return the totals over all runs so far."""
         self._look()
         parts = list(self._past)
         if self._run is not None:
@@ -663,7 +666,7 @@ class STLClient:
         return _sum(parts)
 
     def _of(self, name: str) -> tuple[int, STLFlowStats | None]:
-        """The port of a stream in a report, and what to measure of the stream."""
+        """Return the port of a stream in a report, and which statistics the stream has."""
         port, number = _named(name)
         stream = self._streams.get(port, {}).get(number)
         return port, None if stream is None else stream.flow_stats
@@ -693,9 +696,9 @@ def _translated(
     speed: float | None = None,
     groups: Mapping[int, int] | None = None,
 ) -> list[Stream]:
-    """Translate the streams of a port to Squall's form, with Squall's library.
+    """Convert the streams of a port to Squall's form, with Squall's native library.
 
-    ``groups`` has numbers in TRex's marks by stream.
+    ``groups`` has the numbers in TRex's marks, by stream.
     """
     names = {number: _name(port, number, stream) for number, stream in streams.items()}
     made = _asked(
@@ -718,7 +721,7 @@ def _translated(
 
 
 def _json(streams: Mapping[int, STLStream]) -> str:
-    """The streams in the JSON of TRex's clients, with their packets' MAC addresses."""
+    """Return the streams in the JSON of TRex's clients, with their packets' MAC addresses."""
     numbered = _stl.numbered(streams)
     for stream in numbered.values():
         stream["flags"] = stream["flags"] & ~6 | 3
@@ -733,8 +736,8 @@ def _asked(what: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
-    """Two streams that wait for each other and never send: they make the port open for sending
-    frames as long as those of `streams`.
+    """Return two streams that wait for each other and never send: they make the run open the port
+    for sending, for frames as long as those of `streams`.
     """
     octets = max((_octets(stream) for stream in streams), default=64)
     pair = [f"{port}.0 idle {which}" for which in "ab"]
@@ -754,14 +757,14 @@ def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
 
 
 def _octets(stream: STLStream) -> int:
-    """Frame length with FCS, at least 64 octets."""
+    """Return the frame length with FCS, at least 64 octets."""
     return max(len(stream.packet.octets()) + 4, 64)
 
 
 def _counts(
     report: Report, of: Any, rates: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Counters of a report: by port, and by ``pg_id``."""
+    """Return the counters of a report: by port, and by ``pg_id``."""
     ports = {
         _number_of(port.name): {
             "opackets": port.tx.packets,
@@ -828,7 +831,7 @@ def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             _add(into["counts"], entry["counts"])
             into["rates"] = entry["rates"]
             into["rx_ports"] = sorted({*into["rx_ports"], *entry.get("rx_ports", ())})
-            # From the latest run, because distributions of two runs cannot be merged.
+            # Use those of the latest run: distributions of two runs cannot be merged.
             into["latency"], into["jitter"] = entry["latency"], entry["jitter"]
     return {"ports": ports, "streams": streams}
 
@@ -839,7 +842,7 @@ def _shaped(
     rates: Mapping[int, Mapping[str, float]],
     speed: Any,
 ) -> dict[Any, Any]:
-    """Statistics in TRex's form."""
+    """Return the statistics in TRex's format."""
     keys = ["opackets", "ipackets", "obytes", "ibytes", "oerrors", "ierrors"]
     stats: dict[Any, Any] = {}
     for port, now in rates.items():
@@ -905,8 +908,9 @@ def _shaped(
 
 
 def _latency(delay: Distribution, jitter_ns: float | None) -> dict[str, Any]:
-    """In microseconds, with TRex's histogram: a key is the lower end of its range, with one digit
-    that is not 0."""
+    """Return the delays in microseconds, with TRex's histogram: a key is the lower bound of its
+    range, with one significant digit.
+    """
     histogram: dict[int, int] = {}
     for lower, _, count in delay.bins.tolist():
         us = int(lower) // 1000

@@ -1,13 +1,15 @@
 """Nodes without daemons, for the controller's own logic: clocks with offsets and drift, delays,
-states of a run, and errors on demand.
+states of a run, and errors on demand: ``silent`` (no answers), ``slow`` (answers to renewals only),
+``gone`` and others.
 """
 
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
-from squall.cluster._clocks import Mapping
+from squall.cluster._clocks import Exchange, Mapping
 from squall.cluster._control import NodeLost, Peer
 
 
@@ -21,6 +23,7 @@ class Engine:
         self.since = time.monotonic_ns()
         self.state, self.at_ns, self.stopped = "none", 0, False
         self.stopped_ns = 0
+        self.error: str | None = None
         self.mapping: Mapping | None = None
         #: Difference between the agreed start and the real one.
         self.start_error_ns: int | None = None
@@ -28,7 +31,7 @@ class Engine:
         #: Requests and uploads that the node has received, and the number of heartbeats.
         self.bodies: list[dict[str, Any]] = []
         self.files: list[str] = []
-        self.beats = 0
+        self.beats = self.renewals = 0
 
     def clock(self) -> tuple[int, int]:
         now = self.local(time.monotonic_ns())
@@ -43,7 +46,7 @@ class Engine:
         if "start" in self.fails:
             return {"refused": self.fails["start"]}
         self.mapping, self.state = mapping, "ready"
-        return {"ok": {"run": self.row()}}
+        return {"ok": {"run": self.row()}, "ticket": 7}
 
     def beat(
         self, sent_ns: int, run: str | None = None, mapping: Mapping | None = None
@@ -86,7 +89,7 @@ class Engine:
         sent = self.state == "running" and (
             time.monotonic_ns() > self.at_ns + round(self.sends_s * 1e9)
         )
-        return {"id": "r-1", "state": self.state, "sent_all": sent, "error": None}
+        return {"id": "r-1", "state": self.state, "sent_all": sent, "error": self.error}
 
 
 class Simulated(Peer):
@@ -104,6 +107,15 @@ class Simulated(Peer):
         except asyncio.TimeoutError:
             raise NodeLost(self.name, f"no answer to {method} within {timeout:g} s") from None
 
+    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+        assert ticket == 7
+        while True:
+            if not {"silent", "gone"} & set(self.engine.fails):
+                c0, now = time.monotonic_ns(), self.engine.clock()
+                self.engine.renewals += 1
+                heard(Exchange(c0, *now, time.monotonic_ns()))
+            await asyncio.sleep(every_s)
+
     async def _answer(self, method: str, arguments: tuple[Any, ...]) -> Any:
         await self._under_way()
         answer = getattr(self.engine, method)(*arguments)
@@ -112,5 +124,5 @@ class Simulated(Peer):
 
     async def _under_way(self) -> None:
         await asyncio.sleep(self.rng.uniform(0.1, 1) * self.delay_s)
-        while "silent" in self.engine.fails:
+        while {"silent", "slow"} & set(self.engine.fails):
             await asyncio.sleep(0.02)

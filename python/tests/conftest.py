@@ -30,7 +30,7 @@ def still(count: Callable[[], object]) -> None:
 
 @pytest.fixture
 def loop() -> Address:
-    """Addresses of unused links in memory; ``loop("virtual", drop="1/10")`` for one with
+    """Return addresses of unused links in memory; ``loop("virtual", drop="1/10")`` for one with
     options."""
     name = f"loop:test-{next(_number)}"
 

@@ -38,7 +38,7 @@ class World:
 
 
 def delays(rng: random.Random) -> tuple[int, int, int]:
-    """Delays of both directions: sometimes one takes a hundred times as long."""
+    """Return delays of both directions: sometimes one takes a hundred times as long."""
 
     def one() -> int:
         return rng.randrange(20_000, 200_000) * rng.choice((1, 1, 1, 10, 100))

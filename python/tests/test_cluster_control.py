@@ -9,7 +9,7 @@ import pytest
 
 from cluster_simulated import Engine, Simulated
 from squall.cluster import NodeLost, Refused
-from squall.cluster._control import Control, Part, Settings
+from squall.cluster._control import GRACE_S, Control, Part, Settings
 from squall.cluster._live import snapshot, text
 
 LEASE = Settings(lease_s=1.0)
@@ -103,16 +103,42 @@ def test_the_others_go_on_to_their_end_if_asked() -> None:
     assert time.monotonic_ns() > engines[0].at_ns + 2_000_000_000
 
 
-def test_a_node_that_was_silent_for_more_than_its_lease_is_named() -> None:
-    engines = nodes(2, sends_s=5)
+def test_a_node_that_was_silent_for_too_long_is_named() -> None:
+    engines = nodes(2, sends_s=6)
 
     def watch(of: Control) -> None:
         engines[1].fails.pop("silent", None)
-        if 0.3 < of.elapsed_s() < 2.3:
+        if 0.3 < of.elapsed_s() < 0.3 + LEASE.lease_s + GRACE_S + 0.5:
             engines[1].fails["silent"] = True
 
     done = run(control(engines, Settings(lease_s=1.0, on_loss="continue"), watch))
     assert "silent for" in done.lost()["node1"]
+    assert done.members["node1"].report == {"of": 1}
+
+
+def test_slow_calls_change_nothing_while_renewals_are_answered() -> None:
+    engines = nodes(3, sends_s=4)
+
+    def watch(of: Control) -> None:
+        engines[1].fails.pop("slow", None)
+        if 0.3 < of.elapsed_s() < 0.3 + LEASE.lease_s + GRACE_S + 0.5:
+            engines[1].fails["slow"] = True
+
+    done = run(control(engines, watch=watch))
+    assert done.ending is None and done.lost() == {}
+    assert all(engine.renewals > 40 for engine in engines)
+
+
+def test_a_node_whose_run_was_interrupted_is_lost_and_named() -> None:
+    engines = nodes(3, sends_s=30)
+
+    def watch(of: Control) -> None:
+        if of.elapsed_s() > 0.3:
+            engines[1].state, engines[1].error = "interrupted", "its lease has expired"
+
+    done = run(control(engines, watch=watch))
+    assert done.lost() == {"node1": "its run was interrupted: its lease has expired"}
+    assert done.ending is not None and "node1" in done.ending
     assert done.members["node1"].report == {"of": 1}
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import squall
-from squall.cluster._echo import MESSAGE, Echo, Where, ask
+from squall.cluster._clocks import Exchange
+from squall.cluster._echo import ANSWER, MESSAGE, QUESTION, Echo, Where, _sealed, ask, renew
 
 WRONG_NS = 7_000_000_000
 
@@ -71,6 +72,93 @@ def test_who_lacks_the_key_is_not_believed() -> None:
 
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(forged())
+
+
+@pytest.fixture
+def renewals() -> Iterator[tuple[Echo, list[tuple[int, int, int]]]]:
+    came: list[tuple[int, int, int]] = []
+    echo = Echo("127.0.0.1", 0, wrong, lambda *renewal: came.append(renewal))
+    yield echo, came
+    echo.close()
+
+
+def renewed(where: Where, ticket: int, seconds: float) -> list[Exchange]:
+    heard: list[Exchange] = []
+
+    async def some() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(renew(where, ticket, 0.01, heard.append), seconds)
+
+    asyncio.run(some())
+    return heard
+
+
+def test_a_renewal_arrives_with_its_ticket_and_reads_the_clock(
+    renewals: tuple[Echo, list[tuple[int, int, int]]],
+) -> None:
+    echo, came = renewals
+    heard = renewed(echo.where, 42, 0.5)
+    # The last one may still be on its way.
+    assert 5 <= len(heard) <= len(came) <= len(heard) + 1
+    assert all(ticket == 42 for ticket, _, _ in came)
+    for (_, sent_ns, came_ns), one in zip(came, heard):
+        assert (sent_ns, came_ns) == (one.c0, one.n_in)
+        assert one.c0 <= one.n_in - WRONG_NS <= one.n_out - WRONG_NS <= one.c1
+
+
+def test_only_a_renewal_with_the_key_renews(
+    renewals: tuple[Echo, list[tuple[int, int, int]]],
+) -> None:
+    echo, came = renewals
+    assert renewed(echo.where._replace(key=bytes(32)), 42, 0.2) == []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for kind in (QUESTION, ANSWER):
+            # A question of the clock, or an answer, renews nothing.
+            stranger.sendto(_sealed(echo.where.key, kind, 1, 42, 0), echo.where[:2])
+    asyncio.run(ask(echo.where, 5))
+    assert came == []
+
+
+def test_renewals_go_on_while_nobody_answers() -> None:
+    echo = Echo("127.0.0.1", 0, time.monotonic_ns)
+    where, port = echo.where, echo.where.port
+    echo.close()
+    heard: list[Exchange] = []
+
+    async def some() -> None:
+        task = asyncio.create_task(renew(where, 42, 0.01, heard.append))
+        await asyncio.sleep(0.1)
+        assert not heard and not task.done()
+        again = Echo("127.0.0.1", port, time.monotonic_ns)
+        again.where = where
+        await asyncio.sleep(0.3)
+        task.cancel()
+        again.close()
+
+    asyncio.run(some())
+    assert heard
+
+
+def test_copies_of_an_answer_count_once() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as node:
+        node.bind(("127.0.0.1", 0))
+        node.setblocking(False)
+        where = Where("127.0.0.1", node.getsockname()[1], bytes(32))
+        heard: list[Exchange] = []
+
+        async def some() -> None:
+            task = asyncio.create_task(renew(where, 42, 10, heard.append))
+            await asyncio.sleep(0.1)
+            question, asker = node.recvfrom(100)
+            number, _, _ = MESSAGE.unpack_from(question)
+            for _ in range(3):
+                node.sendto(_sealed(where.key, ANSWER, number, 1, 2), asker)
+            node.sendto(_sealed(where.key, ANSWER, number + 1, 1, 2), asker)
+            await asyncio.sleep(0.1)
+            task.cancel()
+
+        asyncio.run(some())
+        assert [(one.n_in, one.n_out) for one in heard] == [(1, 2)]
 
 
 def test_a_closed_port_is_an_error_at_once() -> None:

@@ -1,5 +1,6 @@
 """A node without Ray: its daemon ends with its owner, and its traffic with the heartbeats."""
 
+import asyncio
 import os
 import pathlib
 import signal
@@ -12,8 +13,9 @@ import pytest
 
 import squall.cluster._node
 from conftest import until
-from squall.cluster._clocks import Mapping
+from squall.cluster._clocks import Exchange, Mapping
 from squall.cluster._daemon import Daemon, DaemonError
+from squall.cluster._echo import renew
 from squall.cluster._inventory import NodeEntry
 from squall.cluster._node import Node
 from test_remote import binary
@@ -47,7 +49,8 @@ def begin(node: Node) -> str:
 
 
 def state(node: Node, run: str) -> str:
-    """The run's state in the list, because a request for the run itself would renew its lease."""
+    """Return the run's state in the list, because a request for the run itself would renew its
+    lease."""
     rows = node.ask("GET", "/runs")["ok"]["runs"]
     return str(next(row["state"] for row in rows if row["id"] == run))
 
@@ -78,6 +81,34 @@ def test_a_heartbeat_that_was_long_under_way_renews_nothing(node: Node) -> None:
         assert answer["late"] and "run" not in answer
         time.sleep(0.1)
     until(lambda: state(node, run) == "interrupted")
+
+
+def test_renewals_over_udp_keep_a_run_without_heartbeats(node: Node) -> None:
+    answer = node.start({"profile": PROFILE}, SAME)
+    run = answer["ok"]["run"]["id"]
+
+    async def some() -> None:
+        heard: list[Exchange] = []
+        task = asyncio.create_task(
+            renew(node.hello()["echo"], answer["ticket"], 0.05, heard.append)
+        )
+        await asyncio.sleep(2.5 * LEASE_S)
+        task.cancel()
+        assert len(heard) > 10
+
+    asyncio.run(some())
+    assert state(node, run) == "running"
+    until(lambda: state(node, run) == "interrupted", 2 * LEASE_S + 3)
+
+
+def test_recorded_renewals_keep_no_run(node: Node) -> None:
+    answer = node.start({"profile": PROFILE}, SAME)
+    sent_ns = time.monotonic_ns()
+    end = time.monotonic() + 2 * LEASE_S
+    while time.monotonic() < end:
+        node._renewed(answer["ticket"], sent_ns, time.monotonic_ns())
+        time.sleep(0.05)
+    until(lambda: state(node, answer["ok"]["run"]["id"]) == "interrupted", 1)
 
 
 def test_a_beat_has_the_clock_around_its_work_and_skew_shows(

@@ -71,7 +71,7 @@ class Other:
         self.came = came
 
     async def until(self, what: str, count: int = 1) -> dict[str, Any]:
-        """The last answer of this kind, once there have been `count` of them."""
+        """Return the last answer of this kind, once there have been `count` of them."""
         for _ in range(2000):
             if len(found := [one[what] for one in self.answers if what in one]) >= count:
                 answer: dict[str, Any] = found[-1]
@@ -80,7 +80,7 @@ class Other:
         raise AssertionError(f"no {what} within 20 s: {self.answers}")
 
     async def trial(self, **more: Any) -> dict[str, Any]:
-        """The outcome of a trial: `done` or `refused`."""
+        """Return the outcome of a trial: `done` or `refused`."""
         del self.answers[:]
         self.came({"trial": {**TRIAL, **more}})
         for _ in range(2000):

@@ -1,4 +1,5 @@
 import importlib.metadata
+import inspect
 import json
 import pathlib
 import traceback
@@ -13,6 +14,16 @@ def test_the_version_is_that_of_the_installed_package() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (pathlib.Path(squall.__file__).parent / "py.typed").exists()
+
+
+def test_help_names_every_function() -> None:
+    functions = [
+        name for name in dir(squall) if inspect.isfunction(getattr(squall, name)) and name[0] != "_"
+    ]
+    assert "run" in functions
+    text = squall.__doc__ or ""
+    assert [name for name in functions if f"`{name}`" not in text] == []
+    assert all(inspect.getdoc(getattr(squall, name)) for name in functions)
 
 
 def test_what_is_printed_steers_no_terminal() -> None:

@@ -102,7 +102,7 @@ def client(daemon: Daemon) -> Iterator[squall.Client]:
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A directory in which the certificate seen first is remembered."""
+    """Return a directory in which the certificate seen first is remembered."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("SQUALL_TOKEN", raising=False)
     return tmp_path / "config"

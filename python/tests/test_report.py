@@ -14,7 +14,7 @@ from conftest import Address
 
 @pytest.fixture
 def report(loop: Address) -> squall.Report:
-    """A report with loss, duplicates, disorder, and a stream that measures nothing."""
+    """Return a report with loss, duplicates, disorder, and a stream that measures nothing."""
     profile = squall.Profile(ports={"A": loop(dup="1/10", reorder="1/7", drop="1/9", delay=5000)})
     for name, latency in [("web", True), ("dns", True), ("bare", False)]:
         profile.add(
@@ -29,7 +29,7 @@ def report(loop: Address) -> squall.Report:
 def each(
     value: Any, path: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], squall.Distribution]]:
-    """All distributions in a report, and the way to each in its JSON."""
+    """Return all distributions in a report, and the way to each in its JSON."""
     if isinstance(value, squall.Distribution):
         yield path, value
     elif dataclasses.is_dataclass(value):

@@ -52,7 +52,8 @@ def burst(packets: int = 100, pps: float = 10_000, **more: Any) -> STLStream:
 
 
 def frames(packet: Any, *instructions: Any, count: int = 4) -> list[Any]:
-    """The frames that the engine makes from a packet and a field engine, dissected by scapy."""
+    """Return the frames that the engine makes from a packet and a field engine, dissected by
+    scapy."""
     stream = STLStream(
         packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))),
         mode=STLTXCont(pps=1000),
@@ -335,7 +336,7 @@ def _capture(path: pathlib.Path, *packets: tuple[float, Any]) -> pathlib.Path:
 
 
 def _talk(*ends: str) -> list[tuple[float, Any]]:
-    """Packets 1 ms apart: "1>2" is from 10.0.0.1 to 10.0.0.2."""
+    """Return packets 1 ms apart: "1>2" is from 10.0.0.1 to 10.0.0.2."""
     packets = []
     for number, pair in enumerate(ends):
         source, destination = pair.split(">")

@@ -1,6 +1,6 @@
 // Actions of a user in the web page, in a browser, against a daemon in a lab (see
 // tests/interop/gui.py):
-//   SQUALL_TOKEN=... node gui.mjs https://127.0.0.1:PORT /usr/bin/chromium [--shots FOLDER] [--only WORDS]
+//   SQUALL_TOKEN=... node gui.mjs https://127.0.0.1:PORT /usr/bin/chromium [--shots FOLDER] [--only WORDS] [--first-visit]
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -47,7 +47,7 @@ async function open(browser, options = {}) {
   page.setDefaultTimeout(TIMEOUT_MS);
   page.on("pageerror", (error) => errors.push(`${page.url()}: ${error.message}`));
   page.on("console", (message) => /Content Security Policy|Refused to/.test(message.text()) && errors.push(message.text()));
-  page.on("request", (request) => !/^(data|blob):/.test(request.url()) && ![url, other, other.replace("https", "wss")].some((known) => request.url().startsWith(known)) && errors.push(`asked elsewhere: ${request.url()}`));
+  page.on("request", (request) => !/^(data|blob):/.test(request.url()) && ![url, other, other?.replace("https", "wss")].some((known) => known && request.url().startsWith(known)) && errors.push(`asked elsewhere: ${request.url()}`));
   return page;
 }
 
@@ -541,7 +541,9 @@ const steps = {
     await field("Method").selectOption("rfc2544");
     await field("Port A").fill("loop:gui-test,virtual,drain=10kpps,buffer=50");
     await field("Highest rate").fill("100 kpps");
-    await field("Tests").fill("throughput");
+    const tests = page.getByRole("group", { name: "Tests" });
+    for (const title of ["Latency", "Frame loss", "Back to back", "Recovery"]) await tests.getByLabel(title, { exact: true }).uncheck();
+    assert.ok(await tests.getByLabel("Throughput", { exact: true }).isChecked(), "one test is left");
     await field("Frame sizes").fill("64");
     await field("Trial (s)").fill("1");
     await until(async () => /trials/.test(await estimate.textContent()), "it is estimated");
@@ -554,7 +556,7 @@ const steps = {
     assert.ok(value > 9950 && value <= 10000, `${value}`);
     assert.match(await ask(page, `/runs/${id}/report.html`), /RFC 2544/);
     await page.goto(`${url}/#/runs?kind=test`);
-    await page.getByRole("button", { name: /rfc2544 on/ }).click();
+    await page.getByRole("button", { name: /RFC 2544 on/ }).click();
     await page.getByTestId("report-html").waitFor();
   },
 
@@ -1018,6 +1020,86 @@ const steps = {
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
   },
 
+  async "a session of Open Traffic Generator is one row, and runs are found by name, result and date"(page) {
+    const otg = (path, body) =>
+      page.evaluate(
+        async ([path, body]) => {
+          const answer = await fetch(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+          if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+        },
+        [path, body],
+      );
+    await page.goto(`${url}/#/runs`);
+    const flow = { name: "f1", tx_rx: { choice: "port", port: { tx_name: "p1", rx_names: ["p2"] } }, packet: [{ choice: "ethernet" }], rate: { choice: "pps", pps: 100 }, duration: { choice: "fixed_packets", fixed_packets: { packets: 20 } }, metrics: { enable: true } };
+    await otg("/config", { ports: [{ name: "p1", location: "veth-a" }, { name: "p2", location: "veth-b" }], captures: [{ name: "c", port_names: ["p2"] }], flows: [flow] });
+    const capture = (state) => otg("/control/state", { choice: "port", port: { choice: "capture", capture: { state, port_names: ["p2"] } } });
+    for (let i = 0; i < 3; i++) for (const state of ["start", "stop"]) await capture(state);
+    await capture("start");
+    await otg("/control/state", { choice: "traffic", traffic: { choice: "flow_transmit", flow_transmit: { state: "start" } } });
+    await until(async () => (await ask(page, "/runs?kind=otg")).runs[0]?.state === "done", "the flow has ended");
+    await capture("stop");
+    await otg("/config", {});
+    await page.reload();
+    const rows = page.locator(".list tbody tr");
+    const more = rows.first().getByRole("button", { name: /4 captures/ });
+    await more.waitFor();
+    const few = await rows.count();
+    await more.click();
+    await until(async () => (await rows.count()) === few + 4, "the captures are unfolded");
+    await more.click();
+    await until(async () => (await rows.count()) === few, "and folded");
+    // A search finds them by name, by result and by date.
+    const search = page.getByLabel("Search runs");
+    await search.fill("otg capture");
+    await until(async () => (await rows.count()) === 1, "captures alone are one row, too");
+    await search.fill("");
+    const result = page.getByLabel("Result of runs");
+    await result.selectOption("interrupted");
+    const marks = () => rows.locator("td", { has: page.locator(".marks") }).allTextContents();
+    await until(async () => (await marks()).length > 0 && (await marks()).every((text) => /interrupted/.test(text)), "only interrupted runs");
+    await result.selectOption("");
+    const day = (ahead) => new Date(Date.now() + ahead * 86_400_000).toLocaleDateString("sv-SE");
+    await page.getByLabel("From", { exact: true }).fill(day(1));
+    await page.getByText("Nothing matches").waitFor();
+    await page.getByRole("button", { name: "Show all runs" }).click();
+    await until(async () => (await rows.count()) === few, "all of them again");
+    await page.getByLabel("To", { exact: true }).fill(day(0));
+    await until(async () => (await rows.count()) === few, "today is included");
+  },
+
+  async "at 1280 pixels tables fit, figures do not overlap, and fields line up"(page) {
+    await page.setViewportSize({ width: 1280, height: 800 });
+    const mix = {
+      ports: { A: "veth-a", B: "veth-b" },
+      duration: "1 s",
+      flows: { clients: "A", servers: "B" },
+      stream: [{ name: "a stream with a long name", port: "A", packet: "eth/ipv4/udp", rate: "500 pps", latency: true }],
+      template: [{ name: "surf", clients: "16.0.0.1-16.0.0.9", servers: "48.0.0.1", app: "http", cps: 50 }],
+    };
+    const run = (await ask(page, "/runs", "POST", { owner: "alice", name: "wide", profile: mix })).run.id;
+    const settings = { tests: ["throughput", "latency", "back-to-back"], frame_sizes: [64, 1518], trial_s: 0.5, latency_s: 0.5, latency_trials: 1, bursts: 1 };
+    const test = (await ask(page, "/tests", "POST", { method: "rfc2544", ports: { A: "loop:wide,virtual,drain=10kpps,buffer=50" }, max_rate: "20 kpps", rest_s: 0, settings })).run.id;
+    for (const id of [run, test]) await until(async () => (await ask(page, `/runs/${id}`)).state === "done", "it ends");
+    for (const id of [run, test]) {
+      await page.goto(`${url}/#/runs?id=${id}`);
+      await page.getByTestId("report-html").waitFor();
+      await sleep(300);
+      const over = await page.evaluate(() => [...document.querySelectorAll("main .scroll")].filter((table) => table.scrollWidth > table.clientWidth + 1).map((table) => table.ariaLabel));
+      assert.deepEqual(over, [], "tables that are cut off");
+    }
+    const loop = { method: "soak", ports: { A: "veth-a", B: "veth-b" }, max_rate: "1 kpps", rest_s: 0, settings: { trial_s: 1 } };
+    const long = (await ask(page, "/tests", "POST", loop)).run.id;
+    await page.goto(`${url}/#/tests?id=${long}`);
+    await page.getByTestId("label").waitFor();
+    const overlapping = await page.evaluate(() => [...document.querySelectorAll("dl.facts > div")].filter((fact) => [...fact.children].some((part) => part.scrollWidth > part.clientWidth + 1)).map((fact) => fact.textContent));
+    assert.deepEqual(overlapping, [], "figures wider than their place");
+    await ask(page, `/runs/${long}/stop`, "POST", {});
+    await page.goto(`${url}/#/streams`);
+    const tops = await Promise.all(["Stop after", "Frame limit", "Seed"].map(async (label) => (await page.getByLabel(label, { exact: true }).boundingBox()).y));
+    assert.deepEqual(tops, tops.map(() => tops[0]), "the fields below the ports are in one line");
+    await page.setViewportSize({ width: 1440, height: 900 });
+  },
+
   async "nothing is out of reach for assistive technology, in light and dark"(page) {
     const { talk } = await latest(page);
     const talks = ["conversations?id=none", `conversations?id=${talk}`, `conversations?id=${talk}&by=pairs&q=port`, `conversations?id=${talk}&by=endpoints`];
@@ -1125,12 +1207,75 @@ const SHOWN = {
   ].map((stream) => ({ ...stream, port: "A", latency: true })),
 };
 
+/** Steps in a namespace without interfaces, against a daemon without runs. */
+const firstVisit = {
+  async "a first visit makes a lab, loads an example and sends, in three clicks and a minute"(page) {
+    const from = Date.now();
+    let clicks = 0;
+    const click = async (name) => {
+      clicks += 1;
+      await page.getByRole("button", { name, exact: true }).click();
+    };
+    await page.goto(url);
+    await click("Create a lab");
+    await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
+    await click("Load streams");
+    if (shots) await page.screenshot({ path: `${shots}/first-steps.png` });
+    await click("Start");
+    await page.waitForURL(/#\/run\?id=/);
+    await until(async () => (await figure(page, "B received")) > 0, "frames arrive, and are on the chart");
+    assert.equal(clicks, 3);
+    assert.ok(Date.now() - from < 60_000, `${Date.now() - from} ms`);
+    assert.ok(counted("veth-b").rx > 0, "the interface counts them");
+  },
+
+  async "a lab in use is not removed, and a free one is"(page) {
+    await page.goto(`${url}/#/ports`);
+    await page.getByRole("row", { name: /veth-a/ }).getByText("web page").waitFor();
+    assert.equal(await page.getByLabel("First steps", { exact: true }).count(), 0, "the steps are for a daemon without runs");
+    await page.getByRole("button", { name: "Remove the lab" }).click();
+    await page.getByText("veth-a is held by web page").first().waitFor();
+    await page.goto(`${url}/#/run`);
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.goto(`${url}/#/ports`);
+    await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
+    await page.getByRole("button", { name: "Remove the lab" }).click();
+    await page.getByText("No usable interface").waitFor();
+    assert.equal(execFileSync("ip", ["-j", "link", "show", "type", "veth"], { encoding: "utf8" }).trim(), "[]", "both interfaces are gone");
+  },
+
+  async "the help shows the steps again, and clients and servers run in memory"(page) {
+    await page.keyboard.press("?");
+    await page.getByRole("button", { name: "Show the first steps" }).click();
+    const steps = page.getByLabel("First steps", { exact: true });
+    await steps.getByRole("button", { name: "Use ports in memory" }).click();
+    await steps.getByRole("button", { name: "Load clients and servers" }).click();
+    await steps.getByRole("button", { name: "Start" }).click();
+    await page.waitForURL(/#\/run\?id=/);
+    const table = page.getByRole("table", { name: "Flows of each template" });
+    await until(async () => Number((await table.getByRole("row", { name: /^web client/ }).locator('[data-label="Completed"]').textContent()).replace(/\D/g, "")) > 10, "flows complete");
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+  },
+
+  async "the examples of streams and of flows are one mix, whatever the streams are called"(page) {
+    await page.evaluate((draft) => localStorage.setItem("squall.draft", JSON.stringify(draft)), { ports: { A: "loop:0", B: "loop:0" }, stream: [{ name: "web", port: "A", packet: "eth/ipv4/udp", rate: "1 kpps" }] });
+    await page.goto(`${url}/#/log`);
+    await page.reload();
+    await page.goto(`${url}/#/flows`);
+    await page.getByRole("button", { name: "Load example" }).click();
+    await page.getByRole("listbox", { name: "Templates" }).getByRole("option", { name: /^web 2/ }).waitFor();
+    await page.getByText("ready", { exact: true }).waitFor();
+  },
+};
+
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
 let failed = 0;
 try {
   const page = await open(browser);
-  if (only) await login(page);
-  for (const [name, step] of Object.entries(steps)) {
+  const visits = rest.includes("--first-visit");
+  if (only && !visits) await login(page);
+  for (const [name, step] of Object.entries(visits ? firstVisit : steps)) {
     if (only && !new RegExp(only).test(name)) continue;
     const from = Date.now();
     try {
@@ -1150,7 +1295,7 @@ try {
       await page.goto(`${url}/#/ports`);
     }
   }
-  if (shots) {
+  if (shots && !visits) {
     // The pictures are useful only with a run in progress.
     await page.goto(`${url}/#/log`);
     await page.evaluate((profile) => localStorage.setItem("squall.draft", JSON.stringify(profile)), SHOWN);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""squall attack over a real network: the payloads of both ends over a veth pair, by Squall's TCP
-and UDP and as prepared frames, are those in the capture of the same attacks, for every rule; with a
-hundred times as much other traffic, none of which is lost; a device that blocks the attacks of one
-rule is reported by sid. tshark finds no wrong checksum and, except where a rule asks for it,
-nothing malformed.
+"""squall attack over a real network. For every rule, the payloads of both ends over a veth pair,
+sent by Squall's TCP and UDP and as prepared frames, match those in the capture of the same attacks.
+The same holds next to a hundred times as much other traffic, none of which is lost. A device that
+blocks the attacks of one rule is reported by sid. tshark finds no wrong checksum and, unless a rule
+asks for it, no malformed packet.
 
 Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
@@ -48,7 +48,7 @@ def network():
 
 
 def packets(path):
-    """Frames of a pcap whose timestamps are in nanoseconds or microseconds."""
+    """Yield the frames of a pcap with timestamps in nanoseconds or microseconds."""
     octets = path.read_bytes()
     at = 24
     order = "<" if octets[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
@@ -59,8 +59,8 @@ def packets(path):
 
 
 def payloads_by_flow(path):
-    """Payloads of each end, by flow: TCP reassembled by sequence numbers, UDP as datagrams, other
-    protocols as packets."""
+    """Return the payloads of each end, by flow: TCP reassembled by sequence numbers, UDP as
+    datagrams, other protocols as packets."""
     streams = collections.defaultdict(dict)
     first = {}
     others = collections.defaultdict(list)
@@ -148,7 +148,8 @@ def same_payloads(folder, what, expected, *argv):
     payloads.
     """
     capture = folder / "live.pcap"
-    # On the bridge: an interface does not capture its own frames that bypass the queue discipline.
+    # Captured on the bridge: a tap does not see frames that its own interface sends without a
+    # qdisc.
     with Captured("ba", capture):
         report = attack(
             folder,
@@ -205,7 +206,7 @@ def payloads(folder):
 
 
 def among_others(folder):
-    """Send attacks among a hundred times as many other frames, none of which is lost."""
+    """Send attacks among a hundred times as many other frames, and check that none is lost."""
     profile = folder / "scenario.toml"
     profile.write_text(f"""
 duration = "5 s"
@@ -249,9 +250,9 @@ latency = true
 
 
 def on_one_pair(folder):
-    """Attacks, streams both ways, a capture and flows of three applications on the same two ports:
-    each is complete, the counters of ports and interfaces are their sum, and attacks are in
-    tcpdump's capture where their labels say."""
+    """Send attacks, streams both ways, a capture and flows of three applications on the same two
+    ports. Each is complete, the counters of ports and interfaces are the sum of all, and the
+    attacks are in tcpdump's capture where their labels point."""
     profile, capture = folder / "mix.toml", folder / "mix.pcap"
     again = folder / "again.pcap"
     octets = "eth(src=02:00:00:00:0a:01,dst=02:00:00:00:0a:02)/ipv4(src=10.8.0.1,dst=10.8.1.1)/udp"
@@ -272,7 +273,7 @@ def on_one_pair(folder):
 [flows]
 clients = "A"
 servers = "B"
-patience = "60 s"
+max_delay = "60 s"
 [[template]]
 name = "web"
 clients = "10.9.0.0/24"
@@ -359,7 +360,7 @@ live = {str(live).lower()}
             interface = port["interface"]
             for way in ["tx", "rx"]:
                 counters = port[way]
-                # The kernel counts a frame that it will cut as one.
+                # The kernel counts a GSO frame as one.
                 whole = counters["packets"] - counters["segments"] + counters["gso_frames"]
                 same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
         same(
@@ -380,8 +381,8 @@ live = {str(live).lower()}
 
 
 def device():
-    """Copy frames between ba and bb, without GET requests of HTTP, and without frames that contain
-    kookaburras."""
+    """Forward frames between ba and bb, except HTTP GET requests and frames that contain
+    "kookaburras"."""
     sockets = {}
     for name in ["ba", "bb"]:
         sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -400,7 +401,7 @@ def device():
 
 
 def blocked(folder):
-    """A device drops the attacks of some rules."""
+    """Check the report when a device drops the attacks of some rules."""
     for name in ["ba", "bb"]:
         run("ip", "-n", NAMESPACE, "link", "set", name, "nomaster")
         run("ip", "-n", NAMESPACE, "link", "set", name, "promisc", "on")
@@ -424,8 +425,8 @@ def blocked(folder):
 
 
 def one_way(folder, argv):
-    """A sender of datagrams or packets that get no answer cannot know whether they arrive, so the
-    receiver decides.
+    """Check attacks without answers: their sender cannot know whether they arrived, so the receiver
+    decides.
     """
     rules = folder / "one-way.rules"
     rules.write_text("""
@@ -443,7 +444,8 @@ alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid
 
 
 def well_formed(folder):
-    """tshark finds no error in the examples' attacks, none of which asks for a malformed packet."""
+    """Check that tshark finds no error in the examples' attacks, none of which asks for a malformed
+    packet."""
     capture = folder / "examples.pcap"
     run(
         SQUALL,

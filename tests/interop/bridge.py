@@ -1,11 +1,11 @@
-"""A device under test: forwards frames between two interfaces, with limits and outages as asked, and
-counts them. It shares no code with Squall: its counters are the truth for tests.
+"""A device under test: forwards frames between two interfaces, with configurable limits and
+outages, and counts them. It shares no code with Squall, so tests use its counters as ground truth.
 
     bridge.py IF_A IF_B --rate 1000 --queue 50 --delay-ms 2 --outage 0.5:0.217 --direction a
 
-Prints one line, "ready", when it forwards, and its counters as JSON when its standard input ends or
-on SIGTERM. Times of outages count from the first test frame (of at least --from octets) of each
-direction.
+Prints the line "ready" when it starts to forward, and its counters as JSON when its standard input
+ends or on SIGTERM. Outage times are relative to the first test frame (of at least --from octets) in
+each direction.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC, PACKET_IGNORE_OUTGOING = 263, 1, 1, 23
 EVERYTHING = 3
 BATCH = 64
-# Seconds without a test frame that separate two trials.
+# Pause between test frames, in seconds, that separates two trials.
 PAUSE_S = 0.3
 
 
@@ -63,7 +63,7 @@ class Direction:
         self.first: float | None = None
         self.test_frames = 0
         self.skipped = 0
-        # Test frames of each trial, and when the last one came.
+        # Test frames per trial, and when the last one arrived.
         self.trials: list[int] = []
         self.latest = 0.0
         self.counts: collections.Counter[str] = collections.Counter()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""squall capture against other tools: capinfos and tshark read what the report claims; kill -9 at
-any moment leaves a readable file; a full disk is an error that leaves all earlier packets intact.
-Needs root for interfaces and disks of its own.
+"""squall capture against other tools: capinfos and tshark read as many packets as the report
+claims; kill -9 at any time leaves a readable file; a full disk is an error that leaves all earlier
+packets intact. Needs root, to create interfaces and disks.
 """
 
 import json
@@ -24,21 +24,23 @@ PACKET = ["--packet", "eth(dst=02:00:00:00:00:01)/ipv4/udp(dport=9)", "--size", 
 
 
 def packets_of(path):
-    """The number of packets that capinfos counts; a file that ends within a packet is read up to
-    there.
+    """Return the number of packets that capinfos counts; a file that ends within a packet is read
+    up to that packet.
     """
     text = run("capinfos", "-c", "-M", "-T", "-r", path, ok=(0, 1, 2)).stdout
     return int(text.split("\t")[-1]) if text.strip() else 0
 
 
 def readable(path):
-    """The number of packets that tshark reads, whether or not the file ends with a complete packet."""
+    """Return the number of packets that tshark reads, whether or not the file ends with a complete
+    packet."""
     done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
     return len(done.stdout.split())
 
 
 def wait(come, what):
-    """Wait until a packet has arrived. There is no time limit, because that depends on the machine."""
+    """Wait until a packet has arrived, without a timeout: how long that takes depends on the
+    machine."""
     until = time.monotonic() + 60
     while not come():
         if time.monotonic() > until:
@@ -47,7 +49,7 @@ def wait(come, what):
 
 
 def forms(folder):
-    """A file of 3000 packets is captured into every format."""
+    """Check that 3000 packets are captured in every format."""
     source = folder / "in.pcap"
     run(
         SQUALL,
@@ -107,8 +109,8 @@ def inside(*argv):
 
 
 def sent_and_captured(folder):
-    """Over a veth pair, each sent packet is written, or counted as lost with a reason, and the
-    statistics in the file agree."""
+    """Check over a veth pair that each sent packet is written, or counted as lost with a reason,
+    and that the statistics in the file agree."""
     report, sent, file = folder / "report.json", folder / "sent.json", folder / "veth.pcapng"
     argv = inside(
         SQUALL,

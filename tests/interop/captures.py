@@ -57,8 +57,8 @@ def tshark(path, *fields):
 
 
 def packets_in(path):
-    """Packets as Squall reads them (number, time, length on the wire, length captured, link type),
-    and the errors that it finds.
+    """Return the packets as Squall reads them (number, time, original length, captured length, link
+    type), and the errors that it finds.
     """
     lines = run(TOOL, "read", path).splitlines()
     packets = [line.split(" ", 4) for line in lines if line[0].isdigit()]
@@ -135,8 +135,8 @@ def a_pcapng_with_every_option_is_understood(folder):
         expect(got, wanted, f"frame {i + 1}")
         expect("lost before" in row[4], i == 8, f"comment of frame {i + 1}: {row[4]}")
     expect(len(rows), FRAMES, "tshark's packets")
-    # libpcap reads one link type per file, so the packets of both interfaces are counted, or
-    # refused for that reason.
+    # libpcap reads only one link type per file, so it either counts the packets of both interfaces,
+    # or refuses the file for that reason.
     done = subprocess.run(
         ["tcpdump", "-n", "-t", "-r", path], capture_output=True, text=True, timeout=60, check=False
     )
@@ -190,7 +190,7 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
             )
             packets, wrong = packets_in(packed)
             expect((packets, wrong), (whole, []), f"{tool} {level}")
-        # Two complete halves, one after the other.
+        # Two complete halves, concatenated.
         data, half = source.read_bytes(), source.stat().st_size // 2
         parts = [
             subprocess.run([tool, "-c"], input=d, capture_output=True, check=True).stdout
@@ -198,7 +198,7 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
         ]
         packed.write_bytes(b"".join(parts))
         expect(packets_in(packed), (whole, []), f"{tool} in two members")
-        # Squall reads at least as much of a cut file as the tool itself decompresses from it.
+        # From a truncated file, Squall reads at least as much as the tool itself decompresses.
         large = folder / "large"
         record = struct.pack("<IIII", 1_700_000_000, 0, 700, 700)
         large.write_bytes(data[:24] + b"".join(record + chance.randbytes(700) for _ in range(3000)))
@@ -278,7 +278,7 @@ def name(text):
 
 
 def varied_packets():
-    """Packets for which tcpdump and Squall print exactly the same."""
+    """Return packets for which tcpdump and Squall print exactly the same."""
     www = name("www.example.com") + struct.pack(">HH", 1, 1)
     cname = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 60, 6) + b"\3cdn\xc0\x10"
     address = b"\xc0\x2d" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([93, 184, 216, 34])

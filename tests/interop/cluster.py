@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs over three nodes with the real Ray, each in namespaces that simulate a machine
-(`squall.testing.local_cluster`): totals are exact; delays and starts hold within the clocks' bounds
-although two nodes have wrong clocks on purpose; and after a kill, a stop or a cut link, traffic
-ends within the lease, the report names what is missing, and no process or file is left. By default
-it tests traffic of each kind and one fault, and with --full everything. An argument names a single
-step.
+"""Runs on three nodes with the real Ray, each in namespaces that simulate a machine
+(`squall.testing.local_cluster`). Totals are exact; delays and starts hold within the clocks'
+bounds, although two nodes have wrong clocks on purpose; and after a kill, a stop or a cut link,
+traffic ends within the lease, the report names what is missing, and no process or file is left. By
+default it tests traffic of each kind and one fault, with --full everything. An argument names a
+single step.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from squall.testing import local_cluster
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL") or str(ROOT / "target/debug/squall")
 LEASE_S = 2.0
-#: Seconds beyond the lease that a busy machine may take until the last frame.
+#: Seconds beyond the lease that the last frame may take on a busy machine.
 MORE_S = 0.5
 #: All nodes are on one machine, so the true offset of a clock is the error added to it.
 OFFSETS = {"node1": 0, "node2": 5_000_000_000, "node3": -70_000_000_000}
@@ -47,12 +47,12 @@ def expect(true, what):
 
 
 class Rig:
-    """The cluster, and the runs on it."""
+    """The cluster and its runs."""
 
     def __init__(self, cluster):
         self.cluster, self.runs = cluster, 0
-        # Slightly more than the drift added to the clocks below, because a small limit makes bounds
-        # narrow.
+        # Only slightly more than the drift added to the clocks below: a small limit makes the
+        # bounds narrow.
         text = cluster.inventory.read_text().replace(
             "[cluster]\n", "[cluster]\nmax_drift_ppm = 35\n"
         )
@@ -67,7 +67,7 @@ class Rig:
         return PACKET.format(src=self.mac(sender), dst=self.mac(receiver), port=port)
 
     def profile(self, **table):
-        """Write a profile as JSON; return its path."""
+        """Write a profile as JSON. Return its path."""
         self.runs += 1
         file = self.cluster.folder / f"profile-{self.runs}.json"
         ports = {name: "null:" for name in table.pop("names", "ABC")}
@@ -75,7 +75,7 @@ class Rig:
         return file
 
     def ring(self, packets=1000, rate="1 kpps", **table):
-        """A profile in which each node sends to the next."""
+        """Return a profile in which each node sends to the next."""
         streams = [
             {
                 "name": f"{a} to {b}",
@@ -90,7 +90,8 @@ class Rig:
         return self.profile(stream=streams, **table)
 
     def command(self, profile, *more, places=PORTS):
-        """Arguments for `squall`, the report's file, and the directory for reports of nodes."""
+        """Return arguments for `squall`, the report's file, and the directory for reports of
+        nodes."""
         self.runs += 1
         report, kept = (self.cluster.folder / f"{what}-{self.runs}" for what in ("report", "kept"))
         inventory = self.cluster.ports(**places)
@@ -99,7 +100,7 @@ class Rig:
         return words, report, kept
 
     def run(self, profile, *more, places=PORTS, status=0):
-        """Run a profile; return the report of the whole and those of the nodes."""
+        """Run a profile. Return the report of the whole run and those of the nodes."""
         words, report, kept = self.command(profile, *more, places=places)
         done = self.cluster.run(SQUALL, *words, timeout=120)
         if done.returncode != status:
@@ -108,7 +109,8 @@ class Rig:
         return json.loads(report.read_text()), parts, done.stderr
 
     def sent(self):
-        """Frames that each node's port has sent, counted at the other end of its cable."""
+        """Return the frames that each node's port has sent, counted at the other end of its
+        cable."""
         count = self.cluster.switch.counter
         return {f"node{i}": count(f"test-{i}") for i in (1, 2, 3)}
 
@@ -118,7 +120,7 @@ class Rig:
         return [int(pid) for pid, words in rows if what in words and "_keeper.py" not in words]
 
     def end_controllers(self):
-        """End controllers that a failed step has left."""
+        """End controllers left behind by a failed step."""
         for pid in self.pids("node1", "--nodes"):
             self.kill("node1", 9, pid)
 
@@ -138,8 +140,8 @@ class Rig:
 
 
 def status(rig):
-    """All nodes answer, and each clock's true offset is within its bound, also on the node that UDP
-    does not reach."""
+    """Check that all nodes answer, and that each clock's true offset is within its bound, also on
+    the node that UDP does not reach."""
     inventory = rig.cluster.ports(**PORTS)
     rig.cluster.python("up", str(inventory))
     walled = rig.cluster.nodes["node3"]
@@ -169,8 +171,8 @@ def status(rig):
 
 
 def streams(rig):
-    """In a ring, all sent frames arrive, according to the reports and to the counters of the
-    switch.
+    """Check that in a ring all sent frames arrive, according to the reports and to the counters of
+    the switch.
     """
     before = rig.sent()
     whole, parts, _ = rig.run(rig.ring())
@@ -188,7 +190,8 @@ def streams(rig):
 
 
 def delays(whole, parts):
-    """All nodes share one clock, so delays must be right within the bounds of two nodes."""
+    """Check delays: all nodes share one clock, so they must be right within the bounds of two
+    nodes."""
     bound = max(part["clock"]["bound_ns"] for part in parts.values())
     for stream in whole["streams"]:
         least, most = (stream["rx"]["latency_ns"][key] for key in ("min", "max"))
@@ -199,8 +202,8 @@ def delays(whole, parts):
 
 
 def starts(parts):
-    """The largest difference between the starts of nodes: their own errors plus the bounds of their
-    clocks."""
+    """Return the largest difference between the starts of nodes: their own errors plus the bounds
+    of their clocks."""
     errors = [part["start"]["error_ns"] for part in parts.values()]
     bounds = [part["clock"]["bound_ns"] for part in parts.values()]
     return max(errors) - min(errors) + sum(sorted(bounds)[-2:])
@@ -208,8 +211,9 @@ def starts(parts):
 
 @contextlib.contextmanager
 def first_frames(rig):
-    """When the first frame of each node arrived at the switch, in seconds on a single clock."""
-    # Do not enter its process namespace, because nsenter would fork for that.
+    """Return when the first frame of each node arrived at the switch, in seconds on a single
+    clock."""
+    # Do not enter the PID namespace, for which nsenter would fork.
     argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
     argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
     found = {}
@@ -229,8 +233,7 @@ def first_frames(rig):
 
 
 def spread(rig):
-    """Twenty starts, observed from outside: all first frames leave together, with no more
-    difference than the reports state."""
+    """Check twenty starts from outside: first frames differ no more than the reports state."""
     found, stated = [], []
     for _ in range(20):
         with first_frames(rig) as first:
@@ -250,14 +253,14 @@ def spread(rig):
 
 
 def flows(rig):
-    """Clients on two nodes, servers on the third."""
+    """Run clients on two nodes, and servers on the third."""
     places = {
         "clients": ["node1/af_packet:eth1", "node2/af_packet:eth1"],
         "servers": "node3/af_packet:eth1",
     }
     profile = rig.profile(
         names=["clients", "servers"],
-        flows={"clients": "clients", "servers": "servers", "patience": "5 s"},
+        flows={"clients": "clients", "servers": "servers", "max_delay": "5 s"},
         template=[
             {
                 "name": "web",
@@ -281,7 +284,7 @@ def flows(rig):
 
 
 def replay(rig):
-    """A capture, its clients on one node and its servers on another."""
+    """Replay a capture, with its clients on one node and its servers on another."""
     capture = rig.cluster.folder / "web.pcap"
     make_capture(capture)
     profile = rig.profile(
@@ -325,7 +328,7 @@ def make_capture(file):
 
 
 def attacks(rig):
-    """Two nodes together make the attacks that one node would make."""
+    """Check that two nodes together make the attacks that one node would make."""
     rules = rig.cluster.folder / "web.rules"
     rules.write_text((ROOT / "examples/rules/web.rules").read_text())
     attack = {"name": "rules", "rules": str(rules), "port": "A", "rate": 50}
@@ -342,7 +345,7 @@ def attacks(rig):
 
 
 def methods(rig):
-    """Throughput and latency by RFC 2544, through a known queue in front of the receiving node,
+    """Test throughput and latency (RFC 2544) through a known queue in front of the receiving node,
     with errors added to the nodes' clocks."""
     served, buffer, most = 2000, 16, 4000
     profile = rig.profile(
@@ -368,8 +371,8 @@ def methods(rig):
 
 
 def latency(figure, served, outcome):
-    """A frame waits 1 / rate in the queue, plus the time on the link. All nodes share one clock, so
-    the error of the measurement is visible."""
+    """Check a latency: a frame waits 1 / rate in the queue, plus the time on the link. All nodes
+    share one clock, so the error of the measurement is known."""
     alone, way = 1e9 / served, 1e6
     low, high = (figure["value"] + sign * figure["uncertainty"] for sign in (-1, 1))
     expect(low <= alone + way and alone <= high, f"{figure}, and not {alone} ns")
@@ -383,7 +386,7 @@ def latency(figure, served, outcome):
 
 @contextlib.contextmanager
 def running(rig, *more):
-    """An endless run, which a fault or a stop ends."""
+    """Start an endless run, to be ended by a fault or a stop."""
     words, report, kept = rig.command(rig.ring(packets=None, duration="12 s"), *more)
     before = rig.sent()
     process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -401,7 +404,7 @@ def running(rig, *more):
 
 
 def quiet_after(rig, node, since, within):
-    """When a node's port was last observed to send, in seconds after `since`."""
+    """Return when a node's port was last observed to send, in seconds after `since`."""
     last, count = since, rig.sent()[node]
     while time.monotonic() - last < 1.5:
         now = rig.sent()[node]
@@ -418,7 +421,8 @@ def quiet_after(rig, node, since, within):
 
 
 def ends(process, report, kept, *, missing, seconds=30):
-    """The controller ends, names the lost nodes, and reports that the whole run is not valid."""
+    """Check that the controller ends, names the lost nodes, and reports that the whole run is not
+    valid."""
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -440,27 +444,27 @@ def fault(rig, hit, *more, missing="node3", within=LEASE_S + MORE_S):
 
 
 def daemon(rig):
-    """kill -9 of a node's daemon: the other nodes' runs are ended."""
+    """Kill a node's daemon (kill -9): the runs of the other nodes are ended."""
     fault(rig, lambda: rig.signal("node3", "serve --json", 9))
 
 
 def daemon_continue(rig):
-    """kill -9 of a node's daemon: the other nodes' runs continue to their end."""
+    """Kill a node's daemon (kill -9): the runs of the other nodes continue to their end."""
     fault(rig, lambda: rig.signal("node3", "serve --json", 9), "--on-loss", "continue")
 
 
 def actor(rig):
-    """kill -9 of a node's actor: its daemon ends with it."""
+    """Kill a node's actor (kill -9): its daemon ends with it."""
     fault(rig, lambda: rig.signal("node3", "ray::SquallNode", 9))
 
 
 def head(rig):
-    """kill -9 of Ray's head with all its processes: the node on its machine is lost."""
+    """Kill Ray's head with all its processes (kill -9): the node on its machine is lost."""
     fault(rig, lambda: rig.signal("node1", "ray start", 9), missing="node1")
 
 
 def cut(rig):
-    """The control link of a node is cut: its traffic ends within the lease."""
+    """Cut the control link of a node: its traffic ends within the lease."""
     try:
         fault(rig, lambda: rig.cluster.cut("node3"))
     finally:
@@ -468,7 +472,7 @@ def cut(rig):
 
 
 def controller(rig):
-    """kill -9 of the controller: traffic ends within the lease, everywhere."""
+    """Kill the controller (kill -9): traffic ends within the lease on all nodes."""
     with running(rig) as (process, _, _):
         since = time.monotonic()
         rig.signal("node1", "--nodes", 9)
@@ -478,7 +482,7 @@ def controller(rig):
 
 
 def stopped(rig):
-    """SIGSTOP of a node for 5 s: its run is interrupted, and its silence is named."""
+    """Stop a node for 5 s (SIGSTOP): its run is interrupted, and its silence is reported."""
     with running(rig, "--on-loss", "continue") as (process, report, _):
         for number, wait in (("STOP", 5), ("CONT", 0)):
             rig.signal("node3", "serve --json", number)
@@ -492,7 +496,7 @@ def stopped(rig):
 
 
 def interrupted(rig):
-    """SIGINT: all nodes end, and all report."""
+    """Interrupt (SIGINT): all nodes end, and all report."""
     with running(rig) as (process, report, kept):
         rig.signal("node1", "--nodes", "INT")
         for node in rig.cluster.nodes:
@@ -509,7 +513,7 @@ def interrupted(rig):
 
 @contextlib.contextmanager
 def serving(rig):
-    """The daemon on the controller's machine: yields its process, a client, and a reader of
+    """Run the daemon on the controller's machine. Yields its process, a client, and a reader of
     /metrics."""
     data = pathlib.Path(tempfile.mkdtemp(prefix="daemon-", dir=rig.cluster.folder))
     words = [
@@ -541,7 +545,7 @@ def serving(rig):
 
 
 def seen(run, what, seconds=60):
-    """The row of a run over nodes, as soon as `what` is true for each of the three nodes."""
+    """Return the row of a run on nodes, as soon as `what` is true for each of the three nodes."""
     until = time.monotonic() + seconds
     while True:
         info = run.info()
@@ -554,8 +558,8 @@ def seen(run, what, seconds=60):
 
 
 def in_daemon(rig):
-    """The daemon runs a profile over the nodes: rows and metrics during the run, and one report; a
-    stop reports; kill -9 of the daemon ends all of it."""
+    """Run a profile on the nodes through the daemon: rows and metrics during the run, and one
+    report; a stop reports; kill -9 of the daemon ends everything."""
     with serving(rig) as (process, client, metrics):
         (inventory,) = client.inventories()
         same("nodes", inventory.nodes, ("node1", "node2", "node3"))
@@ -599,7 +603,7 @@ def in_daemon(rig):
 
 
 SAMPLE = [streams, flows, replay, attacks, daemon]
-#: `head` is last, because it breaks the cluster.
+#: `head` is last: it breaks the cluster.
 FULL = [
     *(status, streams, spread, flows, replay, attacks, methods, in_daemon),
     *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
@@ -607,7 +611,8 @@ FULL = [
 
 
 def nothing_left(rig, before):
-    """The nodes that were up remain, and everything else that a step has started has ended."""
+    """Check that the nodes that were up remain, and that everything else a step has started has
+    ended."""
     until = time.monotonic() + 40
     while (left := others(rig) - before) and time.monotonic() < until:
         time.sleep(0.2)
@@ -615,7 +620,7 @@ def nothing_left(rig, before):
 
 
 def others(rig):
-    """Processes of controllers, actors and daemons on all nodes."""
+    """Return the processes of controllers, actors and daemons on all nodes."""
     found = set()
     for node in rig.cluster.nodes:
         for what in ("serve --json", "ray::SquallNode", "squall.cluster", "--nodes"):
@@ -648,7 +653,7 @@ def main():
 
 
 def failures(rig, steps):
-    """Run the steps; return the number of failed ones."""
+    """Run the steps. Return the number of failed ones."""
     failed, before = 0, others(rig)
     for step in steps:
         since = time.monotonic()

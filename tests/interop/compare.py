@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """squall compare captures, for real: one step in a private lab. It checks counts, not speeds: the
-requested frames were sent and arrived, the tools' files hold as many as their reports claim, and a
-false report is found. It is repeated with a capture as data, and as an ordinary user as far as a
-user namespace allows. Leaves nothing on the machine.
+requested frames were sent and arrived, the tools' files hold as many packets as the reports claim,
+and a false report is detected. It is repeated with a capture as data, and as an ordinary user as
+far as a user namespace permits. Leaves nothing on the machine.
 """
 
 import json
@@ -16,8 +16,8 @@ import tempfile
 import time
 
 UNPRIVILEGED_UID = 65534
-# Slow enough for any machine that runs tests. Losses on a busy machine are counted, but are not an
-# error of the tools.
+# Slow enough for any machine that runs tests. Losses on a busy machine are counted, but are not
+# errors of the tools.
 STEP = {"--pps": "5k", "--duration": "500ms", "--rounds": "1"}
 
 
@@ -46,7 +46,7 @@ def check(step):
     name = f"{step['tool']}, {step['data']}"
     (run,) = step["rounds"]
     expect(run["failed"] is None, f"{name}: {run['failed']}")
-    # 2500 frames were due; a stopped machine may have sent fewer.
+    # 2500 frames were due; fewer are sent if the machine was stopped.
     expect(500 < run["sent"] <= 2501, f"{name}: {run['sent']} sent")
     expect(run["arrived"] + run["interface_dropped"] == run["sent"], f"{name}: {run}")
     expect(run["in_file"] <= run["arrived"] and run["cut"] == 0, f"{name}: {run}")
@@ -93,7 +93,7 @@ def tools_tell_the_truth(squall, folder):
 
 
 def rounds_off_the_requested_rate_do_not_count(squall, folder):
-    """A rate that any machine can send, and one that no machine can."""
+    """Check a rate that any machine can send, and one that no machine can."""
     result = compare(
         squall, "--tools", "tcpdump", "--data", "60", "--write", str(folder),
         step={"--rates": "1Mbps,900Gbps", "--duration": "200ms", "--rounds": "2"},
@@ -102,7 +102,7 @@ def rounds_off_the_requested_rate_do_not_count(squall, folder):
     for step in result["steps"]:
         rounds = step["rounds"]
         expect(len(rounds) == 2, f"{len(rounds)} rounds: {step}")
-        # The figures are computed again from the counters of the interfaces.
+        # Recompute the figures from the interfaces' counters.
         counted = [r["plr"] for r in rounds if near(r, step) and r["failed"] is None]
         expect(step["rounds_counted"] == len(counted), step)
         if counted:
@@ -115,7 +115,7 @@ def rounds_off_the_requested_rate_do_not_count(squall, folder):
 
 
 def near(run, step):
-    """Whether a round was sent at the requested rate."""
+    """Return whether a round was sent at the requested rate."""
     pps = run["arrived"] / run["sending_s"]
     bps = 8 * (run["arrived_octets"] + 4 * run["arrived"]) / run["sending_s"]
     pairs = [(pps, step["asked_pps"]), (bps, step["asked_bps"])]
@@ -212,8 +212,8 @@ TESTS = [
 
 
 def as_an_ordinary_user(squall, folder):
-    """Compare only squall: XDP is not available, and tcpdump considers itself root and cannot
-    change its user.
+    """Compare only squall: XDP is not available, and tcpdump, which believes it is root, fails to
+    drop privileges.
     """
     shutil.copy(squall, folder / "squall")
     (folder / "work").mkdir()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The daemon and its clients, killed: a client in Python, the browser of the web page, stock
-clients of Open Traffic Generator, and the daemon itself, during runs, captures and uploads. Traffic
-stops within the lease, ports are free, the history is complete, no partial file is left on the
-disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk that is full or
-read-only is an error. All of it runs in a lab. An argument names a single step.
+"""Kills the daemon and its clients (a Python client, a browser with the web page, stock clients of
+Open Traffic Generator) during runs, captures and uploads. Traffic stops within the lease, ports are
+free, the history is complete, and no partial file is left on the disk. SIGTERM ends everything
+within two seconds; a directory belongs to one daemon; a full or read-only disk is an error.
+Everything runs in a lab. An argument names a single step.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from secure import (
 )
 
 SEED = int(os.environ.get("SEED", "7"))
-# Lease duration for every client here, and the slack allowed on a busy machine, in seconds.
+# Lease duration of all clients here, and the slack for a busy machine, in seconds.
 LEASE, MORE = 3, 2
 RATE = 1000
 SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"
@@ -54,10 +54,10 @@ def sends(timeout_s=60, what="nothing is sent"):
 
 
 def goes_on(seconds, what):
-    """Check that frames leave continuously, except while the machine may be busy."""
+    """Check that frames leave continuously, with allowance for a busy machine."""
     end = time.monotonic() + seconds
-    # Count polls at intervals of 0.1 s instead of time, because a machine that is stopped meanwhile
-    # does not poll either.
+    # Count polls at intervals of 0.1 s instead of time: a machine that is stopped meanwhile does
+    # not poll either.
     before, looks = sent(), 0
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -67,7 +67,7 @@ def goes_on(seconds, what):
 
 
 def stops(within, what):
-    """Seconds for which frames still leave."""
+    """Return the seconds for which frames still leave."""
     since = last = time.monotonic()
     before = sent()
     while time.monotonic() - last < 0.4:
@@ -95,7 +95,7 @@ everywhere = []
 
 
 class Served:
-    """A daemon in a directory, where it can be restarted."""
+    """A daemon in a directory, in which it can be restarted."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -127,7 +127,7 @@ class Served:
         self.daemon.process.wait()
 
     def terminate(self, how=signal.SIGTERM):
-        """Terminate the daemon; return its exit status, and the seconds until then."""
+        """Terminate the daemon. Return its exit status, and the seconds that it took."""
         since = time.monotonic()
         self.daemon.process.send_signal(how)
         try:
@@ -153,8 +153,8 @@ class Served:
             )
 
     def stored_report(self, path):
-        """The report of the run at `path` that a crash now would leave, compressed; None if there
-        is none yet."""
+        """Return the report of the run at `path` that a crash now would leave, compressed; None if
+        there is none yet."""
         run = path.rpartition("/")[2]
         with contextlib.closing(sqlite3.connect(self.folder / "history.sqlite")) as history:
             row = history.execute("SELECT report FROM runs WHERE id = ?", (run,)).fetchone()
@@ -173,8 +173,8 @@ class Served:
         raise Failed(f"no run with {wanted}")
 
     def reported(self, run, before, because):
-        """Check that an ended run has a report, with the number of frames that the interface has
-        counted since `before`.
+        """Check that an ended run has a report, and that its number of frames equals the increase
+        of the interface's counter from `before`.
         """
         path = f"{API}/runs/{run['id']}"
         row = self.daemon.until(
@@ -236,7 +236,7 @@ print("started", run.id, flush=True)
 time.sleep(3600)
 """
 
-# A client that uses only the API, if the package is not built.
+# A client that uses the HTTP API alone, for when the package is not built.
 BARE = """
 import http.client, json, os, ssl, sys, time
 context = ssl._create_unverified_context()
@@ -285,7 +285,7 @@ def a_client_in_python_is_killed(folder):
     return stopped_by_its_lease(served, run, before, "the client was killed")
 
 
-# A user who starts the page's first example and watches it.
+# A user who starts the first example of the page and watches it.
 PAGE = """
 const { chromium } = require("playwright-core");
 const [url, executablePath] = process.argv.slice(-2);
@@ -330,7 +330,7 @@ def the_browser_of_the_page_is_killed(folder):
     )
     with killed_at_last(client):
         sends()
-        # The user watches: the run lasts longer than its lease.
+        # The user keeps watching: the run lasts longer than its lease.
         try:
             goes_on(2 * LEASE, "the page watches")
         finally:
@@ -338,7 +338,7 @@ def the_browser_of_the_page_is_killed(folder):
     return stopped_by_its_lease(served, run, before, "the browser was killed")
 
 
-# A stock client, which has no leases and keeps its ports only while it is connected.
+# A stock client: it has no lease, and keeps its ports while it is connected.
 OTG = """
 import os, sys, time, warnings
 warnings.simplefilter("ignore")
@@ -367,7 +367,7 @@ time.sleep(3600)
 
 
 def by_otg(served, transport):
-    """A stock client sends and captures. Over loopback it needs no token, and has none."""
+    """Send and capture with a stock client. Over loopback it needs no token, and has none."""
     daemon = served.daemon
     where = (
         f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
@@ -388,7 +388,7 @@ def stock_clients_are_killed(folder):
         client = by_otg(served, transport)
         with killed_at_last(client):
             sends()
-            # Its connection is open and idle.
+            # The connection is open but idle.
             goes_on(LEASE + 2, f"snappi over {transport} lives")
         took.append(stops(LEASE + MORE, f"snappi over {transport} was killed"))
         run = next(
@@ -408,7 +408,7 @@ def stock_clients_are_killed(folder):
             found == [("stopped", counted)],
             f"its counters are {found}, the interface counted {counted}",
         )
-        # A reader of metrics held the ports while it was connected, and for a lease longer.
+        # A reader of metrics kept the ports while it was connected, and for one more lease.
         daemon.until(f"{API}/leases", lambda found: not found["leases"], LEASE + MORE)
         served.free()
     status, _ = served.terminate()
@@ -418,7 +418,7 @@ def stock_clients_are_killed(folder):
 
 
 def upload(daemon, name, octets):
-    """The head of an upload request."""
+    """Return the head of an upload request."""
     lines = [
         f"PUT {API}/files/{name} HTTP/1.1",
         f"host: {daemon.name}",
@@ -428,7 +428,7 @@ def upload(daemon, name, octets):
 
 
 def under_way(served, otg=True):
-    """Start all operations of a daemon together; yield names of runs, and connections to close."""
+    """Start all operations of a daemon. Yields names of runs, and connections to close."""
     daemon = served.daemon
     open_ones, runs = contextlib.ExitStack(), []
 
@@ -524,7 +524,7 @@ def the_daemon_is_killed(folder):
             f"a capture that was broken off: {packets}",
         )
     check(namespaces() == before, f"namespaces are left: {before} before, {namespaces()} now")
-    # Killed repeatedly, at random moments: a run that was answered with 201 is in the history.
+    # Kill repeatedly at random times: a run that was answered with 201 is in the history.
     dice, known = random.Random(SEED), []
     for _ in range(6):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -616,7 +616,7 @@ def it_starts_again_and_again(folder):
             check(status == 0, f"restart {number}: exit status {status} after {took:.1f} s")
             within_limit(took, f"restart {number}")
         if number % 5 == 0:
-            # A daemon that is killed during its start does not stop the next one.
+            # A daemon that is killed during its start does not prevent the next start.
             serve = [
                 SQUALL,
                 "serve",
@@ -642,7 +642,7 @@ def it_starts_again_and_again(folder):
         "token or certificate are others",
     )
     served.clean()
-    # A first start that was killed at any point does not stop the next one.
+    # A first start that is killed at any point does not prevent the next start.
     for number in range(10):
         fresh = Served(folder / f"fresh-{number}", token="auto")
         serve = [
@@ -670,7 +670,8 @@ def it_starts_again_and_again(folder):
 
 
 def refused(folder, *words, options=()):
-    """A daemon that cannot start prints the reason, with status 3 and without a panic."""
+    """Check that a daemon that cannot start prints the reason, with status 3 and without a
+    panic."""
     serve = [
         SQUALL,
         "serve",
@@ -728,7 +729,7 @@ def a_folder_has_one_daemon(folder):
     now = {name: (daemon.data / name).read_bytes() for name in before}
     check(now == before, "token or certificate are others")
     served.terminate()
-    # Messages about an address in use differ from those about a directory in use.
+    # The message about an address in use must differ from that about a directory in use.
     other = Served(folder / "other")
     other.start()
     serve = [
@@ -843,7 +844,8 @@ def full_or_read_only_disks_are_errors(folder):
 
 
 def a_run_that_lost_its_port_has_failed(folder):
-    """A run that sends or captures fails. A start that was refused is not a run."""
+    """Check that a run that sends or captures fails if its port is lost. A refused start is not a
+    run."""
     served = Served(folder / "lost", allow="gone-*")
     daemon = served.start()
     answered = []
@@ -884,7 +886,7 @@ def a_run_that_lost_its_port_has_failed(folder):
 
 
 def otg_config(flows, layers=1, **more):
-    """Ports in memory, and flows with this number of tags."""
+    """Return a configuration with in-memory ports, and flows with this number of tags."""
     value = lambda text: {"choice": "value", "value": text}  # noqa: E731
     packet = [
         {
@@ -907,7 +909,7 @@ def otg_config(flows, layers=1, **more):
     return {"ports": ports, "flows": [{"name": f"f{n}", **flow} for n in range(flows)]}
 
 
-# Maximum MiB of a configuration's memory that may remain allocated.
+# Maximum memory of a configuration, in MiB, that may remain allocated.
 STAYS = 50
 
 
@@ -949,7 +951,7 @@ def memory_of_hostile_configurations_is_given_back(folder):
     time.sleep(4)
     results = []
     for name, case in cases.items():
-        # Repeated if too much is left: the layout of the allocator's pages is chance, while a leak
+        # Repeated if too much is left: the layout of the allocator's pages varies, while a leak
         # appears each time.
         for _ in range(2):
             before, since = daemon.status()["MiB"], time.monotonic()
@@ -980,8 +982,8 @@ def memory_of_hostile_configurations_is_given_back(folder):
 
 
 def captures_of_otg_stop_at_once(folder):
-    """Captures stop at once, idle or with traffic; the shortest time counts, because a busy machine
-    has pauses."""
+    """Check that captures stop at once, idle or with traffic. The shortest time counts: a busy
+    machine has pauses."""
     served = Served(folder / "stops", token="none")
     daemon = served.start()
     ports = [{"name": name, "location": f"veth-{name}"} for name in "ab"]
@@ -1036,7 +1038,8 @@ def captures_of_otg_stop_at_once(folder):
 
 
 def a_standard_test_goes_on_after_a_kill(folder):
-    """Frames stop on the interfaces, and a daemon that is started again continues the journal."""
+    """Kill the daemon during a test: frames stop on the interfaces, and a restarted daemon resumes
+    from the journal."""
     served = Served(folder / "tested", allow="af_packet:veth-*")
     daemon = served.start()
     body = {
@@ -1114,7 +1117,7 @@ def inside(folder, only):
     for what in STEPS:
         if not only or what.__name__ in only:
             failed += not in_steps(what.__name__, lambda what=what: what(folder))
-            # Processes that a failed step has left would disturb the next one.
+            # Processes left behind by a failed step would disturb the next one.
             for served in everywhere:
                 if served.daemon and served.daemon.process.poll() is None:
                     served.kill()

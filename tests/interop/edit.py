@@ -2,27 +2,28 @@
 """`squall edit` and tcprewrite (Debian's tcpreplay) on the same captures, octet for octet, for
 every operation that means the same in both. Needs tcprewrite and tcpprep.
 
-Where tcprewrite 4.4.3 does something else, and why it is left out:
-- It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever is
-  asked for: these four octets are not compared, nor IPv6 where MAC addresses are asked for. (Squall
-  does not change what no option asks for.)
-- A frame whose IPv4 destination is a group, or becomes one, gets that group's MAC address, even
-  against --enet-dmac and where no address changes: Squall's follow a new address only, and not
-  against --enet-dmac.
-- An IP packet shorter than its frame (Ethernet's padding) gets the frame's length into IP's header,
-  whatever is asked for: no frame here is padded. For the same reason --efcs is compared on frames
-  that have an FCS to lose only by their length.
-- --enet-vlan=add without tag, CFI and priority all given, --dlt=hdlc without --hdlc-address and
-  --hdlc-control: the frames change, their lengths in the file do not. They are given. hdlc keeps
-  0x8100 as the protocol of a tagged packet but takes the tag away: tagged frames are not compared.
-- --fixlen=del and --dlt=pppserial end with an error.
-- --fixlen=trunc and --mtu-trunc leave UDP's length as it was, longer than the packet: TCP alone is
-  compared.
-- --pnat given twice and --endpoints change an ARP request's addresses in reverse, because
-  tcprewrite guesses its direction.
-- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw different numbers; tcp-sequence shifts
-  both directions by the same amount and leaves SACK blocks, which then acknowledge octets that were
-  never sent.
+Where tcprewrite 4.4.3 differs, and why it is not compared:
+- It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever the
+options: these four octets are not compared, nor is IPv6 in cases with MAC address options. (Squall
+changes only what an option asks for.)
+- A frame whose IPv4 destination is a multicast group, or becomes one, gets that group's MAC
+address, even with --enet-dmac and if no address changes: Squall adapts the MAC address only to a
+new IP address, and not with --enet-dmac.
+- An IP packet shorter than its frame (Ethernet padding) gets the frame's length in its IP header,
+whatever the options: no frame here is padded. For the same reason --efcs is compared only by
+length, on frames that have an FCS to remove.
+- With --enet-vlan=add without all of tag, CFI and priority, and with --dlt=hdlc without
+--hdlc-address and --hdlc-control, the frames change, but their lengths in the file do not. So these
+options are given. hdlc keeps 0x8100 as the protocol of a tagged packet but removes the tag: tagged
+frames are not compared.
+- --fixlen=del and --dlt=pppserial fail with an error.
+- --fixlen=trunc and --mtu-trunc leave the UDP length unchanged, longer than the packet: only TCP is
+compared.
+- Two --pnat options and --endpoints change an ARP request's addresses in reverse, because
+tcprewrite guesses its direction.
+- --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw different numbers; tcp-sequence
+shifts both directions by the same amount and leaves SACK blocks unchanged, which then acknowledge
+octets that were never sent.
 - It rejects 8000,8080,88888:80, an example of its manual; Squall reads 8000,8080:80.
 """
 
@@ -66,7 +67,7 @@ def eth(kind, packet, back=False, dst=None):
 
 
 def ip(protocol, segment, at, v6=False, back=False, ends=None):
-    """An IP packet; the checksum of `segment` is filled in at offset `at`."""
+    """Return an IP packet; the checksum of `segment` is filled in at offset `at`."""
     ends = ends or (("2001:db8::1", "2001:db8::2") if v6 else ("10.0.0.1", "10.0.0.2"))
     src, dst = (
         socket.inet_pton(socket.AF_INET6 if v6 else socket.AF_INET, end)
@@ -142,7 +143,7 @@ def tagged():
 
 
 def wrong():
-    """Packets with wrong checksums, and with missing ones."""
+    """Return packets with wrong checksums, and with missing ones."""
     packets = [bytearray(eth(0x800, udp(1234, 53, b"question"))) for _ in range(2)]
     packets[0][24:26] = b"\x11\x11"
     packets[0][40:42] = b"\x12\x34"
@@ -185,7 +186,7 @@ def read(path):
 
 
 IPV4, ALL = "ipv4 group", "ipv4 group ipv6 arp"
-# Options of both programs, and their uses. With "sides" tcprewrite gets a cache of tcpprep, while
+# Options of both programs, and their variants. With "sides" tcprewrite gets a tcpprep cache, while
 # Squall detects the sides; with "cache" both get it, with the sides swapped.
 CASES = [
     (["--enet-dmac=00:11:22:33:44:55"], "ipv4 arp tagged"),
@@ -298,7 +299,7 @@ def compare(folder, options, what):
         )
     for number, (a, b) in enumerate(zip(squall_packets, tcprewrite_packets), 1):
         if "--efcs" in options:
-            # After removing the FCS, tcprewrite reduces IP's length by the same amount.
+            # After removing the FCS, tcprewrite reduces the IP length by the same amount.
             a, b = a[:2] + (len(a[2]),), b[:2] + (len(b[2]),)
         if a != b:
             at = (

@@ -1,38 +1,40 @@
 #!/usr/bin/env python3
-"""Runs each command of the documentation (README.md, docs/guide) and each example of --help as
-written. The frames stay in the namespaces that this script makes.
+"""Runs each command of the documentation (README.md, docs/index.md, docs/guide), of the tables in
+docs/coming-from, and of the examples in --help, as written. The frames stay in the namespaces that
+this script creates.
 
-Each page has its own network, mount and process namespace, and its own work folder. Its commands
-run in order, so that later ones use the files of earlier ones. Two pages run at a time. In a page:
+Each page has its own network, mount and PID namespace, and its own working directory. Its commands
+run in order, so that later ones can use the files of earlier ones. Two pages run at a time. In a
+page:
 
 - eth1, eth2 and eth3 are veth pairs with carrier. Their peers are ports of a bridge in a second
   namespace. The bridge is the device between two ports; it has the address 10.0.0.2 with an HTTP
   server (80) and an HTTPS server (443), and sends datagrams to the UDP ports 53 and 5001. Examples
   of --help also have veth-a and veth-b, as in a lab. www.example.net is 10.0.0.2, lab7.example and
   lab2.example are this host.
-- A file that a command names and that no earlier command made is a copy from `store`: captures,
-  certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
+- A file that a command refers to and that no earlier command made is a copy from `store`: captures,
+certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
 - Examples are alternatives, and some write the same file. A file to which a command writes packets
-  is removed first, because Squall overwrites files only with --force.
-- A block is shell if its first line begins with a program; lines after a prompt (`$ `) are commands
-  and the other lines of such a block are output.
-- A run of a daemon has the number of today. An interface has the speed of 1 Gb/s where a command
-  asks for a share of it: a veth has none.
+is removed first, because Squall overwrites files only with --force.
+- A block is shell if its first line begins with a program. If it has lines with a prompt (`$ `),
+only those are commands, and the others are output.
+- A run of a daemon has a number with today's date. Where a command needs a share of an interface's
+speed, the interface has 1 Gb/s: a veth has no speed.
 - `sudo` runs its arguments; curl fails on HTTP errors.
-- `--duration TIME` of more than a second becomes one second. A command that has not ended after
-  1.5 s, or 5 s if it has a duration or a count, gets SIGINT, as by Ctrl-C. It must then end and
-  print something.
-- `squall serve` runs until the next `squall serve`, or the end of its block. For other commands
-  that address a daemon, one is started.
-- SQUALL_ALLOW_INVALID is set, so the verdict does not matter. (A bridge translates no tags: flows
-  between VLAN 7 and VLAN 8 do not begin.)
+- `--duration TIME` of more than a second becomes one second. A command that has not ended after 1.5
+s, or 5 s if it has a duration or a count, gets SIGINT, like Ctrl-C. It must then end and print
+something.
+- `squall serve` runs until the next `squall serve`, or the end of its block. Other commands that
+need a daemon get one.
+- SQUALL_ALLOW_INVALID is set, so the verdict has no effect. (A bridge does not translate VLAN tags:
+flows between VLAN 7 and VLAN 8 do not begin.)
 
-A command fails if one of its processes of Squall has an exit status other than 0, or 130 after
-SIGINT; if it leaves the message of a defect; or if its shell fails. EXPECTED lists the commands that
-may end with another status, NOT_RUN those that cannot run here, each with the reason.
+A command fails if one of its Squall processes has an exit status other than 0, or 130 after SIGINT;
+if it prints the message of a defect; or if its shell fails. EXPECTED lists the commands that may
+have another status, NOT_RUN those that cannot run here, each with the reason.
 
-By default a sample of the pages, chosen by --seed, for --sample seconds; with --full all pages. The
-binary is $SQUALL, target/debug/squall unless given. Needs root.
+By default a sample of the pages runs, chosen by --seed, for --sample seconds; with --full all
+pages. The binary is $SQUALL; default: target/debug/squall. Needs root.
 """
 
 import argparse
@@ -66,7 +68,10 @@ HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} w
 
 # Examples that cannot run here: expression, reason.
 NOT_RUN = [
-    (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
+    (
+        r"^(pip|python3 -m venv|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ",
+        "installs or builds",
+    ),
     (r"^sudo systemctl ", "needs systemd"),
     (r"^ssh ", "needs another machine"),
     (r"/sys/kernel/mm/hugepages|modprobe|dpdk-devbind|dpdk:", "needs DPDK and its devices"),
@@ -75,6 +80,7 @@ NOT_RUN = [
         "needs several machines and Ray: tests/interop/cluster.py",
     ),
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
+    (r"streams\.yaml", "needs a profile of TRex: tests/interop/trex.py"),
     (r"^export PATH=", "sets the path of the reader's shell"),
 ]
 # Commands that may end with another status: expression, statuses, reason.
@@ -120,7 +126,7 @@ class Page:
         return [item for item in self.items if not item.profile]
 
     def seconds(self):
-        """Approximate duration."""
+        """Return the approximate duration."""
         return 1 + sum(estimate(item.text) for item in self.commands())
 
 
@@ -135,7 +141,7 @@ def estimate(text):
 
 
 def written(text):
-    """Files that a command writes packets to."""
+    """Return the files that a command writes packets to."""
     names = re.findall(r"(?: -w|--write|--capture)[ =]([\w./-]+)", text)
     names += re.findall(r"pcap:([\w./-]+)(?![\w./-]|,read)", text)
     names += [words.split()[-1] for words in re.findall(r"squall edit((?: [^-\s]\S*)+)", text)]
@@ -149,7 +155,7 @@ def not_run(text):
 
 
 def computes(text):
-    """Whether a command ends by itself, without traffic."""
+    """Return whether a command ends by itself, without traffic."""
     found = re.search(r"\bsquall (\w+)( --\w+)?", text)
     if found is None:
         return True
@@ -163,7 +169,7 @@ def computes(text):
 
 
 def complete(text):
-    """Whether a shell would execute the text without waiting for another line."""
+    """Return whether a shell would execute the text without waiting for another line."""
     if text.endswith("\\"):
         return False
     try:
@@ -186,7 +192,7 @@ def is_command(line):
 
 
 def commands(lines, place, block):
-    """The commands in the lines of a block, as (number, line)."""
+    """Return the commands in the lines of a block, as (number, line)."""
     prompts = any(PROMPT.match(line) for _, line in lines)
     found, text, start = [], "", 0
     for number, line in lines:
@@ -204,7 +210,7 @@ def commands(lines, place, block):
 
 
 def of_page(path):
-    """The items of a page, in order."""
+    """Return the items of a page, in order."""
     place, items, block = str(path.relative_to(ROOT)), [], []
     fence, language, number = False, "", 0
 
@@ -234,8 +240,26 @@ def of_page(path):
     return Page(place, items)
 
 
+def of_tables(path):
+    """Return the items of a page like `of_page`, then the commands in the second column of
+    tables."""
+    page, place = of_page(path), str(path.relative_to(ROOT))
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        # A vertical bar in a cell is escaped.
+        cells = re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("|") else []
+        # A command later in a cell, without arguments, is only mentioned.
+        command = (
+            re.match(r" `(squall \w+ [^`]+|squall ports)`", cells[1]) if len(cells) > 1 else None
+        )
+        if command:
+            found.append(Item(f"{place}:{number}", command[1].replace("\\|", "|"), number))
+    profiles = [item for item in page.items if item.profile]
+    return Page(page.name, profiles + found + page.commands())
+
+
 def help_pages():
-    """The examples of each command's help, as it prints them."""
+    """Return the examples of each command's help, as it prints them."""
     found = []
 
     def walk(words):
@@ -262,12 +286,14 @@ def help_pages():
 
 def all_pages():
     guides = sorted((ROOT / "docs/guide").glob("*.md"))
-    pages = [of_page(path) for path in [ROOT / "README.md", *guides]] + help_pages()
+    pages = [of_page(path) for path in [ROOT / "README.md", ROOT / "docs/index.md", *guides]]
+    pages += [of_tables(path) for path in sorted((ROOT / "docs/coming-from").glob("*.md"))]
+    pages += help_pages()
     return [page for page in pages if page.commands()]
 
 
 def sample(pages, seconds, seed):
-    """Pages in random order, as many as two lanes run in that time."""
+    """Return pages in random order, as many as two lanes can run in that time."""
     left, chosen = seconds * LANES, []
     for page in random.Random(seed).sample(pages, len(pages)):
         if page.seconds() <= min(left, seconds):
@@ -276,7 +302,7 @@ def sample(pages, seconds, seed):
     return chosen
 
 
-# Files that pages name
+# Files that pages refer to
 
 
 # The streams of a test, in both directions.
@@ -297,7 +323,8 @@ rate = "1kpps"
 
 
 def store(folder, pages):
-    """Files that a reader of the documentation already has, and profiles that pages show."""
+    """Write the files that a reader of the documentation already has, and the profiles that pages
+    show."""
     files = folder / "store"
     files.mkdir()
 
@@ -364,7 +391,7 @@ def store(folder, pages):
 
 
 def alerts(files):
-    """One alert in each form that `squall score` reads."""
+    """Return one alert in each form that `squall score` reads."""
     event = {
         "timestamp": "2023-11-14T22:13:20.010000+0000",
         "event_type": "alert",
@@ -386,8 +413,8 @@ def alerts(files):
 
 
 def certificates(files):
-    """Make an authority, and two certificates that it has signed: the server at 10.0.0.2, and a
-    client."""
+    """Make a certificate authority, and two certificates signed by it: for the server at 10.0.0.2,
+    and for a client."""
 
     def openssl(*argv):
         subprocess.run(["openssl", *argv], cwd=files, check=True, stderr=subprocess.DEVNULL)
@@ -435,7 +462,7 @@ def network(labs, folder):
         ip("link", "add", local, "mtu", "9000", "type", "veth", *peer)
         ip("-n", "peer", "link", "set", remote, "master", "device", "up", "mtu", "9000")
         ip("link", "set", local, "up")
-        # A veth accepts the frames of xdp_live only if its peer polls.
+        # A veth accepts frames from xdp_live only if its peer polls.
         ip("netns", "exec", "peer", "ethtool", "-K", remote, "gro", "on")
     ip("-n", "peer", "link", "set", "device", "up")
     ip("-n", "peer", "addr", "add", f"{SERVER}/16", "brd", "+", "dev", "device")
@@ -489,12 +516,12 @@ def serve(files):
 
 
 def programs(folder):
-    """Programs that are first in PATH: Squall, which writes each exit status to $STATUSES, sudo and
-    others.
+    """Write programs that come first in PATH: Squall, which logs each exit status to $STATUSES,
+    sudo and others.
     """
     place = folder / "bin"
     place.mkdir()
-    # The trap keeps the shell alive at Ctrl-C, because it still has to write the exit status.
+    # The trap keeps the shell alive on Ctrl-C: it still has to write the exit status.
     squall = f'trap : INT\n{shlex.quote(str(SQUALL))} "$@"\n'
     texts = {
         "squall": squall + 'status=$?\necho "$status" >> "$STATUSES"\nexit "$status"\n',
@@ -528,7 +555,7 @@ def programs(folder):
 
 
 class Runner:
-    """Runs the items of a page in its work folder."""
+    """Runs the items of a page in its working directory."""
 
     def __init__(self, page, folder, files):
         self.page, self.files, self.folder = page, files, folder
@@ -568,7 +595,7 @@ class Runner:
         self.end_daemon()
 
     def provide(self, text):
-        """Provide files that are named, but not made by a command."""
+        """Provide files that a command refers to and that no command has made."""
         paths = {path.rstrip("/") for path in re.findall(r"[\w./-]+", text)}
         # Provide a directory if a file in it is named, and a file that matches a shell pattern.
         names = paths | {path.partition("/")[0] for path in paths}
@@ -622,13 +649,13 @@ class Runner:
         quiet = re.search(r"--quiet| -w |\| jq", text)
         if interrupted and not quiet and not out + err:
             if again and timeout_s < ENDING_S:
-                # On a busy machine, the command had not begun yet.
+                # On a busy machine, the command had not started yet.
                 return self.command(place, text, again=False)
             return self.fail(place, text, "printed nothing before it was ended by SIGINT")
         self.judge(place, text, process.returncode, interrupted, out + err)
 
     def limited(self, text):
-        """The command with a short duration, and how long to wait before SIGINT."""
+        """Return the command with a short duration, and how long to wait before SIGINT."""
         counted = re.search(r" (-n|--count|-c|--flows|--limit) ", text)
 
         def short(match):
@@ -641,7 +668,7 @@ class Runner:
         return limited, ENDING_S if counted or DURATION.search(text) else ENDLESS_S
 
     def interrupt(self, process):
-        """Interrupt all foreground processes, as Ctrl-C does. Return whether the command did not
+        """Interrupt all foreground processes, like Ctrl-C. Return whether the command failed to
         end."""
         os.killpg(process.pid, signal.SIGINT)
         try:
@@ -704,7 +731,7 @@ class Runner:
 
 
 def inside(files, folder, name, left):
-    """Run a page in its namespaces; print the result as JSON."""
+    """Run a page in its namespaces. Print the result as JSON."""
     begun = time.monotonic()
     pages = {page.name: page for page in json_pages(files)}
     network(name.endswith("--help"), folder)
@@ -731,8 +758,8 @@ def as_name(page):
 
 
 def outside(page, folder, files, deadline):
-    """Run a page in private namespaces. They are torn down, with all processes in them, when the
-    page is done.
+    """Run a page in private namespaces. When the page is done, they are torn down with all
+    processes in them.
     """
     place = folder / as_name(page)
     place.mkdir()
@@ -798,7 +825,7 @@ def main():
 
 
 def tell(pages, folder, files, deadline, verbose):
-    """Run the pages, the longest first, and print the result of each."""
+    """Run the pages, longest first, and print the result of each."""
     run, skipped, failed = 0, collections.Counter(), 0
     order = sorted(pages, key=Page.seconds, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(LANES) as lanes:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """squall experiment, for real: NTG with two tools, in a private lab. It checks counts and lengths,
-not speeds: rates are those of the interface's counters, frames have the length that was asked for,
-tshark finds them valid, and CSV and JSON agree. An interrupted experiment has the steps made before.
+not speeds: rates match the interface's counters, frames have the requested length, tshark finds
+them valid, and CSV and JSON agree. An interrupted experiment has the steps completed before.
 
-  --full  also the short form of every experiment, as `make campaign` does
+  --full  also the short form of every experiment, like `make campaign`
 """
 
 import csv
@@ -22,7 +22,7 @@ from tools import Failed
 
 FRAME = 512
 SHORT_FORM_S = 120
-# Starts, ends and captures of a busy machine.
+# Allowance for slow starts, ends and captures on a busy machine.
 BUSY_S = 120
 
 
@@ -42,7 +42,7 @@ def run(squall, *arguments, timeout_s=60):
 
 
 def table(result, name):
-    """The rows of a table, each as a dict by column."""
+    """Return the rows of a table, each as a dict by column."""
     (found,) = [t for t in result["tables"] if t["id"] == name]
     names = [column["name"] for column in found["columns"]]
     return [dict(zip(names, row["cells"])) for row in found["rows"]]
@@ -62,7 +62,7 @@ def ntg_counts_what_arrives(squall, folder):
     steps = [(row["Generator"], row["Asked, KB/s"]) for row in costs]
     expect(steps == [(t, kb) for kb in (500, 7500) for t in tools], steps)
     for row in costs:
-        # Lengths are exact; rates of a busy machine are at most those asked for.
+        # Lengths are exact; on a busy machine, rates are at most those requested.
         length = 1000 * row["Actual, KB/s"] / row["Packets/s"]
         expect(abs(length - FRAME) < 1, f"frames of {length} octets: {row}")
         expect(0 < row["Actual, KB/s"] < 1.1 * row["Asked, KB/s"], row)
@@ -129,7 +129,7 @@ def main():
     tests = [ntg_counts_what_arrives, ctrl_c_ends_it_with_what_was_measured]
     if "--full" in sys.argv[1:]:
         tests.append(every_short_form_takes_two_minutes)
-    # nginx of scripts/setup, which is not installed because its service would start.
+    # The nginx that scripts/setup unpacks: an installed package would start its service.
     tools = pathlib.Path("target/tools/usr/sbin").resolve()
     os.environ["PATH"] += f":{tools}"
     failed = 0

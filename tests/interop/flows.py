@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in private
-namespaces: Squall's clients to nginx, and other clients to Squall's servers, IPv4 and IPv6, by
-af_packet and by af_xdp, with frames deliberately lost, duplicated, delayed and reordered. Both
-sides count the same, all octets are right, and no flow is left open.
+namespaces: Squall's clients with nginx, and other clients with Squall's servers, over IPv4 and
+IPv6, by af_packet and by af_xdp, with frames deliberately lost, duplicated, delayed and reordered.
+The counts of both sides agree, all octets are correct, and no flow is left open.
 
 Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless set.
 """
@@ -66,8 +66,7 @@ def network():
         "netns",
         REMOTE,
     )
-    # Prevent packets that the kernel on Squall's side would send by itself, because they would be
-    # counted.
+    # Prevent packets that the kernel on Squall's side would send by itself: they would be counted.
     run(*inside(LOCAL, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
     run("ip", "-n", LOCAL, "link", "set", "va", "up")
     run("ip", "-n", REMOTE, "link", "set", "vb", "up")
@@ -85,7 +84,7 @@ def wait(what, come, seconds=30):
 
 
 def flows(folder, *argv):
-    """Run squall flows to its end; return its report."""
+    """Run squall flows to its end. Return its report."""
     report = folder / "report.json"
     run(*inside(LOCAL, SQUALL, "flows", *argv, "-q", "--json", report))
     return json.loads(report.read_text())
@@ -141,7 +140,7 @@ class Nginx:
         self.process.wait(10)
 
     def log(self):
-        """(path, status, octets of the body) for all requests since the last call."""
+        """Return (path, status, octets of the body) of all requests since the previous call."""
         log = self.folder / "access.log"
         text = log.read_text() if log.exists() else ""
         log.write_text("")
@@ -152,7 +151,7 @@ class Nginx:
 
 
 def established(address):
-    """Flows between the kernel and Squall that are open, without those in TIME-WAIT."""
+    """Return open flows between the kernel and Squall, without those in TIME-WAIT."""
     listed = run(*inside(REMOTE, "ss", "-Htan", "src", address)).stdout
     return [line for line in listed.splitlines() if line.split()[0] not in ("LISTEN", "TIME-WAIT")]
 
@@ -163,8 +162,8 @@ FAULTS = {
     "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
     "50 ms late": ",delay=50000000",
 }
-# The stack gets the same frames on all kinds of ports, so the second kind is tested with every
-# second fault only.
+# The stack gets the same frames on all kinds of ports, so on the second kind only every second
+# fault is tested.
 BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
 
 
@@ -241,10 +240,10 @@ def squall_clients(folder, nginx):
 
 
 def shared_by_two(what, report):
-    """Two workers serve the port, each with the frames that the kernel assigns to it."""
+    """Check that two workers serve the port, each with the frames that the kernel assigns to it."""
     shares = [worker["tx_packets"] for worker in report["workers"]]
     same(f"{what}: workers", len(shares), 2)
-    # A worker that had no CPU when flows were due has begun fewer of them, and counted the others.
+    # A worker without a CPU when flows were due has begun fewer of them, and counted the others.
     late = report["flows"]["total"]["client"]["not_begun"].get("late", 0)
     if not late and min(shares) < 0.3 * sum(shares):
         raise Failed(f"{what}: one worker has nearly all: {shares}")
@@ -276,8 +275,8 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 
 def large_transfers(folder, nginx):
-    """64 MB in each direction, with Squall at either end, arrive complete, even over a network that
-    loses 1 %.
+    """Check that 64 MB in each direction, with Squall at either end, arrive complete, even over a
+    network that loses 1 %.
     """
     ports = [
         ("af_packet:va", MEGABYTES),
@@ -350,13 +349,13 @@ def large_transfers(folder, nginx):
 
 
 def hash_of_body(octets, text=b"squall sends octets\n"):
-    """The digest of a body that Squall's clients post; Squall's servers answer with another
+    """Return the digest of a body that Squall's clients post; Squall's servers answer with another
     body."""
     return hashlib.sha256((text * (octets // len(text) + 1))[:octets]).hexdigest()
 
 
 class Served:
-    """Squall's servers, for the duration of a with block."""
+    """Squall's servers, running inside a with block."""
 
     v4, v6 = "10.77.2.1", "fd77::2:1"
 
@@ -436,7 +435,7 @@ def squall_servers(folder):
                         )
                     )
                     same(f"{what}: curl", done.stdout, f"200 {32 * 1024}")
-                # One connection with several requests, by another implementation.
+                # Several requests over one connection, by another implementation.
                 done = run(*inside(REMOTE, sys.executable, __file__, "client", address))
                 same(f"{what}: Python", done.stdout.split(), [str(32 * 1024)] * 20)
             counted(f"{what}: curl and Python", served.report, "server", 6, 25)
@@ -453,7 +452,7 @@ def against_wrk(folder, kind, family, address, host):
         same(f"{what}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
     role = served.report["flows"]["total"]["server"]
     answered = role["http"]["2xx"]
-    # wrk stops at the end of its time, with requests still open.
+    # wrk stops when its time is over, with requests still open.
     if not requests <= answered <= requests + 20:
         raise Failed(f"{what}: it counts {requests} answers, our server {answered}")
     same(
@@ -464,7 +463,7 @@ def against_wrk(folder, kind, family, address, host):
 
 
 def client(address):
-    """Runs in the other namespace: 20 requests over one connection."""
+    """Send 20 requests over one connection; runs in the other namespace."""
     connection = http.client.HTTPConnection(address, 80, timeout=30)
     for _ in range(20):
         connection.request("GET", "/")
@@ -473,15 +472,15 @@ def client(address):
 
 
 def uploads():
-    """Runs in the other namespace: accepts POSTs, prints the hash of each body."""
+    """Accept POSTs and print the hash of each body; runs in the other namespace."""
     server = http.server.HTTPServer(("", 8081), Uploads)
     print("ready", flush=True)
     server.serve_forever()
 
 
 def played_again(folder, nginx):
-    """Squall's clients repeat a conversation with nginx that tcpdump has captured between curl and
-    nginx.
+    """Repeat with Squall's clients a conversation with nginx that tcpdump has captured between curl
+    and nginx.
     """
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
@@ -550,7 +549,7 @@ def played_again(folder, nginx):
 
 
 def closing_early(folder):
-    """nginx closes a connection after three requests, and the client must report it."""
+    """Check that clients report it when nginx closes a connection after three requests."""
     more = "server { listen 81; root %s/www; keepalive_requests 3; }" % folder
     for requests, missing in [(3, 0), (4, 6)]:
         web = folder / f"early-{requests}"
@@ -571,7 +570,7 @@ def closing_early(folder):
 
 
 def whole(frame):
-    """Correct the checksum of a frame with TCP over IPv4."""
+    """Return a TCP/IPv4 frame with a correct checksum."""
     header = 14 + (frame[14] & 15) * 4
     end = 14 + int.from_bytes(frame[16:18], "big")
     segment = bytearray(frame[header:end])
@@ -585,8 +584,9 @@ def whole(frame):
 
 
 def device(mode):
-    """Copy frames between va and vd: unchanged, with complete checksums, or with these and one bit
-    changed in the payload of every tenth segment. Print the number of changed segments."""
+    """Copy frames between va and vd: unchanged, with completed checksums, or with completed
+    checksums and a bit flipped in the payload of every tenth segment. Print the number of damaged
+    segments."""
     sides = []
     for name in ["va", "vd"]:
         side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -616,8 +616,8 @@ def device(mode):
 
 
 def damaged_on_the_way(folder, nginx):
-    """With a device between nginx and Squall's clients: damaged segments are not accepted, while
-    copies with an unfinished checksum (offload) are."""
+    """Check with a device between nginx and Squall's clients that damaged segments are not
+    accepted, while copies with a partial checksum (offload) are."""
     run("ip", "-n", LOCAL, "link", "add", "vc", "type", "veth", "peer", "name", "vd")
     run("ip", "-n", LOCAL, "link", "set", "vc", "up")
     run("ip", "-n", LOCAL, "link", "set", "vd", "up")
@@ -640,7 +640,7 @@ def damaged_on_the_way(folder, nginx):
         bad = report["flows"]["links"][0]["counters"]["bad_tcp_checksum"]
         if good:
             counted(f"a device that {mode}", report, "client", 20, 100)
-            # The kernel counts the segments that nginx received damaged.
+            # The kernel counts the damaged segments that nginx received.
             if not (changed > 0) == (bad > 0) == (mode == "damages") or bad > changed:
                 raise Failed(f"a device that {mode}: {changed} changed, {bad} bad")
         else:

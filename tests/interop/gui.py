@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts like a user. This script makes
-what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and another
-daemon whose page may use the first. With `--shots FOLDER`, pictures of all pages are saved there.
+"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts as a user. This script sets up
+the lab with a pair of interfaces, a daemon that requires a token, and a second daemon whose page
+may use the first one. With `--shots FOLDER`, screenshots of all pages are saved there.
 """
 
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,13 +16,51 @@ import tempfile
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A run typically takes a minute; pictures take another.
+# A run typically takes a minute; screenshots take another.
 TIMEOUT_S = 400
 
 
 def skip(why):
     print(f"SKIPPED: {why}")
     sys.exit(0)
+
+
+def browse(command, environment, restart):
+    """Run the browser's steps. Return its exit status, or the reason why it was ended."""
+    browser = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    watchdog = threading.Timer(TIMEOUT_S, os.killpg, (browser.pid, signal.SIGKILL))
+    watchdog.start()
+    for line in browser.stdout:
+        if line.strip() == "RESTART":
+            restart()
+        else:
+            print(line, end="", flush=True)
+    done = browser.wait()
+    watchdog.cancel()
+    return f"more than {TIMEOUT_S} s" if done == -signal.SIGKILL else done
+
+
+def first_visit(squall, node, chromium):
+    """A first visit: in a namespace without interfaces, by the user of the daemon."""
+    # The lab only gives an ordinary user the permission to make another namespace.
+    inside = [squall, "lab", "exec", f"gui-{os.getpid()}", "--"]
+    url = "https://127.0.0.1:8443"
+    with tempfile.TemporaryDirectory(prefix="squall-visit-") as folder:
+        serve = [squall, "serve", "--listen", url.removeprefix("https://"), "--grpc", "off"]
+        steps = [node, ROOT / "tests/gui/gui.mjs", url, chromium, "--first-visit", *sys.argv[1:]]
+        script = f"""
+            ip link set lo up
+            {shlex.join(serve)} --data {folder}/data > {folder}/log 2>&1 &
+            until grep -q 'squall serves' {folder}/log; do sleep 0.05; done
+            {shlex.join(map(str, steps))}
+            status=$?
+            kill %1
+            wait %1
+            exit $status
+        """
+        return browse([*inside, "unshare", "-n", "bash", "-c", script], os.environ, lambda: None)
 
 
 def main():
@@ -40,7 +79,7 @@ def main():
     if up.returncode:
         sys.exit(f"lab up: {up.stderr}")
     daemon = other = None
-    # The lab has a loopback of its own.
+    # Loopback addresses of the lab, whose loopback interface is its own.
     here, there = "https://127.0.0.1:8443", "https://127.0.0.1:8444"
 
     # Runs over nodes use a controller that does not need Ray.
@@ -79,7 +118,7 @@ def main():
                 '[node.one]\n[node.two]\n[ports]\nA = "one/eth1"\nB = "two/eth1"\n'
             )
             inside = [squall, "lab", "exec", name, "--"]
-            # A browser reaches the daemon over loopback, which is down in a new namespace.
+            # The browser reaches the daemon over loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
             serve = serving(here, f"{folder}/here", there)
             daemon, token = begin([*inside, *serve])
@@ -98,32 +137,22 @@ def main():
                 "SQUALL_OTHER": there,
                 "SQUALL_OTHER_TOKEN": second,
             }
-            browser = subprocess.Popen(
-                [*inside, *script],
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            watchdog = threading.Timer(TIMEOUT_S, os.killpg, (browser.pid, signal.SIGKILL))
-            watchdog.start()
-            for line in browser.stdout:
-                if line.strip() == "RESTART":
-                    daemon.kill()
-                    daemon.wait(timeout=20)
-                    daemon, _ = begin([*inside, *serve])
-                else:
-                    print(line, end="", flush=True)
-            done = browser.wait()
-            watchdog.cancel()
-            if done == -signal.SIGKILL:
-                done = f"more than {TIMEOUT_S} s"
+
+            def restart():
+                nonlocal daemon
+                daemon.kill()
+                daemon.wait(timeout=20)
+                daemon, _ = begin([*inside, *serve])
+
+            done = browse([*inside, *script], environment, restart)
             daemon.send_signal(signal.SIGTERM)
             ended = daemon.wait(timeout=20)
             if done or ended not in (0, -signal.SIGTERM):
                 sys.exit(f"the page: {done}, the daemon: {ended}")
             other.terminate()
             other.wait(timeout=20)
+        if done := first_visit(squall, node, chromium):
+            sys.exit(f"the first visit: {done}")
     finally:
         for each in (daemon, other):
             if each and each.poll() is None:

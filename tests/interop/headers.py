@@ -19,7 +19,7 @@ from tools import Failed
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
 EXAMPLES = ROOT / "tests/headers/examples.txt"
-# Protocols that cannot be recognized by their octets.
+# Protocols that tshark cannot recognize by their octets.
 PORTS = ["-d", "udp.port==4790,vxlan", "-d", "udp.port==5247,capwap.data"]
 SHORTEST = 60
 
@@ -31,7 +31,7 @@ def examples():
 
 
 def frames(folder):
-    """The octets of each example, and a capture with all of them."""
+    """Return the octets of each example, and a capture with all of them."""
     capture = folder / "examples.pcap"
     streams = "".join(
         f'[[stream]]\nname = "{i}"\npacket = {json.dumps(packet)}\nrate = "1 pps"\n'
@@ -59,7 +59,7 @@ def by_scapy(expression):
         names |= vars(more)
     packet = eval(expression, names)  # noqa: S307 (a file of this repository)
     layer = packet
-    # Addresses that scapy takes from its host are replaced by Squall's defaults.
+    # Replace addresses that scapy takes from its host by Squall's defaults.
     while layer:
         for kind, values in {
             "Ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"},

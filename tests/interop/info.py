@@ -24,7 +24,7 @@ def run(*command: object) -> str:
 
 
 def capinfos(capture: pathlib.Path) -> dict[str, str]:
-    # Table form, machine-readable, with raw numbers: one line of names, one of values.
+    # A machine-readable table with raw numbers: one line of names, one of values.
     head, values = run(
         "capinfos", "-T", "-M", "-S", "-c", "-d", "-u", "-a", "-e", "-o", capture
     ).splitlines()[:2]
@@ -32,8 +32,8 @@ def capinfos(capture: pathlib.Path) -> dict[str, str]:
 
 
 def tshark(capture: pathlib.Path) -> tuple[dict[int, int], dict[str, tuple[int, int]]]:
-    """Number of packets of each length; packets and octets of IPv4 and IPv6 directly after the link
-    header and any tags and labels.
+    """Return the number of packets of each length, and the packets and octets of IPv4 and IPv6
+    directly after the link header and any tags and labels.
     """
     lengths: collections.Counter[int] = collections.Counter()
     shares: dict[str, tuple[int, int]] = {}

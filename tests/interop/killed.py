@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""kill -9 at any moment leaves no trace: interfaces (flags, promiscuity, addresses, XDP programs,
+"""kill -9 at any time leaves no trace: interfaces (flags, promiscuity, addresses, XDP programs,
 offloads), BPF programs, maps and links, huge pages and their files, shared memory, namespaces and
-processes are as before; and the killed command starts again at once. Every kind of port of this
-build that works on a veth pair here, sending, receiving and both, and kinds with devices of their
-own; the demo, the probe and labs. Needs root; a kind that does not work prints the reason.
+processes are as before; and the killed command can be started again at once. Covers every kind of
+port in this build that works on a veth pair on this machine, sending, receiving and both, and kinds
+that create their own devices; the demo, the probe and labs. Needs root; for a kind that does not
+work, the reason is printed.
 """
 
 import json
@@ -19,7 +20,7 @@ import time
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 SEED = int(os.environ.get("SEED", str(time.time_ns() % 1_000_000)))
-# A kernel frees a process's resources after a grace period, which is longer on a busy machine.
+# The kernel frees a process's resources after a grace period, which is longer on a busy machine.
 TIMEOUT_S = 60
 PACKET = ["--packet", "eth/ipv4/udp(dport=9)", "--size", "64"]
 NAMESPACE = f"sq-killed-{os.getpid()}"
@@ -51,8 +52,8 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind that no living process holds. Others are ignored, because another
-    process on this machine may load some meanwhile.
+    """Return the IDs of each kind that no living process holds. Those that one holds are ignored:
+    another process on this machine may load some meanwhile.
     """
     held = {"prog": set(), "map": set(), "link": set()}
     for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
@@ -81,7 +82,7 @@ def files(*patterns):
 
 
 def huge_pages():
-    """Files and counts of huge pages, unless a living process has some."""
+    """Return files and counts of huge pages; nothing if a living process has some."""
     memory = pathlib.Path("/proc/meminfo").read_text()
     mounts = re.findall(r"^hugetlbfs (\S+)", pathlib.Path("/proc/mounts").read_text(), re.MULTILINE)
     counts = re.findall(r"^(HugePages_(?:Free|Rsvd|Surp)): +(\d+)", memory, re.MULTILINE)
@@ -100,14 +101,14 @@ def differs(what, before, now):
     if what == "huge pages" and None in (before["counts"], now["counts"]):
         return before["files"] != now["files"]
     if isinstance(before, list):
-        # Objects may be missing now, because other programs have removed them.
+        # Objects may be missing now: other programs may have removed them.
         return not set(now) <= set(before)
     return before != now
 
 
 def processes(state):
-    """Processes of this test that are still running, recognized by their environment: (number,
-    network namespace, name).
+    """Return the processes of this test that are still running, identified by their environment:
+    (number, network namespace, name).
     """
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
@@ -138,8 +139,8 @@ def snapshot(state):
 
 
 def difference(before, state):
-    """The difference from `before`, after the kernel has had time to clean up; None if there is
-    none."""
+    """Return the difference from `before`, after the kernel has had time to clean up; None if there
+    is none."""
     until, wait = time.monotonic() + TIMEOUT_S, 0.02
     while True:
         now = snapshot(state)
@@ -215,7 +216,7 @@ def rows(squall):
 
 
 def kill_at(command, after_s, environment):
-    """Start a command and kill it; return its output if it ended by itself before."""
+    """Start a command and kill it. Return its output if it ended by itself before."""
     process = subprocess.Popen(
         [str(word) for word in command],
         env=environment,
@@ -233,7 +234,7 @@ def kill_at(command, after_s, environment):
 
 
 def moments():
-    """Delays before the kill: some are within the start, some within the run."""
+    """Yield delays before the kill: some are within the start, some within the run."""
     chance = random.Random(SEED)
     for i in range(ROUNDS):
         yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
@@ -259,7 +260,7 @@ def check(name, command, load, state, environment):
 
 
 def works_after(squall):
-    """A run after the kill must be complete."""
+    """Check that a run after the kill is complete."""
     both = ["-p", "af_packet:a0", "--to", "af_packet:b0", "--latency"]
     done = run(
         *inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q")
@@ -281,8 +282,8 @@ def sees(state):
 
 
 def labs(squall, state, environment):
-    """Whenever its maker is killed, a lab is up with its name or does not exist; and it remains if
-    one of its users is killed."""
+    """Check that a lab whose creator is killed is either up, with its name, or does not exist; and
+    that it remains if one of its users is killed."""
     before = snapshot(state)
     for after_s in moments():
         process = subprocess.Popen(
@@ -291,7 +292,7 @@ def labs(squall, state, environment):
         time.sleep(after_s / 20)
         process.kill()
         process.wait()
-        # The other process either continues and makes the lab, or has not begun.
+        # The other process either continues and creates the lab, or has not started to.
         time.sleep(0.3)
         up = "killed" in run(squall, "lab", "list", env=environment).stdout
         if up:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Squall against the kernel and tcpdump, in private labs: the frames that tcpdump sees on the other
-end of the link are the golden capture of the same profile, octet for octet, in order; a lab leaves
-nothing on the machine. As root, labs are also tried as the user nobody, but without tcpdump: in a
-lab of an ordinary user it considers itself root and cannot change its user.
+end of the link match the golden capture of the same profile, octet for octet, in order; a lab
+leaves nothing on the machine. As root, labs are also tried as the user nobody, but without tcpdump:
+in a lab of an ordinary user, tcpdump believes it is root and fails to drop privileges.
 """
 
 import json
@@ -20,7 +20,7 @@ from tools import background
 
 HERE = pathlib.Path(__file__).resolve()
 UNPRIVILEGED_UID = 65534
-# Profiles whose frames do not depend on time, and whose end is not a time.
+# Profiles whose frames do not depend on time, and that are not limited by time.
 PROFILES = "headers-ethernet headers-ipv4 headers-ipv6 tunnels payloads sizes fields modes many wrong".split()
 
 
@@ -34,7 +34,7 @@ def expect(good, what):
 
 
 def frames(path):
-    """The frames of a little-endian pcap."""
+    """Yield the frames of a little-endian pcap."""
     data, at, found = path.read_bytes(), 24, []
     while at + 16 <= len(data):
         length = struct.unpack_from("<I", data, at + 8)[0]
@@ -44,13 +44,13 @@ def frames(path):
 
 
 def on_one_cpu():
-    """Run on one CPU: each CPU delivers veth's frames by itself, and on a busy machine one may
+    """Run on one CPU: each CPU delivers veth's frames on its own, so on a busy machine one may
     overtake another."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 class Lab:
-    """A lab that is up for the duration of a with block."""
+    """A lab that is up inside a with block."""
 
     def __init__(self, squall):
         self.squall, self.name = squall, f"interop-{os.getpid()}"
@@ -83,8 +83,8 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
     with Lab(squall) as lab:
         for name in PROFILES:
             seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
-            # -Z: not as the user tcpdump, which may not write here. -B: KiB; in immediate mode each
-            # frame takes 64 of them.
+            # -Z: tcpdump must not switch to the user tcpdump, which cannot write here. -B: in KiB;
+            # in immediate mode each frame takes 64 of them.
             dump = [
                 "tcpdump",
                 "-i",
@@ -134,7 +134,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}",
             )
             if name == "modes":
-                # On a busy machine, late frames change the order in which its streams alternate.
+                # On a busy machine, late frames change the order in which streams alternate.
                 wanted, got = sorted(wanted), sorted(got)
             for number, (expected, found) in enumerate(zip(wanted, got), 1):
                 expect(
@@ -175,7 +175,7 @@ def a_lab_comes_and_goes(squall, _golden, _folder):
 
 
 def holders(lab):
-    """The processes whose command line contains the lab's name."""
+    """Return the processes whose command line contains the lab's name."""
     found = []
     for process in pathlib.Path("/proc").iterdir():
         try:
@@ -189,8 +189,8 @@ def holders(lab):
 
 
 def both_ways_and_measured(squall, _golden, folder):
-    """One process sends at one end, and another receives the same frames at the other end and
-    measures them.
+    """Send in one process at one end, and receive the same frames in another at the other end and
+    measure them.
     """
     with Lab(squall) as lab:
         received = folder / "heard.json"
@@ -269,8 +269,8 @@ def main():
 
 
 def as_other_user(squall, golden):
-    """The same with copies of the files, because the other user may not have permission to read the
-    originals.
+    """Repeat as another user, with copies of the files: the other user may not have permission to
+    read the originals.
     """
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)
@@ -292,7 +292,7 @@ def as_other_user(squall, golden):
             os.setgid(UNPRIVILEGED_UID)
             os.setuid(UNPRIVILEGED_UID)
 
-        # The Python interpreter may be in root's home.
+        # The default Python interpreter may be in root's home, which the other user cannot read.
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         try:
             done = subprocess.run(

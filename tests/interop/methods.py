@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel
-in a lab of their own, those for routers against the lab's Linux router and its simulated device,
-the others against a device of known rate in virtual time. Times are short and the machine may be
-busy, so the checks hold on any machine, however fast it is. With --full every membership protocol,
-and the simulated device on a machine at rest, too.
+"""`squall test` end to end: methods for switches and multicast against a kernel bridge in a lab,
+those for routers against the lab's Linux router and its simulated device, the others against a
+device of known rate in virtual time. Times are short and the machine may be busy, so the checks do
+not depend on its speed. With --full also every membership protocol, and the simulated device on a
+quiet machine.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ HERE = pathlib.Path(__file__).resolve()
 PORTS = 3
 GROUPS = 16
 
-# One end of each pair is a port of the bridge. Only test frames reach the bridge: no ARP and no
-# IPv6 from the kernel. Groups without members are not flooded while there is a querier; the MLD
-# querier sends from the bridge's own IPv6 address.
+# One end of each pair is a port of the bridge. Only test frames reach the bridge: the kernel sends
+# no ARP and no IPv6. Multicast to groups without members is not flooded while there is a querier;
+# the MLD querier sends from the bridge's own IPv6 address.
 BRIDGE = f"""
 set -e
 ip link add br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 \
@@ -68,7 +68,7 @@ def expect(good, what):
 
 
 class Lab:
-    """A lab with a device, or made by a script, which is up for the duration of a with block."""
+    """A lab with a device, or one made by a script, which is up inside a with block."""
 
     def __init__(self, squall, *device, script=BRIDGE):
         self.squall, self.name, self.device = squall, f"methods-{os.getpid()}", device
@@ -102,7 +102,7 @@ class Lab:
 
 
 def outcome(run, *arguments):
-    """The result of a test. Status 4: the generator set the limit, as on a busy machine."""
+    """Return the result of a test. Status 4: the generator set the limit, as on a busy machine."""
     done = run(*arguments, "--quick", "--rest", "0.05", "--json", "-")
     expect(done.returncode in (0, 4), f"{arguments}: {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout)
@@ -115,7 +115,7 @@ def figure(outcome, name):
 
 
 def device(squall, folder):
-    """A device that forwards 10,000 frames/s and buffers 50 frames."""
+    """Test a device that forwards 10,000 frames/s and buffers 50 frames."""
     profile = folder / "rig.toml"
     streams = "".join(
         f'[[stream]]\nname = "{ip}"\npacket = "eth/{ip}/udp"\nrate = 1\n' for ip in ("ipv4", "ipv6")
@@ -212,7 +212,7 @@ def a_comparison_takes_its_ports_from_the_command_line(squall, folder):
 
 
 def versions_share_a_port(squall):
-    """If there is no profile, one frame in four is IPv6."""
+    """Check that without a profile, one frame in four is IPv6."""
 
     def run(*arguments):
         command = [squall, "test", *arguments, "--port", "A=loop:methods-versions,virtual"]
@@ -259,9 +259,9 @@ def a_bridge_snoops(run, memberships):
             if lane["name"] == "probe"
         ]
         for label, lane in probes:
-            # No frames arrive in the half second before the join; after the leave they stop.
+            # No frames arrive in the half second before the join, nor after the leave.
             expect(0 < lane["received"] < lane["sent"], f"{membership}: {label}: {lane}")
-    # The bridge keeps GROUPS, including its own, and then stops snooping.
+    # The bridge holds at most GROUPS groups, including its own, and then stops snooping.
     again = (
         "ip link set br0 type bridge mcast_snooping 0; ip link set br0 type bridge mcast_snooping 1"
     )
@@ -301,15 +301,15 @@ def no_result_exceeds_the_capacity_of_the_device(run):
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # The capacity of both directions. Frames from the buffer do not count as throughput.
+    # The capacity of both directions. Frames drained from the buffer do not count as throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
         expect(throughput["value"] >= most * 0.9, f"{throughput} of {most}")
     for row in found["figures"]:
         if row["name"] == "loss@100%/128":
-            # The offered load is twice the capacity, so half of the frames are lost, apart from the
-            # content of the buffer.
+            # The offered load is twice the capacity, so half of the frames are lost, apart from
+            # those in the buffer.
             expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
 
 
@@ -348,8 +348,8 @@ def a_router_is_measured_and_a_service_through_it(run):
 
 
 class Device:
-    """bridge.py between the two links of a lab (LINKS). After the with block, `ways` has its counters
-    of both directions, `counters` those of frames from s0.
+    """bridge.py between the two links of a lab (LINKS). After the with block, `ways` has its
+    counters in both directions, `counters` those of frames from s0.
     """
 
     def __init__(self, lab, *arguments):
@@ -369,7 +369,7 @@ class Device:
         self.counters = self.ways and self.ways["a"]
 
     def periods(self, trial):
-        """(First lost frame, frames) of each period of a trial."""
+        """Return (first lost frame, frames) for each loss period of a trial."""
         every = self.counters["loss_periods"]
         return [(one["from"], one["frames"]) for one in every if one["trial"] == trial]
 

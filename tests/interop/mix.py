@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """One profile with every kind of source on one pair of ports, over a Linux router, with nginx as
 another host: three streams with latency, a capture with its own timing, flows of three kinds to
-nginx, live attacks between hosts of the same pools. Every source's counts are exact, the labels
-match tcpdump's capture, and no other frame counts as an attack.
+nginx, and live attacks between hosts of the same pools. The counts of every source are exact, the
+labels match tcpdump's capture, and no other frame counts as an attack.
 
 Needs root, nginx and tcpdump; $SQUALL is target/debug/squall unless set.
 """
@@ -32,7 +32,7 @@ alert tcp $HOME_NET any -> $EXTERNAL_NET 7000 (msg:"word"; flow:established,to_s
 alert http $HOME_NET any -> $EXTERNAL_NET any (msg:"page"; flow:established,to_server; http.uri; content:"/squall-mix/"; sid:2;)
 alert udp $HOME_NET any -> $EXTERNAL_NET 9000 (msg:"datagram"; content:"|01 02 03|"; depth:3; sid:3;)
 """
-# Hosts that streams and the capture use. They do not exist, so the router needs static neighbor
+# Addresses of streams and of the capture. No host has them, so the router needs static neighbor
 # entries.
 STREAMS = {"10.76.9.1": "A", "10.78.9.1": "B"}
 
@@ -97,7 +97,7 @@ start = "300 ms"
 
 [flows]
 clients = "A"
-patience = "60 s"
+max_delay = "60 s"
 client_network = { gateway = "10.76.0.1" }
 
 [[template]]
@@ -182,8 +182,7 @@ def mixed(folder, kind):
     profile.write_text(ports + "".join(stream(*one) for one in WANTED))
     (folder / "access.log").write_text("")
     capture = folder / "mix.pcap"
-    # On the router's side: an interface does not capture its own frames that bypass the queue
-    # discipline.
+    # On the router's side: a tap does not see frames that its own interface sends without a qdisc.
     listen = ["tcpdump", "-i", "ra", "-w", capture, "-s", "96", "-B", "65536", "--immediate-mode"]
     tcpdump = subprocess.Popen(
         inside(ROUTER, *listen), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -221,13 +220,13 @@ def mixed(folder, kind):
     same("nginx says", dict(collections.Counter(log)), expected)
     passage = report["attacks"][0]["passage"]
     same("attacks passed", (passage["passed"], passage["conversations"]), (ATTACKS, ATTACKS))
-    # The frames that belong to neither a stream nor a host are those of the capture.
+    # Frames that belong to neither a stream nor a host are those of the capture.
     unsigned = sum(port["rx"]["unsigned_packets"] for port in report["ports"])
     same("of nobody", unsigned, REPLAYED)
     for port, interface in [("A", "va"), ("B", "vb")]:
         one = next(one for one in report["ports"] if one["name"] == port)
         for way in ["tx", "rx"]:
-            # The kernel counts a frame that it will cut as one.
+            # The kernel counts a GSO frame as one.
             whole = one[way]["packets"] - one[way]["segments"] + one[way]["gso_frames"]
             same(f"{interface} {way}", whole, one["interface"][f"{way}_packets"])
     labelled(list(csv.DictReader(truth.open())), list(frames(capture)))
@@ -235,7 +234,7 @@ def mixed(folder, kind):
 
 def labelled(labels, seen):
     """Check that each attack is in the capture with the addresses and time of its label, and that
-    no other frames are between these ends.
+    there are no other frames between these ends.
     """
     same("labels", len(labels), ATTACKS)
     first = {}

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Multiple loss ratio search (RFC 9971): Squall next to the library of the RFC's authors, MLRsearch
-1.2.1 of PyPI, on the same simulated devices, for the goals of RFC 2544, ETSI TST 009 and FD.io
-CSIT, and for the four goals of the RFC's appendix C in one search. Each trial of Squall's search
-had the loss of the device's formula; bounds and conditional throughputs are those of the
+"""Multiple loss ratio search (RFC 9971): Squall compared to the library of the RFC's authors,
+MLRsearch 1.2.1 from PyPI, on the same simulated devices, for the goals of RFC 2544, ETSI TST 009
+and FD.io CSIT, and for the four goals of the RFC's appendix C in one search. Each trial of Squall's
+search has the loss given by the device's formula; bounds and conditional throughputs follow the
 pseudocode in the RFC's appendices A and B.
 
 Steady devices: results are within the goal width of the library's, unless trials of the same load
-differ by chance and the goal has not enough of them. Noisy devices, whose trials of the same load
-differ: the throughputs are those of the library in the mean. For each set of goals, Squall runs at
-most as many trials as the library in at most its time, and at most 1.5 times as many or as long on
-any class of devices (a sample: 1.05 and 1.8 times, by chance). Prints both as a table.
+differ by chance and the goal has too few of them. Noisy devices, whose trials of the same load
+differ: the mean throughputs equal those of the library. For each set of goals, Squall runs at most
+as many trials as the library in at most its time, and at most 1.5 times as many or as long on any
+class of devices (for a sample, because of chance: 1.05 and 1.8 times). Prints both as a table.
 
 100 steady and 140 noisy devices; with --full 1,000 and 300. Needs the library, and
 $EXAMPLES/mlrsearch or cargo.
@@ -49,7 +49,7 @@ def bits(number):
 
 
 class Device(AbstractMeasurer):
-    """A measurer for the library: the formula of examples/mlrsearch.rs, with its parameters."""
+    """A measurer for the library, with the formula of examples/mlrsearch.rs and its parameters."""
 
     def __init__(self, device):
         vars(self).update(device)
@@ -118,7 +118,7 @@ def library(device, goals, limits):
 
 
 def bounds(goal, trials):
-    """Relevant bounds and conditional throughput, by the pseudocode in RFC 9971."""
+    """Return relevant bounds and conditional throughput, by the pseudocode in RFC 9971."""
     loads = collections.defaultdict(list)
     for load, duration, loss_ratio in trials:
         loads[load].append((duration, loss_ratio))
@@ -134,7 +134,7 @@ def bounds(goal, trials):
 
 
 def estimates(goal, trials):
-    """Relevant bounds by the RFC's appendix A."""
+    """Return the relevant bounds by the RFC's appendix A."""
 
     def seconds(full_length, high_loss):
         return sum(
@@ -153,7 +153,7 @@ def estimates(goal, trials):
 
 
 def quantile(goal, trials):
-    """Conditional throughput by the RFC's appendix B."""
+    """Return the conditional throughput by the RFC's appendix B."""
     full = sorted((ratio, duration) for duration, ratio in trials if duration >= goal["final_s"])
     whole_s = max(goal["sum_s"], sum(duration for _, duration in full))
     remaining = whole_s * (1.0 - goal["exceed_ratio"])
@@ -165,7 +165,7 @@ def quantile(goal, trials):
 
 
 def close(a, b, width):
-    """Whether both bounds are missing, or differ by at most the goal width."""
+    """Return whether both bounds are missing, or differ by at most the goal width."""
     if a is None or b is None:
         return a is b
     return abs(math.log(a / b)) <= -math.log1p(-width) * 1.0001
@@ -193,7 +193,7 @@ def checked(where, device, search, limits):
 
 
 def compared(line, noisy, totals):
-    """Compares the searches of one device, and adds them to the totals of its class."""
+    """Compare the searches of one device, and add them to the totals of its class."""
     one = json.loads(line)
     device, limits = one["device"], one["limits"]
     for preset, search in one["searches"].items():
@@ -205,9 +205,9 @@ def compared(line, noisy, totals):
             for goal, found, result in zip(search["goals"], search["found"], results, strict=True)
             for a, b in zip(found[:2], result[:2], strict=True)
         )
-        # At most one trial in five is lossy by chance: 21 trials find the rate in spite of that,
-        # one or two do not. A goal of 120 trials of 1 s may use trials of 60 s, in which a queue
-        # fills; which ones it has depends on the order of loads.
+        # At most one trial in five is lossy by chance: 21 trials find the rate nevertheless, one or
+        # two do not. A goal of 120 trials of 1 s may use trials of 60 s, in which a queue fills;
+        # for which loads depends on their order.
         same_trials = device["noise"] == 0.0 or preset == "csit"
         if differ and not noisy and same_trials and preset != "appendix":
             raise Failed(f"{where}: {search['found']}, the library {results}")
@@ -223,7 +223,7 @@ def compared(line, noisy, totals):
 
 
 def row(name, runs):
-    """Prints means of trials and seconds, Squall's and the library's; returns their ratios."""
+    """Print the mean trials and seconds of Squall and of the library. Return their ratios."""
     trials, trials_l, seconds, seconds_l = (sum(run[i] for run in runs) for i in range(4))
     worst = max(runs, key=lambda run: run[0] / run[1])
     n = len(runs)
@@ -236,8 +236,8 @@ def row(name, runs):
 
 
 def judged(kind, count, totals, most, most_by_class):
-    """Prints the table, and fails if Squall takes more trials or time than `most` times the
-    library's over all devices, or `most_by_class` times on any class."""
+    """Print the table, and fail if Squall takes more trials or time than `most` times the library's
+    over all devices, or `most_by_class` times on any class."""
     print(f"{count} {kind} devices: means of trials and seconds, Squall and the library")
     print(f"{'':20} {'trials':>15} {'ratio':>6} {'seconds':>19} {'ratio':>6}   worst device")
     for preset in dict.fromkeys(preset for preset, _ in totals):
@@ -254,7 +254,7 @@ def judged(kind, count, totals, most, most_by_class):
         for shape, both in by_class.items():
             if max(both) > most_by_class:
                 raise Failed(f"{kind}, {preset}: {max(both):.2f} times the library on {shape}")
-        # One lossy trial of 60 s makes an upper bound: which load has it is chance.
+        # A single lossy trial of 60 s makes an upper bound; at which load is a matter of chance.
         if abs(mean - 1.0) > 0.02:
             raise Failed(f"{kind}, {preset}: throughput is {mean:.4f} of the library's")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with new addresses in
-each of 100 loops, and softflowd on its other end, which exports to nfcapd. The flows in nfdump
+"""Flows as counted by a NetFlow collector: squall replay over a veth pair, with new addresses in
+each of 100 loops, and softflowd on the other end, which exports to nfcapd. The flows in nfdump
 match the replay's report and its addresses.
 
 Needs root, softflowd and nfcapd (Debian: nfdump); $SQUALL is target/debug/squall unless set.
@@ -73,7 +73,7 @@ def sum16(octets: bytes) -> int:
 
 
 def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -> bytes:
-    """A frame with correct checksums, and a few octets of data."""
+    """Return a frame with correct checksums, and a few octets of data."""
     source, destination = ipaddress.ip_address(src), ipaddress.ip_address(dst)
     pseudo = source.packed + destination.packed + struct.pack(">HH", protocol, len(segment))
     total = ~sum16(pseudo + segment) & 0xFFFF or 0xFFFF
@@ -92,8 +92,8 @@ def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -
 
 
 def capture(path: pathlib.Path) -> tuple[int, int]:
-    """Write conversations of TCP and UDP over both versions of IP, some without an answer. Return
-    the numbers of IP packets and flows."""
+    """Write TCP and UDP conversations over IPv4 and IPv6, some without an answer. Return the
+    numbers of IP packets and flows."""
     chance = random.Random(5)
     frames: list[bytes] = []
     flows = set()
@@ -116,8 +116,8 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
                     continue
                 flows.add((src, dst, sport, dport))
                 if tcp:
-                    # Without SYN and FIN, because softflowd's own timeouts for them are not tested
-                    # here.
+                    # Without SYN and FIN: softflowd has separate timeouts for them, which are not
+                    # tested here.
                     head = struct.pack(">HHIIBBHHH", sport, dport, 1, 1, 0x50, 0x18, 1000, 0, 0)
                     frames.append(frame(src, dst, 6, head + b"data", 16))
                 else:
@@ -138,8 +138,8 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
 
 
 def queue_of(port: int) -> tuple[int, int]:
-    """Octets that wait in the UDP socket of `port` in this namespace, and the number of datagrams
-    that it has dropped."""
+    """Return the octets that wait in the UDP socket of `port` in this namespace, and the number of
+    datagrams that it has dropped."""
     for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[1].split(":")[1], 16) == port:
@@ -148,15 +148,15 @@ def queue_of(port: int) -> tuple[int, int]:
 
 
 def relay() -> None:
-    """Relay datagrams to nfcapd one by one. softflowd sends all its flows together, some hundred
-    datagrams, and nfcapd's queue has room for a few dozen, so a busy machine would lose the others.
-    The relay sends each datagram when nfcapd has read the previous one. It ends when its input has
-    ended and its queue is empty, and prints the number of drops."""
+    """Relay datagrams to nfcapd one by one. softflowd sends all its flows at once in several
+    hundred datagrams, and nfcapd's queue has room for a few dozen, so on a busy machine the others
+    would be lost. The relay sends each datagram after nfcapd has read the previous one. It ends
+    when its input has ended and its queue is empty, and prints the number of drops."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given,
     ):
-        # SO_RCVBUFFORCE: regardless of net.core.rmem_max.
+        # SO_RCVBUFFORCE, which is not limited by net.core.rmem_max.
         taken.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
         taken.bind(("127.0.0.1", PROBE))
         while True:
@@ -171,9 +171,7 @@ def relay() -> None:
 
 
 class Collector:
-    """softflowd on an interface, nfcapd and the relay between them, for the duration of a with
-    block.
-    """
+    """softflowd on an interface, nfcapd and the relay between them, running inside a with block."""
 
     def __init__(self, folder: pathlib.Path, interface: str):
         self.folder, self.interface = folder, interface
@@ -183,7 +181,7 @@ class Collector:
 
     def __enter__(self):
         self.records.mkdir()
-        # One file of records, which is written out when nfcapd ends.
+        # All records go to one file, which is written when nfcapd ends.
         self.start(
             "nfcapd",
             "-w",
@@ -229,7 +227,7 @@ class Collector:
         return int(line.split(":")[1].split()[0])
 
     def flows(self) -> list[dict[str, str]]:
-        """The exported records."""
+        """Return the exported records."""
         run(*inside("softflowctl", "-c", self.control, "expire-all"))
         run(*inside("softflowctl", "-c", self.control, "shutdown"))
         nfcapd, relay, softflowd = self.processes
@@ -270,7 +268,7 @@ class Collector:
 def replayed(
     folder: pathlib.Path, pcap: pathlib.Path, *options: str
 ) -> tuple[dict, list[dict[str, str]]]:
-    """Compares the flows of the report with those of the collector."""
+    """Compare the flows of the report with those of the collector."""
     folder.mkdir()
     report = folder / "report.json"
     with Collector(folder, "b0") as collector:
@@ -290,8 +288,8 @@ def replayed(
         ]
         run(*inside(*replay, *options))
         flows = json.loads(report.read_text())["replays"][0]["flows"]
-        # libpcap delivers packets when a block is full or old; frames that belong to no flow fill
-        # the last block.
+        # libpcap delivers a block when it is full or old: frames that belong to no flow fill the
+        # last block.
         others = [
             SQUALL,
             "send",
@@ -336,8 +334,7 @@ def test(folder: pathlib.Path) -> None:
     packets, flows = capture(pcap)
     reported, found = replayed(folder / "unique", pcap, "--unique-ip")
     check("fresh addresses", reported, found, packets, flows * LOOPS)
-    # Each direction of a conversation has its reverse, because the answer goes to the host that
-    # asked.
+    # Each direction of a conversation has its reverse, because answers go to the requesting host.
     ways = collections.Counter((f["src"], f["dst"], f["src_port"], f["dst_port"]) for f in found)
     alone = [way for way in ways if (way[1], way[0], way[3], way[2]) not in ways]
     same("flows that nobody answers", len(alone) % LOOPS, 0)

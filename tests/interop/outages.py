@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Recovery, reset and the longest outage of a soak test through bridge.py, whose losses are the truth.
-An attempt counts only if the generator kept its schedule: scripts/test runs this alone.
+"""Recovery, reset and the longest outage of a soak test through bridge.py, whose losses are the
+ground truth. An attempt counts only if the generator kept its schedule, so scripts/test runs this
+alone.
 """
 
 import json
@@ -17,7 +18,8 @@ BUSY_LIMIT_S = 60
 
 
 def loses_the_same_frames(lane, periods):
-    """The loss periods of a lane are those of the device, which counts frames in the same order."""
+    """Check that the loss periods of a lane match those of the device, which counts frames in the
+    same order."""
     arrived, sent = lane["arrived"], lane["sent"]
     inside, after = arrived["losses"], sent - arrived["end"]
     found = inside["periods"] + (arrived["first"] > 0) + (after > 0)
@@ -31,18 +33,18 @@ def loses_the_same_frames(lane, periods):
 
 
 def through_device(lab, bridge, method, *arguments):
-    """Runs a test through bridge.py. Returns the outcome and the device; None if the generator did
-    not keep to a trial, so that the device lost frames of another one than intended."""
+    """Run a test through bridge.py. Return the outcome and the device; None if the generator missed
+    the schedule of a trial: the device then lost frames of a different trial than intended."""
     ports = ["--port=A=af_packet:p0", "--port=B=af_packet:p1", "--one-way", "--repeats", "0"]
     common = [*ports, "--linger", "300ms", "--rest", "0.2", "--quick", "--json", "-"]
-    # The 20 frames that prove the path belong to no trial.
+    # The 20 frames that test the path belong to no trial.
     counted = ["--direction", "a", "--from", "100", "--skip", "20"]
     with Device(lab, *counted, *bridge) as device:
         done = lab.exec(lab.squall, "test", method, *common, *arguments)
     expect(done.returncode in (0, 4), f"{method}: {done.returncode}\n{done.stderr}")
     found = json.loads(done.stdout)
     lanes = [one["measured"]["lanes"] for one in found["trials"]]
-    # On a busy machine, the device may see one trial as two.
+    # On a busy machine, the device may take one trial for two.
     if device.counters["trials"] != [sum(lane["sent"] for lane in of) for of in lanes]:
         return None
     for trial, of in enumerate(lanes):
@@ -55,17 +57,19 @@ def through_device(lab, bridge, method, *arguments):
 
 
 def patiently(until, attempt, *arguments):
-    """The first result of some attempts that begin before `until`; None on a busy machine."""
+    """Return the first result of several attempts that start before `until`; None on a busy
+    machine."""
     while (result := attempt(*arguments)) is None and time.monotonic() < until:
         pass
     return result
 
 
 def recovery(lab):
-    """The last frame lost after the overload, of a device of 1,000 frames/s with a short queue."""
+    """Test the last frame lost after the overload, with a device of 1,000 frames/s and a short
+    queue."""
     settings = ["--tests", "recovery", "--frame-sizes", "128", "--resolution", "0.1"]
     settings += ["--max-rate", "1200pps", "--trial-s", "0.4", "--overload-s", "0.5"]
-    # The fourth trial: an outage from before the end of the overload to 80 frames later.
+    # In the fourth trial, an outage from before the end of the overload to 80 frames later.
     limits = ["--rate", "1000", "--queue", "5", "--lose", "3:500:600"]
     result = through_device(lab, limits, "rfc2544", *settings)
     if result is None or len(result[1].counters["trials"]) != 4:
@@ -80,7 +84,7 @@ def recovery(lab):
 
 
 def reset(lab, first, end, limit):
-    """An outage in the trial after the search, from its frame `first` to before `end`."""
+    """Test an outage in the trial after the search, from its frame `first` to before `end`."""
     settings = ["--tests", "reset", "--frame-sizes", "128", "--max-rate", "500pps"]
     settings += ["--trial-s", "0.3", "--reset-s", "1"]
     result = through_device(lab, ["--lose", f"1:{first}:{end}"], "rfc2544", *settings)
@@ -93,7 +97,8 @@ def reset(lab, first, end, limit):
 
 
 def soak(lab):
-    """An outage from the end of one trial to the begin of the next, longer than another one."""
+    """Test an outage from the end of one trial to the start of the next, longer than another
+    one."""
     settings = ["--duration-s", "3", "--trial-s", "1", "--max-rate", "500pps", "--load", "0.4"]
     losses = ["--lose", "0:0:10", "--lose", "1:150:999", "--lose", "2:0:40"]
     result = through_device(lab, losses, "soak", *settings, "--frame-size", "128")

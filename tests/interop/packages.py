@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The packages: their files, and whether their binary runs on a bare system.
+"""The packages: their files, and whether their binary runs on a minimal system.
 
-The Debian package of this build is unpacked into an empty folder, with only the libraries that the
-package depends on. The demo, `squall doctor` and `squall --version` run there. `make install` is
-tried in a folder. scripts/dist-check, which takes longer, tests the published packages.
+The Debian package of this build is unpacked into an empty directory, with only the libraries that
+the package depends on. The demo, `squall doctor` and `squall --version` run there. `make install`
+is tried in a directory. scripts/dist-check, which takes longer, tests the published packages.
 """
 
 import gzip
@@ -18,7 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[2]
 SQUALL = os.environ["SQUALL"]
-#: A mount namespace, so that /proc and /dev disappear with the process.
+#: Runs in a mount namespace, so /proc and /dev disappear with the process.
 ENTER = """
 mkdir -p "$0/proc" "$0/dev" "$0/tmp"
 mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "${@}"
@@ -42,8 +42,8 @@ def in_root(root, *command):
 
 
 def libraries(binary, root):
-    """Copy the libraries that a binary is linked with, as the package of the C library would
-    install them."""
+    """Copy the libraries that a binary is linked to, to where the C library's package would install
+    them."""
     for word in output("ldd", binary).split():
         if word.startswith("/"):
             target = root / word.lstrip("/")

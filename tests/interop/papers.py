@@ -1,6 +1,6 @@
-"""Checks of the results of squall experiment kute, tcpreplay and tcpdump: numbers agree with
-each other, and with those of programs that share no code with Squall (tcpdump, softflowd, nfcapd).
-Speeds are not judged. experiments.py --full runs the short forms and calls these checks.
+"""Checks of the results of squall experiment kute, tcpreplay and tcpdump: numbers are consistent,
+and match those of programs that share no code with Squall (tcpdump, softflowd, nfcapd). Speeds are
+not checked. experiments.py --full runs the short forms and calls these checks.
 """
 
 import math
@@ -9,7 +9,7 @@ from tools import Failed, same
 
 
 def rows(result, table):
-    """The measured rows of a table, by the names of its columns."""
+    """Return the measured rows of a table, by the names of its columns."""
     (found,) = [each for each in result["tables"] if each["id"] == table]
     columns = [column["name"] for column in found["columns"]]
     measured = [row["cells"] for row in found["rows"] if row["source"] == "measured"]

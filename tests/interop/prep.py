@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`squall prep` against tcpprep, on captures made here: the caches are equal octet for octet where
-both programs mean the same; elsewhere Squall's result is checked, and the reason is given. Each
-program reads the caches of the other.
+"""`squall prep` against tcpprep, on captures made here: where both programs mean the same, the
+caches are equal octet for octet; where they differ, Squall's result is checked, and the reason is
+given. Each program reads the caches of the other.
 
 Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless set.
 """
@@ -67,8 +67,8 @@ def arp() -> bytes:
 
 
 def conversations(seed: int, version: int = 4) -> list[bytes]:
-    """Clients in 10.1/16 that open connections to servers in 10.2/16 and ask them for names, and
-    ARP between them."""
+    """Return packets of clients in 10.1/16 that connect to servers in 10.2/16 and query them for
+    names, and ARP between them."""
     chance = random.Random(seed)
     prefix = {4: "10.{}.0.{}", 6: "2001:db8:{}::{}"}[version]
     frames = []
@@ -92,7 +92,7 @@ def conversations(seed: int, version: int = 4) -> list[bytes]:
 
 
 def with_others() -> list[bytes]:
-    """Further hosts that behave neither as clients nor as servers."""
+    """Return packets of additional hosts that behave neither as clients nor as servers."""
     frames = conversations(2)
     chance = random.Random(3)
     for _ in range(40):
@@ -149,7 +149,7 @@ class Both:
 
     @staticmethod
     def sides(cache: pathlib.Path) -> str:
-        """P, S or D for each packet, according to tcpprep."""
+        """Return P, S or D for each packet, according to tcpprep."""
         reported = run("tcpprep", "-I", cache)
         same(f"tcpprep -I {cache.name}", reported.returncode, 0)
         return "".join(line.split("-> ")[1][0] for line in reported.stdout.splitlines())
@@ -266,8 +266,8 @@ def differences(folder: pathlib.Path) -> None:
     known, others = folder / "known.pcap", folder / "others.pcap"
     frames = len(conversations(1))
 
-    # tcpprep's manual says that bridge mode aborts at an unknown host. Instead the packet goes to
-    # the secondary port.
+    # According to tcpprep's manual, bridge mode aborts at an unknown host. In fact the packet goes
+    # to the secondary port.
     done = both.squall(others, "--auto=bridge")
     same(
         "bridge: exit status",
@@ -275,9 +275,9 @@ def differences(folder: pathlib.Path) -> None:
         (2, True),
     )
 
-    # tcpprep's router finds no networks in most captures; where it does, it does not use them.
-    # Squall: hosts of 10.2/15, the shortest prefix that holds servers and no client, are servers,
-    # others clients.
+    # tcpprep's router mode finds no networks in most captures, and does not use those that it
+    # finds. In Squall, hosts of 10.2/15, the shortest prefix with servers and without clients, are
+    # servers, and others are clients.
     same("tcpprep's router fails", both.tcpprep(others, "--auto=router").returncode != 0, True)
     by_squall = both.squall_sides(others, "--auto=router")
     expected = both.squall_sides(others, "--cidr=10.2.0.0/15", "--reverse")
@@ -297,8 +297,8 @@ def differences(folder: pathlib.Path) -> None:
                 f"{rule} --reverse: packet {number}", after, before if no_ip else exchanged(before)
             )
 
-    # tcpprep writes excluded packets in each of the two passes of --auto, so all later entries
-    # belong to other packets.
+    # tcpprep writes excluded packets in both passes of --auto, so all later entries refer to the
+    # wrong packets.
     by_tcpprep = both.tcpprep_sides(known, "--auto=first", "--exclude=P:1-3")
     same("tcpprep's surplus", both.tcpprep_cache.stat().st_size > 24 + -(-frames // 4), True)
     reported = run(SQUALL, "prep", "-S", both.tcpprep_cache)
@@ -312,8 +312,8 @@ def differences(folder: pathlib.Path) -> None:
         ("DDD", False, frames, "DDDDDD"),
     )
 
-    # tcpprep drops the packets that a filter leaves out: its cache has fewer entries than the
-    # capture has packets. Squall's cache has them all.
+    # tcpprep skips packets that a filter excludes: its cache has fewer entries than the capture has
+    # packets. Squall's cache has an entry for each.
     by_tcpprep = both.tcpprep_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
     by_squall = both.squall_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
     same("what the filter takes", by_squall.replace("D", ""), by_tcpprep)
@@ -324,7 +324,7 @@ def differences(folder: pathlib.Path) -> None:
         by_squall,
     )
 
-    # tcpprep's --mac ignores conditions on addresses.
+    # tcpprep's --mac ignores address conditions.
     by_tcpprep, by_squall = (
         of(known, BY_MAC, "--include=S:10.1.0.0/16")
         for of in [both.tcpprep_sides, both.squall_sides]
@@ -339,7 +339,7 @@ def differences(folder: pathlib.Path) -> None:
         both.squall_sides(six, "--cidr=2001:db8:1::/48"),
     )
 
-    # Like tcpreplay's own -x, and unlike tcpprep's, an open range extends to the end.
+    # Like -x in tcpreplay, but unlike -x in tcpprep, an open range extends to the end.
     same(
         "to the end",
         both.squall_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """One profile with haproxy between Squall's clients and servers, with logins at a Python server
-whose tokens and cookies the next request must carry, and with 10,000 users of a CSV file, each used
-once. It runs on af_packet with one worker per port and with two, and on af_xdp, while broadcasts
-arrive. haproxy, the Python server and both of Squall's sides count the same. A login that takes the
-wrong value from an answer fails the run.
+whose tokens and cookies the next request must carry, and with 10,000 users from a CSV file, each
+used once. It runs on af_packet with one worker per port and with two, and on af_xdp, in the
+presence of broadcasts. The counts of haproxy, the Python server and both of Squall's sides agree. A
+login that extracts the wrong value from an answer fails the run.
 
 Needs root and haproxy; $SQUALL is target/debug/squall unless set.
 """
@@ -70,7 +70,7 @@ B = "{kind}:vb"
 [flows]
 clients  = "A"
 servers  = "B"
-patience = "60 s"
+max_delay = "60 s"
 
 [[pool]]
 name      = "inside"
@@ -131,7 +131,7 @@ GET /of/${{data:user}} HTTP/1.1\\r\\nHost: ${{server}}\\r\\n\
 Authorization: Bearer ${{value:token}}\\r\\n${{cookies}}\\r\\n'''
 """
 CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
-# Reasons for an invalid run that a busy machine can cause. They do not change the counts.
+# Reasons for an invalid run that a busy machine can cause. They do not affect the counts.
 BUSY = {"generator-bound", "starved", "port-bound", "receiver-bound", "burst"}
 
 
@@ -145,11 +145,10 @@ def network():
     run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
     run("ip", "-n", REMOTE, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
     for name in ["ra", "rb"]:
-        # Prevent the kernel from resolving an address again, which could happen at the end of a
-        # run.
+        # Prevent the kernel from revalidating an address, which could happen at the end of a run.
         known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
         run(*inside(REMOTE, "sysctl", "-qw", known))
-    # Each request is a connection of haproxy to Squall's servers.
+    # Each request is a connection from haproxy to Squall's servers.
     run(*inside(REMOTE, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535"))
 
 
@@ -165,7 +164,7 @@ while True:
 
 @contextlib.contextmanager
 def broadcasts():
-    """Send frames to Squall's server port before, during and after a run, as in any network."""
+    """Send frames to Squall's server port before, during and after a run, as on any network."""
     process = subprocess.Popen(inside(REMOTE, sys.executable, "-c", BROADCASTS))
     try:
         yield
@@ -181,7 +180,7 @@ class Haproxy:
 
     def __enter__(self):
         command = pathlib.Path(shutil.which("haproxy")).resolve()
-        # In an unpacked package, the libraries are in the same directory tree.
+        # The libraries of an unpacked package are in the same directory tree.
         libraries = ":".join(map(str, command.parents[1].glob("lib/*-linux-gnu")))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -216,7 +215,7 @@ class Haproxy:
         return self.log.read_text()[self.old :].splitlines()
 
     def counts(self):
-        """Counts by (proxy, server), once no connection is open."""
+        """Return counts by (proxy, server), once no connection is open."""
         counts = {}
 
         def quiet():
@@ -229,8 +228,8 @@ class Haproxy:
 
 
 class LoginHandler(http.server.BaseHTTPRequestHandler):
-    """Handles a connection. Its first request is a login, whose answer has a token and a cookie.
-    The next request, whatever it is, must carry both, and uses them up."""
+    """Handles a connection. The first request is a login, and its answer has a token and a cookie.
+    The next request must carry both, and uses them up."""
 
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
     given = None
@@ -260,7 +259,8 @@ class LoginHandler(http.server.BaseHTTPRequestHandler):
             self.refuse()
 
     def carried(self, user):
-        """Whether the request has the token and the cookie of the last answer to the same user."""
+        """Return whether the request has the token and the cookie of the last answer to the same
+        user."""
         output = (self.headers["Authorization"], self.headers["Cookie"])
         (user_of, token, session), self.given = self.given or ("", "", ""), None
         if user_of != user or output != (f"Bearer {token}", f"session={session}"):
@@ -299,11 +299,11 @@ class LoginServer(http.server.ThreadingHTTPServer):
         self.counts = {"issued": [], "used": [], "users": [], "refused": 0}
 
     def handle_error(self, *_):
-        """Ignore an error: a client whose flow failed on purpose has reset its connection."""
+        """Ignore an error: clients whose flows fail on purpose reset their connections."""
 
 
 def serve_logins(users):
-    """Runs in the other namespace: serve until the input ends, then print the counts."""
+    """Serve until the input ends, then print the counts; runs in the other namespace."""
     server = LoginServer(users)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", flush=True)
@@ -314,7 +314,7 @@ def serve_logins(users):
 
 @contextlib.contextmanager
 def logins(folder):
-    """Run a server of logins during the block. After the block, the result has its counts."""
+    """Run a login server during the block. After the block, the result has its counts."""
     counts = {}
     argv = inside(REMOTE, sys.executable, __file__, "logins", folder / "users.csv")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -333,7 +333,7 @@ def squall(folder, *argv, ok=0):
 
 
 def done(what, role, flows, requests):
-    """Check that all flows are complete, with all their answers, and that nothing failed."""
+    """Check that all flows are complete, with all answers, and that nothing failed."""
     keys = ["attempted", "established", "completed", "active", "failed", "protocol_errors", "http"]
     found = {key: role[key] for key in keys}
     clean = {"active": 0, "failed": {}, "protocol_errors": {}, "http": {"2xx": requests}}
@@ -393,7 +393,8 @@ def once_each(what, haproxy):
 
 
 def wrong_values(folder):
-    """A missing value, or one that is not a token, fails the flows, and these fail the run."""
+    """Check that a missing value, or one that is not a token, fails the flows, and these the
+    run."""
     profile = folder / "login.toml"
     values = {"kind": "af_packet", "vip": VIP, "logins": 20}
     for extract, error, refused in [
@@ -416,7 +417,7 @@ def wrong_values(folder):
         same(f"{extract}: the server says", found, [20, 0, refused])
 
     # The same with options: in each of three logins over a connection, the request has the token of
-    # the previous one.
+    # the previous login.
     login = '{"user": "${data:user}", "password": "${data:password}"}'
     common = ["--url", f"http://{VIP}:8080/login", "--content", login, "--requests", 3, "--cookies"]
     common += ["-H", "Authorization: Bearer ${value:token}", "--clients", "16.0.0.0/24"]

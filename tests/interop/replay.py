@@ -54,7 +54,7 @@ def network():
 
 
 def packets(path):
-    """(nanoseconds, octets) for each packet of a little-endian pcap."""
+    """Yield (nanoseconds, octets) for each packet of a little-endian pcap."""
     data = path.read_bytes()
     unit = {b"\xd4\xc3\xb2\xa1": 1000, b"\x4d\x3c\xb2\xa1": 1}[data[:4]]
     at, found = 24, []
@@ -66,7 +66,7 @@ def packets(path):
 
 
 class Watched:
-    """tcpdump on interfaces of the peer, for the duration of a with block."""
+    """tcpdump on interfaces of the peer, running inside a with block."""
 
     def __init__(self, folder, *links):
         self.files = [folder / f"{link}.pcap" for link in links]
@@ -98,8 +98,8 @@ class Watched:
         return self
 
     def wait(self, count):
-        """Wait until `count` packets are written, because tcpdump loses the packets in its ring
-        when it is stopped."""
+        """Wait until `count` packets are written: tcpdump loses the packets in its ring when it is
+        stopped."""
         until = time.monotonic() + 30
         while sum(len(packets(file)) for file in self.files if file.stat().st_size) < count:
             if time.monotonic() > until:
@@ -204,13 +204,13 @@ def arrives(folder, capture):
     print("what arrives is the capture, in order, on one port and on two")
 
 
-# Keys under which a source reports frames that it did not send when they were due.
+# Keys in which a source reports frames that were not sent when due.
 LATE_KEYS = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
 
 
 def exact(folder, capture):
-    """Check that no option cancels another's rate: the exact number of frames or octets (to the
-    frame) leaves within a second.
+    """Check that no option cancels the rate of another: within a second, the exact number of frames
+    or octets (to the frame) leaves.
     """
     ways = [
         [],
@@ -225,8 +225,8 @@ def exact(folder, capture):
         live = [("xdp_live:va", ["-K", "--unique-ip"])] if value in ("5000", "30") else []
         for port, way in ways + live:
             what = f"{port} {option} {value} {' '.join(way)}"
-            # Exact to the frame, except for frames that a stall of the machine has moved, which are
-            # reported: a run of a second cannot regain all of that.
+            # Exact to the frame, except for frames that a stall of the machine has delayed, which
+            # are reported: a run of one second cannot make up for all of them.
             for _ in range(5):
                 report = replay(
                     folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way
@@ -235,12 +235,13 @@ def exact(folder, capture):
                 packets, octets = (
                     sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets")
                 )
-                # With a limit in octets, a frame that begins before the limit is sent completely.
+                # With an octet limit, the frame in which the limit is reached is sent completely.
                 asked = int(value) if option == "-p" else float(value) * 1e6 / 8
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
                     break
-                # Frames not read by the end have no count, only the time spent waiting for them.
+                # Frames not read by the end are not counted; only the time spent waiting for them
+                # is.
                 lag = max(s["lag_s"] + s["unread_s"] for s in report["sources"])
                 missing = sum(sum(source["not_sent"].values()) for source in report["sources"])
                 each = 1 if option == "-p" else 1518
@@ -252,7 +253,7 @@ def exact(folder, capture):
 
 
 def as_tcpreplay(folder, capture):
-    """Check that the output has the same numbers as tcpreplay's, in the same lines."""
+    """Check that the output has the same numbers as that of tcpreplay, in the same lines."""
     with Watched(folder, "vb") as by_tcpreplay:
         reported = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
         by_tcpreplay.wait(2000)
@@ -288,7 +289,8 @@ def as_tcpreplay(folder, capture):
 
 
 def ends(folder, capture):
-    """Ctrl-C ends a replay, which still reports; a damaged capture is sent up to the damage."""
+    """Check that Ctrl-C ends a replay with a report, and that a damaged capture is sent up to the
+    damage."""
     report = folder / "stopped.json"
     # Frames that a port holds until they are due do not leave after Ctrl-C.
     for port, speed in [
@@ -325,7 +327,7 @@ def main():
     if os.geteuid() != 0:
         print("SKIPPED: squall replay against tcpreplay: needs root")
         return 0
-    # Each CPU delivers veth's frames by itself, and on a busy machine one CPU may overtake another.
+    # Each CPU delivers veth's frames on its own, so on a busy machine one may overtake another.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         with tempfile.TemporaryDirectory() as name:

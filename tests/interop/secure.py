@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The daemon attacked from its network: no token and wrong ones, leases of other users, paths
-outside its directory, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that send
+"""Attacks the daemon from its network: no token and wrong ones, leases of other users, paths
+outside its directory, malformed and endless requests (HTTP, WebSocket, gRPC, TLS), peers that send
 nothing or one octet at a time, more connections than it accepts, pages of other origins; and
-schemathesis over its description. Each is refused, no secret leaks, the daemon stays small, and
-another user's traffic is not affected. All of it runs in a lab; grpcio is that of
+schemathesis on its API description. Each attack is refused, no secret leaks, the daemon's memory
+stays small, and another user's traffic is not affected. Everything runs in a lab; grpcio is that of
 target/otg/snappi-1.62.0, schemathesis that of target/otg/schemathesis (scripts/setup otg). An
 argument names a single step.
 """
@@ -40,9 +40,9 @@ API = "/squall/v1"
 RATE = 1000
 JSON = {"content-type": "application/json"}
 OCTETS = {"content-type": "application/octet-stream"}
-# The name of alice's stream: clients without a right to the run must not see it.
+# The name of alice's stream, which clients without a right to the run must not see.
 SECRET = "a-stream-of-alice"
-# Seconds within which a client must show the token, whatever it sends.
+# Seconds within which a client must present the token, whatever it sends.
 TIMEOUT_S = 15
 CONNECTIONS = 1024
 
@@ -64,7 +64,7 @@ def check(good, what):
 
 def profile(a, b=None, name="s", rate=RATE):
     ports = f'[ports]\nA = "{a}"\n' + (f'B = "{b}"\n' if b else "")
-    # Only the number of frames is checked, because a machine under attack does not send evenly.
+    # Only the number of frames is checked: a machine under attack does not send evenly.
     stream = f'name = "{name}"\nport = "A"\npacket = "eth/ipv4/udp"\nrate = "{rate} pps"\nlatency = true\nlate = "catch-up"\n'
     return f"{ports}[[stream]]\n{stream}"
 
@@ -139,7 +139,7 @@ class Daemon:
         return {"authorization": f"Bearer {self.token}"} if token and self.needs_token else {}
 
     def ask(self, method, path, body=None, headers=None, token=True, timeout=20, sock=None):
-        """Send `path` and `headers` unchanged. No answer may contain a secret."""
+        """Send `path` and `headers` unchanged. Checks that the answer contains no secret."""
         if isinstance(body, (dict, list)):
             body, headers = json.dumps(body).encode(), {**JSON, **(headers or {})}
         headers = {
@@ -196,8 +196,8 @@ class Daemon:
         }
 
     def cpu_s(self):
-        """CPU seconds of the process, without those of threads that send and receive, because these
-        may spin continuously.
+        """Return the CPU seconds of the process without those of threads that send and receive,
+        which may spin.
         """
 
         def ticks(folder):
@@ -312,7 +312,7 @@ class WebSocket:
 
 
 class Alice:
-    """A user who sends continuously, at a rate, and renews the lease."""
+    """A user who sends continuously at a given rate, and renews the lease."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -351,8 +351,8 @@ class Alice:
     def look(self):
         """Update the longest time without a frame on the interface."""
         counter = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
-        # Count polls at intervals of 20 ms instead of time, because a machine that is stopped
-        # meanwhile does not poll either.
+        # Count polls at intervals of 20 ms instead of time: a machine that is stopped meanwhile
+        # does not poll either.
         last, looks = counted(counter), None
         while not self.over.wait(0.02):
             now = counted(counter)
@@ -386,8 +386,8 @@ class Alice:
             0.98 <= sent / (seconds * RATE) <= 1.02,
             f"alice sent {sent} in {seconds} s at {RATE} a second",
         )
-        # On a busy machine the receiver may lose frames for a while: then the report counts them as
-        # dropped at its port.
+        # On a busy machine the receiver may lose frames for a while; the report then counts them as
+        # drops of its port.
         dropped = sum(sum(port["rx"]["drops"].values()) for port in report["ports"])
         lost = (rx["packets"], rx["lost"], rx["duplicates"], rx["reordered"])
         expect(
@@ -395,7 +395,7 @@ class Alice:
             and lost == (sent - rx["lost"], rx["lost"], 0, 0),
             f"of alice's {sent} frames came, were lost, twice, late: {lost}; dropped: {dropped}",
         )
-        # More than a busy machine can cause, and less than an attack would.
+        # More than a busy machine causes, and less than an attack would.
         check(self.longest < 2, f"alice's traffic paused for {self.longest:.2f} s")
         return f"{sent} frames in {seconds:.0f} s, {rx['lost']} lost at the receiver, the longest pause {self.longest * 1000:.0f} ms"
 
@@ -471,7 +471,7 @@ def no_answer_without_the_token(d, local, alice):
         f"{API}/runs?access_token={token}",
         f"{API}/runs?authorization=Bearer%20{token}",
     ]:
-        # No answer contains the token, and the log has paths without queries.
+        # Answers never contain the token, and the log has paths without query strings.
         check(d.ask("GET", path, token=False).status == 401, f"the token in a query: {path[:40]}")
     got = d.ask("POST", f"{API}/runs/{alice.run}/stop", {}, token=False)
     check(got.status == 401, f"stop: {got}")
@@ -546,7 +546,7 @@ def no_answer_without_the_token(d, local, alice):
     check(b"Bearer" not in log.body, "the log has tokens")
 
 
-# Raw calls of gRPC by a stock library: their payload need not be a message.
+# Raw gRPC calls by a stock library, whose payload need not be a message.
 GRPC = r"""
 import json, os, random, sys, grpc
 where, token, seed = sys.argv[1], os.environ["SQUALL_TOKEN"], int(sys.argv[2])
@@ -652,7 +652,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2(4, 0, 0)
 
 
 def hpack(**fields):
-    """Literals without an index; `_` is the colon."""
+    """Encode literals without indexing; `_` stands for the colon."""
     out = b""
     for name, value in fields.items():
         name, value = (
@@ -721,7 +721,7 @@ def frames_of_http2_that_are_wrong(d, local, alice):
         finally:
             sock.close()
         d.alive()
-    # A page of another origin that found the port.
+    # A page of another origin that has found the port.
     for kind in ["text/plain", "application/x-www-form-urlencoded"]:
         sock = local.connect(5, local.grpc, tls=False)
         got = local.ask(
@@ -738,7 +738,7 @@ def leases_that_are_over_do_nothing(d, local, alice):
     old = new("bob", 1).json()["id"]
     body = {"profile": profile("loop:x"), "owner": "bob", "lease": old}
     run = d.ask("POST", f"{API}/runs", body).json()["run"]["id"]
-    # Polling the list of leases does not renew a lease.
+    # Polling the list of leases renews none of them.
     d.until(
         f"{API}/leases", lambda all_of: not any(lease["id"] == old for lease in all_of["leases"])
     )
@@ -855,7 +855,8 @@ def ports_of_other_users_are_protected(d, local, alice):
 
 
 def a_name_gives_no_power_over_a_session_of_otg(d, local, alice):
-    """A session is known by its connections, not by the name that a client sends."""
+    """Check that a session is identified by its connections, not by the name that a client
+    sends."""
     keep = d.connect()
     flow = {
         "name": "f",
@@ -1024,15 +1025,15 @@ def paths_lead_nowhere_else(d, local, alice):
     for name, before in outside.items():
         check((d.data / name).stat().st_mtime_ns == before, f"{name} was written")
     check(not list((d.data / "unfinished").iterdir()), "what was refused is still there")
-    # Answers name stored files, not their location.
+    # Answers contain names of stored files, not their location.
     run = d.ask(
         "POST", f"{API}/runs", {"profile": profile("pcap:own.pcap"), "options": {"packets": 5}}
     ).json()["run"]["id"]
     d.until(f"{API}/runs/{run}", lambda row: row["state"] == "done")
     for what in ["", "/stats", "/report", "/report.html", "/profile", "/profile?format=json"]:
         d.ask("GET", f"{API}/runs/{run}{what}")
-    # A request for a file that is stored under another spelling of its name gets an error that
-    # names the spelling, or the file.
+    # A request that spells the name of a stored file differently gets an error that shows the
+    # correct spelling, or the file.
     for name in ["b//c", "b/./d"]:
         got = d.ask("PUT", f"{API}/files/{name}", b"x", OCTETS)
         stored = (files / name).exists()
@@ -1047,7 +1048,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         check(got.status in (statuses or (400, 413)), f"{what}: {got}")
 
     def half(path, headers, data=b"", timeout_s=5):
-        """Send a request whose body never arrives; return the answer, or None if there is none."""
+        """Send a request whose body never arrives. Return the answer, or None if there is none."""
         sock = d.connect(timeout_s)
         try:
             return d.ask("POST", path, data, {**JSON, **headers}, sock=sock)
@@ -1056,8 +1057,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         finally:
             sock.close()
 
-    # A request is refused because of its announced length, before any body is sent, and clients
-    # without the token may send very little.
+    # A request is refused by its announced length, before any body is sent; clients without the
+    # token may send very little.
     for length in [str(1 << 62), str(100 << 20)]:
         for path in ["/config", f"{API}/files/big"]:
             got = half(
@@ -1097,7 +1098,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         pass
     sock.close()
     check(sent < 150, f"chunks without an end: {sent} MiB were taken")
-    # 10 MiB are accepted if they have content.
+    # 10 MiB are accepted if they are a configuration.
     config = {
         "ports": [
             {"name": f"port {i}" + "x" * 1000, "location": f"loop:{i}"} for i in range(10_000)
@@ -1159,8 +1160,8 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             ).encode(),
         ),
     ]:
-        # Measure CPU time of this process, because others may use the CPUs meanwhile. The unit is a
-        # list of a million numbers.
+        # Measure CPU time of this process as a unit, because others may use the CPUs meanwhile: the
+        # time to parse a list of a million numbers.
         since = d.cpu_s()
         got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=60)
         took, most = d.cpu_s() - since, 4 * slowness(time.thread_time)
@@ -1374,7 +1375,8 @@ def pages_of_others_may_not_ask(d, local, alice):
         ]:
             got = daemon.ask("GET", f"{API}/runs", None, {"host": host})
             check(got.status in (400, 403), f"asked as {host!r}: {got}")
-            # A page whose name was changed to this address has the same origin as its host.
+            # DNS rebinding: a page whose host name now resolves to this address has the same
+            # origin.
             got = daemon.ask(
                 "POST",
                 f"{API}/leases",
@@ -1462,7 +1464,7 @@ class Silent:
             sock = d.connect(5, at, tls)
             sock.sendall(first)
             self.open.append((name, sock, then))
-        # A client with the token has more time, but no more than a body at 10 kB/s needs.
+        # A client with the token has more time, but no more than its body takes at 10 kB/s.
         body = (
             b"POST /squall/v1/profiles/check HTTP/1.1\r\nhost: "
             + d.name.encode()
@@ -1513,8 +1515,8 @@ class Silent:
 
 
 def slow_readers(d, local, alice):
-    """Readers of large WebSockets and files are slow: nothing is buffered for them, and no other
-    client waits for them."""
+    """Check slow readers of large WebSocket messages and files: nothing is buffered for them, and
+    other clients do not wait for them."""
     d.ask("PUT", f"{API}/files/big.bin", bytes(30 << 20), OCTETS, timeout=30)
     before = d.status()["MiB"]
     lazy = [WebSocket(d, "runs=all&every_ms=100&log=1", receive=4096) for _ in range(30)]
@@ -1528,7 +1530,7 @@ def slow_readers(d, local, alice):
         socks.append(sock)
     keen = WebSocket(d, f"runs={alice.run}&every_ms=100")
     expect(keen.status == 101, f"a WebSocket: {keen.status}")
-    # Long paths go to all clients that read the log.
+    # Long paths, which are sent to all clients that read the log.
     for i in range(40):
         d.ask("GET", f"{API}/none/{i}" + "x" * 40_000)
     last = time.monotonic()
@@ -1545,8 +1547,8 @@ def slow_readers(d, local, alice):
 
 
 def more_connections_than_there_are_places(d, local, alice):
-    """Too many connections without the token do not affect a client that is connected with the
-    token, and others with the token can connect at once.
+    """Check that too many connections without the token do not affect a client connected with the
+    token, and that others with the token can connect at once.
     """
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     known, socks = d.connect(), []
@@ -1588,7 +1590,7 @@ def more_connections_than_there_are_places(d, local, alice):
             check(d.ask("GET", f"{API}/info", timeout=3).status == 200, "info")
             break
         except (OSError, http.client.HTTPException) as error:
-            # The daemon closes idle connections first, so a new one need not wait.
+            # The daemon closes idle connections first, so a new connection need not wait.
             took = time.monotonic() - since
             expect(took < 8 * slowness(), f"nobody else gets through in {took:.0f} s: {error!r}")
             time.sleep(0.25)
@@ -1598,7 +1600,7 @@ def more_connections_than_there_are_places(d, local, alice):
     return f"another got through after {took:.1f} s"
 
 
-# Names of objects that exist. Without these, most generated requests would end with 404.
+# Names of objects that exist: without them, most generated requests would end with 404.
 KNOWN = """
 [[operations]]
 include-path-regex = "^/squall/v1/runs/[{]id[}]/(stats|report|profile|pause|resume|rate|change|step|trigger)$"
@@ -1622,8 +1624,8 @@ parameters = { name = "known.pcap" }
 
 
 class Schemathesis:
-    """Tests every request that openapi.json describes, and invalid ones. It runs at the same time
-    as the other steps, which mostly wait.
+    """Tests every request that openapi.json describes, and invalid ones. Runs concurrently with the
+    other steps, which mostly wait.
     """
 
     def __init__(self, daemon, folder):
@@ -1688,7 +1690,7 @@ class Schemathesis:
     def check(self):
         if not self.process:
             return "skipped"
-        # On a busy machine this time limit may end it early.
+        # On a busy machine this time limit may end schemathesis early.
         most = 40 * slowness()
         left, early = self.since + most - time.monotonic(), ""
         try:
@@ -1704,7 +1706,7 @@ class Schemathesis:
             status == 0 and "= FAILURES =" not in report and "= ERRORS =" not in report,
             f"{early}schemathesis: {status}\n{report[-8000:]}",
         )
-        # With fewer cases, the test would prove nothing.
+        # With fewer cases, the test would be meaningless.
         generated = re.search(r"Test cases:\s+(\d+) generated", report)
         expect(generated and int(generated[1]) > 300, f"{early}schemathesis: {report[-2000:]}")
         return f"{early}{generated[1]} requests"
@@ -1727,7 +1729,7 @@ STEPS = [
 
 
 def in_steps(name, what, daemons=()):
-    """Run a step, and print its time and its errors; return whether there were none."""
+    """Run a step, and print its time and its errors. Return whether there were none."""
     since, result = time.monotonic(), None
     wrong.clear()
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""TLS of squall flows against OpenSSL: Squall's clients to nginx, curl and openssl s_client to
+"""TLS of squall flows against OpenSSL: Squall's clients with nginx, curl and openssl s_client with
 Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets and
-versions, and the counts of handshakes that fail.
+versions, and the counts of failed handshakes.
 
 Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless set.
 """
@@ -33,7 +33,7 @@ HTTPS = """
 
 
 def certificates(folder):
-    """Make a certificate authority, and a certificate that it has signed for squall.test."""
+    """Make a certificate authority, and a certificate signed by it for squall.test."""
     new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     ca, server = folder / "ca.pem", folder / "server.pem"
     run(
@@ -226,7 +226,7 @@ def squall_servers(folder):
                     raise Failed(
                         f"s_client {expected}: no {words!r} in {done.stdout} {done.stderr}"
                     )
-        # Clients with another version, and clients without TLS.
+        # Clients with another TLS version, and clients without TLS.
         for argv in [
             ["-k", "--tls-max", "1.2", f"https://{served.v4}/"],
             [f"http://{served.v4}:443/"],

@@ -1,4 +1,4 @@
-"""Functions that several of these scripts use."""
+"""Functions shared by several of these scripts."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ import tempfile
 import time
 
 
-# Most scripts do not check whether the machine is quiet enough for a valid run.
+# Most scripts do not need a machine that is quiet enough for a valid run.
 os.environ.setdefault("SQUALL_ALLOW_INVALID", "1")
 
 
@@ -32,14 +32,14 @@ def same(what, found, expected):
         raise Failed(f"{what}: found {found}, expected {expected}")
 
 
-# A list of numbers that Python parses in 45 ms on the machine on which the bounds were set.
+# A list of numbers, and the time to parse it on the reference machine of the time limits.
 WORK, WORK_S = "[" + "7919," * 400_000 + "0]", 0.045
 
 
 def slowness(clock=time.monotonic):
-    """Factor by which this machine is slower than the machine on which the bounds were set, at
-    least 1. Bounds on times are multiples of this factor, measured close to the time that they
-    bound. The default clock includes the CPU time that other programs take; bounds on CPU time use
+    """Return the factor by which this machine is slower than the reference machine, at least 1.
+    Time limits are multiples of this factor, measured close to the time that they limit. The
+    default clock includes the CPU time taken by other programs; limits on CPU time use
     `time.thread_time`.
     """
     since = clock()
@@ -48,8 +48,8 @@ def slowness(clock=time.monotonic):
 
 
 def wait_idle(process, seconds=60):
-    """Wait until a process that reads its input sleeps: it has then read all of it. On a busy
-    machine it may wait for a CPU, which does not count as sleep."""
+    """Wait until a process that reads its input sleeps: it has then read all of it. A process that
+    waits for a CPU does not count as asleep."""
     until, asleep = time.monotonic() + seconds, 0
     while asleep < 5:
         if time.monotonic() > until:
@@ -62,7 +62,7 @@ def wait_idle(process, seconds=60):
 @contextlib.contextmanager
 def background(argv, **options):
     """Start a process that ends by itself or at the end of the block. If the block fails, the
-    process is killed, because `with Popen` would wait for it."""
+    process is killed: `with Popen` would wait for it."""
     process = subprocess.Popen([str(a) for a in argv], **options)
     try:
         yield process
@@ -77,7 +77,7 @@ def background(argv, **options):
 
 
 def in_a_lab(squall, script, inside):
-    """Run `inside(FOLDER, ARGV)` of the script in a private lab and a temporary directory; return
+    """Run `inside(FOLDER, ARGV)` of the script in a private lab and a temporary directory. Return
     the exit status."""
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])

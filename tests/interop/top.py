@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""`squall top` in a terminal, driven by its keys: their effect shows in the daemon's API; the
-terminal is restored when the view has ended, by q, by Ctrl-C and by SIGTERM; a daemon that is
-started again is found.
+"""`squall top` in a terminal, driven by keys: their effect is visible in the daemon's API; the
+terminal is restored after the view ends by q, Ctrl-C or SIGTERM; a restarted daemon is found.
 """
 
 import fcntl
@@ -84,15 +83,15 @@ class Daemon:
 
 
 class Terminal:
-    """A terminal that runs a command, and its screen: it interprets the few escape
-    sequences that are used.
+    """A terminal that runs a command, and its screen. Interprets only the escape sequences that the
+    command uses.
     """
 
     def __init__(self, command, environment):
         self.main, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.before = termios.tcgetattr(end)
-        # The terminal's end stays open, so its modes can be read after the command has ended.
+        # This end of the terminal stays open, so its modes can be read after the command has ended.
         self.end = end
         self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
         self.process = subprocess.Popen(
@@ -197,7 +196,7 @@ def near(daemon, run, stream, pps):
 
 
 def keys(daemon, terminal):
-    """Keys change rates of streams, pause a stream, and stop the run."""
+    """Check the keys that change rates of streams, pause a stream, and stop the run."""
     terminal.until("nothing runs", "no runs")
     run = daemon.run("evening")
     terminal.until("the run", r"▸ evening +running")
@@ -238,7 +237,7 @@ def keys(daemon, terminal):
 
 
 def ends(terminal, how, status=0):
-    """The view ends, and restores the terminal without a trace."""
+    """Check that the view ends, and leaves the terminal as it was."""
     if isinstance(how, str):
         terminal.press(how)
     else:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """TRex's stock Python client and console, unchanged, drive `squall serve --trex` in a lab: connect,
-reset, the shipped profiles loaded, started at 1,000 frames/s and stopped, with the same counters as
-the receiving interface; two clients and a port that one takes from the other; pause, update,
+reset, load the shipped profiles, start them at 1,000 frames/s and stop them, with the same counters
+as the receiving interface; two clients, one of which takes a port from the other; pause, update,
 statistics, latency; fields that drivers of test frameworks read; addresses of ports, which Linux
 pings. By default a dozen of the profiles and one of the example scripts are used, with --full all
 of them.
 
-Skipped without the client and its profiles (trex_oracle.py), except for broken messages.
+Skipped without the client and its profiles (trex_oracle.py), except for malformed messages.
 """
 
 import base64
@@ -29,7 +29,7 @@ from tools import Failed, in_a_lab, run, same
 from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, has_client, unpack
 
 warnings.simplefilter("ignore")
-# Shipped files that are not profiles of streams.
+# Shipped files that are not stream profiles.
 NONE = {"stl/imix_wlc.py", "stl/tpg_tags_conf.py"}
 # Profiles that together cover lengths, chains, tags, random values, tuples, masks and statistics.
 SOME = [
@@ -46,8 +46,9 @@ SOME = [
     "stl/udp_1pkt_tuple_gen.py",
     "stl/udp_rand_len_9k.py",
 ]
-# Example scripts that check their results. Others are for Python 2, or need features that Squall
-# refuses: tagged packet groups, name spaces, DHCP servers and routers on the other side.
+# Example scripts that check their results. The others are for Python 2, or need features that
+# Squall does not support (tagged packet groups, name spaces), or DHCP servers and routers on the
+# other side.
 EXAMPLES = [
     ["stl_flow_stats"],
     ["stl_flow_latency_stats"],
@@ -85,7 +86,7 @@ def one_profile(api, client, name):
     settle(client, 1)
     stats = client.get_stats()
     sent, came = stats[0]["opackets"], arrived("veth-b") - before
-    # The kernel's own packets, such as those of IPv6, are few.
+    # The kernel sends few packets itself, such as those of IPv6.
     if not sent or not sent <= came <= sent + 20 or not sent <= stats[1]["ipackets"] <= came:
         raise Failed(f"{sent} sent, {stats[1]['ipackets']} received, {came} at the interface")
     groups = {
@@ -173,7 +174,7 @@ def until(what, holds, seconds=30):
 
 
 def figures(api, client):
-    """Test figures that must not be constants: the load of the threads, the latest maximum delay, a
+    """Test figures that must not be constants: the load of the threads, the recent maximum delay, a
     link that is down.
     """
 
@@ -236,9 +237,9 @@ def figures(api, client):
 
 
 def driven(api, client):
-    """Use the server as test frameworks do: a rate of both ports together with a stream that
-    measures latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that
-    one client starts and another stops, with counters from the difference of two snapshots.
+    """Use the server as test frameworks do: a total rate of both ports with a latency stream, all
+    packets of rate and duration, an HdrHistogram; traffic that one client starts and another stops,
+    with counters from the difference of two snapshots.
     """
 
     def stream(port, group=None, vm=None, packet=None):
@@ -276,7 +277,7 @@ def driven(api, client):
         same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
         same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
 
-    # Both ports must accept frames as long as those that one of them sends.
+    # Both ports must accept frames of the length that one of them sends.
     client.reset(ports=[0, 1])
     jumbo = api.Ether() / api.IP(src="10.10.0.2", dst="20.20.20.2", proto=61) / (b"x" * 8962)
     client.add_streams(stream(0, 3, packet=jumbo), ports=[0])
@@ -312,13 +313,14 @@ def driven(api, client):
 
 
 def segments(api, client):
-    """Trials as in searches for the highest rate: each kind of traffic is a chain of bursts with
-    pauses between them, with and without latency, with gratuitous ARP, a cache of packets, and a
-    second thread that asks for all figures during the run."""
+    """Run trials as in searches for the maximum rate: each kind of traffic is a chain of bursts
+    with pauses, with and without latency, with gratuitous ARP, a packet cache, and a second thread
+    that requests all statistics during the run."""
     seconds, rate, flows = 2, 2000, 64
 
     def varied(names, packet):
-        """Make each variable count the flows. Variables in a MAC address use its last two octets."""
+        """Vary fields so that each value counts the flows. Variables in a MAC address use its last
+        two octets."""
         commands = []
         for name, low, place in names:
             commands.append(
@@ -355,7 +357,7 @@ def segments(api, client):
             names += [("from", 32768, f"{layer}.sport"), ("to", 53, f"{layer}.dport")]
             packet = varied(names, packet)
             pps = 100.0 if latency else rate / 2 - 100.0
-            # Half a second, then a pause as long as one packet, which is not sent, then the rest.
+            # Half a second, a pause as long as one packet, which is not sent, and the rest.
             for part, (lasts, sent) in enumerate([(0.5, True), (0, False), (1, True)]):
                 group = 1000 + len(asked) if sent else 0
                 count = int(pps * lasts) if sent else 1
@@ -422,8 +424,8 @@ def segments(api, client):
 
 
 def rate_becomes(client, low, high, when):
-    """The rate of port 0 becomes `low` to `high` times that of port 1, which sends 1,000 frames/s:
-    a busy machine sends less on both. Both are averages over about a second."""
+    """Wait until the rate of port 0 is `low` to `high` times that of port 1, which sends 1,000
+    frames/s: a busy machine sends less on both. Both are averages over about a second."""
     for _ in range(40):
         time.sleep(0.5)
         rates = [client.get_stats()[port]["tx_pps"] for port in (0, 1)]
@@ -433,7 +435,7 @@ def rate_becomes(client, low, high, when):
 
 
 def together(api, client):
-    """Ports start simultaneously, later than the answer to their start."""
+    """Check that ports start simultaneously, later than the answer to their start."""
     client.reset(ports=[0, 1])
     packet = api.Ether() / api.IP(dst="48.0.0.1") / api.UDP(dport=77) / (b"x" * 30)
     for port in (0, 1):
@@ -460,7 +462,7 @@ def together(api, client):
 
 
 def recorded(text):
-    """The values of a histogram in HdrHistogram's V2 format."""
+    """Decode a histogram in HdrHistogram's V2 format."""
     octets = base64.b64decode(text)
     same("cookie", octets[:4].hex(), "1c849314")
     plain = zlib.decompress(octets[8:])
@@ -470,14 +472,14 @@ def recorded(text):
         number |= (octet & 127) << shift
         shift += 7
         if octet < 128:
-            # Even numbers are counts; the others are runs of zeros.
+            # Even numbers are counts; odd ones are runs of zeros.
             total += 0 if number & 1 else number >> 1
             number = shift = 0
     return total
 
 
 def two(api, client):
-    """A port moves from one client to another only by force."""
+    """Check that a client gets a port of another one only by force."""
     client.reset(ports=[0, 1])
     other = api.STLClient(
         username="other", sync_port=SYNC, async_port=ASYNC, verbose_level="critical"
@@ -499,7 +501,7 @@ def two(api, client):
 
 
 def many(api, client):
-    """10,000 streams are added within a bounded time."""
+    """Check that 10,000 streams are added within a time limit."""
     client.reset(ports=[0])
     packet = api.STLPktBuilder(pkt=api.Ether() / api.IP() / api.UDP())
     streams = [api.STLStream(packet=packet, mode=api.STLTXCont(pps=1)) for _ in range(10_000)]
@@ -525,7 +527,7 @@ def console(folder):
 
 
 def broken():
-    """Invalid messages: each is answered, and the server continues."""
+    """Check that each malformed message is answered, and that the server continues."""
     sys.path.insert(
         0, str(next(pathlib.Path(sys.path[0]).parents[2].glob("external_libs/pyzmq-ctypes")))
     )
@@ -564,8 +566,8 @@ def broken():
 
 
 def services(api, client, folder):
-    """Uses of service mode: captures of both directions, receive queues, packets sent singly, and
-    with them the client's own ARP, ping and IPv6 scan of this machine's host at the other end."""
+    """Use service mode: captures of both directions, receive queues, packets sent singly, and with
+    them the client's own ARP, ping and IPv6 scan of this machine at the other end."""
     from scapy.all import ICMP, IP, UDP, Ether, wrpcap
 
     client.reset()
@@ -601,8 +603,7 @@ def services(api, client, folder):
             same("octets", bytes(one["binary"])[14:], bytes(packet)[14:])
         times = [one["ts"] for one in packets]
         same("order", times, sorted(times))
-        # Use the median, because a machine that was stopped causes a long gap and short ones after
-        # it.
+        # Use the median: a pause of the machine causes one long gap, followed by short ones.
         gap = statistics.median(b - a for a, b in zip(times, times[1:]))
         same("gaps of 2 ms", 0.0015 < gap < 0.0025, True)
     queued = client.ports[1].get_rx_queue_pkts().data()
@@ -658,7 +659,7 @@ def services(api, client, folder):
 
 
 def pings(target):
-    """The number of answers to two echo requests from this machine's kernel."""
+    """Return the number of answers to two echo requests from this machine's kernel."""
     six = ":" in target
     family, protocol = (socket.AF_INET6, 58) if six else (socket.AF_INET, 1)
     place = (target, 0, 0, socket.if_nametoindex("veth-b")) if six else (target, 0)
@@ -689,7 +690,7 @@ def pings(target):
 
 
 def answers_arp(target, mac, vlan=None):
-    """Whether this MAC address answers ARP for the address."""
+    """Return whether this MAC address answers ARP for the address."""
     own = bytes.fromhex(
         pathlib.Path("/sys/class/net/veth-b/address").read_text().strip().replace(":", "")
     )
@@ -713,8 +714,8 @@ def answers_arp(target, mac, vlan=None):
 
 
 def hosts(api, client):
-    """A port with addresses answers Linux at the other end, in service mode or not, in its VLAN,
-    while it sends, and no longer once its addresses are removed."""
+    """Check that a port with addresses answers Linux at the other end: in service mode or not, in
+    its VLAN, while it sends, and no longer once its addresses are removed."""
 
     run("ip", "neigh", "flush", "dev", "veth-b")
     client.reset()
@@ -756,7 +757,8 @@ def hosts(api, client):
 
 
 def headers(api, client):
-    """Packets with TRex's own header: those from Squall, and those from another TRex server."""
+    """Test packets with TRex's own header: those from Squall, and those from another TRex
+    server."""
     import scapy.all as scapy
 
     packet = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12)
@@ -795,7 +797,7 @@ def headers(api, client):
     if not 0 < latency_of["latency"]["total_min"] <= latency_of["latency"]["total_max"]:
         raise Failed(f"latency: {latency_of['latency']}")
 
-    # A stream that waits, and the packets of a TRex with the same stream.
+    # A stream that waits, and packets of another TRex with the same stream.
     start(api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     sender.bind(("veth-a", 0))
@@ -824,8 +826,8 @@ def headers(api, client):
 
 
 def short(api, client):
-    """Packets without room for a signature are counted per group by TRex's mark. So are packets
-    with that mark from another TRex server, and no others.
+    """Check that packets without room for a signature are counted per group by TRex's mark, and so
+    are packets with that mark from another TRex server, but no others.
     """
     import scapy.all as scapy
 
@@ -864,7 +866,7 @@ def short(api, client):
             same(f"packets of group {group + shift}", counts, (packets_of, packets_of, 0))
             octets = (flow["tx_bytes"][port], flow["rx_bytes"][1 - port])
             same(f"octets of group {group + shift}", octets[0], octets[1])
-    # The kernel removes tags from frames, so the other frames have TRex's marks.
+    # The kernel removes tags from frames, so marks are read only from the other frames.
     marks = {"16.0.0.1": set(), "16.0.0.2": set(), "16.0.0.3": set(), "2001:db8::1": set()}
     seen = 0
     while seen < 400:
@@ -888,7 +890,7 @@ def short(api, client):
     same("the mark of the first group", marks["16.0.0.1"], {(1, 0xFF00)})
     same("in TRex's range", all(bit == 1 and 0xFF00 <= id < 0xFF0F for bit, id in found), True)
 
-    # A stream that waits, and the packets of a TRex with the same stream.
+    # A stream that waits, and packets of another TRex with the same stream.
     client.reset(ports=[0, 1])
     stats, mode = api.STLFlowStats(pg_id=5), api.STLTXSingleBurst(pps=1, total_pkts=1)
     builder = api.STLPktBuilder(pkt=packets[0][1])
@@ -912,7 +914,8 @@ def short(api, client):
 
 
 def vxlan(api, client):
-    """A group inside VXLAN is counted where the tunnel arrives, and after its end."""
+    """Check that a group inside VXLAN is counted at the receiving end of the tunnel, and after its
+    end."""
     import scapy.all as scapy
 
     def packet(inside):
@@ -967,7 +970,7 @@ def inside(folder, argv):
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
-            # This test is last, because the kernel sends packets when a link comes up again.
+            # This test is last: when a link comes up again, the kernel sends packets.
             figures(api, client)
             client.disconnect()
             broken()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""TRex's stock client of flows (ASTF), unchanged, drives `squall serve --trex-mode astf` in a lab:
-shipped profiles loaded, played and stopped, with equal counters of clients and servers and no
-counters of errors; updates, template groups, latency at the same time, profiles by name, the
-console. By default some of the profiles are used, with --full all that TRex's simulator accepts.
+"""TRex's stock ASTF client, unchanged, drives `squall serve --trex-mode astf` in a lab: shipped
+profiles are loaded, played and stopped, with equal counters of clients and servers and no error
+counters; updates, template groups, latency at the same time, profiles by name, the console. By
+default some of the profiles are used, with --full all that TRex's simulator accepts.
 
 Skipped without the client and its profiles (trex_oracle.py).
 """
@@ -33,7 +33,7 @@ from trex_oracle import (
 )
 
 warnings.simplefilter("ignore")
-# Profiles that the client or the simulator refuses.
+# Profiles that the client or the simulator rejects.
 NONE = {
     "gtpu_topo",
     "gtpu_topo_latency",
@@ -44,13 +44,13 @@ NONE = {
     "udp_topo",
     "wrapping_it_up_example",
 }
-# One side resets what the other has not accepted yet, or both do at the end of their time.
+# One side resets data that the other has not accepted yet, or both reset at the end of their time.
 RESET = {"http_manual_commands_connect_rst", "http_eflow2", "http_eflow3", "http_eflow4"}
-# More flows than a busy machine with two CPUs can handle: arrivals are dropped, and counted as
-# errors.
+# More flows than a busy machine with two CPUs can handle: flows are dropped on arrival, and counted
+# as errors.
 HEAVY = {"emix2", "ftp_multiple_flows_sim", "param_ipv6_rss", "res", "sfr", "sfr_full"}
 HEAVY |= {"sfr_full_2k", "sfr_full_nat", "sfr_single", "http_high_active_flows"}
-# Flows of datagrams that are longer than the run, which cuts them.
+# UDP flows longer than the run, which ends them early.
 CUT = {"emix2", "sfr_full", "sfr_full_2k", "sfr_full_nat"}
 # Profiles that together cover the features: captures, loops and clocks, several templates on one
 # port, IPv6, tunables, UDP.
@@ -77,7 +77,7 @@ def one_profile(client, name):
     # Packets in transit are lost when flows are aborted at the end.
     cut = c.get("tcps_drops", 0) + s.get("tcps_drops", 0) and name not in RESET or name in CUT
     for one, other in pairs:
-        # Its server accepts with every datagram; its clients send none.
+        # The server counts an accept for every datagram; the clients send none.
         if name in ("udp_latency", "video_stream") and one == "udps_connects":
             continue
         if c.get(one, 0) != s.get(other, 0) and not (cut and "byte" in one):
@@ -101,12 +101,12 @@ def one_profile(client, name):
 
 
 def is_only_late(error):
-    """Whether a profile failed only because the busy generator started flows too late."""
+    """Return whether a profile failed only because the busy generator started flows too late."""
     return set(getattr(error, "counters", ())) == {"err_c_nf_throttled"}
 
 
 def played(client, name):
-    """Plays a profile, up to three times where the machine was too busy for it."""
+    """Play a profile, up to three times if the machine was too busy."""
     for left in (2, 1, 0):
         try:
             return one_profile(client, name)
@@ -183,7 +183,7 @@ def controls(api, client):
 
 
 def until(what, holds, seconds=30):
-    """Wait until the condition is true; return its last result."""
+    """Wait until the condition is true. Return its last result."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         if time.monotonic() > end:
@@ -193,7 +193,7 @@ def until(what, holds, seconds=30):
 
 
 def held(api, clients=10, cps=20, port=80):
-    """Flows that exchange data and then stay open for a while."""
+    """Return a profile of flows that exchange data and then stay open for a while."""
     client, server = api.ASTFProgram(), api.ASTFProgram()
     client.send(b"x" * 3000)
     client.recv(2000)
@@ -214,14 +214,15 @@ def held(api, clients=10, cps=20, port=80):
 
 
 def several(api, client):
-    """Profiles join others, and end by time or by a stop; one of them does so twice."""
+    """Check that profiles join others, and end by time or by a stop; one of them does so twice."""
 
     def counters(pid):
         stats = client.get_stats(pid_input=pid)["traffic"]
         return stats["client"], stats["server"]
 
     def ended(pid, asked):
-        """All flows of a profile have ended well, and no other flows are counted with them."""
+        """Check that all flows of a profile have ended well, and no other flows are counted with
+        them."""
         clients, servers = counters(pid)
         # On a busy machine some flows begin too late.
         begun = asked - clients.get("err_c_nf_throttled", 0)
@@ -259,7 +260,7 @@ def several(api, client):
     rest = counters("long")[0]
     same("others go on", rest["m_active_flows"] > 20 and "tcps_drops" not in rest, True)
     client.update(5, pid_input="udp")
-    # The other profile runs now.
+    # Runs concurrently with the other profile.
     client.start(mult=1, duration=1, pid_input="short")
     client.wait_on_traffic(timeout=30, profile_id="short")
     ended("short", 20)
@@ -294,8 +295,8 @@ def several(api, client):
 
 
 def videos(client):
-    """Flows begin flows, one for each part of a video, in the quality that the rate of the previous
-    part allows; programs have counters."""
+    """Check flows that start further flows, one per part of a video, in the quality that the rate
+    of the previous part allows; programs have counters."""
     client.reset()
     short = ["--video_time", "3", "--chunk_time", "0.5", "--buffer_time", "1.5"]
     client.load_profile("astf/video_stream.py", tunables={"tunables": short})
@@ -336,7 +337,7 @@ def videos(client):
 
 
 def one_by_one(api, client):
-    """Flows that are open now, by address and at an interval; none without a run."""
+    """Check the list of open flows, by address and at an interval; it is empty without a run."""
     client.reset()
     client.load_profile(held(api))
     same("flows before the start", client.get_flow_info(), {})
@@ -379,7 +380,8 @@ def one_by_one(api, client):
 
 
 def ignored(api, client):
-    """Frames with ignored addresses belong to no flow, even if they are set during a run."""
+    """Check that frames with ignored addresses belong to no flow, even if they are set during a
+    run."""
 
     def connects(seconds=1.5):
         before = client.get_stats()["traffic"]["client"]
@@ -407,13 +409,13 @@ def ignored(api, client):
 
 
 def clients(api, client):
-    """Clients that are switched off begin no flow, until they are switched on again."""
+    """Check that disabled clients start no flow until they are enabled again."""
 
     def number(ip):
         return int(ipaddress.ip_address(ip))
 
     def begun():
-        """Number of open flows per client."""
+        """Return the number of open flows per client."""
         names = (name.split(":")[0] for name in client.get_flow_info())
         return collections.Counter(names)
 
@@ -443,10 +445,11 @@ def clients(api, client):
 
 
 def filtered(api, client):
-    """Service mode for some protocols: captures have only these, and flows ignore them."""
+    """Check service mode for some protocols: captures have only these, and flows ignore them."""
 
     def captured(port):
-        """Whether clients of a server on that port are answered, and the ports in a capture."""
+        """Return whether clients of a server on that port get answers, and the ports in a
+        capture."""
         client.load_profile(held(api, port=port))
         client.clear_stats()
         client.start(mult=1)
@@ -480,7 +483,7 @@ def filtered(api, client):
 
 
 def busy(api, client):
-    """Load of the daemon's threads: low without traffic, high with it."""
+    """Check the load of the daemon's threads: low without traffic, high with it."""
     share = lambda: client.get_stats()["global"]["cpu_util"]
     now = lambda: client.get_util_stats()["cpu"][0]
     client.reset()
@@ -492,7 +495,7 @@ def busy(api, client):
     stats = client.get_stats()["global"]
     same("the latest second", 0 < stats["cpu_util_raw"] <= 100, True)
     per_core = 2 * stats["tx_bps"] / 1e9 * 100 / stats["cpu_util"]
-    # There may be several cores, and the figures are from different times.
+    # There may be several cores, and the figures are sampled at different times.
     if not per_core / 20 < stats["bw_per_core"] < per_core * 3:
         raise Failed(f"{stats['bw_per_core']} Gb/s per core, about {per_core}")
     history = now()
@@ -508,7 +511,7 @@ def busy(api, client):
 
 
 def separate_groups(api, client):
-    """Flows that one client starts and another stops."""
+    """Check flows that one client starts and another stops."""
     client.start(mult=50, nc=True, block=True)
     before = dict(client.ports[0].get_xstats().reference_stats)
     client.disconnect(stop_traffic=False, release_ports=True)

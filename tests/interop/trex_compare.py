@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`squall compare trex` of TRex's shipped profiles and captures: nothing differs. And the streams and
-flows that profiles come to without TRex's library are those that its library makes.
+"""`squall compare trex` for TRex's shipped profiles and captures: there is no difference. And the
+streams and flows that profiles create without TRex's library equal those created with it.
 
-Without the client's library, its profiles and the captures (trex_oracle.py) this is skipped.
+Skipped without the client's library, its profiles and the captures (trex_oracle.py).
 """
 
 import json
@@ -20,12 +20,12 @@ from trex_oracle import ORACLE, ROOT, SQUALL, captures, has_client, unpack
 SOME, SEED = 6, 11
 # Profiles without streams: for another API, or settings of tagged packet groups.
 NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
-# Packets that another version of scapy builds differently: a query without a question, fragments.
+# Packets that depend on the scapy version: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
-# Number of profiles of flows that are compared without --full.
+# Number of flow profiles that are compared without --full.
 SOME_FLOWS = 12
-# Prints, for each profile, its streams or flows as JSON, by the library in argv[1] or by Squall's
-# replacement.
+# For each profile, print its streams or flows as JSON, created by the library in argv[1] or by
+# Squall's replacement.
 DUMP = """
 import importlib, json, sys, types
 library, stand_ins, profiles = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -51,12 +51,12 @@ for path in profiles:
         found[path] = str(error)
 print(json.dumps(found), file=out)
 """
-# Settings of a flow variable for several cores; the seed is random by default.
+# Settings of a flow variable for several cores; and the seed, which is random by default.
 IGNORED = {"core_id", "meta", "split_to_cores", "vxlan", "ieee_1588", "seed"}
 
 
 def plain(value):
-    """A value without its empty members: defaults that only one side includes."""
+    """Return a value without its empty members: defaults that only one side includes."""
     if isinstance(value, dict):
         kept = {k: plain(v) for k, v in value.items() if k not in IGNORED and v is not None}
         return {k: v for k, v in kept.items() if v not in (0, False, "", None) or k == "enabled"}
@@ -75,7 +75,7 @@ def dump(root, library, profiles):
 
 
 def same_streams(root, library, profiles):
-    """Profiles whose streams differ without TRex's library."""
+    """Return the profiles whose streams differ without TRex's library."""
     by_library, by_squall = dump(root, str(library), profiles), dump(root, "", profiles)
     failed = 0
     for path, streams in by_library.items():
@@ -101,7 +101,8 @@ def same_streams(root, library, profiles):
 
 
 def same_flows(root, library, profiles):
-    """Profiles of flows that TRex's library loads, and whose JSON differs without it."""
+    """Check the flow profiles that TRex's library loads; return those whose JSON differs without
+    it."""
     by_library, by_squall = dump(root, str(library), profiles), dump(root, "", profiles)
     loaded = {path: flows for path, flows in by_library.items() if not isinstance(flows, str)}
     if not loaded:
@@ -126,7 +127,7 @@ def same_flows(root, library, profiles):
 
 
 def compared(root, arguments):
-    """The result of `squall compare trex`, and its exit status."""
+    """Return the result of `squall compare trex`, and its exit status."""
     command = [SQUALL, "compare", "trex", *arguments, "--json", "-"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
@@ -153,7 +154,8 @@ def goldens(root, library, all_of_them):
 
 
 def altered(root, library, folder):
-    """A capture with one octet changed differs, and a profile that cannot be loaded is an error."""
+    """Check that a capture with one octet changed differs, and that a profile that cannot be loaded
+    is an error."""
     golden = bytearray((ORACLE / "goldens/stl/imix.pcap").read_bytes())
     golden[24 + 16 + 40] ^= 1
     wrong = folder / "wrong.pcap"
@@ -178,7 +180,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         library = unpack(folder)
-        # Without an installed scapy, the library's own is used.
+        # If scapy is not installed, the library's own copy is used.
         os.environ.pop("PYTHONPATH", None)
         captures(folder)
         root = folder / "trex"

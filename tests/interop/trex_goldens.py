@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compare captures of TRex's own simulator with the files of `squall run --trex`: streams octet for
-octet and within 5 us; for flows the flags and lengths of every segment, the payload, and the options
-of SYNs, within 1 s.
+"""Compare captures of TRex's own simulator to the files of `squall run --trex`: streams octet for
+octet, and in time within 5 us; for flows the flags and lengths of every segment, the payload, and
+the options of SYNs, in time within 1 s.
 
-Profiles are read as JSON that the stock client made (trex_oracle.py). Those with tunables, and those
-whose captures the client lacked then, need the client itself.
+Profiles are read as JSON that the stock client created (trex_oracle.py). Profiles with tunables,
+and those whose captures were not available then, need the client itself.
 """
 
 import json
@@ -20,16 +20,16 @@ from trex_oracle import ORACLE, SQUALL, captures, has_client, has_data, made_pro
 # With hardware checksums, the simulator leaves the checksum fields to a NIC, which it does not
 # have.
 HARDWARE = "fix_cs_hw"
-# Only payload and offered options of these flows are compared, not owners, start times and each
-# segment: one profile waits for random times; in the other the templates take turns at random, and
-# every acknowledgment of a batch sends something before the next is read.
+# Only payload and offered options of these flows are compared, not port owners, start times and
+# single segments: one profile has random delays; in the other the templates alternate randomly, and
+# every acknowledgment of a batch triggers a segment before the next one is read.
 LOOSE = {"astf/http_manual_commands_pipeline4.py", "astf/tcp_param_change.py"}
 # Number of profiles that are compared without --full.
 SOME, SEED = 12, 7
 
 
 def frames(path):
-    """(time in ns, octets) for each packet of a capture."""
+    """Yield (time in ns, octets) for each packet of a capture."""
     data = path.read_bytes()
     magic = data[:4]
     order = "little" if magic in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else "big"
@@ -45,14 +45,14 @@ def frames(path):
 
 
 def unchecked(octets):
-    """An IPv4 frame without the checksums of IP and TCP or UDP."""
+    """Return an IPv4 frame without the checksums of IP and TCP or UDP."""
     at = 14 + 4 * (octets[14] & 15) + (16 if octets[23] == 6 else 6)
     return octets[:24] + bytes(2) + octets[26:at] + bytes(2) + octets[at + 2 :]
 
 
 def masked(octets):
-    """A frame without its padding: in a frame shorter than 60 octets, any octets may follow the IP
-    packet."""
+    """Return a frame without padding: in a frame shorter than 60 octets, any octets may follow the
+    IP packet."""
     if len(octets) != 60:
         return octets
     at = 12
@@ -75,7 +75,7 @@ def compare(by_squall, by_trex, hardware):
     for number, ((t, o), (u, p)) in enumerate(zip(by_squall, by_trex), 1):
         if abs(t - u) > 5000:
             return f"frame {number} at {t / 1e3} us instead of {u / 1e3} us"
-    # Frames due at the same time may leave in any order.
+    # Frames due at the same time can leave in any order.
     left = list(by_trex)
     for number, (t, o) in enumerate(by_squall, 1):
         match = next(
@@ -95,14 +95,15 @@ def compare(by_squall, by_trex, hardware):
 
 
 class Flow:
-    """Segments of each side of a capture, in order, as (first sender's, flags, octets)."""
+    """The segments of each side of a capture, in order, as (from the first sender, flags,
+    octets)."""
 
     def __init__(self, begin):
         self.begin, self.parts, self.octets, self.syns = begin, [], [b"", b""], []
 
 
 def flows_of(captured):
-    """Flows by the client's address and the server's port, in the order in which they begin."""
+    """Return flows by the client's address and the server's port, in the order of their start."""
     found, order = {}, []
     for time, octets in captured:
         at = 14
@@ -145,7 +146,7 @@ def by_port(flows):
 
 
 def unstamped(options):
-    """A SYN's options without the values of timestamps."""
+    """Return the options of a SYN without timestamp values."""
     at = options.find(b"\x08\x0a")
     return options if at < 0 else options[: at + 2] + options[at + 10 :]
 
@@ -195,7 +196,7 @@ def of_streams(golden, given, out):
 
 
 def of_flows(golden, given, out):
-    # The simulator stops with flows open, and before an arrival that is due at the end.
+    # The simulator stops with open flows, and before an arrival that is due at the end.
     ports = "loop:g,virtual,max_frame=9018"
     command = ["-i", ports, "--capture", str(out), "-d", "4.999s"]
     if "limit" in golden["golden"]:

@@ -1,6 +1,6 @@
-"""TRex's stock client, its profiles as JSON, captures of its simulator, which are not part of this
-project, and a daemon for them. TREX_DATA names a folder with the data (its README lists the
-contents), TREX_CLIENT one with the client and the profiles: scripts/ of TRex's repository.
+"""TRex's stock client, its profiles as JSON and captures of its simulator, which are not part of
+this project, and a daemon for them. TREX_DATA names a directory with the data (its README lists the
+contents), TREX_CLIENT one with the client and the profiles: scripts/ in TRex's repository.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ ORACLE = pathlib.Path(os.environ.get("TREX_DATA", ROOT.parent / "shared/oracle/t
 CLIENT = pathlib.Path(os.environ.get("TREX_CLIENT", ROOT.parent / "shared/oracle/trex"))
 LIBRARY = "automation/trex_control_plane/interactive"
 SYNC, ASYNC = 24501, 24500
-# Replacements for captures that profiles of flows name and that the folder lacks: another capture
+# Substitutes for captures that flow profiles refer to and that the directory lacks: another capture
 # of the same application, or the first flow of a golden capture.
 LIKE = {
     "citrix_0": "delay_citrix_0",
@@ -70,8 +70,8 @@ def has_client(quiet=False):
 
 
 def unpack(folder):
-    """Make `folder`/trex of the client, its profiles and the captures that they name; return the
-    directory of the client's package."""
+    """Copy the client, its profiles and the captures that they refer to into `folder`/trex. Return
+    the directory of the client's package."""
     trex = folder / "trex"
     trex.mkdir()
     for part in ("automation", "external_libs"):
@@ -93,7 +93,7 @@ def made_profiles():
 
 
 def captures(folder, names=LIKE):
-    """Make missing captures of this list; the client's library must be importable already."""
+    """Make the missing captures of this list; the client's library must be importable already."""
     avl = folder / "trex/avl"
     for name, like in LIKE.items():
         if name in names:
@@ -104,7 +104,7 @@ def captures(folder, names=LIKE):
 
 
 def whole(source, target, most=None):
-    """Write the first flow of a capture with all of its octets in order, from SYN to FINs."""
+    """Write the first flow of a capture with all its octets in order, from SYN to FINs."""
     if target.exists():
         return
     from scapy.all import IP, TCP, UDP, Ether, rdpcap, wrpcap
@@ -190,8 +190,8 @@ def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC)):
 
 
 def run_examples(folder, mode, commands):
-    """Run TRex's example scripts, unchanged, which connect to TRex's own ports: each prints that it
-    passed or that it has ended."""
+    """Run TRex's example scripts, unchanged, which connect to TRex's standard ports. Each prints
+    that it has passed or that it has ended."""
     library = folder / "trex/automation/trex_control_plane/interactive"
     with daemon(folder, mode, at=(4501, 4500)):
         for name, *words in commands:
@@ -211,7 +211,7 @@ def run_examples(folder, mode, commands):
 
 
 def run_console(folder, lines, typed=()):
-    """Run TRex's console with these lines in batch mode, and with `typed` as if they were typed."""
+    """Run TRex's console with these lines in batch mode, and with `typed` as keyboard input."""
     batch = folder / "batch"
     batch.write_text("\n".join([*lines, *([] if typed else ["quit"]), ""]))
     argv = [sys.executable, "-W", "ignore", "-m", "trex.console.trex_console", "-s", "127.0.0.1"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Wireshark's findings in the golden captures: no malformed frame, no wrong checksum, no expert
-error, except deliberate ones of a profile. Needs tshark, nothing else.
+"""tshark's findings in the golden captures: no malformed frame, no wrong checksum, no expert error,
+except those that a profile makes on purpose. Needs only tshark.
 """
 
 import collections
@@ -20,19 +20,19 @@ OPTIONS = [
     "-o",
     "tcp.check_checksum:TRUE",
 ]
-# Show fragments without reassembly.
+# Show fragments instead of reassembling them.
 OPTIONS += ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
-# An MPLS header does not show that Ethernet follows, so these are the labels of tunnels.toml.
+# An MPLS header does not show that Ethernet follows, so the labels of tunnels.toml are listed.
 OPTIONS += ["-d", "mpls.label==100-101,pwethnocw"]
 
 LAYERS = ("ip", "udp", "tcp", "icmp", "icmpv6", "igmp", "gre")
 BAD = "0"  # status of a checksum; 1 is good, 2 unverified, 3 not present
 
-# Severity from which an expert's remark is an error; below it are notes (a SYN, a retransmission)
+# Severity from which an expert item is an error; those below are notes (a SYN, a retransmission)
 # and warnings.
 ERROR = 8388608
 
-# Deliberate errors: frame -> a part of each of tshark's remarks about it.
+# Deliberate errors: frame -> a part of each of tshark's messages about it.
 DELIBERATE = {
     "wrong": {
         1: {"ip checksum", "Bad checksum"},
@@ -53,8 +53,8 @@ DELIBERATE = {
     }
 }
 
-# Layers that tshark must have verified as good, so that a change of its options does not disable
-# the check unnoticed.
+# Layers that tshark must have verified as good: a change of its options must not silently disable
+# the check.
 VERIFIED = {
     "headers-ipv4": {"ip", "udp", "tcp", "icmp", "igmp"},
     "headers-ipv6": {"udp", "tcp", "icmpv6"},
@@ -65,7 +65,7 @@ VERIFIED = {
 
 
 def remarks(capture):
-    """tshark's findings, as frame -> remarks; and the layers whose checksums were right, with
+    """Return tshark's findings, as frame -> messages; and the layers with correct checksums, with
     counts."""
     fields = ["frame.number", "_ws.expert.severity", "_ws.expert.message"] + [
         f"{x}.checksum.status" for x in LAYERS
@@ -106,7 +106,7 @@ def remarks(capture):
 
 
 def faults(capture):
-    """Lines where tshark's findings differ from those expected."""
+    """Return lines about differences between tshark's findings and the expected ones."""
     found, good = remarks(capture)
     name = capture.stem
     expected = DELIBERATE.get(name, {})

@@ -2,16 +2,16 @@
 """The verdict matrix: squall send, replay and flows through devices of known behavior, during
 disturbances.
 
-A device passes an evenly paced stream of the requested rate without a loss, so every drop is caused
-by the generator. Therefore a run is never VALID when the device has dropped a frame, whatever
-happened meanwhile; when it is not VALID, it names the cause that the disturbance has; and its exit
+A device passes an evenly paced stream of the requested rate without loss, so every drop is caused
+by the generator. Therefore a run is never VALID if the device has dropped a frame, whatever
+happened meanwhile; if it is not VALID, it names a cause that matches the disturbance; and its exit
 status agrees. Cells are devices (a policer and a buffer in the port's address, nftables' limit and
-tbf on a bridge) x ports x sources x disturbances. Nothing is assumed of the machine: on a busy one
-fewer runs are VALID, and nothing else changes.
+tbf on a bridge) x ports x sources x disturbances. Nothing is assumed about the machine: on a busy
+one fewer runs are VALID, and nothing else changes.
 
-By default a sample of cells that takes at most --seconds; with --full each cell, and then
---quiet-runs runs of each port at half of its highest rate, of which at least 95 % must be VALID.
-Only a quiet machine must pass that. --burner keeps every CPU busy during all of it. Needs root for
+By default, a sample of cells runs for at most --seconds. With --full each cell runs, and then
+--quiet-runs runs of each port at half of its maximum rate, of which at least 95 % must be VALID;
+only on a quiet machine is that required. --burner keeps every CPU busy all the time. Needs root for
 all ports except loops; a missing tool is reported once.
 """
 
@@ -34,30 +34,30 @@ import time
 
 from tools import Failed, run
 
-# The other scripts and concurrent tests set this variable.
+# Other scripts and concurrent tests set this variable, which disables the verdict.
 os.environ.pop("SQUALL_ALLOW_INVALID", None)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = str(pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute())
 
-# The requested rate; the device passes half as much again, and a burst of 4 ms.
+# The requested rate; the device passes 1.5 times as much, and a burst of 4 ms.
 PPS, SIZE = 10_000, 1000
 LIMIT, DEPTH = 15_000, 40
 CPS = 2000
 FLOW_LIMIT, FLOW_DEPTH = 3000, 20
-# Many slow sources, evenly spaced: a device sees their sum.
+# Many slow, evenly spaced sources: the device sees their sum.
 MANY, SLOW = 40, 20
 # A rate in frames/s that no port reaches.
 FASTEST = 40_000_000
 MANY_KINDS = ["streams", "replays", "templates", "attacks"]
-# Loads that are due to timers of flows: calls of 50 packets/s, users with pauses.
+# Loads driven by timers of flows: calls of 50 packets/s, users with pauses.
 LOADS = {
     "flows": ["app", "dns", "--cps", CPS],
     "rtp": ["app", "rtp", "-o", "packets=50", "--cps", 47],
     "think": ["app", "dns", "--users", 15, "--think", "10 ms"],
     "users": ["app", "exchange", "--users", 10, "--think", "10 ms", "--poisson"],
 }
-# Frames per second that a device passes, and its burst.
+# Frames per second that a device passes, and its burst size.
 LIMITS = {
     "flows": (FLOW_LIMIT, FLOW_DEPTH),
     "rtp": (4000, 40),
@@ -68,7 +68,7 @@ LIMITS = {
 PACKET = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp"
 
 KERNEL = ["af_packet", "af_xdp", "xdp_live"]
-# Disturbances of the receiving end of the bridge, which the sender cannot see, and how they end.
+# Disturbances at the receiving end of the bridge, which the sender cannot detect, and how they end.
 RECEIVER = {
     "receiver-down": ("ip link set b0 down", "ip link set b0 up"),
     "receiver-carrier": ("ip link set b1 down", "ip link set b1 up"),
@@ -77,9 +77,9 @@ RECEIVER = {
 STALLS = ["quiet", "stop-1ms", "stop-9ms", "stop-50ms", "quota", "burner"]
 SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
-# Causes that a run may name when it, or the machine, did not keep up.
+# Causes that a run may name if it, or the machine, did not keep up.
 GENERATOR = {"generator-bound", "starved", "not-done", "burst"}
-# For each disturbance outside the generator, at least one of these reasons is named.
+# For each disturbance outside the generator, at least one of these reasons must be named.
 CAUSES = {
     "flap": {"link-down"},
     "deleted": {"port-lost", "link-down"},
@@ -104,8 +104,8 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """All cells, the most useful first: a sample that ends early has tested each disturbance
-    once."""
+    """Return all cells, the most useful first: a sample that ends early has covered each
+    disturbance once."""
     devices = ["police", "buffer"]
     made = [
         Cell("loop", source, device, stall)
@@ -139,7 +139,8 @@ def cells() -> list[Cell]:
 
 
 def sample(chance: random.Random) -> list[Cell]:
-    """First two cells that have failed before, then one cell per disturbance, then the others."""
+    """Return first two cells that have failed before, then one cell per disturbance, then the
+    others."""
     first = [
         Cell("af_packet", "streams", "nft", "quiet"),
         Cell("af_packet", "streams", "nft", "stop-9ms"),
@@ -158,7 +159,7 @@ def sample(chance: random.Random) -> list[Cell]:
 def many(
     kind: str, ports: list[str], seconds: str, capture: pathlib.Path, pps: float = SLOW
 ) -> str:
-    """A profile of many sources on one port, with `pps` each, whose frames are evenly spaced."""
+    """Return a profile of many evenly spaced sources on one port, with `pps` each."""
     lines = [f'duration = "{seconds}"', "[ports]", f'A = "{ports[0]}"', f'B = "{ports[1]}"']
     if kind == "templates":
         lines += ["[[pool]]", 'name = "clients"', 'addresses = "10.9.0.0/24"']
@@ -190,8 +191,8 @@ def many(
 
 
 class Network:
-    """a0 - a1 (bridge) b1 - b0 in a namespace. Frames to b0 pass a policer in the bridge or a queue
-    before b1, if one is set.
+    """a0 - a1 (bridge) b1 - b0 in a namespace. If set, frames to b0 pass a policer in the bridge or
+    a queue before b1.
     """
 
     STEPS = """
@@ -215,7 +216,7 @@ class Network:
         run("ip", "netns", "add", name)
         self.name = name
         self.shell(self.STEPS)
-        # A bridge forwards frames only some time after its links are up.
+        # A bridge starts to forward frames some time after its links are up.
         for link in ["a1", "b1"]:
             until = time.monotonic() + 10
             while "state forwarding" not in self.shell(f"bridge link show dev {link}").stdout:
@@ -282,7 +283,7 @@ def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance:
 
 
 def quota_group() -> pathlib.Path | None:
-    """A control group with 0.2 of a CPU, if this process can create one."""
+    """Create a control group with a quota of 0.2 CPUs, if this process is permitted to."""
     for base, quota in [
         (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "20000 100000"}),
         (
@@ -294,7 +295,7 @@ def quota_group() -> pathlib.Path | None:
         try:
             group.mkdir(exist_ok=True)
             for file, text in quota.items():
-                # Writing would create the file if this is not a control group.
+                # In a directory that is not a control group, writing would create the file.
                 if not (group / file).exists():
                     raise FileNotFoundError(file)
                 (group / file).write_text(text)
@@ -307,7 +308,7 @@ def quota_group() -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def burners():
-    """Run an endless computation on each CPU, at nice 0."""
+    """Run an endless loop on each CPU, at nice 0."""
     loop = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
     try:
@@ -366,7 +367,7 @@ class Matrix:
         )
 
     def lacks(self, cell: Cell) -> str | None:
-        """The reason why the cell cannot be tested on this machine."""
+        """Return the reason why the cell cannot be tested on this machine."""
         if cell.port in KERNEL:
             tools = ["ip", "bridge", "ethtool", "tc", *(["nft"] if cell.device == "nft" else [])]
             if os.getuid() != 0:
@@ -381,8 +382,7 @@ class Matrix:
         return None
 
     def arguments(self, cell: Cell) -> list[str]:
-        """The command; if a disturbance needs time, it is one that continues until it is
-        stopped."""
+        """Return the command. If a disturbance needs time, the command runs until it is stopped."""
         until_ended = ["flap", "deleted", *RECEIVER, *SIGNALS]
         seconds = f"{60 if cell.disturbance in until_ended else self.seconds}s"
         here, there = ("a0", "b0") if cell.port in KERNEL else ("v", "v")
@@ -469,10 +469,11 @@ class Matrix:
             and process.returncode == 3
             and "no space left" in output
         ):
-            # The error was found before the start, so there is no report.
+            # The error occurred before the start, so there is no report.
             return None
         if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in output:
-            # The process was so starved that its port could not be opened, which the message names.
+            # The process had so little CPU time that its port could not be opened, as the message
+            # shows.
             return None
         try:
             read = json.loads(report.read_text())
@@ -516,7 +517,7 @@ class Matrix:
                 process.send_signal(getattr(signal, kind))
 
     def wait_for_traffic(self, cell: Cell, process: subprocess.Popen[str]) -> None:
-        """Waits until frames have left; on a loop, which cannot be watched from outside, until its
+        """Wait until frames have left; on a loop, which cannot be observed from outside, until its
         workers have started.
         """
         until = time.monotonic() + 30
@@ -534,11 +535,11 @@ class Matrix:
         raise Failed(f"no traffic: exit status {process.returncode}: {output}")
 
     def forwarded(self) -> int:
-        """Number of frames that have arrived at the bridge."""
+        """Return the number of frames that have arrived at the bridge."""
         return int(self.network.shell("cat /sys/class/net/a1/statistics/rx_packets").stdout)
 
     def dropped(self, cell: Cell, report: dict) -> int | None:
-        """Number of frames that the device has dropped; `None` without a device."""
+        """Return the number of frames that the device has dropped; `None` without a device."""
         if cell.device in ["nft", "tbf"]:
             return self.network.dropped(cell.device)
         if cell.device == "none":
@@ -550,8 +551,8 @@ class Matrix:
         return sum(int(words[0]) for words in counts)
 
     def receiver_stopped(self) -> list[str]:
-        """A separate receiver is stopped, and its ring is full before it continues. The sender is
-        not the cause, and does not report it."""
+        """Stop a separate receiver until its ring is full, then let it continue. The sender is not
+        the cause, and does not report it."""
         if self.network.name is None:
             self.network.fresh()
         self.network.put("none", "")
@@ -610,7 +611,7 @@ class Matrix:
 
 
 def wrong(cell: Cell, outcome: Outcome) -> list[str]:
-    """Contradictions between the outcome and the promises of a verdict."""
+    """Return the contradictions between the outcome and the guarantees of a verdict."""
     found = []
     verdict, codes = outcome.report["verdict"], outcome.codes
 
@@ -619,7 +620,7 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             found.append(what)
 
     if cell.disturbance in SIGNALS:
-        # A run that was disturbed may also be not valid.
+        # A run that was disturbed may also be not valid for other reasons.
         claim(outcome.verdict != "valid", f"valid after {cell.disturbance}")
         claim(
             verdict["ended_by"] == cell.disturbance.lower(),
@@ -631,7 +632,7 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             f"exit status {outcome.status} after {cell.disturbance}",
         )
         return found
-    # A missing port is an error of the environment.
+    # A lost port is an error of the environment.
     expected_status = {"valid": 0, "not-valid": 3 if "port-lost" in codes else 4}.get(
         outcome.verdict
     )
@@ -721,9 +722,9 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
 
 
 def quiet_runs(matrix: Matrix, runs: int) -> bool:
-    """At half of a port's highest rate on a quiet machine at least 95 in 100 runs are VALID, with
-    one stream and with 40: only then is the verdict useful. Runs with more than 15 % steal time are
-    listed separately, with their reasons, and do not count.
+    """Check that at half of a port's maximum rate on a quiet machine at least 95 of 100 runs are
+    VALID, with one stream and with 40: a verdict is only useful if that is so. Runs with more than
+    15 % steal time are listed separately, with their reasons, and do not count.
     """
     if os.getloadavg()[0] > 0.3 * len(os.sched_getaffinity(0)):
         print(f"SKIPPED: runs on a quiet machine: its load is {os.getloadavg()[0]:.1f}")

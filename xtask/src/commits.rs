@@ -7,9 +7,9 @@ use crate::generate;
 
 /// Commits up to this one are not checked.
 const BASE: &str = "23792065";
-/// Maximum length of a subject, for which `git log --oneline` has room on a terminal of 80 columns.
+/// Maximum length of a subject: `git log --oneline` then fits in 80 columns.
 const SUBJECT: usize = 72;
-/// Maximum number of changed lines, without generated files, for which a commit needs no body.
+/// Maximum number of changed lines, without generated files, up to which a commit needs no body.
 const LINES: usize = 100;
 
 #[derive(Debug, Default, PartialEq)]
@@ -32,8 +32,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(read(&log).iter().filter_map(wrong).collect())
 }
 
-/// The log of the commits to check. `None`: this is an archive of the source, or a clone without
-/// its history.
+/// The log of the commits to check. `None`: this is a source archive, or a shallow clone.
 fn log(root: &Path) -> Result<Option<String>, String> {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).current_dir(root).output();
@@ -67,7 +66,7 @@ fn read(log: &str) -> Vec<Commit> {
 }
 
 /// Number of lines that a line of `--numstat` adds and deletes; 0 for generated files, and for
-/// binary files, which have `-`.
+/// binary files, which are marked with `-`.
 fn by_hand(line: &str) -> usize {
     let mut parts = line.split('\t');
     let mut count = || parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);

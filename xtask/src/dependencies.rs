@@ -1,8 +1,8 @@
 //! Checks external dependencies: licenses, sources and versions must be allowed by `deny.toml`, and
 //! no dependency may be unused.
 //!
-//! cargo-deny reads more of the same `deny.toml` (advisories, whose database is not here), but this
-//! check needs a second and no build.
+//! cargo-deny checks more of the same `deny.toml` (advisories, whose database is not available
+//! offline), but this check takes a second and needs no build.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// The output of `cargo metadata`, limited to the target systems in `deny.toml`.
+/// The output of `cargo metadata`, limited to the targets in `deny.toml`.
 fn metadata(root: &Path, rules: &Value) -> Result<Value, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
@@ -80,7 +80,7 @@ fn licences(rules: &Value, packages: &[&Value]) -> Result<Vec<String>, String> {
 /// The allowed licenses that satisfy `expression` (SPDX). If there is a choice, the first license
 /// in the order of `allowed` counts.
 fn satisfied<'a>(expression: &str, allowed: &[&'a str]) -> Result<Option<Vec<&'a str>>, String> {
-    // Before SPDX, crates wrote `MIT/Apache-2.0`.
+    // The syntax that crates used before SPDX: `MIT/Apache-2.0`.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
@@ -151,8 +151,8 @@ fn sources(packages: &[&Value]) -> Vec<String> {
     packages.iter().filter(other).map(message).collect()
 }
 
-/// Reports crates with two versions: both are built, and backtraces are confusing. `skip` lists
-/// those that cannot be avoided.
+/// Reports crates with two versions: both are built, and their types are confusing in errors and
+/// backtraces. `skip` lists those that cannot be avoided.
 fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     packages
@@ -193,8 +193,8 @@ fn is_of(version: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+', '-']))
 }
 
-/// Dependencies that their package's code does not name. As with cargo-machete,
-/// `package.metadata.cargo-machete.ignored` lists those that are needed for a feature or a build.
+/// Dependencies that do not appear in their package's code. As with cargo-machete,
+/// `package.metadata.cargo-machete.ignored` lists those needed for a feature or a build.
 fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
     let library = |name: &str| {
         let of_it = packages.iter().filter(|package| package["name"] == name);

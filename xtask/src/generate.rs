@@ -38,7 +38,7 @@ fn profile_schema() -> String {
     format!("{:#}\n", squall_profile::schema())
 }
 
-/// Names that a fuzzer would take long to guess, as a libFuzzer dictionary.
+/// A libFuzzer dictionary of names that a fuzzer would take long to guess.
 fn packet_words() -> String {
     let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
     let names = headers.flat_map(|header| {
@@ -47,7 +47,7 @@ fn packet_words() -> String {
     dictionary(names.map(String::from).collect())
 }
 
-/// The names of keys, as members of JSON objects.
+/// The names of keys, in the form of JSON object members.
 fn otg_words() -> String {
     let reference = squall_otg::reference();
     let words = reference

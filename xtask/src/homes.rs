@@ -1,5 +1,5 @@
-//! Finds second definitions of helpers that once had several copies. Each has one file that may
-//! define it.
+//! Finds duplicate definitions of helpers that once had several copies. Only one file may define
+//! each of them.
 //!
 //! A definition is recognized by its text: `fn NAME(` without `self`, or a constant that only this
 //! helper needs.
@@ -7,20 +7,20 @@
 use std::path::{Path, PathBuf};
 
 struct Home {
-    /// The name in messages.
+    /// The helper's name in messages.
     what: &'static str,
     sign: Sign,
     file: &'static str,
-    /// The import that other files need.
+    /// The import to use in other files.
     try_this: &'static str,
-    /// Files that have the same constant for a different purpose.
+    /// Files that use the same constant for a different purpose.
     also: &'static [&'static str],
 }
 
 enum Sign {
     /// A function with this name.
     Function(&'static str),
-    /// A number with these lower-case hexadecimal digits.
+    /// A number with these lowercase hexadecimal digits.
     Number(&'static str),
 }
 
@@ -51,7 +51,7 @@ const HOMES: &[Home] = &[
         sign: Sign::Number("bf58476d1ce4e5b9"),
         file: RANDOM,
         try_this: "use squall_units::mix or squall_units::SplitMix64",
-        // The same computation, as instructions for the kernel.
+        // The same computation, in BPF instructions.
         also: &["crates/squall-program/src/kernel/frame.rs"],
     },
 ];
@@ -72,7 +72,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// A message for each helper that `file` defines although another file is its home.
+/// A message for each helper that `file` defines although it belongs in another file.
 fn again(file: &str, text: &str) -> Vec<String> {
     // Skip this file, which contains the list.
     let homes = HOMES.iter().filter(|home| {

@@ -53,8 +53,8 @@ const RUNTIME: (&str, &[&str]) = (
 );
 const CLOCK: (&str, &[&str]) = (
     "time comes in as an argument, so that a test can hold the clock",
-    // `time` is allowed, because it computes the calendar date of a given time; `NOW` checks that
-    // no code reads the clock through it.
+    // `time` is allowed: it computes the calendar date of a given time. `NOW` checks that no code
+    // reads the clock through it.
     &["quanta", "chrono", "jiff"],
 );
 const HTTP: (&str, &[&str]) = (
@@ -132,12 +132,11 @@ const TABLE: &[Row] = &[
         number: 3,
         crates: &["squall-port"],
         // The capture format is for the pcap port, the instructions for ports that generate frames
-        // themselves. This row moves octets, so it must not depend on programs, profiles and
+        // in the kernel. This row moves octets, so it must not depend on programs, profiles or
         // headers.
         may_use: &["squall-units", "squall-pcap", "squall-bpf"],
         rows_below: 0,
-        // The clock is allowed with which kernels timestamp frames, because `Instant` hides that
-        // clock.
+        // Access to the clock of the kernel's timestamps is allowed: `Instant` hides it.
         must_not: &[SYSTEM_BUT_CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
     },
@@ -177,7 +176,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // Makes conversations that match rules; the evaluator verifies them.
+        // Creates conversations that match rules; the evaluator verifies them.
         crates: &["squall-attacks"],
         may_use: &[],
         rows_below: 3,
@@ -186,7 +185,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // Completes figures that its callers have measured.
+        // Derives figures from those that its callers have measured.
         crates: &["squall-report"],
         may_use: &["squall-units", "squall-stats"],
         rows_below: 0,
@@ -211,7 +210,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Requests trials and decides by their results; its callers have ports and clocks.
+        // Requests trials and decides based on their results; its callers have ports and clocks.
         crates: &["squall-method"],
         may_use: &["squall-report", "squall-units"],
         rows_below: 0,
@@ -228,7 +227,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // All backends by address, and everything else about a machine.
+        // All backends by address, and other machine-specific code.
         crates: &["squall-machine"],
         may_use: &["squall-port-linux", "squall-port-dpdk"],
         rows_below: 4,
@@ -246,7 +245,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Work that needs no run: whole files, the filter language, and its cost.
+        // Work that needs no run: processing of whole files, the filter language and its cost.
         crates: &["squall-offline"],
         may_use: &["squall-port-linux", "squall-machine"],
         rows_below: 4,
@@ -263,7 +262,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Converts the outcome of a run to its report.
+        // Converts the results of a run to its report.
         crates: &["squall-record"],
         may_use: &["squall-engine", "squall-capture"],
         rows_below: 4,
@@ -289,8 +288,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // Runs on threads of their own, and a run for servers whose clients start and stop its
-        // streams.
+        // Runs on separate threads, and a run for servers whose clients start and stop its streams.
         crates: &["squall-control"],
         may_use: &[],
         rows_below: 6,
@@ -308,7 +306,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // Runs a session for each trial, either here or on nodes, whose controller is a process.
+        // Runs a session for each trial, either locally or on nodes, whose controller is a process.
         // The settings of trials are also command line arguments, as in squall-method.
         crates: &["squall-trials"],
         may_use: &[],
@@ -318,8 +316,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // OTG's and TRex's view of a run, and the translation of their messages. The transport is
-        // in a higher row.
+        // A run from the view of OTG and TRex, and the translation of their messages. The transport
+        // is in a higher row.
         crates: &["squall-otg", "squall-trex"],
         may_use: &["squall-control"],
         rows_below: 6,
@@ -328,7 +326,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // The sender is a session; the programs that capture are external.
+        // The sender is a session; the capturing programs are external.
         crates: &["squall-compare"],
         may_use: &[
             "squall",
@@ -447,8 +445,8 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// Crates with a size limit: the maximum number of lines in src without tests, and what to do if
-/// there are more.
+/// Crates with a size limit: the maximum number of lines in src without tests, and how to resolve
+/// an excess.
 const BUDGETS: &[(&str, usize, &str)] = &[(
     "squall",
     4500,
@@ -506,7 +504,7 @@ fn unknown(packages: &[Package]) -> Vec<String> {
 
 struct Package {
     name: String,
-    /// Whether the package is in crates/. Other packages (this program, the benches) may use every
+    /// Whether the package is in crates/. Other packages (this program, the benches) may use any
     /// crate.
     layered: bool,
     dependencies: Vec<String>,
@@ -581,7 +579,7 @@ fn wrong_arrow(row: &Row, from: &str, to: &str) -> Option<String> {
     Some(format!("{from} -> {to}: a row {} crate must not use {to}\n  {why}", row.number))
 }
 
-/// Calls that a row must not make, found in the code before the tests of each file.
+/// Calls that a row must not make, found in each file before its tests.
 fn wrong_calls(row: &Row, package: &Package) -> Result<Vec<String>, String> {
     let mut wrong = vec![];
     for root in &package.roots {

@@ -7,6 +7,7 @@
 
 mod commits;
 mod dependencies;
+mod figures;
 mod generate;
 mod homes;
 mod layers;
@@ -27,7 +28,8 @@ usage: cargo xtask TASK
                        defined in one place only
   dependencies         licences, sources and versions as deny.toml allows them; none that no code \
                      uses
-  tidy                 no unfinished marks, no paths of one machine, no dead links
+  tidy                 no unfinished marks, no paths of one machine, no dead links, no figure other
+                       than that of the measurement that the text cites
   words                words in comments, names and documents against docs/style-words.md: counts
                        that may only fall (xtask/words.toml)
   words --bless        lower the counts to those found
@@ -59,7 +61,10 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate::check(&root),
         ["reach"] => reach::check(&root),
         ["reach", "--build"] => reach::build(&root),
-        ["tidy"] => tidy::check(&root),
+        ["tidy"] => tidy::check(&root).and_then(|mut wrong| {
+            wrong.extend(figures::check(&root)?);
+            Ok(wrong)
+        }),
         ["words"] => words::check(&root),
         ["words", "--bless"] => words::bless(&root),
         ["words", "--list", ref areas @ ..] => words::print_findings(&root, areas),

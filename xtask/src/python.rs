@@ -42,7 +42,7 @@ const METHODS: &[(&str, &str)] = &[
 /// Classes that are extended by hand, with the names of their generated base classes.
 const EXTENDED: &[(&str, &str)] = &[("Report", "ReportFigures"), ("Info", "InfoFigures")];
 
-/// Properties that are written by hand, because they are computed on demand.
+/// Properties that are written by hand: they are computed on demand.
 const LEFT_OUT: &[&str] = &["Report.series"];
 
 /// Python keywords, and the names used instead of them.
@@ -69,7 +69,7 @@ from typing import Literal, TypedDict
 __all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 "#;
 
-/// Options that are separate parameters of functions which take all others as keywords, with the
+/// Options that are separate parameters of functions which take all others as keywords, and the
 /// class of those others.
 const SUBCLASSED: &[(&str, &str, &str)] = &[("CaptureOptions", "file", "CaptureSettings")];
 
@@ -523,7 +523,7 @@ fn values(is: &Type, all: &[Definition]) -> Option<String> {
     Some(format!("One of {}.", words.iter().map(one).collect::<Vec<_>>().join(", ")))
 }
 
-/// Makes the first letter lower case, for use within another sentence.
+/// Makes the first letter lowercase, for use within another sentence.
 fn clause(sentence: &str) -> String {
     let mut letters = sentence.trim_end_matches('.').chars();
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
@@ -534,8 +534,8 @@ fn rst(text: &str) -> String {
     types::without_links(text).replace('`', "``").replace("``null``", "None")
 }
 
-/// Writes a docstring. A figure without a description shares that of the previous one of the same
-/// type.
+/// Writes a docstring. A figure without a description shares that of the previous figure of the
+/// same type.
 fn docstring(out: &mut String, doc: &[String], fields: &[Attribute], of: &str) {
     let [first, more @ ..] = doc else { panic!("{of} has no comment in Rust") };
     let mut text = String::new();

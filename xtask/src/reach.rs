@@ -72,7 +72,7 @@ fn stale(name: &str, why: &str) -> String {
     )
 }
 
-/// Patches without a budget. They are an error, because they would not be checked.
+/// Patches without a budget. They are reported, because they would not be checked otherwise.
 fn unknown(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| format!("{FOLDER}: {e}"))?;
@@ -114,8 +114,8 @@ fn by_hand(numstat: &str) -> Vec<String> {
 fn git_apply(folder: &Path, options: &[&str], patch: &Path) -> Result<Output, String> {
     let mut git = Command::new("git");
     git.arg("apply").args(options).arg(patch).current_dir(folder);
-    // If a repository contains `folder`, git apply would resolve paths from its root and skip all
-    // of them.
+    // Inside a repository that contains `folder`, git apply would resolve paths from its root and
+    // skip them all.
     if !folder.join(".git").exists() {
         git.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
     }
@@ -138,15 +138,16 @@ packet = \"eth/ipv4/udp\"
 rate = \"1 kpps\"
 ";
 
-/// Builds the tree with each sample applied, runs the generators, and tries the sample profile.
+/// Applies each sample to a copy of the tree, runs the generators and the build, and tries the
+/// sample profile.
 pub fn build(root: &Path) -> Result<Vec<String>, String> {
     let work = root.join("target/reach");
     let tree = work.join("tree");
     let files = tidy::files(root)?;
     let mut wrong = vec![];
     for sample in SAMPLES {
-        // Work on a copy, because the repository may have uncommitted changes. It is always in the
-        // same directory, which keeps the compiler's results.
+        // Work on a copy: the repository may have uncommitted changes. It is always in the same
+        // directory, which preserves the compiler's results.
         copy(root, &tree, &files)?;
         let patch = patch(root, sample.name);
         let applied = git_apply(&tree, &["-C1"], &patch)?;
@@ -207,12 +208,12 @@ fn done(command: &mut Command) -> Result<Output, String> {
     }
 }
 
-/// Copies files, but leaves equal ones alone: cargo compares modification times, and would rebuild
-/// their crates.
+/// Copies files, except equal ones: cargo compares modification times, and would rebuild their
+/// crates.
 fn copy(from: &Path, to: &Path, files: &[String]) -> Result<(), String> {
     for file in files {
         let (from, to) = (from.join(file), to.join(file));
-        // The file is deleted, and the deletion is not committed yet.
+        // A deletion that is not committed yet.
         let Ok(content) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == content) {
             continue;

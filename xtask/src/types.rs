@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// Keys that their tables in a profile must have, because the tables mean nothing without them.
+/// Keys that are required in their profile tables, which have no meaning without them.
 pub const NEEDED: &[&str] = &["Vary.op"];
 
 pub struct Definition {
@@ -47,7 +47,7 @@ pub enum Type {
     Unknown,
 }
 
-/// The root of the schema, if it has a title, and the definitions to which it refers.
+/// The root of the schema, if it has a title, and the definitions that it refers to.
 pub fn of_schema(schema: &Value) -> Vec<Definition> {
     let title = schema["title"].as_str().map(|title| definition(title, schema));
     let definitions = schema["$defs"].as_object().into_iter().flatten();
@@ -77,7 +77,7 @@ fn tables(schema: &Value, found: &mut Vec<Definition>) {
     }
 }
 
-/// The definitions to which responses in an OpenAPI document refer. Those for requests only are
+/// The definitions that responses in an OpenAPI document refer to. Those used only by requests are
 /// omitted.
 pub fn of_answers(openapi: &Value) -> Vec<Definition> {
     let schemas = openapi["components"]["schemas"].as_object().expect("OpenAPI has components");

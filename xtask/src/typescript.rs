@@ -42,7 +42,7 @@ pub fn answers() -> String {
 }
 
 /// The tables of a profile. They have an index signature, because a page edits keys whose names are
-/// only known at run time, and keeps unknown keys.
+/// known only at run time, and preserves unknown keys.
 fn profiles(out: &mut String) {
     let mut schema = squall_profile::schema();
     schema["title"] = "Profile".into();
@@ -62,8 +62,8 @@ fn profiles(out: &mut String) {
     }
 }
 
-/// The type of a value that a form can put into a profile. A value that may be a table comes from a
-/// text field, and is checked by the daemon.
+/// The type of a value that a form can store in a profile. A value that may be a table is entered
+/// as text, and checked by the daemon.
 fn taken(is: &Type) -> String {
     match is {
         Type::Either(types) if types.iter().any(|is| matches!(is, Type::Named(_))) => {

@@ -1,16 +1,17 @@
-//! Measures how much a second worker gains: `squall-bench cores`.
+//! Measures the speedup from a second worker: `squall-bench cores`.
 //!
-//! If other programs use the machine too, frames/s mean little. So this also prints the rate that
-//! each worker would reach with a CPU of its own: its frames divided by its CPU time, summed over
-//! the workers. If two workers contend (for cache lines that move between cores), the CPU time per
-//! frame rises, and that sum does not double.
+//! Frames/s depend on other programs on the machine. So this also prints the rate that each worker
+//! would reach with a CPU of its own: its frames divided by its CPU time, summed over the workers.
+//! If two workers contend (for cache lines that move between cores), the CPU time per frame rises,
+//! and the sum less than doubles.
 
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
 /// Number of rounds; odd, for the median. Rounds with one worker and with two alternate.
 const ROUNDS: usize = 7;
-/// Duration of a round. Long compared with the 20 ms that workers wait for the start, which count
+/// Duration of a round. Long compared to the 20 ms that workers spin before the start, which count
+/// as CPU time.
 /// as CPU time.
 const SECONDS: f64 = 1.5;
 
@@ -78,8 +79,8 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
             ],
         })
     };
-    // One stream, shared by the workers. If it is measured, a single worker receives it, because
-    // that worker must see the whole sequence.
+    // One stream, shared by the workers. A measured stream is received by a single worker, which
+    // must see the whole sequence.
     let streams = match latency {
         false => vec![stream("max")],
         true => ["9 Mpps", "9.01 Mpps", "9.02 Mpps", "9.03 Mpps"].map(stream).to_vec(),

@@ -1,10 +1,10 @@
 //! Measures the cost per frame, in nanoseconds and in cycles of the CPU's time stamp counter:
 //! `squall-bench [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
 //!
-//! Figures are CPU time, so other programs on the machine matter little. They are medians of nine
+//! Figures are CPU time, on which other programs have little influence. They are medians of nine
 //! runs after a warm-up run. `--once CASE N` only makes N frames of one case (flows: as many as fit
-//! into the time of N) and prints their number, so `valgrind --tool=callgrind` can count
-//! instructions: the difference between two values of N is the cost of the frames.
+//! into the time of N) and prints their number, for `valgrind --tool=callgrind`: the difference in
+//! instructions between two values of N is the cost of the frames.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -96,7 +96,7 @@ fn counter_ghz() -> f64 {
 type Cost = Result<Made, Box<dyn std::error::Error>>;
 
 struct Made {
-    /// Number of items, which are frames, flows, readings or changes.
+    /// Number of items: frames, flows, clock readings or changes.
     frames: u64,
     /// Nanoseconds per item.
     ns: f64,
@@ -193,7 +193,7 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     fill_by(&program(vars, signed)?, frames)
 }
 
-/// Fills frames with two varying fields, which repeat after 2,048 frames.
+/// Fills frames with two varying fields that repeat after 2,048 frames.
 fn fill_made_ahead(frames: u64) -> Cost {
     let frame = udp()?;
     let fields = [("ipv4.src", 64), ("udp.sport", 2048)];
@@ -236,7 +236,7 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
 }
 
 /// Schedules, fills and sends on the null port with one worker, for as long as `frames` take at 20
-/// ns each. The streams have higher rates than the worker can send.
+/// ns each. The streams' rates exceed what the worker can send.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
@@ -256,8 +256,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         }
         stream
     };
-    // The run ends by time, not by count: with a count, streams keep their exact order however late
-    // they are.
+    // The run ends by time: with a frame count, streams would keep their exact order even when
+    // late.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
         "duration": frames as f64 * 20e-9,
@@ -325,8 +325,8 @@ fn clock(readings: u64) -> Cost {
     Ok(Made::new(readings, cpu_ns() - begun))
 }
 
-/// The cost when a member of a control leaves or joins, including the counters of all 100 members
-/// afterward. In each round every member leaves and joins again, one by one. No stream sends, so
+/// Cost of one member leaving or joining a control, including the counters of all 100 members
+/// afterwards. In each round every member leaves and joins again, one by one. No stream sends, so
 /// the worker sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;
@@ -381,8 +381,7 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
-    // Process several batches between two readings of the clock, because one reading takes as long
-    // as some frames do.
+    // Process several batches per clock reading, which costs as much as several frames.
     let mut batches = vec![Vec::new(); 16];
     let mut receiver = Receiver::new(&Measure::default());
     let (mut now, mut spent) = (0, 0);

@@ -16,7 +16,7 @@ pub const MAX_ANSWER: usize = 16 << 20;
 pub struct Kept {
     /// The most recent value of each slot.
     pub values: Vec<Vec<u8>>,
-    /// The current answer; once it is complete, only its body.
+    /// The octets of the current answer so far; only its body once it is complete.
     octets: Vec<u8>,
     /// Whether the answer is complete.
     whole: bool,
@@ -64,8 +64,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Ends the current answer. `cookies`: the slot for the Cookie header field made from its
-    /// cookies.
+    /// Ends the current answer. `cookies`: the slot to store the Cookie header field with its
+    /// cookies in.
     pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
         let mut octets = std::mem::take(&mut self.octets);
         let mut from = 0;
@@ -134,9 +134,9 @@ impl Kept {
         matches!(self.status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Path and query of a redirect to the same server; another server would need another flow.
-    /// `host` may include a scheme (`https://www.test`); then another scheme counts as another
-    /// server.
+    /// Path and query of a redirect to the same server; a redirect to another server would need
+    /// another flow. If `host` includes a scheme (`https://www.test`), another scheme counts as
+    /// another server.
     pub fn redirection(&self, host: &[u8]) -> Option<Vec<u8>> {
         if !self.redirects() {
             return None;
@@ -225,7 +225,7 @@ impl Kept {
     }
 }
 
-/// The host, without the default port of its scheme.
+/// The host without its port, if that is the default of its scheme.
 fn without_port(host: &[u8], secure: Option<bool>) -> &[u8] {
     let port: &[u8] = if secure == Some(true) { b":443" } else { b":80" };
     host.strip_suffix(port).unwrap_or(host)

@@ -30,16 +30,16 @@ pub struct ProgramId(pub u16);
 pub struct State {
     /// The flow's number, from which its octets are derived.
     flow: u32,
-    /// Received and not yet consumed: octets, matched octets of a pattern, or datagrams; for an
-    /// HTTP body, the remaining octets.
+    /// Received but not yet consumed octets, matched octets of a pattern, or datagrams; for an HTTP
+    /// body, the remaining octets.
     have: u32,
     /// When the request began (before the first request: the flow), in steps of 256 ns.
     began: u32,
-    /// The program's only variable or loop counter; if it has several, the index of the flow's row
-    /// in `rows`.
+    /// The program's single variable or loop counter; if it has several, the index of the flow's
+    /// row in `rows`.
     register: u32,
-    /// Number of messages sent. In programs with HTTP, the number has the lowest 13 bits; the class
-    /// of the current answer's status follows, and the upper half is an [`http::Parser`](Parser).
+    /// Number of messages sent. In programs with HTTP, only the lowest 13 bits; the class of the
+    /// current answer's status follows, and the upper half is an [`http::Parser`](Parser).
     sent: u32,
     /// The operation, 22 bits; number of sent messages that are not acknowledged, 4 bits; flags.
     at: u32,
@@ -59,8 +59,7 @@ const PEER_CLOSED: u32 = 1 << 29;
 const CLOSED: u32 = 1 << 30;
 /// The first event has occurred.
 const STARTED: u32 = 1 << 31;
-/// The flow has failed: all bits of `PIECES` without `STARTED`, a combination that does not occur
-/// otherwise.
+/// The flow has failed: all bits of `PIECES` without `STARTED`, which does not occur otherwise.
 const FAILED: u32 = PIECES;
 
 /// Mask for programs with HTTP: the number of messages sent. The status class follows.
@@ -68,9 +67,10 @@ const SENT: u32 = (1 << STATUS_AT) - 1;
 const STATUS_AT: u32 = 13;
 const STATUS: u32 = 7 << STATUS_AT;
 
-/// Most unacknowledged octets with which the next message may begin.
+/// Maximum unacknowledged octets with which another message may begin.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Most early octets stored if they cannot just be counted: at this amount, the peer is held back.
+/// Maximum early octets stored if they cannot just be counted; at this amount, the window stops
+/// advancing.
 const MAX_STASHED: usize = 64 << 10;
 
 /// Programs and listeners. `O` observes the flows.
@@ -91,10 +91,10 @@ pub struct Apps<O = ()> {
     calls: Calls,
     /// TLS sessions; `None` if no program has TLS.
     pub(crate) secure: Option<Box<Layer>>,
-    /// Number of flows from peers that no listener names.
+    /// Number of flows from peers that no listener includes.
     unknown_peers: u64,
-    /// Number of flows in a delay, which continue by themselves; and of UDP flows that only wait
-    /// until their peers are silent.
+    /// Number of flows in a delay, which continue on their own, and of UDP flows that only wait for
+    /// their peers to be silent.
     delaying: usize,
     lingering: usize,
     observer: O,
@@ -134,7 +134,8 @@ impl Peers {
 
 /// A flow as programs use it: [`squall_tcp::Socket`], a TLS session, or a pipe in a test.
 pub trait FlowSocket {
-    /// Whether a TLS session lies in between: then the two handshakes are reported separately.
+    /// Whether a TLS session lies in between, in which case the two handshakes are reported
+    /// separately.
     const SECURED: bool = false;
 
     /// Real time, for measurements.
@@ -144,7 +145,7 @@ pub trait FlowSocket {
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
     fn state(&mut self) -> &mut State;
-    /// Returns false if the piece is a datagram that exceeds a packet.
+    /// Returns false if the piece is a datagram that does not fit a packet.
     fn send(&mut self, piece: Piece) -> bool;
     fn close(&mut self);
     fn abort(&mut self);
@@ -161,7 +162,7 @@ pub trait FlowSocket {
 }
 
 impl<O: Observer> Apps<O> {
-    /// `seed` is the run's: equal seeds give equal octets.
+    /// Equal seeds (of the run) give equal octets.
     pub fn new(seed: u64, observer: O) -> Self {
         Self {
             code: Arc::default(),
@@ -213,7 +214,7 @@ impl<O: Observer> Apps<O> {
     }
 
     /// Serves flows to these addresses and ports with this program. If several listeners match, the
-    /// one added first is used; for peers that no listener names, the first of all.
+    /// one added first is used; a peer that no listener includes gets the first listener.
     ///
     /// # Panics
     /// If the program is a client's.
@@ -228,8 +229,9 @@ impl<O: Observer> Apps<O> {
         self.listeners.remove(program);
     }
 
-    /// Initial state of a flow for a client's program. `number` is the flow's number within its
-    /// template over all workers; its set-up time counts from `due`, when it should have begun.
+    /// Initial state of a flow of a client program. `number` is the flow's number within its
+    /// template over all workers; its set-up time is measured from `due`, when it should have
+    /// started.
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
@@ -271,8 +273,8 @@ impl<O: Observer> Apps<O> {
         &self.code.programs[usize::from(program.0)].counters
     }
 
-    /// Requests that each flow of a client's program makes, without redirections; `None`: it makes
-    /// none, or their number depends on chance or on the peer.
+    /// Number of requests that each flow of a client program makes, without redirects; `None`: it
+    /// makes none, or the number depends on chance or on the peer.
     #[must_use]
     pub fn requests(&self, program: ProgramId) -> Option<u64> {
         self.code.programs[usize::from(program.0)].traits.requests
@@ -364,7 +366,7 @@ impl<O: Observer> Apps<O> {
             .established(program, if client { since(state.began, now) } else { Nanos::ZERO });
     }
 
-    /// The TLS session has failed, which ends the flow, unless the program had finished.
+    /// Handles the failure of the TLS session, which ends the flow unless the program had finished.
     #[cfg_attr(not(feature = "tls"), expect(dead_code))]
     #[cold]
     pub(crate) fn secure_failed(
@@ -425,14 +427,14 @@ impl<O: Observer> Apps<O> {
         Some((class, self.server(program, now, tuple)))
     }
 
-    /// Number of flows that were given to the first of several programs because no listener names
-    /// their peer.
+    /// Number of flows assigned to the first of several programs because no listener includes their
+    /// peer.
     #[must_use]
     pub fn unknown_peers(&self) -> u64 {
         self.unknown_peers
     }
 
-    /// Number of flows in a delay, which continue by themselves.
+    /// Number of flows in a delay, which continue on their own.
     #[must_use]
     pub fn delaying(&self) -> usize {
         self.delaying
@@ -449,7 +451,7 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub fn server(&self, program: ProgramId, now: Nanos, tuple: &Tuple) -> State {
         let start = self.code.programs[usize::from(program.0)].traits.start;
-        // A number that depends neither on the worker nor on earlier flows.
+        // A number that depends on neither the worker nor earlier flows.
         let flow = number_of(tuple);
         State { flow, began: ticks(now), at: start, ..State::default() }
     }
@@ -507,7 +509,7 @@ impl FlowSocket for Socket<'_, State> {
     }
     #[inline]
     fn send(&mut self, piece: Piece) -> bool {
-        // An ended flow gets its last event anyway, and other errors cannot occur here.
+        // A closed flow gets its last event anyway, and other errors cannot occur here.
         !matches!(self.send(piece), Err(SendError::TooLong))
     }
     #[inline]
@@ -622,11 +624,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Gone(reason) => {
                 let finished = self.has_finished();
                 // The peer's reset lost no data: everything is acknowledged, and only the peer's
-                // close was awaited.
+                // close was outstanding.
                 let complete = reason == Reason::Reset
                     && self.socket.unacknowledged() == 0
                     && (finished || self.is_idle());
-                // A resting flow is complete, however it ends.
+                // A resting flow is complete, whatever ends it.
                 let complete = complete || self.is_resting();
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
@@ -738,7 +740,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.run(&[]);
     }
 
-    /// The extraction of the next receive instruction, which may be an earlier instruction in a
+    /// The extraction by the next receive instruction, which may be an earlier instruction of a
     /// loop.
     fn next_take(&self) -> Option<TakeOf> {
         let code = &self.apps.code;
@@ -773,12 +775,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 self.fail(ProtocolError::NoAnswer);
             }
             Op::Begin { .. } => self.run(&[]),
-            // The timer belongs to an operation that finished in time.
+            // The timer belongs to an operation that has already completed.
             _ => {}
         }
     }
 
-    /// Time limit of the current operation, if any, and whether it counts from the last received
+    /// Time limit of the current operation, if any, and whether it is relative to the last received
     /// data.
     fn allowed(&self) -> Option<(u64, bool)> {
         let before = (self.state.at & AT).checked_sub(1)?;
@@ -858,7 +860,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 if self.state.have < wanted {
                     return self.wait_for_peer();
                 }
-                // Each datagram belongs to one instruction as a whole.
+                // A datagram belongs entirely to one instruction.
                 self.state.have = if self.traits.packets { self.state.have - wanted } else { 0 };
                 self.answered(answered);
             }
@@ -975,8 +977,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::On
     }
 
-    /// Whether the flow may send another message. The limit lets a peer that does not read hold
-    /// back the sender.
+    /// Whether the flow may send another message. The limit gives a peer that does not read a way
+    /// to throttle the sender.
     #[inline]
     fn may_send(&self) -> bool {
         self.state.at & PIECES < PIECES && self.socket.unacknowledged() < SEND_AHEAD
@@ -1082,7 +1084,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::Waits
     }
 
-    /// The program has finished; ignores further datagrams until the flow is silent.
+    /// Enters the rest after the program: ignores further datagrams until the flow is silent.
     fn rest(&mut self) -> Step {
         if !self.is(WAITING) {
             self.state.at |= WAITING;
@@ -1128,7 +1130,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         info.templates[usize::from(at)].clone()
     }
 
-    /// A number for this operation of this flow, different in each pass of a loop.
+    /// A random number for this operation of this flow, different in each pass of a loop.
     fn draw(&self) -> u64 {
         let pass = u64::from(self.state.sent) << 32 | u64::from(self.state.register);
         let row = match self.traits.registers > 1 {
@@ -1197,7 +1199,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
         }
         if self.traits.answers.is_some() {
-            // The check of the answer comes next; the request after it finds the flow closed.
+            // The check of the answer comes next; a request after it will find the flow closed.
             self.complete_answer(close);
             return Step::On;
         }
@@ -1227,8 +1229,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.kept.get(&self.state.register).is_some_and(|kept| kept.closing)
     }
 
-    /// Values may change only while no data made from them is outstanding, because a retransmission
-    /// would have other octets.
+    /// Waits until no data made from values is outstanding: a changed value would change the octets
+    /// of a retransmission.
     fn waits_for_acknowledgement(&mut self) -> bool {
         let waits = self.socket.unacknowledged() > 0;
         self.state.at &= !WAITING;
@@ -1384,7 +1386,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         Step::Waits
     }
 
-    /// Reports the end once: `at` becomes the last operation, and `WAITING` marks it as done.
+    /// Reports the end once: `at` becomes the last operation, and `WAITING` marks the report as
+    /// done.
     fn finished(&mut self) {
         if self.has_finished() {
             return;
@@ -1395,7 +1398,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.apps.observer.finished(program);
     }
 
-    /// Ends the flow, because the peer deviated from the program.
+    /// Ends the flow: the peer deviated from the program.
     #[cold]
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
@@ -1538,7 +1541,7 @@ impl Listeners {
         others.for_each(|(transport, listener)| self.add(listener, transport));
     }
 
-    /// The listener of a flow, and whether it names the flow's peer.
+    /// The listener of a flow, and whether it includes the flow's peer.
     #[inline]
     fn find(&self, tuple: &Tuple) -> Option<(&Listener, bool)> {
         let transport = match tuple.kind {

@@ -10,7 +10,7 @@ use crate::{
     Origin, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Times, Value,
 };
 
-/// The two sides of an application.
+/// The client and the server of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
     /// Its name in profiles and reports: `"dns"`.
@@ -67,9 +67,9 @@ pub fn application(name: &str) -> Option<Application> {
     })
 }
 
-/// A mix in the style of the EMIX for firewall tests: the traffic of an office, with many short
-/// flows and a few that carry most octets. Names, contents and weights are this project's own, and
-/// not those of a vendor's list.
+/// A mix in the style of the EMIX for firewall tests: office traffic, with many short flows and a
+/// few that carry most octets. Names, contents and weights are this project's own, not those of a
+/// vendor.
 #[must_use]
 pub fn mix() -> Vec<Share> {
     const WEIGHTS: &[(u32, &str)] = &[
@@ -97,8 +97,8 @@ const ANSWER_TIME: Nanos = Nanos(5 * SECOND);
 /// Settings of an HTTP client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpClient {
-    /// Request targets, with a leading `/`. Each request draws one, by weight. There is at least
-    /// one, and weights are at least 1.
+    /// Request targets with weights; each starts with `/`. Every request draws one. There is at
+    /// least one, and weights are at least 1.
     pub paths: Vec<(u32, String)>,
     /// Value of the Host field.
     pub host: String,
@@ -117,8 +117,8 @@ pub struct HttpClient {
     pub data: Option<Data>,
     /// Whether to return the cookies that servers set.
     pub cookies: bool,
-    /// Most redirects per request that are followed, with GET, to the same host. If above 0, an
-    /// answer that redirects further, or to another host, fails the flow.
+    /// Maximum number of redirects per request that are followed, with GET, to the same host. If
+    /// above 0, an answer that redirects further, or to another host, fails the flow.
     pub redirects: u32,
     /// Checks on each answer, after redirects.
     pub checks: Vec<Check>,
@@ -130,7 +130,7 @@ pub struct HttpClient {
     pub pipeline: u32,
     /// Pause between an answer and the next request ("think time").
     pub think: Option<Delay>,
-    /// Whether the last request asks the server to close, so that this side does not close first.
+    /// Whether the last request has `Connection: close`; the server then closes first.
     pub close: bool,
     /// Time limit for an answer; the flow ends when it expires.
     pub within: Option<Nanos>,
@@ -191,7 +191,7 @@ impl HttpClient {
     /// If a number is out of range.
     pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
         let (requests, pipeline) = (self.requests.max(1), self.pipeline.max(1));
-        // The last round has the remaining requests, without a pause after it.
+        // The last round has the remaining requests, and no pause after it.
         let rounds = (requests - 1) / pipeline;
         let last = requests - rounds * pipeline;
         let rounds_of = |mut builder: ProgramBuilder| -> Result<ProgramBuilder, MessageError> {
@@ -247,7 +247,7 @@ impl HttpClient {
     ) -> Result<ProgramBuilder, MessageError> {
         let variable = || "url".to_owned();
         let total: u32 = self.paths.iter().fold(0, |sum, (weight, _)| sum.saturating_add(*weight));
-        // Labels must be unique in a program, and no two of these start at the same instruction.
+        // Labels must be unique in a program; no two of these have the same instruction number.
         let at = builder.instructions();
         let label = |i: usize| format!("url-{at}-{i}");
         builder = builder.push(Instruction::Set {
@@ -521,7 +521,7 @@ pub fn https_like(body: u32) -> Application {
 }
 
 /// A query for the address of a random name, and the answer. The name is derived from the query's
-/// ID, the only part that the server stores: it answers queries from other clients incorrectly.
+/// ID, which is all that the server stores: it answers queries of other clients incorrectly.
 #[must_use]
 pub fn dns() -> Application {
     // Header (RFC 1035 §4.1.1), starting with the ID, then a name of 8 digits below bench.test,
@@ -601,7 +601,7 @@ pub fn smtp(letter: u32) -> Application {
 /// A call that lasts `talk`.
 #[must_use]
 pub fn sip(talk: Nanos) -> Application {
-    // Call-ID comes first, because the server must find it at a fixed offset.
+    // Call-ID comes first: the server must find it at a fixed offset.
     let request = |method: &str, sequence: u32, body: &str| {
         format!(
             "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: \
@@ -676,7 +676,7 @@ pub fn rtp(packets: u32) -> Application {
         })
     };
     let client = speak(Program::udp_client("rtp")).build();
-    // The server stays open for late packets from the client, which would otherwise begin another
+    // The server stays open for late packets from the client, which would otherwise start another
     // flow.
     let server = speak(Program::udp_server("rtp").recv_packets(1, None)).wait_peer_close().build();
     application_of(
@@ -691,7 +691,8 @@ pub fn rtp(packets: u32) -> Application {
 /// Reads `blocks` blocks of 64 KiB of a file.
 #[must_use]
 pub fn smb_like(blocks: u32) -> Application {
-    // As on port 445: a length of four octets, then a header of 64 octets that begins like SMB2's.
+    // As on port 445: a length of four octets, then a header of 64 octets that begins like that of
+    // SMB2.
     let message = |len: u32| {
         let header = [&len.to_be_bytes()[..], b"\xfeSMB"].concat();
         Message::octets(header).then(Message { parts: vec![random(len - 4)] })
@@ -805,16 +806,15 @@ fn random(len: u32) -> Part {
     Part::Repeat { pattern: (*OPAQUE).into(), len }
 }
 
-/// Octets without a visible pattern. 61 is prime, so blocks whose size is a power of two do not
-/// repeat.
+/// Octets without a visible pattern. The length 61 is prime, so blocks of a power of two octets do
+/// not repeat.
 const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
 
 fn filler(len: u32) -> Message {
     Message::repeat(*b"squall sends octets\n", len)
 }
 
-/// # Panics
-/// If a built-in program has an error, which the tests exclude by building each of them.
+/// If a built-in program has an error; the tests build each of them.
 fn application_of(
     name: &'static str,
     about: &'static str,

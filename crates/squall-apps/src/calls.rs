@@ -1,4 +1,4 @@
-//! Flows that are begun by the programs of other flows, and which flow waits for which.
+//! Flows that are started by the programs of other flows, and which flow waits for which.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,7 +26,7 @@ pub struct Calls {
     /// The flow that requested the next flow to begin.
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
-    /// Deferred requests, whose next hop has not answered yet.
+    /// Deferred requests, whose next hop is not resolved yet.
     defer: VecDeque<Call>,
     /// Flows that may continue, if they still wait.
     answered: Vec<FlowId>,
@@ -37,7 +37,7 @@ pub struct Calls {
 struct Relations {
     caller: Option<FlowId>,
     called: Option<FlowId>,
-    /// The template that `next` named last, in this flow or in a flow that it began.
+    /// The template last named by `next`, in this flow or in a flow that it began.
     next: Option<Arc<str>>,
     request: RequestState,
 }

@@ -147,7 +147,7 @@ pub struct PieceOf {
     pub register: Option<u8>,
 }
 
-/// The pattern of `recv_until`, with the index to continue at after each mismatch (Knuth, Morris,
+/// The pattern of `recv_until`, with the index to continue at after a mismatch (Knuth, Morris,
 /// Pratt 1977).
 #[derive(Clone, Debug)]
 pub struct Pattern {
@@ -249,23 +249,25 @@ pub struct Slots {
     pub cookies: Option<u8>,
 }
 
-/// Most operations in all programs of an [`crate::Apps`]: the range of 22 bits in [`crate::State`].
+/// Maximum number of operations in all programs of an [`crate::Apps`]: the range of 22 bits in
+/// [`crate::State`].
 pub const MAX_OPS: usize = 1 << 22;
-/// Most variables, plus nested counted loops.
+/// Maximum number of variables and nested counted loops.
 pub const MAX_REGISTERS: usize = 8;
-/// Most values that a program extracts from answers.
+/// Maximum number of values that a program extracts from answers.
 const MAX_VALUES: usize = 64;
-/// Most counters in a program, and most templates whose flows it begins.
+/// Maximum number of counters in a program, and of templates whose flows it begins.
 const MAX_NAMES: usize = 64;
 /// The name of the value that holds the path of a redirect.
 const LOCATION: &str = "location";
-/// Most passes without waiting, multiplied over nested loops: one event must not block its worker.
+/// Maximum number of passes without waiting, multiplied over nested loops: a single event must not
+/// block its worker.
 const MAX_ROUNDS: u64 = 1 << 17;
 const MAX_SLICES: u64 = 1 << 20;
-/// Longest datagram, from UDP's length field.
+/// Maximum datagram length, limited by UDP's length field.
 const MAX_DATAGRAM: u64 = 65_527;
 const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
-/// Longer times usually have a wrong unit.
+/// A longer time is usually a mistake in the unit.
 const DAY: &str = "at most 24 h";
 
 /// # Errors
@@ -440,8 +442,8 @@ impl<'a> Compiler<'a> {
                 self.push(Op::Begin { template });
             }
             Instruction::Begin(None) => {
-                // A program without begin may use `next` if another program begins its flow by
-                // name.
+                // A program without begin may use `next` if the program of another flow begins its
+                // flow by name.
                 if self.program.begins().next().is_none() {
                     return Err(Mistake::NoNext);
                 }
@@ -749,7 +751,7 @@ impl<'a> Compiler<'a> {
             let names: Vec<String> = self.variables.iter().map(|&name| name.into()).collect();
             Mistake::NoSuchVariable { found: name.into(), hint: known(names.iter()) }
         };
-        // Too many variables are reported at the end.
+        // An excess of variables is reported at the end.
         found.map(|at| at.min(255) as u8).ok_or_else(missing)
     }
 
@@ -1085,7 +1087,7 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
     None
 }
 
-/// The jumps back of counted loops that are short enough for all their passes to run in one event.
+/// The backward jumps of counted loops that are short enough for all passes to run in one event.
 fn bounded(ops: &[Op]) -> Vec<usize> {
     let most = |register: u8| {
         ops.iter().try_fold(0u32, |most, op| match *op {
@@ -1125,8 +1127,8 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
     found
 }
 
-/// The index of `name`, which is added if necessary. The error is the number that would be too
-/// many.
+/// The index of `name`, which is added if necessary. The error is the number of names if there are
+/// too many.
 fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> Result<u16, usize> {
     if let Some(at) = names.iter().position(|known| **known == *name) {
         return Ok(at as u16);

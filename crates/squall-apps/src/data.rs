@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use squall_units::{below, mix};
 
-/// Records with named columns. The record of a flow is a function of its number, so workers need no
+/// Records with named columns. The record of a flow is determined by its number, so workers need no
 /// coordination. A clone shares the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
@@ -112,7 +112,7 @@ impl Data {
         self.order
     }
 
-    /// Most flows, if each record is used only once.
+    /// Maximum number of flows, if each record is used only once.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         (self.order == DataOrder::Once).then(|| self.records())

@@ -22,7 +22,7 @@ pub enum Kind {
     },
 }
 
-/// The event at which `read` stopped; the input may continue.
+/// The event at which `read` stopped; there may be more input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No event: the input is consumed.
@@ -187,8 +187,8 @@ impl Parser {
         (at, Found::More)
     }
 
-    /// A header line, without its LF, that arrived in one piece: comparing its name at once avoids
-    /// 40 instructions per octet. Returns how much of the line was read; this includes the LF if
+    /// A header line, without its LF, that arrived in one piece: comparing the name as a whole
+    /// avoids 40 instructions per octet. Returns how much of the line was read, including the LF if
     /// the name is not in [`NAMES`].
     fn whole_line(&mut self, line: &[u8]) -> (usize, Found) {
         let is = |name: &[u8]| {
@@ -373,7 +373,7 @@ impl Parser {
     }
 
     /// Handles the first octet of a line, or an octet at which the name may turn out to be a
-    /// different one with the same beginning.
+    /// different one with the same prefix.
     fn name(&mut self, have: usize, octet: u8) {
         self.name_after(0, have, octet);
     }

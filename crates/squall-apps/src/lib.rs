@@ -1,5 +1,5 @@
-//! Application content of flows: takes programs, and gives an [`squall_tcp::Application`] that runs
-//! them and reports to an [`Observer`].
+//! Application content of flows: takes programs, and provides an [`squall_tcp::Application`] that
+//! runs them and reports to an [`Observer`].
 //!
 //! A [`Program`] is plain data: made by a [`ProgramBuilder`], from text ([`Instruction`] and
 //! [`Message`] are `FromStr` and `Display`), [built in](builtin), or from a capture ([`import()`]).

@@ -1,6 +1,6 @@
 //! Messages: octets that all flows share, and marks whose octets differ from flow to flow.
 //!
-//! The octets of a mark are a function of the seed, the flow, the send number and the mark's
+//! The octets of a mark are determined by the seed, the flow, the send number and the mark's
 //! position, so a retransmitted segment has the same octets although none are stored.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
@@ -65,7 +65,7 @@ pub enum Mark {
     ClientPort,
     Server,
     ServerPort,
-    /// At most one variable per message. Its other marks must then not differ between sends, except
+    /// At most one variable per message. The other marks must then not differ between sends, except
     /// by the variable's value.
     Variable {
         name: String,
@@ -251,7 +251,7 @@ impl Message {
         })
     }
 
-    /// Parses octets in which only `${...}` is special, as in the text form, and `\${` is a literal
+    /// Parses octets in which only `${...}` is special, as in the text form; `\${` is a literal
     /// `${`.
     ///
     /// # Errors
@@ -399,7 +399,7 @@ enum Small {
     Variable(NumberForm),
 }
 
-/// Patterns are repeated up to this length, so that a segment takes one or two copies.
+/// Patterns are unrolled to this length, so a segment takes only one or two copies.
 const UNROLLED: usize = 4096;
 
 impl Ready {
@@ -493,7 +493,7 @@ impl Ready {
     }
 }
 
-/// A flow has less than 1 GiB outstanding, and begins a message only with less than 1 MiB
+/// A flow may have less than 1 GiB outstanding, and starts a message only with less than 1 MiB
 /// outstanding.
 const MAX_OCTETS: u32 = (1 << 30) - (1 << 20);
 
@@ -555,7 +555,7 @@ fn mark_of(mark: &Mark, place: u64, slots: &[&str]) -> Result<What, MessageError
         }
         Mark::Value(name) => What::Value(slot(name, slots)?),
         Mark::Cookies => What::Value(slot(COOKIES, slots)?),
-        // The parts are set by `measure_body`.
+        // `measure_body` sets the parts.
         Mark::ContentLength => What::Length(vec![]),
         Mark::Template(name) => {
             return Err(MessageError::NoValue {
@@ -653,7 +653,7 @@ impl ReadyPart {
                 out.copy_from_slice(&cell[from..from + out.len()]);
             }
             What::Value(slot) => {
-                // Exactly as many octets as `len` counted.
+                // Exactly as many octets as `len` has counted.
                 let value = sending.values.get(*slot).map_or(&[][..], Vec::as_slice);
                 out.copy_from_slice(&value[from..from + out.len()]);
             }
@@ -766,7 +766,7 @@ impl Text {
     }
 
     /// At least `least` digits. Written by hand: `format_args!` takes 900 instructions for 8
-    /// digits, a twelfth of the cost of a DNS flow with both of its ends.
+    /// digits, a twelfth of the cost of a DNS flow (both ends).
     fn digits<const RADIX: u64>(&mut self, mut value: u64, least: usize) {
         let mut octets = [b'0'; 20];
         let most = octets.len();
@@ -935,7 +935,7 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         ("cookies", []) => Mark::Cookies,
         ("content_length", []) => Mark::ContentLength,
         ("value", [name]) => Mark::Value((*name).into()),
-        // A column may have any name.
+        // Columns may have any name.
         ("data", [_, ..]) => Mark::Data { column: rest.trim().into(), data: None },
         ("variable", [name]) => Mark::Variable { name: (*name).into(), form: NumberForm::Decimal },
         ("variable", [name, how]) => Mark::Variable { name: (*name).into(), form: form(how)? },
@@ -1011,7 +1011,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Prints ASCII characters unchanged, but `besides` and all other octets as numbers.
+/// Prints ASCII characters unchanged; prints `besides` and all other octets as numbers.
 pub(crate) fn write_escaped(f: &mut impl fmt::Write, octets: &[u8], besides: &[u8]) -> fmt::Result {
     for &octet in octets {
         match octet {
@@ -1088,7 +1088,7 @@ mod tests {
                 "{text}"
             );
         }
-        // In another message the same name gives the same octets; two marks without names always
+        // The same name in another message gives the same octets; two marks without names always
         // differ.
         let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
         assert_eq!(named[..12], named[13..]);

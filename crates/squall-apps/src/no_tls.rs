@@ -1,5 +1,5 @@
-//! Replaces `tls` in builds without that feature: all settings are refused, so no program has
-//! sessions.
+//! A substitute for `tls` in builds without that feature: all settings are refused, so no program
+//! has sessions.
 
 use squall_tcp::{Event, Piece};
 

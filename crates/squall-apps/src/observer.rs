@@ -7,8 +7,8 @@ use squall_units::Nanos;
 
 use crate::ProgramId;
 
-/// Receives the events of the flows of [`crate::Apps`]. Calls are inlined; methods without an
-/// implementation cost nothing.
+/// Observes the events of the flows of [`crate::Apps`]. Calls are inlined; methods that are not
+/// implemented cost nothing.
 ///
 /// Durations have steps of 256 ns and wrap after 18.3 minutes.
 pub trait Observer {
@@ -35,7 +35,7 @@ pub trait Observer {
     #[inline]
     fn redirected(&mut self, _program: ProgramId) {}
 
-    /// The program passed octets to the stack to be sent.
+    /// The program passed octets to the stack for sending.
     #[inline]
     fn sent(&mut self, _program: ProgramId, _octets: u32) {}
 
@@ -123,7 +123,7 @@ pub enum ProtocolError {
     LongAnswer,
     /// The server closes after this answer, but the program has further requests (RFC 9112 §9.6).
     ClosedEarly,
-    /// An error of this side: a flow requested by the program could not begin.
+    /// An error of this side: a flow that the program requested could not begin.
     NotBegun,
     /// The peer refused the TLS session with an alert.
     TlsAlert,

@@ -1,4 +1,4 @@
-//! Counts the requests of a client's program. The number is known in advance unless it depends on
+//! Counts the requests of a client program. The number is known in advance unless it depends on
 //! chance or on the peer; a flow that ends early has made fewer.
 
 use crate::code::Op;
@@ -43,8 +43,8 @@ pub fn count(ops: &mut [Op]) -> Option<u64> {
     (all.requests > 0 && all.requests == all.answers).then_some(all.requests)
 }
 
-/// Whether a program with a known number of requests has more to send or to wait for from operation
-/// `at` on. `passes`: the number of passes that a counted loop has left, including the current one.
+/// Whether a program with a known number of requests has more to send or to wait for, from
+/// operation `at` on. `passes`: the remaining passes of a counted loop, including the current one.
 pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
     let asks = |op: &Op| {
         matches!(op, Op::Send { .. } | Op::SendSlice { .. } | Op::HttpResponse { .. })
@@ -62,7 +62,7 @@ pub fn is_left(ops: &[Op], mut at: usize, passes: impl Fn(u8) -> u32) -> bool {
                 at += 1;
             }
             op if asks(&op) => return true,
-            // Both branches have the same number of requests.
+            // Both branches have the same number of requests, so either may be taken.
             _ => at += 1,
         }
     }
@@ -89,7 +89,7 @@ fn answer(op: &Op) -> Option<(u64, bool)> {
     Some((u64::from(complete), !last))
 }
 
-/// Number of answers awaited between the send at `at` and the next send.
+/// Number of answers expected between the send at `at` and the next send.
 fn answers_of(ops: &[Op], at: usize) -> u32 {
     if !matches!(ops[at], Op::Send { .. }) {
         return 0;
@@ -197,7 +197,7 @@ mod tests {
             ),
             (&["send \"head\"", "send \"body\"", "http_response"], Some(1)),
             (&["send \"two\"", "http_response", "http_response"], Some(2)),
-            // No answer is awaited.
+            // No answer is expected.
             (&["send \"a\"", "close"], None),
             (&["loop forever", "send \"a\"", "recv 1", "end"], None),
             (&["set x 0", "loop until x > 3", "send \"a\"", "recv 1", "add x 1", "end"], None),

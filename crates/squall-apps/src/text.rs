@@ -292,13 +292,13 @@ const DEFAULT_TICK: Nanos = Nanos(10_000_000);
 #[derive(Clone, Copy)]
 struct Line<'a> {
     text: &'a str,
-    /// A suggestion that completes the error message.
+    /// A hint that completes the error message.
     hint: &'static str,
 }
 
 impl<'a> Line<'a> {
     fn wrong(self, expected: &'static str) -> Mistake {
-        // Cut, because messages may be long.
+        // Truncate: messages may be long.
         let mut found: String = self.text.chars().take(80).collect();
         if found.len() < self.text.len() {
             found.push_str("...");
@@ -378,7 +378,7 @@ impl<'a> Line<'a> {
         let Some(both) = text.strip_prefix("uniform ") else {
             return Ok(Delay::Fixed(self.time(text)?));
         };
-        // Each of the two is a number with a unit, or one word.
+        // Each of the two is a number with a unit, or a single word.
         let words: Vec<&str> = both.split_whitespace().collect();
         (1..words.len())
             .find_map(|at| {
@@ -436,7 +436,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(letter)
 }
 
-/// Half of the range of the millisecond clock: a longer time would look like a time in the future.
+/// Half of the range of the millisecond clock: a longer time would be taken for one in the future.
 const MAX_ELAPSED_MS: u32 = i32::MAX as u32;
 
 const COMPARES: &[(Compare, &str)] = &[

@@ -1,4 +1,4 @@
-//! Settings of TLS sessions, as values.
+//! Settings of TLS sessions, independent of the TLS library.
 
 /// Settings of a template's TLS sessions. By default TLS 1.3, a new handshake for each flow, a
 /// certificate generated for the run, and no verification of the peer's certificate.

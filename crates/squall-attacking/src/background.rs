@@ -10,7 +10,7 @@ use std::{
 use squall_attacks::{End, Label, labels::Kind};
 use squall_measure::flow::{FlowKey, Headers, Link};
 use squall_pcap::CaptureReader;
-use squall_profile::{Located, Mistakes};
+use squall_profile::{ErrorCollector, Located};
 use squall_units::Nanos;
 use squall_wire::link::to_ethernet;
 
@@ -36,7 +36,7 @@ struct Seen {
 }
 
 /// Surveys the capture. Returns `None` if it cannot be used, and adds the reason to `mistakes`.
-pub fn survey(file: &Located, mistakes: &mut Mistakes<'_>) -> Option<Survey> {
+pub fn survey(file: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<Survey> {
     let reason = match Survey::of(Path::new(&file.text)) {
         Ok(survey) if survey.frames > 0 => return Some(survey),
         Ok(_) => format!("{} has no frame to send", file.text),

@@ -41,7 +41,8 @@ use squall_engine::Take;
 use squall_flows::{FailedConversation, Served};
 use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
 use squall_profile::{
-    Attack, AttackOf, AttackPace, AttackRules, Diagnostics, IdsEngine, Mistakes, NearMiss, Profile,
+    Attack, AttackOf, AttackPace, AttackRules, Diagnostics, ErrorCollector, IdsEngine, NearMiss,
+    Profile,
 };
 use squall_replay::{Input, Replay, SplitBy, split};
 use squall_report::report::attack::{AttackReport, UnsolvedRule};
@@ -159,7 +160,7 @@ pub fn prepare(
     progress: Progress<'_>,
 ) -> Result<Option<Prepared>, Error> {
     let Some(first) = profile.attacks.first() else { return Ok(None) };
-    let mut mistakes = Mistakes::of(profile);
+    let mut mistakes = ErrorCollector::of(profile);
     for other in profile
         .attacks
         .iter()
@@ -284,7 +285,7 @@ fn from_rules(
     (of, background, part): (&AttackRules, Option<&background::Survey>, Division),
     progress: Progress<'_>,
     mut recorder: SentRecorder<'_>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Result<Option<Section>, Error> {
     let named = of.engine.map(|engine| match engine {
         IdsEngine::Suricata7 => EngineVersion::Suricata7,
@@ -369,7 +370,7 @@ fn from_rules(
     Ok(Some(Section { report, labels, ..section }))
 }
 
-fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
+fn none_chosen(spec: &Attack, rules: &RuleSet, mistakes: &mut ErrorCollector<'_>) {
     let what = match (rules.rules.len(), rules.problems.first()) {
         (0, Some(first)) => {
             let first = rules::problem_line(rules, first);

@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 use regex::Regex;
 use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::Choice, wire};
 use squall_flows::AddrRange;
-use squall_profile::{Attack, AttackRules, Located, Mistakes, Profile};
+use squall_profile::{Attack, AttackRules, ErrorCollector, Located, Profile};
 use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, Variables};
 use squall_units::Cannot;
 
@@ -20,7 +20,7 @@ use crate::Error;
 pub fn read(
     of: &AttackRules,
     engine: Option<EngineVersion>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Result<Option<Arc<RuleSet>>, Error> {
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
@@ -56,7 +56,7 @@ pub fn problem_line(rules: &RuleSet, problem: &Problem) -> String {
 }
 
 /// The selection of rules. Returns `None` if there are errors, which are added to `mistakes`.
-pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
+pub fn choose(of: &AttackRules, mistakes: &mut ErrorCollector<'_>) -> Option<Choice> {
     let mut sids = (!of.sids.is_empty()).then(Numbers::none);
     let mut understood = true;
     for value in &of.sids {
@@ -102,7 +102,7 @@ pub fn choose(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Option<Choice> {
 
 /// The hosts for attackers and targets. Returns `None` if there are errors, which are added to
 /// `mistakes`.
-pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
+pub fn hosts(spec: &Attack, mistakes: &mut ErrorCollector<'_>) -> Option<Hosts> {
     let mut of = |texts: &[Located]| -> Option<Option<Addresses>> {
         let ranges = ranges(texts, mistakes)?;
         let each =
@@ -116,7 +116,7 @@ pub fn hosts(spec: &Attack, mistakes: &mut Mistakes<'_>) -> Option<Hosts> {
 /// if there are errors, which are added to `mistakes`.
 pub fn ranges<'a>(
     values: &'a [Located],
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Vec<(&'a Located, AddrRange)>> {
     let mut all = Vec::new();
     for value in values {
@@ -153,7 +153,7 @@ fn variant(spec: &Located) -> Option<Variant> {
 pub fn wire(
     profile: &Profile,
     spec: &Attack,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<wire::Settings> {
     let mut settings =
         wire::Settings { seed: profile.effective_seed(), ..wire::Settings::default() };

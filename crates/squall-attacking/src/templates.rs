@@ -6,7 +6,7 @@ use squall_attacks::{
     templates::{Class, Parameters, Template, named, templates},
     wire,
 };
-use squall_profile::{Attack, AttackPace, Located, Mistakes, NearMiss, Profile};
+use squall_profile::{Attack, AttackPace, ErrorCollector, Located, NearMiss, Profile};
 use squall_units::{Division, Nanos};
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) fn section(
     (name, options): (&Located, &[(String, Located)]),
     part: Division,
     mut recorder: SentRecorder<'_>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Section> {
     let template = match named(&name.text) {
         Ok(template) => template,
@@ -96,7 +96,7 @@ fn parameters(
     spec: &Attack,
     template: &Template,
     options: &[(String, Located)],
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Parameters> {
     let mut parameters = Parameters { seed: profile.effective_seed(), ..template.usual() };
     let family = spec.family.unwrap_or(4);
@@ -182,7 +182,7 @@ pub fn list_templates() -> String {
 }
 
 /// All addresses in the ranges of `value`. The inner option is `None` if no hosts are given.
-fn hosts(value: &[Located], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAddr>>> {
+fn hosts(value: &[Located], mistakes: &mut ErrorCollector<'_>) -> Option<Option<Vec<IpAddr>>> {
     let mut all = Vec::new();
     for (value, range) in rules::ranges(value, mistakes)? {
         let mut address = range.first();
@@ -208,7 +208,7 @@ fn hosts(value: &[Located], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<Ip
     Some((!all.is_empty()).then_some(all))
 }
 
-fn ports(value: &Located, mistakes: &mut Mistakes<'_>) -> Option<Vec<u16>> {
+fn ports(value: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for text in value.text.split(',').map(str::trim) {
         let (first, last) = text.split_once('-').unwrap_or((text, text));

@@ -79,6 +79,9 @@ pub struct Output {
     /// Write the report as one HTML file with plots
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Print that page as PDF, by Chromium, Chrome, Edge or Brave
+    #[arg(long, value_name = "FILE.pdf")]
+    pub pdf: Option<PathBuf>,
     /// End with exit status 1 if EXPR holds on any stream or template: 'loss > 0', 'latency.p99 >
     /// 50us', 'web.http.5xx > 1 %', 'not valid'; repeatable
     #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]

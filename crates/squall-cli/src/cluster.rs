@@ -162,6 +162,9 @@ fn of_report(output: &Output) -> Vec<OsString> {
     if let Some(file) = &output.report {
         words.extend(["--report".into(), file.into()]);
     }
+    if let Some(file) = &output.pdf {
+        words.extend(["--pdf".into(), file.into()]);
+    }
     words.extend(output.allow_invalid.then(|| "--allow-invalid".into()));
     words.extend(output.quiet.then(|| "--quiet".into()));
     words

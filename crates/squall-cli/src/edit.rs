@@ -178,10 +178,10 @@ pub struct EditArgs {
     /// Limit IP packets to this many octets, for --mtu-trunc and --fixlen pad [default: 1500]
     #[arg(short = 'm', long, value_name = "OCTETS", help_heading = "Length")]
     mtu: Option<u32>,
-    /// Cut IP packets to the MTU
+    /// Truncate IP packets to the MTU
     #[arg(long, help_heading = "Length")]
     mtu_trunc: bool,
-    /// Cut frames to this many octets (without FCS), and correct IP's lengths
+    /// Truncate frames to this many octets (without FCS), and correct IP's lengths
     #[arg(long, value_name = "OCTETS", help_heading = "Length")]
     truncate: Option<u32>,
     /// Pad frames with zeros to this many octets (without FCS): 60 is Ethernet's minimum

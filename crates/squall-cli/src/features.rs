@@ -28,3 +28,22 @@ pub fn version() -> &'static str {
     });
     &TEXT
 }
+
+/// Arguments of a command that this build lacks.
+#[cfg(not(all(feature = "attacks", feature = "server")))]
+#[derive(Debug, clap::Args)]
+pub struct Ignored {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _arguments: Vec<std::ffi::OsString>,
+}
+
+/// The error of `command`, which is only in builds with `feature`.
+#[cfg(not(all(feature = "attacks", feature = "server")))]
+pub fn lacks(command: &str, feature: &str) -> squall::Error {
+    squall_units::Cannot::new(
+        format!("run squall {command}"),
+        format_args!("this program was built without the feature {feature:?}"),
+    )
+    .with_hint("pip install . or make install in the source folder, which build all features")
+    .into()
+}

@@ -207,7 +207,7 @@ struct Clients {
         long,
         value_name = "N",
         help_heading = "Load",
-        required_unless_present = "users",
+        required_unless_present_any = ["users", "stage"],
         conflicts_with = "users"
     )]
     cps: Option<String>,
@@ -226,6 +226,10 @@ struct Clients {
     /// Increase the load linearly over this time
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     ramp_up: Option<String>,
+    /// Change the load linearly to LEVEL flows per second (or users, with --users) within TIME:
+    /// 10s:500; repeatable, one stage after the other
+    #[arg(long, value_name = "TIME:LEVEL", conflicts_with = "ramp_up", help_heading = "Load")]
+    stage: Vec<String>,
     /// Use one record of this CSV file for each flow, as ${data:COLUMN} in URLs, headers and
     /// --content; its first line names the columns
     #[arg(long, value_name = "FILE", help_heading = "Load")]
@@ -336,9 +340,10 @@ impl Serve {
         let Servers { app, servers, .. } = &self.servers.args;
         let known = squall_plan::flows::catalog().into_iter().find(|known| known.name == app);
         if let Some(known) = known.filter(|known| !known.of_servers.is_empty()) {
-            let of_clients = known.options.iter().filter(|of| !known.of_servers.contains(of));
+            let all = known.options.iter().map(|option| option.name);
+            let of_clients = all.filter(|of| !known.of_servers.contains(of));
             self.common.refuse(
-                &of_clients.copied().collect::<Vec<_>>(),
+                &of_clients.collect::<Vec<_>>(),
                 "the clients are external, and decide it themselves",
             )?;
         }

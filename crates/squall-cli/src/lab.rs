@@ -34,10 +34,13 @@ Examples:
   squall lab exec --device -- ip neigh                # inside the device
   squall lab down
   squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
+  squall lab up --device router,rate=10Mbps,queue=fq_codel   # a queue discipline of the kernel
 
 Devices: router, nat, firewall (stateful, opens from veth-a to veth-b) and haproxy have addresses; \
                         bridge and reference do not. reference forwards frames with the faults of \
-                        a port (docs/guide/ports.md).")]
+                        a port (docs/guide/ports.md). The others take a rate, in both directions, \
+                        with a queue discipline (default pfifo) and its limit in packets; results \
+                        of squall test name them.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,

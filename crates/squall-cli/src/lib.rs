@@ -8,8 +8,8 @@
 // All output goes through `output`, which removes terminal control sequences.
 #![deny(clippy::print_stdout)]
 
-/// Replaces the standard library's macro, because messages may contain file names, texts of rules
-/// and octets of captures.
+/// Shadows `std::eprint!`, because messages may contain file names, rule text or octets of captures,
+/// and with these, terminal control sequences.
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
 }
@@ -41,6 +41,7 @@ mod import;
 mod info;
 mod lab;
 mod output;
+mod pdf;
 mod plan;
 mod ports;
 mod prep;

@@ -1,15 +1,27 @@
-//! Replaces `server` in builds without that feature. Has no commands.
+//! Replaces `server` in builds without that feature.
 
-use std::{convert::Infallible, process::ExitCode};
+use std::process::ExitCode;
 
 use squall::Error;
 
-pub type Command = Infallible;
+use crate::features::{Ignored, lacks};
 
-pub fn run(command: &Command) -> Result<ExitCode, Error> {
-    match *command {}
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    #[command(hide = true, disable_help_flag = true)]
+    Serve(Ignored),
+    #[command(hide = true, disable_help_flag = true)]
+    Top(Ignored),
 }
 
-pub fn lives_on(command: &Command) -> bool {
-    match *command {}
+pub fn run(command: &Command) -> Result<ExitCode, Error> {
+    let name = match command {
+        Command::Serve(_) => "serve",
+        Command::Top(_) => "top",
+    };
+    Err(lacks(name, "server"))
+}
+
+pub fn lives_on(_: &Command) -> bool {
+    false
 }

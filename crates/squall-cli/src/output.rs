@@ -17,20 +17,22 @@ use squall::{
 use squall_report::render;
 use squall_units::Cannot;
 
-use crate::args::Output;
+use crate::{args::Output, pdf::Pdf};
 
 /// Files for the result. Created before anything is sent, so that a wrong path does not cost ten
 /// minutes of traffic.
 pub struct Files {
     json: Option<(String, File)>,
     html: Option<(String, File)>,
+    pdf: Option<Pdf>,
 }
 
 impl Output {
     pub fn create(&self) -> Result<Files, Error> {
         let json = self.json.as_deref().filter(|name| *name != "-").map(create).transpose()?;
         let html = self.report.as_ref().map(|path| create(&path.to_string_lossy())).transpose()?;
-        Ok(Files { json, html })
+        let pdf = self.pdf.as_deref().map(Pdf::create).transpose()?;
+        Ok(Files { json, html, pdf })
     }
 
     /// Writes the report to its destinations. Returns the exit status, which depends on the verdict
@@ -46,6 +48,7 @@ impl Output {
         let mut results = Results::default();
         results.write(files.json, || report.to_json() + "\n");
         results.write(files.html, || render::html(&report));
+        results.print(files.pdf, || render::html(&report));
         let packets_there = self.to_stderr;
         let to_stdout = self.json.as_deref() == Some("-") || (results.are_lost() && !packets_there);
         let to_stderr = to_stdout || self.to_stderr;
@@ -105,6 +108,13 @@ impl Results {
         if let Some((name, file)) = file
             && let Err(error) = write(&name, file, &text())
         {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Prints a page.
+    pub fn print(&mut self, pdf: Option<Pdf>, html: impl FnOnce() -> String) {
+        if let Some(Err(error)) = pdf.map(|pdf| pdf.write(&html())) {
             self.error.get_or_insert(error);
         }
     }

@@ -14,7 +14,7 @@ use squall_trials::{Between, Place, Test, compare_results};
 use squall_units::{Cannot, Rate};
 
 use squall_method::{
-    Comparison, Estimate, Method, Outcome, Recorded, RetryPolicy, Status, Trial, Watch, ab,
+    Comparison, Estimate, Method, Outcome, RecordedTrial, RetryPolicy, Status, Trial, Watch, ab,
     compare, render,
 };
 
@@ -23,6 +23,7 @@ use crate::{
     cluster,
     drive::Signals,
     output,
+    pdf::Pdf,
     progress::ProgressLine,
 };
 
@@ -37,7 +38,7 @@ Examples:
   squall test rfc2544 rig.toml --quick --report rfc2544.html
   squall test rfc2544 rig.toml --tests throughput,latency --frame-sizes 64,1518 --json today.json
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
-  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
+  squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, then again to continue
   squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
   squall test trend results/ --fail-if-worse                   # the newest of stored results
 
@@ -45,8 +46,8 @@ PROFILE has the streams that are sent: frame sizes and rates are those of the me
                         Without one, UDP is sent from each --port to the next one and back.
 Before the first trial, some frames or connections have to come through in each direction that the \
                         method uses.
-A trial that the generator did not keep to is repeated and never counted; then the result says \
-                        GENERATOR-BOUND.
+A trial in which the generator missed its schedule is repeated and never counted; then \
+                        the result says GENERATOR-BOUND.
 
 Exit status: 0 done, 1 failed (a criterion, or worse than the baseline), 2 wrong usage or input, 3 \
                         environment, 4 generator-bound, 130 stopped.")]
@@ -123,7 +124,7 @@ struct Ab {
     /// Length of a trial [default: as in the profiles]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<squall_options::Time>,
-    /// Repeat a trial up to N times if the generator did not keep to it
+    /// Repeat a trial up to N times if the generator missed its schedule
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds
@@ -232,7 +233,7 @@ struct Common {
     /// link]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
-    /// Repeat a trial up to N times if the generator did not keep to it
+    /// Repeat a trial up to N times if the generator missed its schedule
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds [default: 5; with --quick 0.2]
@@ -245,7 +246,7 @@ struct Common {
     /// Say how long it takes, and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// Write each trial to FILE as it ends; if FILE has trials of the same test, go on after them
+    /// Write each trial to FILE as it ends; continue after its trials of the same test
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     journal: Option<PathBuf>,
     /// Compare with an earlier result (--json), and end with exit status 1 if a figure is worse
@@ -273,6 +274,9 @@ struct Results {
     /// Write the result as one HTML file with plots
     #[arg(long, value_name = "FILE.html", help_heading = "Result")]
     report: Option<PathBuf>,
+    /// Print that page as PDF, by Chromium, Chrome, Edge or Brave
+    #[arg(long, value_name = "FILE.pdf", help_heading = "Result")]
+    pdf: Option<PathBuf>,
     /// Write the trials as CSV
     #[arg(long, value_name = "FILE.csv", help_heading = "Result")]
     csv: Option<PathBuf>,
@@ -423,6 +427,7 @@ impl Results {
         let mut results = output::Results::default();
         results.write(files.json, json);
         results.write(files.html, || render::html(outcome, against));
+        results.print(files.pdf, || render::html(outcome, against));
         results.write(files.csv, || render::csv(outcome));
         results.write(files.junit, || render::junit(outcome, against));
         let mut refused = Vec::new();
@@ -460,6 +465,7 @@ type Form = fn(&Outcome) -> Result<String, String>;
 struct Files {
     json: Option<(String, std::fs::File)>,
     html: Option<(String, std::fs::File)>,
+    pdf: Option<Pdf>,
     csv: Option<(String, std::fs::File)>,
     junit: Option<(String, std::fs::File)>,
     csit: Option<(String, std::fs::File)>,
@@ -479,6 +485,7 @@ impl Files {
         Ok(Self {
             json: json.map(output::create).transpose()?,
             html: file(&common.report)?,
+            pdf: common.pdf.as_deref().map(Pdf::create).transpose()?,
             csv: file(&common.csv)?,
             junit: file(&common.junit)?,
             csit: file(&common.csit)?,
@@ -494,11 +501,11 @@ struct Shown {
 }
 
 impl Watch for Shown {
-    fn begins(&mut self, trial: &Trial, number: usize) {
+    fn trial_started(&mut self, trial: &Trial, number: usize) {
         self.line.update(|| format!("{number:4}  {} ...", trial.label));
     }
 
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         if !self.quiet {
             self.line.clear();
             eprintln!("      {}", render::trial_line(recorded));

@@ -1,4 +1,5 @@
-//! A comparison: tools under the same conditions over several rounds, and the results.
+//! The part that all comparisons share: tools under the same conditions over several rounds, and
+//! the results.
 
 use std::time::{Instant, SystemTime};
 
@@ -9,13 +10,13 @@ use squall_report::render::page;
 
 use crate::design::{Design, Turn};
 
-// Steps `S` by a method `M`, and `X`, the specific part of a kind of comparison. The comment below
-// is the schema's.
-/// A finished comparison, or the part that was done before it was interrupted.
+// `S` is a step, `M` the method, `X` the part specific to a kind of comparison. The schema takes
+// the comment below.
+/// A completed comparison, or the part that was done before an interruption.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Comparison")]
 pub struct Compared<M, S, X> {
-    /// The version of this structure: `squall-comparison/1` or `squall-generators/1`.
+    /// Version of this structure: `squall-comparison/1` or `squall-generators/1`.
     pub schema: String,
     /// The command line.
     pub command: String,
@@ -31,7 +32,7 @@ pub struct Compared<M, S, X> {
     pub own: X,
     /// All tools under all conditions.
     pub steps: Vec<S>,
-    /// The comparison was interrupted; it has the measurements made before.
+    /// The comparison was interrupted; only measurements made before that are included.
     pub interrupted: bool,
     pub notes: Vec<String>,
 }
@@ -39,27 +40,29 @@ pub struct Compared<M, S, X> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolInfo {
     pub name: String,
-    /// Command line; `{interface}`, `{file}` and `{report}` are filled in.
+    /// Command line, with the placeholders `{interface}`, `{file}` and `{report}`.
     pub command: String,
-    /// Version, as the tool reports it.
+    /// Version that the tool reports.
     pub version: Option<String>,
-    /// Reason why it was not compared.
+    /// Why it was not compared.
     pub why_not: Option<String>,
-    /// It takes the frames away from the host: no other program sees them.
+    /// It takes the frames away from the host, so no other program sees them.
     pub takes_frames: bool,
 }
 
 impl ToolInfo {
-    /// Notes that the tool, which needs addresses, has none, unless something else is missing.
+    /// Records that the tool needs addresses and the lab has none, unless it is already excluded
+    /// for another reason.
     pub fn lacks_addresses(&mut self, why: &str) {
         self.why_not.get_or_insert_with(|| format!("it needs addresses: {why}"));
     }
 }
 
-/// The tools that can be driven; `infos` are theirs, in the same order.
+/// The usable tools. `infos` are those of `tools`, in the same order.
 ///
 /// # Errors
-/// No tool can.
+///
+/// None is usable.
 pub fn usable<T>(tools: impl IntoIterator<Item = T>, infos: &[ToolInfo]) -> Result<Vec<T>, Error> {
     let pairs = tools.into_iter().zip(infos);
     let usable: Vec<T> =
@@ -72,7 +75,7 @@ pub fn usable<T>(tools: impl IntoIterator<Item = T>, infos: &[ToolInfo]) -> Resu
     Ok(usable)
 }
 
-/// How a figure varies from round to round; quartiles by linear interpolation.
+/// Variation of a figure over the rounds. Quartiles are interpolated linearly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     pub min: f64,
@@ -96,32 +99,32 @@ pub trait Measured {
     fn rounds(&self) -> &Vec<Self::Round>;
     fn rounds_mut(&mut self) -> &mut Vec<Self::Round>;
 
-    /// Computes the summary of the rounds.
+    /// Computes the summary over the rounds.
     fn sum_up(&mut self);
 }
 
-/// One run of one tool.
+/// One run of a tool.
 pub trait Repeated {
-    /// A run that failed.
+    /// A run that failed, with the reason.
     fn failure(why: String) -> Self;
 
-    /// The reason why the round does not count.
+    /// Why the round does not count.
     fn failed(&self) -> Option<&str>;
 
-    /// A wrong count that the tool reports.
+    /// A wrong count reported by the tool.
     fn wrong(&self) -> Option<&str>;
 
-    /// The measured values, in a line.
+    /// The measured values, in one line.
     fn measured(&self) -> String;
 
-    /// The outcome, in a line.
+    /// The outcome, in one line.
     fn in_a_line(&self) -> String {
         self.failed().map_or_else(|| self.measured(), |why| format!("failed: {why}"))
     }
 }
 
 impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
-    /// A comparison that begins now.
+    /// A new comparison, and its start time.
     pub fn begin(schema: &str, command: &str) -> (Self, Instant) {
         let result = Self {
             schema: schema.into(),
@@ -134,10 +137,11 @@ impl<M: Default, S: Measured + Default, X: Default> Compared<M, S, X> {
         (result, Instant::now())
     }
 
-    /// The tools that can be compared.
+    /// The usable tools.
     ///
     /// # Errors
-    /// No tool can.
+    ///
+    /// None is usable.
     pub fn usable<'t, T>(&self, tools: &'t [T]) -> Result<Vec<&'t T>, Error> {
         usable(tools, &self.tools)
     }
@@ -159,7 +163,7 @@ where
 }
 
 /// Runs `design` over `steps`, which are in the order of [`Design::step`], until `once` returns
-/// `None`; then sums up the steps that ran.
+/// `None`, then summarizes the steps that ran.
 pub fn measure<S: Measured>(
     design: Design,
     mut steps: Vec<S>,
@@ -174,7 +178,7 @@ pub fn measure<S: Measured>(
     steps
 }
 
-/// CPUs for the sender and for the tools: different ones if the machine has two.
+/// CPUs for the sender and for the tools: different ones if the machine has at least two.
 pub fn two_cpus() -> (Option<u32>, Option<u32>) {
     let allowed = squall_machine::cpus::allowed();
     (allowed.last().copied(), allowed.first().copied())

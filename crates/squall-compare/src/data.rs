@@ -7,7 +7,7 @@ use squall_pcap::{CaptureReader, LinkType};
 use super::model::{DataInfo, LengthBin, LengthPercentiles};
 use squall::Error;
 
-/// Frames to send repeatedly.
+/// Frames to send in a loop.
 #[derive(Clone, Debug)]
 pub struct DataSet {
     pub info: DataInfo,
@@ -16,7 +16,7 @@ pub struct DataSet {
 
 #[derive(Clone, Debug)]
 pub enum Frames {
-    /// UDP with these lengths (octets without FCS) and weights.
+    /// UDP frames with these lengths (octets without FCS) and weights.
     Synthetic(Vec<(u32, u32)>),
     Capture(Captured),
 }
@@ -25,23 +25,23 @@ pub enum Frames {
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
     octets: Vec<u8>,
-    /// The end offset of each frame in the buffer.
+    /// End offset of each frame in the buffer.
     ends: Vec<usize>,
 }
 
-/// A named distribution of lengths: octets without FCS, and weights.
+/// A named distribution of lengths: octets without FCS, and their weights.
 pub struct Shape {
     pub name: &'static str,
     pub what: &'static str,
     weights: &'static [(u32, u32)],
 }
 
-/// Shapes modeled on published descriptions of such traffic; not measured. A capture of the user's
-/// own traffic is better.
+/// Shapes modeled on published descriptions of such traffic, not on measurements. A capture of the
+/// user's own traffic is more accurate.
 ///
-/// Two lengths make up most of bulk TCP, the acknowledgment (60) and the full segment (1514), with
-/// a third at the minimum MTU of IPv4 (590): Sinha, Papadopoulos, Heidemann, "Internet Packet Size
-/// Distributions: Some Observations" (2007).
+/// Most packets of bulk TCP have one of two lengths, that of an acknowledgment (60) or of a full
+/// segment (1514). A third length is that of the minimum MTU of IPv4 (590): Sinha, Papadopoulos,
+/// Heidemann, "Internet Packet Size Distributions: Some Observations" (2007).
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "http",
@@ -49,14 +49,14 @@ pub const SHAPES: &[Shape] = &[
         weights: &[(60, 38), (74, 5), (200, 3), (450, 5), (590, 4), (1000, 3), (1514, 42)],
     },
     Shape {
-        // A download in bursts of full segments; one acknowledgment for two of them.
+        // A download in bursts of full segments, with one acknowledgment for every two.
         name: "video",
         what: "video over TCP (Flash, HTTP): full segments, an acknowledgment for every other",
         weights: &[(60, 31), (350, 2), (900, 3), (1514, 64)],
     },
     Shape {
-        // Voice frames of 20 to 60 ms: 30 to 130 octets of payload, plus UDP, IPv4 and Ethernet;
-        // some video.
+        // Voice frames of 20 to 60 ms with 30 to 130 octets of payload, plus UDP, IPv4 and Ethernet
+        // headers; and some video.
         name: "voip",
         what: "calls over UDP (Skype, SIP): voice frames, a little video",
         weights: &[
@@ -102,15 +102,15 @@ pub const SHAPES: &[Shape] = &[
 /// Allowed lengths of an Ethernet frame without FCS: from the minimum to the limit of the lab's
 /// interfaces.
 const LENGTHS: std::ops::RangeInclusive<u32> = 60..=9000;
-/// Maximum octets of a capture that are held in memory.
+/// Maximum number of octets of a capture that are kept in memory.
 const MOST_OCTETS: usize = 1 << 30;
 const ETHERNET_HEADER: u32 = 14;
 
 impl DataSet {
-    /// Parses `60` (octets), a shape's name, `NAME=60*7,590*4`, or a capture's path.
+    /// Parses `60` (octets), the name of a shape, `NAME=60*7,590*4`, or the path of a capture.
     ///
     /// # Errors
-    /// Any other text; a capture that cannot be read or has no frames to send.
+    /// The text is none of these, or the capture cannot be read or has no frames to send.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if let Some(shape) = SHAPES.iter().find(|shape| shape.name == text) {
             return Ok(Self::synthetic(text, shape.what, shape.weights.to_vec()));
@@ -189,7 +189,7 @@ impl DataSet {
         Ok(Self { info, frames: Frames::Capture(frames) })
     }
 
-    /// The MTU that its longest frame needs, at least that of Ethernet.
+    /// MTU for the longest frame, at least that of Ethernet.
     pub fn mtu(&self) -> u32 {
         let longest = match &self.frames {
             Frames::Synthetic(weights) => weights.iter().map(|(len, _)| *len).max().unwrap_or(0),
@@ -200,7 +200,7 @@ impl DataSet {
 }
 
 impl Captured {
-    /// Adds a frame of `len` octets; truncated octets are zero.
+    /// Appends a frame of `len` octets. Octets that the capture cut off are zero.
     fn push(&mut self, data: &[u8], len: usize) {
         let end = self.octets.len() + len;
         self.octets.extend_from_slice(data);
@@ -220,18 +220,18 @@ impl Captured {
         (0..self.len()).map(|i| self.frame(i).len()).max().unwrap_or(0)
     }
 
-    /// Frame `i`, from 0.
+    /// Frame `i`, 0-based.
     pub fn frame(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.octets[start..self.ends[i]]
     }
 }
 
-/// The upper ends of the bins of RFC 2819 (etherStatsPkts64Octets and so on) without FCS, and one
+/// Upper ends of the bins of RFC 2819 (etherStatsPkts64Octets and so on) without FCS, plus a bin
 /// for larger frames.
 const BINS: [u32; 7] = [60, 123, 251, 507, 1019, 1514, *LENGTHS.end()];
 
-/// Histogram and percentiles of lengths with their counts or weights.
+/// Histogram and percentiles of lengths, from their counts or weights.
 fn distribution(lengths: impl Iterator<Item = (u32, u64)>) -> DataInfo {
     let mut all: Vec<(u32, u64)> = lengths.collect();
     all.sort_unstable();
@@ -244,7 +244,7 @@ fn distribution(lengths: impl Iterator<Item = (u32, u64)>) -> DataInfo {
         histogram.push(LengthBin { from, to, share });
         from = to + 1;
     }
-    // Nearest rank: an existing length instead of a mean of two.
+    // Nearest rank, which gives an existing length instead of a mean of two.
     let at = |percent: u64| {
         let mut before = 0;
         let reaches = |(_, n): &&(u32, u64)| {

@@ -1,6 +1,6 @@
-//! The order of the runs. Pure.
+//! The order of the runs. Pure functions.
 
-/// One run, by the indexes of its parts in the settings.
+/// One run: indices into the lists of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub data: usize,
@@ -9,7 +9,7 @@ pub struct Turn {
     pub tool: usize,
 }
 
-/// The number of data sets, output locations, rates, tools and rounds.
+/// Number of data sets, output locations, rates, tools and rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Design {
     pub data: usize,
@@ -20,10 +20,10 @@ pub struct Design {
 }
 
 impl Design {
-    /// Turns round by round, each with all cells, so that a machine that slows down does so for
-    /// every cell, and an interrupted comparison has some rounds of all cells rather than all
-    /// rounds of some. Within a cell the tools run in turn; the first one changes from cell to cell
-    /// and from round to round, because a run may affect caches and queues for the next run.
+    /// Turns in rounds of all cells. A machine that slows down then does so for every cell, and an
+    /// interrupted comparison has some rounds of all cells instead of all rounds of some. Within a
+    /// cell, the tools take turns. The first tool changes with each cell and round, because a run
+    /// may affect caches and queues for the next one.
     pub fn turns(self) -> impl Iterator<Item = Turn> {
         (0..self.rounds).flat_map(move |round| {
             (0..self.cells()).flat_map(move |cell| {
@@ -37,7 +37,7 @@ impl Design {
         })
     }
 
-    /// The index of a turn's cell and tool, in the order of the settings.
+    /// Index of a turn's cell and tool, in the order of the settings.
     pub fn step(self, turn: Turn) -> usize {
         ((turn.data * self.write + turn.write) * self.rates + turn.rate) * self.tools + turn.tool
     }

@@ -1,11 +1,12 @@
-//! Statistics of inter-arrival times, as evaluations of generators and receivers draw them. Pure.
+//! Statistics of inter-arrival times, as in evaluations of generators and receivers. Pure
+//! functions.
 //!
-//! Times are nanoseconds on the receiver's clock, in the order of arrival. A gap is the time between
+//! Times are in nanoseconds on the receiver's clock, in order of arrival. A gap is the time between
 //! two consecutive frames.
 
 use crate::stats::mean_and_sd;
 
-/// The gaps of one stream.
+/// Statistics of the gaps of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gaps {
     pub count: u64,
@@ -16,13 +17,13 @@ pub struct Gaps {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
-    /// Share of gaps within 10 % of the nominal one, 0 to 1; absent without a nominal gap.
+    /// Fraction of gaps within 10 % of the nominal gap, 0 to 1; absent if there is no nominal gap.
     pub within_tenth: Option<f64>,
 }
 
 impl Gaps {
-    /// The gaps between frames that arrived at `times`; `None` with fewer than three frames. Times
-    /// that go back (two queues, a clock that was set) count as a gap of 0.
+    /// Statistics of the gaps between frames that arrived at `times`; `None` with fewer than three
+    /// frames. A time before the previous one (two queues, a clock step) is a gap of 0.
     pub fn of(times: &[u64], nominal_ns: Option<f64>) -> Option<Self> {
         let mut gaps = between(times);
         let count = gaps.len();
@@ -32,7 +33,7 @@ impl Gaps {
         gaps.sort_unstable();
         let (mean_ns, sd_ns) =
             mean_and_sd(&gaps.iter().map(|gap| *gap as f64).collect::<Vec<_>>())?;
-        // The smallest gap that is not exceeded by at least this share of all.
+        // The smallest gap that at least this fraction of all gaps does not exceed.
         let at = |share: f64| gaps[((share * count as f64).ceil() as usize).clamp(1, count) - 1];
         let near = |nominal: f64| {
             let near = gaps.iter().filter(|gap| (**gap as f64 - nominal).abs() <= nominal / 10.0);
@@ -50,7 +51,7 @@ impl Gaps {
         })
     }
 
-    /// Standard deviation over mean; 0 if all frames arrived at once.
+    /// Standard deviation divided by mean; 0 if all frames arrived at the same time.
     pub fn relative_sd(&self) -> f64 {
         if self.mean_ns > 0.0 { self.sd_ns / self.mean_ns } else { 0.0 }
     }
@@ -61,12 +62,12 @@ pub fn between(times: &[u64]) -> Vec<u64> {
     times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
 }
 
-/// The standard deviation that everything after `sent` added to the gaps: the root mean square of
-/// the differences between the gaps as received and as sent, whose mean is 0. The clocks of both
-/// ends may differ by a constant. `None` with fewer than three frames.
+/// Standard deviation of the gaps that was added after `sent`: the root mean square of the
+/// differences between received and sent gaps, whose mean is 0. The clocks of sender and receiver
+/// may have a constant offset. `None` with fewer than three frames.
 ///
 /// # Panics
-/// If the lists have different lengths: each frame has both times.
+/// If the lists differ in length: each frame has both times.
 pub fn added_sd_ns(sent: &[u64], received: &[u64]) -> Option<f64> {
     assert_eq!(sent.len(), received.len(), "two times for each frame");
     if sent.len() < 3 {
@@ -80,8 +81,8 @@ pub fn added_sd_ns(sent: &[u64], received: &[u64]) -> Option<f64> {
     Some((squares / (sent.len() - 1) as f64).sqrt())
 }
 
-/// The share of gaps in each of `bins` bins of `width_ns`, by their lower edge; a further one with
-/// all longer gaps. The last edge closes the last bin, with a share of 0.
+/// Fraction of gaps in each of `bins` bins of `width_ns`, by lower edge. A further bin has all
+/// longer gaps, and a last edge with a fraction of 0 closes it.
 pub fn distribution(times: &[u64], width_ns: u64, bins: usize) -> Vec<(f64, f64)> {
     let gaps = between(times);
     let mut counts = vec![0_u64; bins + 1];
@@ -100,7 +101,7 @@ pub fn distribution(times: &[u64], width_ns: u64, bins: usize) -> Vec<(f64, f64)
 mod tests {
     use super::*;
 
-    /// Times from gaps.
+    /// Times that have these gaps.
     fn times(gaps: &[u64]) -> Vec<u64> {
         let mut at = 1_000_000;
         let later = gaps.iter().map(|gap| {
@@ -112,7 +113,8 @@ mod tests {
 
     #[test]
     fn a_sample_has_the_deviation_of_the_textbook() {
-        // Differences from the mean of 5: 9 1 1 1 0 0 4 16 when squared, by 7.
+        // The squared differences from the mean of 5 are 9 1 1 1 0 0 4 16; their sum is divided by
+        // 7.
         let gaps = Gaps::of(&times(&[2, 4, 4, 4, 5, 5, 7, 9]), Some(4.0)).unwrap();
         assert_eq!((gaps.count, gaps.mean_ns), (8, 5.0));
         assert!((gaps.sd_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
@@ -134,12 +136,12 @@ mod tests {
         assert_eq!(between(&[10, 30, 20, 25]), [20, 0, 5]);
     }
 
-    /// A sender and a receiver whose errors are independent: the equation finds both parts.
+    /// With independent errors of sender and receiver, the equation separates the two.
     #[test]
     fn the_parts_of_a_simulated_path_are_found_again() {
         let mut random = squall_units::SplitMix64(38);
         let mut error = |sd: f64| {
-            // The sum of twelve uniform numbers is close to a normal one, with a variance of 1.
+            // The sum of twelve uniform numbers is nearly normal, with a variance of 1.
             let sum: f64 =
                 (0..12).map(|_| (random.draw() >> 11) as f64 / (1u64 << 53) as f64).sum();
             (sum - 6.0) * sd
@@ -147,7 +149,7 @@ mod tests {
         let count = 200_000_u32;
         let sent: Vec<u64> =
             (0..count).map(|i| (1e6 + 40_000.0 * f64::from(i) + error(3_000.0)) as u64).collect();
-        // Another clock, and a delay of 20 us with a deviation of 1 us.
+        // A clock with an offset, and a delay of 20 us with a standard deviation of 1 us.
         let received: Vec<u64> =
             sent.iter().map(|at| (*at as f64 + 7e9 + 20_000.0 + error(1_000.0)) as u64).collect();
         let gaps = Gaps::of(&received, Some(40_000.0)).unwrap();

@@ -1,14 +1,14 @@
-//! Compares capture tools: the loss of each tool for a data set at a bit rate, and its CPU cost.
+//! Compares capture tools: packet loss of each tool for a data set at a bit rate, and CPU cost.
 //!
-//! The method follows evaluations of tcpdump: replay a data set at a rate, let the tool capture,
-//! and count its packets. The link is a veth pair in a namespace of this process. Three counts must
-//! agree: the interfaces' counters, the tool's own count, and the packets in its file according to
-//! an independent reader.
+//! The method is that of evaluations of tcpdump: replay a data set at a rate, let the tool capture
+//! it, and count the packets. The link is a veth pair in a namespace of this process. Three counts
+//! must agree: the interface counters, the tool's own count, and the number of packets in its file
+//! according to an independent reader.
 //!
-//! Each round has all data sets, rates and tools, which take turns because the speed of a machine
+//! Each round has all data sets, rates and tools. They take turns because the speed of a machine
 //! varies over minutes ([`design`]).
 //!
-//! [`generators`] does the same for programs that send, and [`experiments`] repeats experiments of
+//! [`generators`] does the same for programs that send. [`experiments`] repeats experiments of
 //! papers.
 //!
 //! The input is [`Settings`], the result a [`Comparison`], which [`render`] displays. The crate
@@ -62,19 +62,19 @@ pub struct Settings {
     /// Rates to test; if empty, only `search` runs.
     pub steps: Vec<Rate>,
     pub rounds: u32,
-    /// The sending time of a step.
+    /// Sending time of a step.
     pub step: Nanos,
     pub write: Vec<Place>,
-    /// Search for the largest rate with a loss ratio below this.
+    /// Search for the highest rate with a loss ratio below this.
     pub search: Option<f64>,
     /// The command line, for the result.
     pub command: String,
 }
 
-/// Output location of the tools.
+/// Where tools write their output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// /dev/null: only the tool's own count is available.
+    /// /dev/null: only the tool's own count is known.
     Null,
     Folder {
         name: String,
@@ -83,10 +83,11 @@ pub enum Place {
 }
 
 impl Place {
-    /// `null`, `tmpfs` (/dev/shm), `disk` (the working directory) or a folder.
+    /// Parses `null`, `tmpfs` (/dev/shm), `disk` (the working directory) or the path of a
+    /// directory.
     ///
     /// # Errors
-    /// A folder that does not exist.
+    /// The directory does not exist.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let folder = match text {
             "null" => return Ok(Self::Null),
@@ -114,13 +115,15 @@ impl Place {
     }
 }
 
-/// Runs the tools over data sets, locations and rates, in a private lab. `progress` gets a line for
-/// each run; `stop` is polled.
+/// Runs the tools with all data sets, locations and rates in a private lab. `progress` receives a
+/// line for each run; `stop` is polled.
 ///
-/// The process moves into the lab's namespace and stays there. It must have one thread.
+/// The process moves into the network namespace of the lab and stays there, so it must have a
+/// single thread.
 ///
 /// # Errors
-/// No lab, no usable tool, no port that sends. The error of a single run is in its [`Round`].
+///
+/// No lab, no usable tool, or no port that sends. The error of a single run is in its [`Round`].
 pub fn captures(
     settings: &Settings,
     progress: &mut dyn FnMut(&str),
@@ -128,8 +131,8 @@ pub fn captures(
 ) -> Result<Comparison, Error> {
     let (mut result, began) = Comparison::begin(SCHEMA, &settings.command);
     let mtu = settings.data.iter().map(DataSet::mtu).max().unwrap_or(1500);
-    // Version queries run before the lab exists: a user without the rights for a lab gets that
-    // error at once.
+    // Query versions before the lab is set up; this also reports missing privileges for a lab
+    // early.
     result.tools = settings.tools.iter().map(Tool::info).collect();
     let lab = LabOptions { mtu, ..LabOptions::default() };
     let interfaces = enter_private(&lab).map_err(|error| Error::Environment(error.to_string()))?;
@@ -151,8 +154,8 @@ pub fn captures(
     Ok(bench.result)
 }
 
-/// RFC 2544 requires zero loss, but one scheduling hiccup of a virtual machine is not a property of
-/// a tool.
+/// RFC 2544 requires zero loss. This tolerates a scheduling hiccup of a virtual machine, which is
+/// not a property of the tool.
 pub const LOSSLESS: f64 = 0.001;
 
 /// A directory for logs and reports, removed when dropped.
@@ -186,7 +189,7 @@ struct Bench<'a> {
     result: Comparison,
 }
 
-/// The parameters of one run.
+/// Parameters of one run.
 struct Run<'a> {
     tool: &'a Tool,
     data: &'a DataSet,
@@ -232,7 +235,7 @@ impl<'a> Bench<'a> {
 
     fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
         let [from, to] = self.interfaces.clone();
-        // See `once`. Without that setting, a driver drops frames that the kernel generates, and
+        // See `once`. A driver without this setting drops frames that the kernel generates; then
         // the next kind of port is chosen.
         let _ = set_gro(&to, true);
         let (sender, notes) = sender::choose(&from, data, self.result.method.sender_cpu)?;
@@ -323,10 +326,10 @@ impl<'a> Bench<'a> {
         self.result.own.lossless.extend(lossless);
     }
 
-    /// Runs once and reports a line of progress; `None` if interrupted.
+    /// Runs once, and reports a line of progress; `None` if interrupted.
     fn once(&mut self, run: &Run<'_>) -> Option<Round> {
-        // The receiving end polls only for frames that the kernel generates: otherwise GRO would
-        // join the TCP segments of a capture.
+        // The receiving interface polls only for frames that the kernel generates. For others, its
+        // GRO would merge the TCP segments of a capture.
         let _ = set_gro(&self.interfaces[1], run.sender.address.starts_with("xdp_live:"));
         let round = self.attempt(run).unwrap_or_else(Round::failure);
         if (self.stop)() {
@@ -393,12 +396,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A tool's file, removed when dropped.
+/// The output file of a tool, removed when dropped.
 struct File {
     path: PathBuf,
     counts: bool,
-    /// A private directory, because in /dev/shm another user may have placed a link with the file's
-    /// name.
+    /// A private directory: in /dev/shm, another user could have created a link with the name of
+    /// the file.
     _folder: Option<Work>,
 }
 
@@ -456,7 +459,7 @@ fn empty_step(tool: &Tool, data: &DataInfo, place: &Place, rate: Rate) -> Step {
 fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound>) -> Lossless {
     let all = || rounds.iter().map(|round| round.pps);
     let pps = median(all()).unwrap_or(0.0);
-    // The CPU cost in trials without loss, at the relevant rates.
+    // CPU cost is that of trials without loss, at rates near the result.
     let good =
         rounds.iter().flat_map(|round| round.trials.iter().filter(|t| t.actual_pps == round.pps));
     Lossless {
@@ -472,7 +475,7 @@ fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound
     }
 }
 
-/// `781 kpps`: rates of a search have no round figures.
+/// Rounds a rate to text such as `781 kpps`, as rates of a search are not round numbers.
 fn rounded(rate: Rate) -> String {
     match rate.unit {
         RateUnit::Pps => squall_report::render::human::si(rate.value(), "pps"),

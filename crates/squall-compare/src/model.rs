@@ -1,7 +1,7 @@
-//! The result of a comparison of capture tools. Units are part of the names.
+//! Result of a comparison of capture tools. Names include the units.
 //!
-//! Packets are frames as they were on the link. Octets are counted without FCS, as capturing tools
-//! do; bit rates are at layer 2, FCS included, as everywhere in Squall.
+//! Packets are frames as on the link. Octets exclude the FCS, as in capture tools. Bit rates are at
+//! layer 2 and include it, as in all of Squall.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,20 +11,19 @@ use squall_units::median;
 
 use crate::compared::{Compared, Measured, Repeated, Spread};
 
-/// The version of this structure.
+/// Version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";
 
 /// A comparison of capture tools.
 pub type Comparison = Compared<Method, Step, Sets>;
 
-/// Data sets and output locations of a comparison, and the rates that a search has found.
+/// Data sets and output locations of a comparison, and the rates that a search found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sets {
     pub data: Vec<DataInfo>,
-    /// Where files were written, in the order of the command line.
+    /// Output locations, in the order of the command line.
     pub write: Vec<WriteInfo>,
-    /// The largest rate without loss of each tool, data set and output location; only after a
-    /// search.
+    /// The highest lossless rate of each tool, data set and output location; only after a search.
     pub lossless: Vec<Lossless>,
 }
 
@@ -35,7 +34,7 @@ pub struct Method {
     pub step_s: f64,
     /// Loss ratio below which a search treats a rate as lossless.
     pub lossless_below: f64,
-    /// CPUs of the sender and of the tools; the same if there is only one.
+    /// CPU of the sender, and CPU of the tools; the same if there is only one.
     pub sender_cpu: Option<u32>,
     pub tool_cpu: Option<u32>,
     /// Maximum number of octets of an IP packet.
@@ -48,20 +47,21 @@ pub struct DataInfo {
     /// Origin: a file, or the kind of a distribution.
     pub origin: String,
     pub mean_octets: f64,
-    /// Lengths in octets without FCS, with the share of each, 0 to 1; for a capture, the ten most
-    /// frequent.
+    /// Lengths in octets without FCS, with the fraction of each, 0 to 1. For a capture, only the
+    /// ten most frequent.
     pub lengths: Vec<(u32, f64)>,
-    /// All lengths: the share of each bin of RFC 2819 (less the FCS).
+    /// Histogram of all lengths: fraction of each bin of RFC 2819 (without FCS).
     pub histogram: Vec<LengthBin>,
-    /// All lengths: smallest length that is not exceeded by at least this share of the packets.
+    /// Percentiles of all lengths: the smallest length that at least this share of the packets does
+    /// not exceed.
     pub percentiles: LengthPercentiles,
-    /// Number of packets; only of a capture.
+    /// Number of packets of a capture.
     pub packets: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LengthBin {
-    /// Octets without FCS, both ends included.
+    /// Octets without FCS, both limits inclusive.
     pub from: u32,
     pub to: u32,
     /// 0 to 1.
@@ -87,8 +87,8 @@ pub struct WriteInfo {
     pub folder: Option<String>,
 }
 
-/// A tool with a data set at a rate: medians over the rounds that count, which are those that did
-/// not fail and whose sender kept to the requested rate.
+/// A tool with a data set at a rate: medians over the rounds that count, that is, those that did
+/// not fail and whose sender reached the requested rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     pub tool: String,
@@ -103,21 +103,21 @@ pub struct Step {
     pub actual_pps: Option<f64>,
     pub actual_bps: Option<f64>,
     pub actual_bps_spread: Option<Spread>,
-    /// The sender, or the kernel, kept to the requested rate in no round: there is no result for
-    /// the tool at that rate.
+    /// In no round did the sender, or the kernel, reach the requested rate, so there is no result
+    /// of the tool at that rate.
     pub sender_bound: bool,
     /// Number of rounds that count.
     pub rounds_counted: u32,
-    /// Packet loss ratio, 0 to 1: the share of packets that arrived and are not in the file.
+    /// Packet loss ratio, 0 to 1: fraction of the arrived packets that are not in the file.
     pub plr: Option<f64>,
     pub plr_spread: Option<Spread>,
-    /// The share of packets that were sent and are not in the file.
+    /// Fraction of the sent packets that are not in the file.
     pub plr_of_sent: Option<f64>,
-    /// CPU seconds of the tool per million packets that it captured.
+    /// CPU seconds of the tool per million captured packets.
     pub cpu_s_per_mpkt: Option<f64>,
     pub user_s_per_mpkt: Option<f64>,
     pub system_s_per_mpkt: Option<f64>,
-    /// The largest of the rounds.
+    /// Maximum over the rounds.
     pub peak_memory_octets: u64,
     /// Whether the counts that the tool reports agree with its file and with the packets that
     /// arrived, in all rounds; absent if they cannot be compared.
@@ -128,67 +128,66 @@ pub struct Step {
 /// One run of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Round {
-    /// Packets that the sending interface counted.
+    /// Packets counted by the sending interface.
     pub sent: u64,
-    /// Packets that the receiving interface counted.
+    /// Packets counted by the receiving interface.
     pub arrived: u64,
     pub arrived_octets: u64,
-    /// Packets that the receiving interface dropped itself.
+    /// Packets dropped by the receiving interface itself.
     pub interface_dropped: u64,
     /// Time from the first to the last departure.
     pub sending_s: f64,
-    /// The rate of arrival differs from the requested rate by more than 2 %: the round does not
+    /// The rate of arrival differs from the requested rate by more than 2 %, so the round does not
     /// count.
     pub off_rate: bool,
     pub claim: Claim,
-    /// Packets in the tool's file, as read by Squall; absent if it wrote to /dev/null.
+    /// Packets in the tool's file, read by Squall; absent if it wrote to /dev/null.
     pub in_file: Option<u64>,
     pub file_octets: Option<u64>,
-    /// Packets in the file that were cut off.
+    /// Truncated packets in the file.
     pub cut: u64,
     pub plr: Option<f64>,
     pub plr_of_sent: Option<f64>,
-    /// CPU time of the tool from ready to its end.
+    /// CPU time of the tool from when it was ready to its end.
     pub user_s: f64,
     pub system_s: f64,
     pub peak_memory_octets: u64,
-    /// Counts that the tool reports and that are wrong.
+    /// Wrong counts in the tool's output.
     pub disagreements: Vec<String>,
-    /// Reason why the round does not count.
+    /// Why the round does not count.
     pub failed: Option<String>,
 }
 
-/// Counts that a tool reports.
+/// Counts in the output of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// Packets that it wrote.
     pub captured: Option<u64>,
-    /// Packets that it, or the kernel for it, lost.
+    /// Packets lost by the tool, or by the kernel on its behalf.
     pub dropped: Option<u64>,
-    /// Packets that its filter accepted.
+    /// Packets accepted by its filter.
     pub received: Option<u64>,
 }
 
-/// The largest rate at which a tool lost less than [`Method::lossless_below`].
+/// The highest rate at which a tool lost less than [`Method::lossless_below`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Lossless {
     pub tool: String,
     pub data: String,
     pub write: String,
-    /// Median over the rounds, in packets per second that arrived; 0 if it lost packets at every
-    /// rate that was tried.
+    /// Median over the rounds, in arrived packets per second; 0 if all rates tried had loss.
     pub pps: f64,
     pub bps: f64,
     /// Minimum and maximum over the rounds.
     pub pps_range: (f64, f64),
-    /// More could not be sent: the tool may reach more than this.
+    /// The sender could not send more, so the tool may reach a higher rate.
     pub sender_bound: bool,
     /// CPU time in the trials that count.
     pub cpu_s_per_mpkt: Option<f64>,
     pub rounds: Vec<SearchRound>,
 }
 
-/// One search from the top speed down.
+/// One search, which starts at the maximum rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchRound {
     pub pps: f64,
@@ -198,16 +197,16 @@ pub struct SearchRound {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
-    /// Absent for top speed.
+    /// Absent for the maximum rate.
     pub asked_pps: Option<f64>,
     pub actual_pps: f64,
-    /// Absent when the trial failed.
+    /// Absent if the trial failed.
     pub plr: Option<f64>,
     pub cpu_s_per_mpkt: Option<f64>,
 }
 
 impl Round {
-    /// Packets that the tool has: by its file, otherwise by its count.
+    /// Packets that the tool captured: those in its file, or if there is none, its own count.
     pub fn captured(&self) -> Option<u64> {
         self.in_file.or(self.claim.captured)
     }
@@ -216,7 +215,7 @@ impl Round {
         per_second(self.arrived, self.sending_s)
     }
 
-    /// L2, FCS included.
+    /// Bit rate at layer 2, including the FCS.
     pub fn bps(&self) -> f64 {
         8.0 * per_second(
             self.arrived_octets + u64::from(squall_units::FCS_LEN) * self.arrived,
@@ -224,19 +223,19 @@ impl Round {
         )
     }
 
-    /// `user` or `system`, per million packets.
+    /// CPU seconds (`user` or `system`) per million captured packets.
     pub fn per_mpkt(&self, seconds: f64) -> Option<f64> {
         self.captured().filter(|n| *n > 0).map(|n| seconds / n as f64 * 1e6)
     }
 
-    /// Whether the sender kept to the rate, by packets or by bits: with random lengths, only the
-    /// requested one is exact.
+    /// Whether the sender reached the rate in packets or in bits. With random lengths, only the
+    /// unit of the request is exact.
     fn kept(&self, asked_pps: f64, asked_bps: f64) -> bool {
         let near = |actual, asked| reached(actual, asked) && reached(asked, actual);
         near(self.pps(), asked_pps) || near(self.bps(), asked_bps)
     }
 
-    /// Computes the ratios and the disagreements.
+    /// Computes ratios and disagreements.
     pub fn judge(&mut self) {
         let Some(captured) = self.captured().filter(|_| self.failed.is_none()) else { return };
         let ratio = |of: u64| (of > 0).then(|| of.saturating_sub(captured) as f64 / of as f64);
@@ -321,7 +320,7 @@ impl Measured for Step {
         self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
         self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
         self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
-        // A tool's counts are checked at any rate, even if the round does not count.
+        // Counts of a tool are checked at any rate, even in rounds that do not count.
         let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
         let agreeing: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
@@ -329,7 +328,7 @@ impl Measured for Step {
     }
 }
 
-/// A sender that is more than 2 % short has not reached the requested rate.
+/// Whether the rate was reached: a sender may be short by up to 2 %.
 pub fn reached(actual: f64, asked: f64) -> bool {
     actual >= 0.98 * asked
 }
@@ -338,7 +337,7 @@ fn per_second(n: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { n as f64 / seconds } else { 0.0 }
 }
 
-/// The JSON schema of [`Comparison`], as checked in at `schemas/comparison.schema.json`.
+/// The JSON schema of [`Comparison`], the contents of `schemas/comparison.schema.json`.
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Comparison);
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");
@@ -412,15 +411,15 @@ mod tests {
         assert_eq!((step.honest, step.sender_bound), (Some(false), false));
     }
 
-    /// A step at this rate, with frames of 60 octets.
+    /// A step at this rate, with 60-octet frames.
     fn asked(pps: f64) -> Step {
         Step { asked_pps: Some(pps), asked_bps: Some(pps * 512.0), ..Step::default() }
     }
 
     #[test]
     fn a_round_off_the_requested_rate_is_no_loss_of_the_tool() {
-        // 900 arrive. Half of them are lost in the round in which the sender kept to its rate, all
-        // in the others.
+        // 900 packets arrive. In the round in which the sender reached its rate, half of them are
+        // lost; in the others, all.
         let slow = Round { sending_s: 2.0, ..round(Some(0), 0, 900) };
         let fast = Round { sending_s: 0.5, ..round(Some(0), 0, 900) };
         let rounds = vec![slow.clone(), round(Some(450), 450, 450), fast];
@@ -452,7 +451,7 @@ mod tests {
         assert_eq!((step.plr, step.actual_pps, step.honest), (None, None, None));
     }
 
-    /// `BLESS=1` rewrites the file.
+    /// `BLESS=1` rewrites the schema file.
     #[test]
     fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/comparison.schema.json");

@@ -1,4 +1,4 @@
-//! One run of a tool: start, wait until it listens, end when it has finished.
+//! One run of a tool: start, wait until it is ready, stop when it has finished.
 
 use std::{
     fs::{self, File},
@@ -13,29 +13,31 @@ use squall_units::Cannot;
 
 use super::tools::Tool;
 
-/// The longest wait for a tool to listen: one may allocate a ring of gigabytes.
+/// Maximum wait for a tool to be ready. A ring of gigabytes takes long to allocate.
 const START: Duration = Duration::from_secs(60);
-/// A tool without CPU time for this long is idle ...
+/// Time without CPU use after which a tool counts as idle.
 const STILL: Duration = Duration::from_millis(150);
-/// ... and one that listens but is never idle counts as ready after this time.
+/// Time after which a tool that listens counts as ready even if it is never idle.
 const RESTLESS: Duration = Duration::from_secs(3);
-/// tcpdump gets a block that is not full after a second.
+/// libpcap passes a partly filled block to tcpdump only after a second.
 const LAST_BLOCK: Duration = Duration::from_millis(1200);
-/// The longest wait for buffered packets to be written.
+/// Maximum wait for a tool to write its buffered packets.
 const DRAIN: Duration = Duration::from_secs(30);
-/// Time from an interrupt to SIGTERM, and from there to the kill.
+/// Time from the interrupt to SIGTERM, and from there to the kill.
 const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
-/// SIGINT has the same number on every Linux architecture.
+/// SIGINT is 2 on every Linux architecture.
 const SIGINT: i32 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A program that runs until it is dropped, with its output in a file.
+/// A running program, killed when dropped. Its output goes to a file.
 pub struct Program {
     child: Child,
     log: PathBuf,
 }
 
 impl Program {
+    /// Starts the program.
+    ///
     /// # Errors
     /// The error, as text.
     pub fn start(
@@ -59,7 +61,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it ends within this time.
+    /// Waits up to `at_most` for the end of the program, and returns whether it ended.
     pub fn ends_within(&self, at_most: Duration) -> bool {
         let started = Instant::now();
         while !child::has_ended(self.pid()) {
@@ -71,7 +73,7 @@ impl Program {
         true
     }
 
-    /// Interrupts the program as Ctrl-C does, then kills it. Returns its output.
+    /// Interrupts the program as Ctrl-C does; kills it after `at_most`. Returns its output.
     pub fn end(&mut self, at_most: Duration) -> String {
         child::interrupt(self.pid());
         self.ends_within(at_most);
@@ -99,7 +101,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // After `wait`, the process ID may belong to another process.
+        // After `wait`, another process may have the process ID.
         if let Ok(None) = self.child.try_wait() {
             child::kill(self.pid());
             let _ = self.child.wait();
@@ -109,7 +111,7 @@ impl Drop for Program {
 
 pub struct Running {
     program: Program,
-    /// CPU time when the tool was ready: in steps of 10 ms, and exact.
+    /// CPU time at the time when the tool was ready: in steps of 10 ms, and exact.
     before: (CpuTime, Duration),
 }
 
@@ -119,12 +121,12 @@ pub struct Finished {
     pub peak_memory: u64,
     /// Its complete output.
     pub output: String,
-    /// An error if the tool had to be killed, or ended with an error.
+    /// An error if the tool was killed or exited with one.
     pub wrong: Option<String>,
 }
 
 impl Running {
-    /// Starts the tool on `cpu` and waits until `listens` and the tool is idle.
+    /// Starts the tool on `cpu`. Waits until `listens` returns true and the tool is idle.
     ///
     /// # Errors
     /// The error, as text, with the last lines of its output.
@@ -166,7 +168,7 @@ impl Running {
                 return Err("interrupted".into());
             }
             if since.is_none() && listens() {
-                // Idle time before it listens does not count.
+                // Idle time counts only once the tool listens.
                 (since, still) = (Some(Instant::now()), Still::new(self.pid()));
             }
             match since {
@@ -183,7 +185,7 @@ impl Running {
         }
     }
 
-    /// Waits, after the last frame, until the tool is idle.
+    /// After the last frame: waits until the tool is idle.
     pub fn settle(&self) {
         let started = Instant::now();
         let mut still = Still::new(self.pid());
@@ -195,7 +197,7 @@ impl Running {
         }
     }
 
-    /// Interrupts the tool as Ctrl-C does, then kills it.
+    /// Interrupts the tool as Ctrl-C does; kills it if it does not end.
     pub fn finish(mut self) -> Finished {
         let pid = self.pid();
         let early = child::has_ended(pid);
@@ -211,14 +213,14 @@ impl Running {
             child::terminate(pid);
             self.program.ends_within(END[1]);
         }
-        // Until `wait`, the zombie's CPU time can be read.
+        // The CPU time of a zombie can be read until `wait`.
         let ending = child::cpu_time(pid).since(self.before.0).since(worked);
         let worked = worked.of_total(exact);
         let cpu =
             CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
         child::kill(pid);
-        // SIGINT, which shells report as 130, is the requested end; tools that handle Ctrl-C exit
-        // with 0.
+        // The requested end: tools exit with 0 if they handle Ctrl-C, otherwise by SIGINT, which
+        // shells report as 130.
         let status = self.program.child.wait();
         if let Ok(status) = status
             && wrong.is_none()
@@ -232,14 +234,14 @@ impl Running {
     }
 }
 
-/// Detects that a process used almost no CPU time for a while.
+/// Detects that a process has used almost no CPU time for a while.
 struct Still {
     pid: u32,
     since: Instant,
     at: Duration,
 }
 
-/// A tool that only wakes up for its timers is idle.
+/// CPU time that an idle tool may use to wake up for its timers.
 const TRACE: Duration = Duration::from_millis(2);
 
 impl Still {

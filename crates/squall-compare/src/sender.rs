@@ -15,23 +15,23 @@ use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
 
 use super::data::{Captured, DataSet, Frames};
 
-/// The sending port and its CPU.
+/// The sending port, and the CPU of the sender.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// The port's address: `xdp_live:veth-a`.
+    /// Port address: `xdp_live:veth-a`.
     pub address: String,
     pub cpu: Option<u32>,
 }
 
-/// The fastest kind of port here that sends these frames from `interface`, and why faster ones are
-/// unavailable. Kinds that generate frames in the kernel come first.
+/// The fastest kind of port that can send these frames from `interface` here, and why faster ones
+/// cannot. Kinds that generate frames in the kernel are tried first.
 pub fn choose(
     interface: &str,
     data: &DataSet,
     cpu: Option<u32>,
 ) -> Result<(Sender, Vec<String>), Error> {
-    // AF_XDP sends full frames faster, but af_packet works with every MTU and without privileges
-    // for XDP.
+    // AF_XDP is faster with full frames, but af_packet works with every MTU and without XDP
+    // privileges.
     let kinds: &[&str] = match data.frames {
         Frames::Synthetic(_) => &["xdp_live", "af_packet"],
         Frames::Capture(_) => &["af_packet"],
@@ -59,8 +59,8 @@ pub fn choose(
 }
 
 impl Sender {
-    /// Sends for `duration`, or until `stop` returns true. Returns the seconds from the first
-    /// departure to the last.
+    /// Sends for `duration`, or until `stop` returns true. Returns the time from first to last
+    /// departure, seconds.
     pub fn send(
         &self,
         data: &DataSet,
@@ -106,8 +106,8 @@ impl Sender {
             "ports": { "A": self.address },
             "stream": [{
                 "port": "A",
-                // Sent to another host's address: this host drops the frame after the tools have
-                // seen it.
+                // The destination MAC address is that of another host, so this host drops the frame
+                // after the tools have seen it.
                 "packet": "eth(dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1024,dport=9)",
                 "size": size,
                 "rate": rate.to_string(),
@@ -135,7 +135,7 @@ impl Sender {
         let failed =
             |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
         let mut queue = port.open_tx(0, frames.longest() as u32).map_err(failed)?;
-        // `stop` stays on this thread, since it need not be `Sync`.
+        // `stop` is called only on this thread, as it need not be `Sync`.
         let over = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let loops = scope.spawn(move || {
@@ -153,11 +153,10 @@ impl Sender {
     }
 }
 
-/// Computes the due times of frames from the sum of earlier frames, so that rounding errors do not
-/// accumulate.
+/// Computes due times from the sum of all earlier frames, so rounding errors do not accumulate.
 struct Pace {
     rate: Rate,
-    /// Frames, or bits, due before the next one.
+    /// Frames or bits that are due before the next frame.
     before: u128,
 }
 
@@ -166,8 +165,8 @@ impl Pace {
         Self { rate, before: 0 }
     }
 
-    /// The due time of the next frame, since the start; then advances by a frame of `len` octets
-    /// without FCS.
+    /// Returns the due time of the next frame, since the start. Then advances by a frame of `len`
+    /// octets without FCS.
     fn next(&mut self, len: usize) -> Duration {
         let bits = 8 * (len as u128 + u128::from(FCS_LEN));
         let weight = match self.rate.unit {
@@ -183,8 +182,8 @@ impl Pace {
     }
 }
 
-/// Repeats the frames of a capture, each when it is due or as soon afterward as the port accepts
-/// it. Returns the seconds from the first departure to the last.
+/// Sends the frames of a capture in a loop, each when it is due or as soon afterward as the port
+/// accepts it. Returns the time from first to last departure, seconds.
 fn paced(
     queue: &mut dyn TxQueue,
     frames: &Captured,
@@ -199,7 +198,7 @@ fn paced(
     let mut last = Duration::ZERO;
     loop {
         let now = start.elapsed();
-        // `due` alone does not suffice: at top speed every frame is due at once.
+        // Also check the clock: at the maximum rate, all frames are due immediately.
         if due.max(now) >= end || over.load(Ordering::Relaxed) {
             break;
         }
@@ -230,7 +229,7 @@ fn paced(
     Ok(last.as_secs_f64())
 }
 
-/// Sleeps for most of `time` and spins for the rest, because a sleep may take 0.1 ms longer.
+/// Sleeps for most of `time` and spins for the rest, because a sleep can take 0.1 ms too long.
 fn wait(time: Duration) {
     const SLACK: Duration = Duration::from_micros(150);
     match time.checked_sub(SLACK) {

@@ -1,36 +1,36 @@
-//! The search for the largest rate without loss, and the spread of a sample. Pure.
+//! Search for the highest lossless rate, and mean and deviation of a sample. Pure functions.
 
 use super::model::{Trial, reached};
 
-/// Bisection for the largest rate, in packets per second, with a loss ratio below a limit: top
-/// speed first, then the middle of the unknown range on a logarithmic scale.
+/// Bisection for the highest rate, in packets per second, with a loss ratio below a limit. It
+/// starts at the maximum rate of the sender, then bisects the unknown range on a logarithmic scale.
 ///
-/// A trial counts at the rate that the sender reached, not at the requested one.
+/// A trial counts at the rate that the sender reached, not at the requested rate.
 #[derive(Clone, Debug)]
 pub struct Search {
     below: f64,
-    /// The largest rate without loss so far, and the smallest with loss.
+    /// Highest lossless rate and lowest lossy rate up to now.
     good: f64,
     bad: f64,
-    /// The sender cannot send faster.
+    /// Whether the sender cannot send faster.
     sender_bound: bool,
     trials: Vec<Trial>,
 }
 
-/// The search ends when the unknown range is narrower than this: 3 %, a third of the difference
-/// between runs.
+/// The search ends when the bounds are within this factor: 3 % is a third of the difference between
+/// runs.
 const RESOLUTION: f64 = 1.03;
-/// A tool with loss at this rate has loss at every relevant rate.
+/// A tool that loses packets at this rate does so at every relevant rate.
 const SLOWEST_PPS: f64 = 1000.0;
 const MOST_TRIALS: usize = 16;
 
 impl Search {
-    /// Searches for the largest rate with a loss ratio below `below`.
+    /// Starts a search for the highest rate with a loss ratio below `below`.
     pub fn new(below: f64) -> Self {
         Self { below, good: 0.0, bad: f64::INFINITY, sender_bound: false, trials: Vec::new() }
     }
 
-    /// The next rate in packets per second, infinite for top speed; `None`: the search is over.
+    /// Next rate in packets per second, infinite for the maximum rate; `None`: the search is over.
     pub fn next(&self) -> Option<f64> {
         match self.trials.len() {
             0 => return Some(f64::INFINITY),
@@ -41,8 +41,8 @@ impl Search {
         if known || self.sender_bound {
             return None;
         }
-        // If all trials had loss, try a quarter of the rate, so that a slow tool is found in few
-        // steps.
+        // If all trials had loss, try a quarter of the rate, which finds the rate of a slow tool in
+        // few steps.
         Some(if self.good > 0.0 {
             (self.good * self.bad).sqrt()
         } else {
@@ -54,15 +54,15 @@ impl Search {
     pub fn record(&mut self, trial: Trial) {
         let asked = trial.asked_pps.unwrap_or(f64::INFINITY);
         let lossless = trial.plr.is_some_and(|plr| plr < self.below) && trial.actual_pps > 0.0;
-        // The rate at top speed is unknown before its trial.
+        // The maximum rate is unknown before its trial.
         let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
         if lossless {
-            // A busy machine sends a little less than requested; only a sender without progress has
-            // reached its limit.
+            // A busy machine sends slightly less than requested. The sender is at its limit only if
+            // a higher request makes no progress.
             let further = trial.actual_pps > self.good * RESOLUTION;
             self.good = self.good.max(trial.actual_pps);
             match asked.is_finite() {
-                // Top speed was lossless.
+                // The maximum rate was lossless.
                 false => self.sender_bound = true,
                 true if !further && !reached(trial.actual_pps, asked) => {
                     self.bad = self.bad.min(tried)
@@ -70,18 +70,18 @@ impl Search {
                 true => {}
             }
         } else {
-            // The reached rate had loss, unless an earlier trial at that rate had none.
+            // The reached rate is lossy, unless an earlier trial at that rate was lossless.
             self.bad = self.bad.min(tried.min(trial.actual_pps.max(self.good)).max(SLOWEST_PPS));
         }
         self.trials.push(trial);
     }
 
-    /// The largest rate without loss; 0: none.
+    /// The highest lossless rate; 0: none.
     pub fn found(&self) -> f64 {
         self.good
     }
 
-    /// Whether the search ended at the sender's limit.
+    /// Whether the search ended at the limit of the sender.
     pub fn sender_bound(&self) -> bool {
         self.sender_bound
     }
@@ -91,7 +91,7 @@ impl Search {
     }
 }
 
-/// The mean and the standard deviation (n - 1) of a sample; the deviation of a single value is 0.
+/// Mean and standard deviation (n - 1) of a sample. The deviation of a single value is 0.
 pub fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
     if sample.is_empty() {
         return None;
@@ -105,8 +105,8 @@ pub fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// A tool that loses everything above `limit`, with a sender that reaches `top`; `noise` moves
-    /// the limit trial by trial.
+    /// A tool that loses all packets above `limit`, and a sender that reaches `top`. `noise` varies
+    /// the limit from trial to trial.
     fn search(limit: f64, top: f64, noise: impl Fn(usize) -> f64) -> Search {
         let mut search = Search::new(0.001);
         let mut trials = 0;

@@ -1,4 +1,4 @@
-//! The compared tools: their commands, and their counts.
+//! The capture tools: their command lines, and their counts.
 
 use std::path::{Path, PathBuf};
 
@@ -7,26 +7,26 @@ use serde_json::Value;
 use super::{compared::ToolInfo, model::Claim};
 use squall::Error;
 
-/// A capture tool. `{interface}`, `{file}` and `{report}` in its arguments are the interface, the
-/// output file and a file for its JSON report.
+/// A capture tool. Its arguments have the placeholders `{interface}`, `{file}` (output) and
+/// `{report}` (JSON report).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// Whether it takes the frames away from the host, so that no other program sees them.
+    /// Whether it takes frames away from the host, so no other program sees them.
     pub takes_frames: bool,
 }
 
-/// A tool with a known command.
+/// A tool whose command line is known.
 struct Known {
     name: &'static str,
-    /// A command line; `squall` is this program.
+    /// Command line, in which `squall` is this program.
     command: &'static str,
     takes_frames: bool,
 }
 
-// --allow-invalid: packets that Squall loses are a result here, rather than a failure that would
+// --allow-invalid: packets that Squall loses must count as its result. As a failed run, they would
 // exclude its worst rounds.
 const KNOWN: &[Known] = &[
     Known {
@@ -41,7 +41,7 @@ const KNOWN: &[Known] = &[
                   --quiet --allow-invalid",
         takes_frames: true,
     },
-    // -Z: by default tcpdump drops to a user without write access here.
+    // -Z: by default tcpdump changes to a user without write permission here.
     Known {
         name: "tcpdump",
         command: "tcpdump -i {interface} -n -Z root -w {file}",
@@ -59,8 +59,8 @@ const KNOWN: &[Known] = &[
 pub const DEFAULT_TOOLS: &str = "squall,tcpdump,tcpdump:-B 65536,dumpcap,netsniff-ng";
 
 impl Tool {
-    /// Parses a list of names, each with more arguments after a colon: `tcpdump,tcpdump:-B 65536`.
-    /// `squall` is the path of this program.
+    /// Parses a comma-separated list of names, each with optional arguments after a colon:
+    /// `tcpdump,tcpdump:-B 65536`. `squall` is the path of this program.
     ///
     /// # Errors
     /// An unknown name.
@@ -87,10 +87,10 @@ impl Tool {
         Ok(tool)
     }
 
-    /// Parses `NAME=COMMAND`, with `{interface}` and `{file}` in the command.
+    /// Parses `NAME=COMMAND` with `{interface}` and `{file}` in the command.
     ///
     /// # Errors
-    /// Any other text.
+    /// The text has another form.
     pub fn parse_template(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| {
             Error::Usage(format!(
@@ -110,10 +110,10 @@ impl Tool {
         Self::of_words(name.trim().into(), split_words(command)?)
     }
 
-    /// A tool from a command line.
+    /// Returns a tool for a command line.
     ///
     /// # Errors
-    /// No program, or an unclosed quote.
+    /// The command line has no program, or an unclosed quote.
     pub fn of_command(name: &str, command: &str) -> Result<Self, Error> {
         Self::of_words(name.into(), split_words(command)?)
     }
@@ -126,18 +126,19 @@ impl Tool {
         Ok(Self { name, program: program.into(), arguments: words.collect(), takes_frames: false })
     }
 
-    /// The path of the program, if it is installed.
+    /// Path of the program, if it is installed.
     pub fn find(&self) -> Option<PathBuf> {
         if self.program.components().count() > 1 {
             return self.program.is_file().then(|| self.program.clone());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        // Distributions install programs for root in these directories.
+        // Distributions install programs for root there, and PATH of other users often lacks these
+        // directories.
         let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
         folders.map(|folder| folder.join(&self.program)).find(|file| file.is_file())
     }
 
-    /// Its arguments with the placeholders filled in.
+    /// Arguments with the placeholders replaced.
     pub fn filled(&self, interface: &str, file: &Path, report: &Path) -> Vec<String> {
         let (file, report) = (file.to_string_lossy(), report.to_string_lossy());
         let fill = |word: &String| {
@@ -148,7 +149,7 @@ impl Tool {
         self.arguments.iter().map(fill).collect()
     }
 
-    /// Its entry in the result; runs the program for its version.
+    /// Entry of this tool in the result. Runs the program to get its version.
     pub fn info(&self) -> ToolInfo {
         let program = self.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let command =
@@ -167,7 +168,7 @@ impl Tool {
     }
 }
 
-/// The first line that the program prints about its version.
+/// First line of the version output of the program.
 fn version(program: &Path) -> Option<String> {
     let output = std::process::Command::new(program)
         .arg("--version")
@@ -181,7 +182,7 @@ fn version(program: &Path) -> Option<String> {
     Some(line.chars().take(100).collect())
 }
 
-/// Splits like a shell, with both kinds of quotes only.
+/// Splits like a shell, but supports only the two kinds of quotes.
 fn split_words(text: &str) -> Result<Vec<String>, Error> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in text.chars() {
@@ -202,16 +203,15 @@ fn split_words(text: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The counts of any tool: `output` is its complete output, `report` its JSON if it wrote one.
+/// Counts of any tool. `output` is its complete output, `report` its JSON report if it wrote one.
 pub fn claim(output: &str, report: Option<&str>) -> Claim {
     report.and_then(claim_of_report).unwrap_or_else(|| claim_of_text(output))
 }
 
-/// Counts from the output of tcpdump, dumpcap or netsniff-ng; for each count, the last line that
-/// has it.
+/// Counts from the output of tcpdump, dumpcap or netsniff-ng. The last line with a count applies.
 fn claim_of_text(output: &str) -> Claim {
     let mut claim = Claim::default();
-    // dumpcap and netsniff-ng overwrite a line with carriage returns.
+    // dumpcap and netsniff-ng overwrite lines by carriage returns.
     for line in output.split(['\n', '\r']).map(str::trim) {
         let before = |sentence: &str| {
             line.split_once(sentence).and_then(|(n, _)| n.trim().parse::<u64>().ok())
@@ -242,7 +242,7 @@ fn claim_of_text(output: &str) -> Claim {
     claim
 }
 
-/// Counts from the section `capture` of `squall capture --json`.
+/// Counts from the section `capture` of the report of `squall capture --json`.
 fn claim_of_report(text: &str) -> Option<Claim> {
     let report: Value = serde_json::from_str(text).ok()?;
     let capture = report.get("capture")?;

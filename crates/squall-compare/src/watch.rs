@@ -1,5 +1,5 @@
-//! Watches a program from outside, second by second: the frames that arrive at an interface, and
-//! the CPU time and memory of its processes. Nothing here trusts a number that the program prints.
+//! Watches a program from outside: each second, the frames that arrive at an interface, and the CPU
+//! time and memory of the program's processes. No figure depends on the program's output.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use squall_port_linux::{
     interface_counters,
 };
 
-/// One second of a program's run, or the whole run if it is shorter.
+/// One second of a run, or the whole run if it is shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
-    /// Its actual length: the thread that reads the counters may be late.
+    /// Actual duration: the thread that reads the counters may be late.
     pub length_s: f64,
     /// Frames per second that arrived.
     pub pps: f64,
     /// Octets of these frames per second, without FCS.
     pub octets_per_s: f64,
-    /// CPU time per second, of all processes of the program. The kernel reports it in steps of
+    /// CPU seconds per second of all processes of the program. The kernel reports them in steps of
     /// 10 ms.
     pub user_cpus: f64,
     pub system_cpus: f64,
-    /// Memory in RAM at its end, of all processes of the program.
+    /// Resident memory of all processes of the program at the end of the second.
     pub memory_octets: u64,
 }
 
@@ -31,10 +31,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Watches process `pid` and its descendants for `time`, and the frames that `interface` receives.
-/// Ends early when `stop` returns true.
+/// Ends early if `stop` returns true.
 ///
 /// # Errors
-/// The interface's counters cannot be read: the reason, as text.
+/// The counters of the interface cannot be read; the error is the reason.
 pub fn seconds(
     pid: u32,
     interface: &str,
@@ -51,7 +51,7 @@ pub fn seconds(
         while Instant::now() < next && !stop() {
             std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
         }
-        // Count and time are read together, because this thread may be late.
+        // Read the clock together with the counters, because this thread may be late.
         let (now, arrived, used) = (Instant::now(), count()?, cpu_time(pid));
         let length_s = (now - at).as_secs_f64();
         let per_s = |n: u64| n as f64 / length_s;

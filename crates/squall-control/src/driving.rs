@@ -1,5 +1,5 @@
-//! Runs that have a thread of their own, for callers that cannot block. All such runs above the
-//! facade are driven here: runs of a [`Control`](crate::Control), of the daemon, and recordings.
+//! Runs that have their own thread, for callers that cannot block. All such runs above the facade
+//! are driven here: runs of a [`Control`](crate::Control), of the daemon, and recordings.
 
 use std::{
     any::Any,
@@ -366,7 +366,7 @@ fn is_complete(run: &Run) -> bool {
 #[derive(Default)]
 struct Reading {
     received: u64,
-    /// Number of reports since the last received frame.
+    /// Number of consecutive reports without a received frame.
     quiet: u32,
 }
 

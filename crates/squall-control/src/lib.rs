@@ -1,16 +1,16 @@
 //! A run whose members join and leave, and counters that survive its restarts.
 //!
-//! The input is profiles, and names under which streams are counted. The output is counters of each
-//! member and each port since their first use, across any number of runs. A [`Control`] has at most
-//! one run. If the next profile permits, the run changes to it. If it does not, or if the run is
-//! over, a new run replaces it and its streams continue at their positions.
+//! Input: profiles, and names under which streams are counted. Output: counters of each member and
+//! each port since their first use, across any number of runs. A [`Control`] has at most one run.
+//! If the next profile permits, the run changes to it. If it does not, or if the run is over, a new
+//! run replaces it and its streams continue at their positions.
 //!
 //! This crate does not know the protocol: the caller's [`Counts`] define what a member is (a flow
 //! of OTG, a packet group of TRex) and which counters of its streams it has. It knows no messages
 //! and no leases, because a [`Start`] creates the runs and the [`recordings`] of interfaces.
 //!
-//! Each of these runs has a thread of its own: [`DrivenRun`]. The daemon drives its other runs in
-//! the same way.
+//! Each of these runs has its own thread: [`DrivenRun`]. The daemon drives its other runs in the
+//! same way.
 #![forbid(unsafe_code)]
 
 mod carry;
@@ -284,7 +284,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
     }
 
     /// Resets the counters of all ports.
-    pub fn forget_ports(&mut self) {
+    pub fn reset_ports(&mut self) {
         self.ports.fill(PortCounts::default());
     }
 

@@ -57,8 +57,8 @@ impl Recordings {
         let options = RunOptions {
             capture: Some(into(file.clone(), asked)),
             filter,
-            // No linger, because the kernel's ring is drained at the end, and this session has sent
-            // no frames that could still arrive.
+            // There is no linger, because the kernel's ring is drained at the end, and this session
+            // has sent no frames that could still arrive.
             linger: Some(Time::default()),
             ..RunOptions::default()
         };

@@ -3,8 +3,8 @@
 //! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with a request of
 //! 100 octets and a response of ANSWER (100). `flows cps CPS SECONDS [ANSWER]`: an open loop.
 //! `flows active N SECONDS [CPS]`: N open connections with lifetimes such that CPS of them end per
-//! second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee, then
-//! multiples of it. FLOWS in the environment: the number of flows for which each end has room.
+//! second: more than the core carries, to keep it busy. `flows overload SECONDS`: the knee, then
+//! multiples of it. The environment variable FLOWS sets the capacity of each end, in flows.
 #![forbid(unsafe_code)]
 
 use std::{sync::Arc, time::Duration};

@@ -21,8 +21,8 @@ pub(crate) struct Afters {
 
 struct Link {
     after: squall_plan::After,
-    /// Shares of the predecessors that have not ended: a part counts once for each worker that has
-    /// a share of it.
+    /// Number of shares of the predecessors that have not ended. A part counts once for each worker
+    /// that has a share of it.
     open: AtomicUsize,
     /// The latest end so far, in picoseconds.
     end: AtomicU64,
@@ -41,7 +41,7 @@ impl Afters {
         (!links.is_empty()).then(|| Arc::new(Self { links, ended, wakers: wakers.to_vec() }))
     }
 
-    /// When each dependent part could start; `None` if that was not before the run's `end`, which
+    /// For each dependent part, when it could start; `None` if not before the run's `end`, which
     /// ends all active parts.
     pub fn began(&self, end: Picos) -> Vec<(Part, Option<Picos>)> {
         let of = |link: &Link| {
@@ -97,8 +97,8 @@ impl Waiting {
     pub fn report(&self, ended: &mut Vec<(Part, Picos)>) {
         for (part, at) in ended.drain(..) {
             for link in self.afters.links.iter().filter(|link| link.after.of.contains(&part)) {
-                // `end` before `open`: the decrement has release ordering, so that workers that see
-                // 0 also see `end`.
+                // `end` is written before `open`: the decrement has release ordering, so workers
+                // that see 0 also see `end`.
                 link.end.fetch_max(at.0, Ordering::Relaxed);
                 if link.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                     self.afters.ended.fetch_add(1, Ordering::Release);
@@ -108,17 +108,18 @@ impl Waiting {
         }
     }
 
-    /// Whether a link has ended since the last [`Waiting::take`].
+    /// Whether a link has ended after the last [`Waiting::take`].
     #[inline]
     pub fn has_ended(&self) -> bool {
-        // Relaxed, because the worker asks each turn; `take` synchronizes.
+        // Relaxed: the worker polls this each turn, and `take` synchronizes.
         self.afters.ended.load(Ordering::Relaxed) != self.seen
     }
 
     /// The parts that start now, each with the end of its predecessors.
     #[cold]
     pub fn take(&mut self) -> Vec<(Part, Picos)> {
-        // Before the links are read, so that the next turn finds one that ends meanwhile.
+        // Loaded before the links are read, so a link that ends meanwhile is found in the next
+        // turn.
         self.seen = self.afters.ended.load(Ordering::Acquire);
         let mut begin = Vec::new();
         for (link, begun) in self.afters.links.iter().zip(&mut self.begun) {

@@ -1,4 +1,4 @@
-//! The run's time: picoseconds since its start, from the system clock or from the schedule itself.
+//! The run's time: picoseconds from its start, by the system clock or by the schedule itself.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub enum Clock {
 pub(crate) const SLEEP_MARGIN: Nanos = Nanos(150_000);
 
 impl Clock {
-    /// Time since the start of the run; 0 before it.
+    /// Time from the start of the run to `now`; 0 before the start.
     #[inline]
     pub fn since_start(self, now: Nanos) -> Picos {
         match self {
@@ -47,14 +47,14 @@ pub(crate) struct Watch {
     begun: Nanos,
     /// The thread's CPU time when the watch was made.
     cpu_before: Nanos,
-    /// Sleep planned since the last reading.
+    /// Sleep planned after the last reading.
     planned: Nanos,
     slept: Nanos,
     stalled: Nanos,
     longest: Nanos,
 }
 
-/// Time in which a worker did not run although it wanted to.
+/// Time in which a worker was off its CPU without having planned to sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
     pub total: Nanos,
@@ -62,7 +62,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The larger of each figure: the worker with the worst stalls counts.
+    /// The maximum of each figure, so the worker with the worst stalls determines the result.
     pub fn or(self, other: Self) -> Self {
         Self { total: self.total.max(other.total), longest: self.longest.max(other.longest) }
     }
@@ -124,7 +124,7 @@ impl Watch {
         Stalls { total, longest: self.longest.min(total) }
     }
 
-    /// Time since the start of the watch, and the thread's CPU time in it.
+    /// Age of the watch, and the thread's CPU time in it.
     pub fn lived(&self) -> (Nanos, Nanos) {
         let cpu = thread_cpu_time().saturating_sub(self.cpu_before);
         (self.last().saturating_sub(self.begun), cpu)

@@ -54,7 +54,7 @@ pub(crate) enum Content {
     /// A new stream. It starts after its start delay, on the worker that has the first queue of its
     /// port.
     Stream(Arc<PlanStream>),
-    /// The new load; [`Load::can_become`] has allowed the change.
+    /// The new load, already checked by [`Load::can_become`].
     Load(Arc<Load>),
     Nothing,
 }

@@ -1,5 +1,5 @@
-//! Software segmentation (GSO): cuts large frames for ports that cannot do it, as the kernel or a
-//! NIC would, and sends the segments one by one.
+//! Software segmentation (GSO) for ports that cannot do it: segments large frames as the kernel or
+//! a NIC would, and sends the segments one by one.
 
 use std::io;
 
@@ -14,8 +14,7 @@ pub(crate) struct Cutter {
     inner: Box<dyn TxQueue>,
     slots: Slots,
     lent: Lent,
-    /// Number of segments of the next frame that have left; after an error, that of the dropped
-    /// frame.
+    /// Number of segments sent of the next frame or, after an error, of the dropped frame.
     left: usize,
     /// The frame before the next one was dropped after some of its segments had left.
     dropped: bool,
@@ -108,14 +107,14 @@ impl TxQueue for Cutter {
     }
 }
 
-/// The segments of `octets`; `None`: the frame is not cut.
+/// The segments of `octets`; `None`: the frame needs no segmentation.
 fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
     (!cut.is_whole())
         .then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// Segments of the next (or dropped) frame that have left although the frame as a whole has not:
-/// their number, and their octets with FCS.
+/// The number of segments of the next frame that have left although the whole frame has not, and
+/// their octets with FCS. After an error, those of the dropped frame.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);

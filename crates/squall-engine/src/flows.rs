@@ -41,7 +41,7 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     Ok(())
 }
 
-/// The packets that a side of the plan takes under this load.
+/// The packets that a side of the plan receives under this load.
 pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
     let addresses_of = |(number, template): (usize, &squall_flows::Template)| {
@@ -75,7 +75,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
     clock: Clock,
-    /// On virtual time: the current time.
+    /// The current time, in virtual time.
     virtual_now: Nanos,
     /// Whether any worker of the run begins flows.
     has_clients: bool,
@@ -98,7 +98,7 @@ struct Pace {
     since: Nanos,
     wakes: u32,
     often: bool,
-    /// Whether anything moved since the last sleep.
+    /// Whether any frame moved after the last sleep.
     moved: bool,
 }
 
@@ -133,8 +133,8 @@ struct PlayerPort {
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
-    /// since the last poll of the port.
+    /// Whether frames have receive time stamps. Without them, a frame may have arrived at any time
+    /// after the previous poll of the port.
     stamped: bool,
     polled: [Nanos; 2],
     clients: bool,
@@ -142,14 +142,14 @@ struct PlayerPort {
     /// belong to another.
     relay: Option<Relay>,
     out: Out,
-    /// On virtual time: the current time.
+    /// The current time, in virtual time.
     virtual_now: Option<Nanos>,
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
     held: VecDeque<(Nanos, ReceiveOffloads, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
-    /// Lookups for the current batch, kept to reuse the memory.
+    /// Lookup results for the current batch. Kept between batches to reuse the allocation.
     near: Vec<FlowHint>,
-    /// Whether a frame has arrived since the last turn.
+    /// Whether a frame has arrived after the last turn.
     came: bool,
 }
 
@@ -157,10 +157,10 @@ struct Out {
     member: Member,
     limit: usize,
     longest: usize,
-    /// On virtual time, until the run ends.
+    /// The emulated wire. Present on virtual time, until the run ends.
     wire: Option<Wire>,
-    /// Frames in lent slots: length, cut, and due time in ticks of 2^16 ns. Those before `done` are
-    /// sent.
+    /// Frames in lent slots: length, segmentation, and due time in ticks of 2^16 ns. Those before
+    /// `done` are sent.
     hand: [(u32, Cut, u32); BATCH],
     filled: usize,
     done: usize,
@@ -212,17 +212,18 @@ impl Wire {
     }
 }
 
-/// Most batches taken from other workers per turn.
+/// Maximum number of batches taken from other workers per turn.
 const HANDED_AT_ONCE: usize = 16;
-/// Flows begun per turn at most, so that their state is still in the cache when the answers arrive.
+/// Maximum number of flows begun per turn: their state is still in the cache when the answers
+/// arrive.
 const BEGIN: usize = 32;
-/// A frame whose time stamp is further in the future than this is held until then. Others are not
-/// held, because clock readings of two threads differ by less than this.
+/// A frame whose time stamp is further in the future than this is held until then. Smaller
+/// differences are ignored, because the clock readings of two threads may differ by that much.
 const LATER: Nanos = Nanos(100_000);
 /// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
 /// with others. Linux's default is 50 us.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
-/// On virtual time: the retry interval of a full port.
+/// Retry interval for a full port, in virtual time.
 const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
@@ -343,16 +344,17 @@ impl Player {
         if self.clock == Clock::Virtual { self.virtual_now } else { watch.now() }
     }
 
-    /// Whether no further flow may begin. A port that lags may begin flows for that much time after
-    /// `end`, because they were due before it.
+    /// Whether no further flow may begin. A port that lags may begin flows after `end` for the
+    /// length of its lag, because they were due before `end`.
     fn is_over(&self, now: Nanos, end: Picos) -> bool {
         let lag = self.ports.iter().map(|port| port.lag).max().unwrap_or_default();
         let late = Picos::from(lag).0.min(OVERTIME);
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
 
-    /// Servers may send of their own accord after their clients have ended, as with voice. They get
-    /// the drain time for it, counted from the end of the clients or from the stop.
+    /// Checks whether servers still send of their own accord after their clients have ended, as
+    /// with voice. They get the drain time for it, counted from the end of the clients or from the
+    /// stop.
     fn check_servers(&mut self, watch: &mut Watch) {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
@@ -420,7 +422,7 @@ struct OpenFlows {
     flows: Vec<(usize, OpenFlow)>,
 }
 
-/// Most records per answer, because an answer takes some 100 us, in which the worker does not
+/// Maximum number of records per answer: an answer takes some 100 us, in which the worker does not
 /// receive.
 const RECORDS_AT_ONCE: u32 = 4096;
 
@@ -442,7 +444,7 @@ pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
 }
 
 impl Source for Player {
-    /// No flow begins after the end of the run.
+    /// Runs a turn, in which no flow begins after the end of the run.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
         let (now, end) = (self.now(turn.watch), turn.budget.end);
@@ -456,11 +458,11 @@ impl Source for Player {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
             self.pace.moved |= std::mem::take(&mut port.came);
-            // Flows that became due since the turn began wait for the next turn, because the
-            // overdue times of this one do not include them.
+            // Flows that became due during the turn wait for the next one, because the overdue
+            // times of this turn do not include them.
             let traffic = port.traffic(now).min(port.horizon);
             port.side.advance(traffic);
-            // Frames in slots are sent first.
+            // No flow begins while frames wait for room in the port.
             let begun = match port.out.has_room() && port.out.wire_has_room(now) {
                 true => port.side.begin(traffic, BEGIN),
                 false => 0,
@@ -501,7 +503,7 @@ impl Source for Player {
         self.next(Some(outlets), end).map(|next| self.clock.since_start(next))
     }
 
-    /// Nothing is left to begin; servers without clients end when they are stopped.
+    /// Whether nothing is left to begin. Servers without clients end when they are stopped.
     fn is_done(&self) -> bool {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         match self.has_clients {
@@ -582,7 +584,7 @@ impl Source for Player {
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = self.now(turn.watch);
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
-        // Without a wire, because the end of the run takes no virtual time.
+        // The wire is removed, because the end of the run takes no virtual time.
         self.ports.iter_mut().for_each(|port| port.out.wire = None);
         // The end is lifted, because aborts must leave although it has passed.
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
@@ -633,12 +635,12 @@ impl Sink for PlayerPort {
         self.near.clear();
         self.near.resize(batch.frames.len().min(BATCH), FlowHint::default());
         let mut near = std::mem::take(&mut self.near);
-        // For the whole batch first, so that the cache misses of its flows overlap.
+        // Prefetches for the whole batch first, so that the cache misses of its flows overlap.
         self.side.prefetch(batch.iter().map(|(octets, _)| octets), &mut near);
         if self.relay.is_some() {
             self.hand_over(&batch, claims);
         }
-        // A batch may be longer than the lookups.
+        // `near` may be shorter than the batch.
         let all = near.iter().copied().chain(std::iter::repeat(FlowHint::default()));
         for (((octets, frame), near), claim) in batch.iter().zip(all).zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.
@@ -775,7 +777,7 @@ impl Out {
             return false;
         }
         if turn.outlets.of(self.member).lost().is_some() {
-            return self.lose_what_waits(now, turn.outlets);
+            return self.drop_pending(now, turn.outlets);
         }
         if self.done < self.filled {
             moved |= self.send(now, turn);
@@ -806,7 +808,7 @@ impl Out {
 
     fn send(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
         if !turn.outlets.of(self.member).is_up() {
-            return self.lose_what_waits(now, turn.outlets);
+            return self.drop_pending(now, turn.outlets);
         }
         let wanted = self.filled - self.done;
         match turn.outlets.send(self.member, wanted) {
@@ -845,7 +847,7 @@ impl Out {
     fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
         let outlet = turn.outlets.of_mut(self.member);
         let before = (self.counters.packets, self.counters.octets);
-        // A new clock reading, because the thread may have been preempted since the turn began.
+        // A new clock reading, because the thread may have been preempted during the turn.
         let at = turn.watch.now();
         let mut longest = 0;
         let audited = turn.clock != Clock::Virtual;
@@ -877,9 +879,10 @@ impl Out {
         }
     }
 
-    /// The link is down: frames are lost as for any host, and the stack retransmits.
+    /// Drops the waiting frames, because the link is down. They are lost as for any host, and the
+    /// stack retransmits.
     #[cold]
-    fn lose_what_waits(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
+    fn drop_pending(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
         self.blocked.note(now, false, &mut self.counters);
         if let Some(error) = outlets.of(self.member).lost() {
             self.counters.error = Some(error.to_string());
@@ -927,8 +930,8 @@ const TICK_BITS: u32 = 16;
 /// itself takes time.
 const SLIP: Nanos = Nanos(100_000);
 
-/// The latest time since the start of the run that is not after `now` and whose tick number has
-/// `tick` as its lower half.
+/// The latest time, counted from the start of the run, that is not after `now` and whose tick
+/// number has `tick` as its lower half.
 #[inline]
 fn due_of(clock: Clock, now: Nanos, tick: u32) -> u64 {
     let this = now.0 >> TICK_BITS;

@@ -28,7 +28,7 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Busy, Clock, PortTx, StreamTx,
+    Clock, PortTx, StreamTx, ThreadLoad,
     after::is_awaited,
     clock::{Stalls, thread_cpu_time},
     command::{Action, Content, Rate},
@@ -86,7 +86,7 @@ struct Down {
     /// frames at the last check.
     refused: Vec<u64>,
     seen: Vec<u64>,
-    /// Number of link changes as of the last kernel error that was cleared because of one.
+    /// Number of link changes when a kernel error was last cleared because of one.
     pardoned: usize,
 }
 
@@ -236,7 +236,7 @@ impl Driver {
         self.done = true;
     }
 
-    /// Supervises the program at `at` since the start.
+    /// Supervises the program at run time `at`.
     pub fn turn(&mut self, at: Picos) {
         self.remote.keep_alive();
         if let Some(error) = self.trouble() {
@@ -321,7 +321,8 @@ impl Driver {
         )
     }
 
-    /// Whether sending is over. Frames that were due before the returned time are late.
+    /// The end of sending if it is over, otherwise `None`. Frames that were due before the returned
+    /// time count as late.
     fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
         let next = self.layout.next_due(&m);
@@ -387,7 +388,7 @@ impl Driver {
             }
             let late = if held { 0 } else { self.due_before(i, until, 0) };
             if self.down.moved[i] > 0 || held {
-                // Moving the schedule cut that much time off its end, and the frames due in it are
+                // Moving the schedule shortened it by that much, and the frames at its end are
                 // missing. A run that ends by a count misses none.
                 let missing =
                     if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
@@ -407,7 +408,7 @@ impl Driver {
         self.hold();
         self.ending.store(true, Ordering::Release);
         self.done = true;
-        // Usually enough; otherwise `close` waits without limit.
+        // Five attempts usually suffice; if not, `close` waits without limit.
         for _ in 0..5 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 break;
@@ -505,11 +506,12 @@ impl Driver {
         }
     }
 
-    /// Reported while the thread runs. It never sleeps: it waits inside the kernel for due frames.
-    pub fn busy(&self) -> Option<Busy> {
+    /// How busy the thread is while it runs: always, because it waits for due frames inside the
+    /// kernel and never sleeps.
+    pub fn busy(&self) -> Option<ThreadLoad> {
         let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
         let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        runs.then(|| Busy { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
+        runs.then(|| ThreadLoad { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
     }
 
     /// The thread's CPU time, once it has ended.
@@ -551,8 +553,8 @@ impl Driver {
         )
     }
 
-    /// The program does not audit windows. Its own allowance and the largest delay of a frame bound
-    /// the surplus.
+    /// How the schedule was kept. The program does not audit windows: its own allowance and the
+    /// largest delay of a frame bound the surplus.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();

@@ -37,4 +37,4 @@ pub use squall_measure::Measure;
 pub use supervisor::{
     EngineError, LinkChanges, Outcome, Ready, Running, Settings, Take, ready, start,
 };
-pub use worker::{Busy, Counters, PortTx, Snapshot, StreamTx};
+pub use worker::{Counters, PortTx, Snapshot, StreamTx, ThreadLoad};

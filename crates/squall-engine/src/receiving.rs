@@ -243,8 +243,8 @@ impl Inflow {
     }
 }
 
-/// Most batches per turn if sources answer frames: sources need their turns in between, otherwise
-/// answers would be late.
+/// Maximum number of batches per turn if sources answer frames: sources need their turns in
+/// between, otherwise answers would be late.
 const MOST_BATCHES: usize = 256;
 /// Frames/s above which a sleep of some hundred microseconds gathers dozens.
 const FAST: u64 = 50_000;

@@ -1,9 +1,9 @@
 //! Relays frames to the worker that has their flow.
 //!
 //! Most ports steer frames to the right worker ([`squall_bpf::owner`]). A steering program or an
-//! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with a hash of their own:
-//! those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all workers,
-//! because each keeps its own neighbor cache.
+//! RSS hash cannot do it for ICMP errors, tunneled packets, and devices with their own hash
+//! function: those frames are relayed here, in batches. Neighbor discovery (ARP, NDP) goes to all
+//! workers, because each keeps its own neighbor cache.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -13,8 +13,8 @@ use squall_units::Nanos;
 
 use crate::worker::Waker;
 
-/// Batches that may wait for a worker. More are dropped, as by a full receive queue: blocking would
-/// stall the sender's own flows.
+/// Maximum number of batches that may wait for a worker. Further ones are dropped, as by a full
+/// receive queue: blocking would stall the sender's own flows.
 const WAITING: usize = 128;
 
 /// One worker's end of the relay.
@@ -22,18 +22,18 @@ pub(crate) struct Relay {
     /// Indexed by the worker's number at the port.
     others: Vec<Other>,
     here: usize,
-    came: Receiver<UnmatchedCounters>,
+    came: Receiver<RelayBatch>,
 }
 
 struct Other {
-    sender: SyncSender<UnmatchedCounters>,
+    sender: SyncSender<RelayBatch>,
     waker: Waker,
-    gathered: UnmatchedCounters,
+    gathered: RelayBatch,
 }
 
 /// Frames for another worker, stored back to back.
 #[derive(Default)]
-pub(crate) struct UnmatchedCounters {
+pub(crate) struct RelayBatch {
     octets: Vec<u8>,
     frames: Vec<Stray>,
 }
@@ -53,7 +53,7 @@ pub(crate) fn relays(wakers: &[Waker]) -> Vec<Relay> {
         let other = |(sender, waker): (&SyncSender<_>, &Waker)| Other {
             sender: sender.clone(),
             waker: waker.clone(),
-            gathered: UnmatchedCounters::default(),
+            gathered: RelayBatch::default(),
         };
         Relay { others: senders.iter().zip(wakers).map(other).collect(), here, came }
     };
@@ -95,12 +95,12 @@ impl Relay {
     }
 
     /// The next batch from another worker.
-    pub fn take(&mut self) -> Option<UnmatchedCounters> {
+    pub fn take(&mut self) -> Option<RelayBatch> {
         self.came.try_recv().ok()
     }
 }
 
-impl UnmatchedCounters {
+impl RelayBatch {
     fn push(&mut self, octets: &[u8], frame: &RxFrame, is_copy: bool) {
         self.octets.extend_from_slice(octets);
         let came = ReceiveOffloads { cut: frame.cut, partial: frame.partial };

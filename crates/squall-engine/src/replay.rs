@@ -1,7 +1,7 @@
 //! Replays: a thread reads frames from captures ahead of time, and the worker sends each on its
 //! port when it is due.
 //!
-//! One worker serves all ports of a replay, in the order of the captures: frame n is handed to its
+//! One worker serves all ports of a replay, in the order of the captures: frame n is passed to its
 //! port before frame n + 1, even if the ports differ, so the order holds across ports.
 
 use std::{
@@ -33,7 +33,7 @@ use crate::{
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
-/// Most chunks read ahead: a few megabytes.
+/// Maximum number of chunks read ahead: a few megabytes.
 const AHEAD: usize = 24;
 
 /// Channels to and from the reader thread.
@@ -188,7 +188,7 @@ struct Out {
     member: Member,
     limit: usize,
     ahead: Picos,
-    /// Number of frames in flight (the port has not reported their fates), and a lower bound of
+    /// Number of frames in flight (the port has not reported their outcomes), and a lower bound of
     /// their positions.
     under_way: usize,
     oldest: Place,
@@ -241,7 +241,7 @@ pub(crate) struct Replayer {
     /// No frame leaves before this time: the delay between two loops of a replay without a
     /// schedule.
     rest: Option<Picos>,
-    /// On virtual time: total of the delays between loops.
+    /// Total of the delays between loops, in virtual time.
     lapsed: Picos,
     /// Whether the chunks in memory are the last.
     ended: bool,
@@ -252,7 +252,8 @@ pub(crate) struct Replayer {
     /// Set while a port that takes frames ahead is full, or the next frame is too early even for
     /// it: the time to try again.
     retry_at: Option<Picos>,
-    /// Since when frames are due that the reader has not delivered, and the total of such times.
+    /// Start of the current time in which frames are due that the reader has not delivered, and the
+    /// total of such times.
     starving_since: Option<Nanos>,
     starved: Nanos,
     /// The part of `starved` at the end of the run.
@@ -408,8 +409,8 @@ impl Replayer {
     }
 
     pub fn resume(&mut self, now: Picos, outlets: &mut Outlets) {
-        // Before the change, because frames that have left were due by the mapping before the
-        // change.
+        // Collect the outcomes before the change: frames that have left were due by the old
+        // mapping.
         self.ask(outlets);
         if let Some(since) = self.paused.take() {
             let paused = now.0.saturating_sub(since.0);
@@ -422,7 +423,7 @@ impl Replayer {
         }
     }
 
-    /// Schedule time from which on nothing has left, at schedule time `now`. Late frames follow the
+    /// Schedule time from which nothing has left, at schedule time `now`. Late frames follow the
     /// next mapping.
     fn next_of_schedule(&self, now: u64) -> u64 {
         let next = self.chunk().departures.get(self.next.at);
@@ -440,8 +441,8 @@ impl Replayer {
 
     /// Changes the speed of the schedule from `now` on.
     pub fn set_speed(&mut self, now: Picos, speed: (u64, u64), turn: &mut Turn<'_>) {
-        // Before the change, because frames that have left were due by the mapping before the
-        // change.
+        // Collect the outcomes before the change: frames that have left were due by the old
+        // mapping.
         self.ask(turn.outlets);
         if self.paused.is_none() {
             // Frames that a port took ahead carry departure times of the old mapping.
@@ -537,7 +538,7 @@ impl Replayer {
             return self.end() || moved;
         }
         if self.waits && at >= turn.budget.end {
-            // The run ended before its predecessors did.
+            // The run ended before the replay's predecessors did.
             self.over = true;
             return self.end() || moved;
         }
@@ -634,8 +635,8 @@ impl Replayer {
         self.outs.iter().enumerate().map(horizon).min().unwrap_or(at.0)
     }
 
-    /// The next frame is later than the allowed burst: skips late frames or moves the rest of the
-    /// schedule, depending on the policy. Returns whether any frame was skipped.
+    /// Handles a next frame that is later than the allowed burst: skips late frames or moves the
+    /// rest of the schedule, depending on the policy. Returns whether any frame was skipped.
     #[cold]
     fn treat_late(&mut self, at: Picos, outlets: &Outlets) -> bool {
         let next = self.chunk().departures[self.next.at];
@@ -703,9 +704,9 @@ impl Replayer {
         false
     }
 
-    /// The next frame's port has no link: frames due before `at` are skipped, so that they do not
-    /// leave in a burst when the link is up; frames without a due time wait. Returns whether any
-    /// was skipped.
+    /// Handles a next frame whose port has no link: skips frames due before `at`, because they
+    /// would leave in a burst when the link is up; frames without a due time wait. Returns whether
+    /// any was skipped.
     #[cold]
     fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);
@@ -751,7 +752,7 @@ impl Replayer {
         Picos(self.warp.real(due.0))
     }
 
-    /// Ends sending. Returns whether the ports have just reported all fates.
+    /// Ends sending. Returns whether the ports have just reported all outcomes.
     fn end(&mut self) -> bool {
         self.done = self.outs.iter().all(|out| out.under_way == 0);
         self.done
@@ -818,14 +819,14 @@ impl Replayer {
             }
             Err(TryRecvError::Empty) => {
                 self.starving_since.get_or_insert(now);
-                // Lets the reader run where both share a CPU.
+                // Lets the reader run if both share a CPU.
                 thread::yield_now();
                 false
             }
         }
     }
 
-    /// Advances to the next chunk and returns chunks whose fates are all known to the reader.
+    /// Advances to the next chunk, and returns chunks whose outcomes are all known to the reader.
     fn go_on(&mut self) {
         self.next = Place { chunk: self.next.chunk + 1, at: 0 };
         self.filled = 0;
@@ -969,7 +970,7 @@ impl Replayer {
         }
     }
 
-    /// Collects the fates of frames in flight. Returns whether any left.
+    /// Collects the outcomes of frames in flight. Returns whether any left.
     fn ask(&mut self, outlets: &mut Outlets) -> bool {
         let mut moved = false;
         for i in 0..self.outs.len() {
@@ -1115,7 +1116,8 @@ impl Replayer {
             for chunk in std::mem::take(&mut self.chunks) {
                 let _ = empty.send(chunk);
             }
-            // Before the join, because the reader blocks on these channels until they close.
+            // Closes the channels before the join, because the reader blocks on them until they
+            // close.
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {
@@ -1258,7 +1260,7 @@ impl Out {
         self.ahead.0 > 0 && self.counters.error.is_none()
     }
 
-    /// Collects the fates of some of the frames in flight on port `i`. Returns their number.
+    /// Collects the outcomes of some of the frames in flight on port `i`. Returns their number.
     fn collect_fates(
         &mut self,
         i: usize,
@@ -1438,7 +1440,7 @@ mod tests {
     }
 
     impl Ring {
-        /// Sets the time since the start to `now`.
+        /// Sets the run time to `now`.
         fn advance(&mut self, now: Nanos) {
             while let Some((number, due)) =
                 self.waiting.pop_front_if(|frame| frame.1 <= START + now)
@@ -1539,7 +1541,7 @@ mod tests {
             self.at(now, Replayer::turn);
         }
 
-        /// Runs `f` at time `now` since the start.
+        /// Runs `f` at run time `now`.
         fn at<T>(&mut self, now: Nanos, f: impl FnOnce(&mut Replayer, &mut Turn<'_>) -> T) -> T {
             let mut turn = Turn {
                 common: squall_port::CommonClock::default(),
@@ -1566,7 +1568,7 @@ mod tests {
             assert_eq!(self.ring.lock().unwrap().waiting.len(), count);
         }
 
-        /// Due times of the frames that the port has, in milliseconds since the start.
+        /// Due times of the frames that the port has, in milliseconds of run time.
         fn due(&self) -> Vec<u64> {
             self.ring
                 .lock()

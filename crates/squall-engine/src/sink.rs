@@ -126,10 +126,11 @@ impl<'a> Frames<'a> {
         (RxBatch { base: given.base, frames }, claims)
     }
 
-    /// Truncates each frame to the `keep` octets returned for it; a frame with 0 octets reaches no
-    /// other sink. Returns the number of such frames.
+    /// Truncates each frame to the number of octets that `keep` returns; a frame with 0 octets
+    /// reaches no other sink. Returns the number of such frames.
     ///
     /// # Panics
+    ///
     /// If a sink has claimed frames before.
     fn sift(&mut self, keep: impl Fn(&[u8], &RxFrame) -> u32) -> usize {
         assert!(!self.sifted && self.room.claims.is_empty(), "the filter is the first sink");

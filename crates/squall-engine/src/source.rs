@@ -58,7 +58,7 @@ pub(crate) trait Source {
         false
     }
 
-    /// On virtual time: its current time.
+    /// Its current time, in virtual time.
     fn time(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -123,7 +123,7 @@ pub(crate) enum Rest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub packets: u64,
-    /// With FCS. The frame that reaches the limit is the last.
+    /// Remaining octets, with FCS. The frame that reaches the limit is the last.
     pub octets: u64,
     /// The time from which on due frames are not sent.
     pub end: Picos,
@@ -147,7 +147,7 @@ pub(crate) struct Turn<'a> {
     pub now: Nanos,
     /// The clock that stamps frames.
     pub common: CommonClock,
-    /// On virtual time: frames due at or after this time wait for the frames of another source.
+    /// In virtual time, frames due at or after this time wait for the frames of another source.
     pub until: Picos,
     /// Nothing is received here and no other source sends: several batches may leave in one turn.
     pub alone: bool,
@@ -159,7 +159,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The time since the start of the run.
+    /// The time from the start of the run.
     pub fn at(&self) -> Picos {
         self.clock.since_start(self.now)
     }
@@ -178,7 +178,7 @@ pub(crate) struct Outlet {
     pub port: usize,
     queue: Box<dyn TxQueue>,
     link: Option<Arc<Link>>,
-    /// Most frames per send call.
+    /// Maximum number of frames per send call.
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
     pub ahead: Nanos,
@@ -420,7 +420,7 @@ impl Outlet {
         self.link.as_ref().is_none_or(|link| link.is_up())
     }
 
-    /// The fates of frames that the port took ahead of their time.
+    /// The outcomes of frames that the port took ahead of their time.
     pub fn outcomes(&mut self) -> io::Result<(&[TxOutcome], &mut Auditor)> {
         Ok((self.queue.outcomes()?, &mut self.auditor))
     }

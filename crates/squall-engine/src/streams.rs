@@ -16,8 +16,8 @@ use crate::{
     transmit::{Share, Transmitter},
 };
 
-/// Most batches per turn while no other source needs a turn. Bounded, because the mailbox is read
-/// only between turns.
+/// Maximum number of batches per turn while no other source needs a turn. Bounded, because the
+/// mailbox is read only between turns.
 const MOST_ROUNDS: u32 = 8;
 
 pub(crate) struct Streams {
@@ -27,7 +27,7 @@ pub(crate) struct Streams {
     /// Whether to hash all sent frames.
     fingerprint: bool,
     scratch: Scratch,
-    /// On virtual time: when each port's next frame is due.
+    /// When each port's next frame is due, in virtual time.
     due: Vec<Option<Picos>>,
     /// Numbers of the streams that others wait for.
     awaited: Arc<HashSet<u32>>,
@@ -55,7 +55,7 @@ impl Streams {
         }
     }
 
-    /// Takes the streams of a port that has an outlet on this worker: see [`Transmitter::load`].
+    /// Loads the streams of a port that has an outlet on this worker: see [`Transmitter::load`].
     pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;

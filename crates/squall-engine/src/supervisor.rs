@@ -250,8 +250,8 @@ pub struct LinkChanges {
     pub mtu: Vec<MtuChange>,
 }
 
-/// Most flows per answer of a worker. An answer takes some 100 us, in which the worker does not
-/// receive: bounded, because a ring could overflow meanwhile.
+/// Maximum number of flows per answer of a worker. An answer takes some 100 us, in which the worker
+/// does not receive: bounded, because a ring could overflow meanwhile.
 const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
@@ -332,8 +332,8 @@ pub fn ready(
         flows::check(flows)
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
-            // Before the queues open, because af_xdp assembles its program for these addresses (ADR
-            // 0031).
+            // Declares the hosts before the queues open, because af_xdp assembles its program for
+            // their addresses (ADR 0031).
             let served = ports[side.port].serve(&flows::hosts(&plan, side, &flows.load));
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
@@ -612,8 +612,8 @@ fn bind(cpu: Option<u32>) -> Option<u32> {
     let number = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU)?;
     let mut only = CpuSet::new();
     only.set(number);
-    // The kernel refuses a CPU that went offline: the worker then runs on any, and the report shows
-    // it.
+    // The kernel refuses a CPU that went offline: the worker then runs on any CPU, and the report
+    // shows it.
     sched_setaffinity(None, &only).ok().and(cpu)
 }
 
@@ -659,7 +659,8 @@ impl Running {
         let setup = WorkerSetup { index, plan, settings, mailbox, sent_all, inputs };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
-            // Before the queues are opened, so that the kernel places their memory near this CPU.
+            // Binds the thread before the queues are opened, so that the kernel places their memory
+            // near this CPU.
             let cpu = bind(setup.plan.workers[index].cpu);
             let queues = Queues::open(&setup.plan, index, &mut ports, &paces);
             let (queues, error) = match queues {
@@ -698,7 +699,7 @@ impl Running {
         self.start
     }
 
-    /// Time since the first departure was due; 0 before.
+    /// Time from the first due departure until now; 0 before it.
     pub fn elapsed(&self) -> Nanos {
         if self.settings.virtual_time {
             Nanos::ZERO
@@ -713,7 +714,8 @@ impl Running {
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((worker, added)) => self.open[worker] = added < self.added[worker],
-                // No wait for a worker that ended without a command, because it has failed.
+                // A worker that ended without a command has failed, so there is nothing to wait
+                // for.
                 Err(RecvTimeoutError::Timeout) => {
                     return self.threads.iter().any(|t| t.2.is_finished());
                 }
@@ -996,13 +998,14 @@ impl Running {
                     }
                     number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
-                    // At the index of the number, because workers refer to the stream by it.
+                    // The stream's index must equal its number, because workers refer to it by
+                    // number.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
                     added.push((number, next));
                 }
             }
         }
-        // After the loop, because `next` may name a stream added later in the list.
+        // Done after the loop, because `next` may name a stream added later in the list.
         for (number, name) in &added {
             let next = name.as_ref().map(|name| self.number(name)).transpose()?;
             let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
@@ -1028,8 +1031,8 @@ impl Running {
         if first == load.templates.len() {
             return;
         }
-        // A worker answers after it has applied the command: now all servers listen, so that no
-        // client meets a closed port.
+        // A worker answers after it has applied the command. After all answers, all servers listen,
+        // so no client meets a closed port.
         self.counters();
         let new = load.templates.iter().enumerate().skip(first);
         for (number, _) in new.filter(|(_, template)| !template.waits) {
@@ -1127,7 +1130,7 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        // Before the queues close, because some drivers reset the link when an XDP program is
+        // Read before the queues close, because some drivers reset the link when an XDP program is
         // detached.
         let links = self.links();
         let (mut workers, mut left) = (Vec::new(), Vec::new());
@@ -1136,7 +1139,7 @@ impl Running {
             workers.push(snapshot);
             left.extend(of_sources);
         }
-        // After the queues have closed, because some notes are only complete then.
+        // Read after the queues have closed, because some notes are only complete then.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self.interfaces();
@@ -1168,7 +1171,8 @@ impl Running {
         }
     }
 
-    /// The interfaces' counters since the start, by port; `None`: the port has no interface.
+    /// The interfaces' counters, counted from the start, by port; `None`: the port has no
+    /// interface.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);
         ports

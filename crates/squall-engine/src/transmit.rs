@@ -29,8 +29,8 @@ use crate::{
 /// because a run with billions of unsent frames must still end soon.
 pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
-/// Most late frames of a stream skipped before the worker checks its mailbox again, so that a
-/// command need not wait for the whole backlog.
+/// Maximum number of late frames of a stream skipped before the worker checks its mailbox again, so
+/// that a command need not wait for the whole backlog.
 const MOST_SKIPPED: u64 = 1 << 20;
 
 /// Up to this number, each stream has its own departure histogram. With more, every frame would
@@ -61,7 +61,7 @@ pub(crate) struct Transmitter {
     /// The link was down at the last turn.
     down: bool,
     clock: Clock,
-    /// Most frames per send call.
+    /// Maximum number of frames per send call.
     limit: usize,
     /// Whether the port reads the due time of each frame.
     instants: bool,
@@ -71,9 +71,9 @@ pub(crate) struct Transmitter {
     unpaced: VecDeque<u32>,
     groups: Groups,
     batch: u64,
-    hand: Box<Hand>,
+    hand: Box<CurrentBatch>,
     blocked: Blocked,
-    /// Frames follow the port's traffic clock; otherwise they leave when due in real time.
+    /// Whether frames follow the port's traffic clock. If not, they leave when due in real time.
     paced: bool,
     audit: Audit,
     /// One departure histogram is shared by all streams: with many streams, one per stream would
@@ -91,9 +91,9 @@ pub(crate) struct Transmitter {
 }
 
 /// The current batch: filled, and sent up to `done`.
-struct Hand {
+struct CurrentBatch {
     runs: Vec<InRow>,
-    /// See [`Hand::due`].
+    /// See [`CurrentBatch::due`].
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
@@ -103,7 +103,7 @@ struct Hand {
     done: usize,
 }
 
-/// The time since which a port refuses the frames of a batch.
+/// When the port began to refuse the frames of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Blocked(Option<Nanos>);
 
@@ -128,7 +128,7 @@ struct InRow {
     due: Due,
 }
 
-/// How the due times of the frames in a row are stored in [`Hand::due`].
+/// How the due times of the frames in a row are stored in [`CurrentBatch::due`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// Not stored: the frames have no gaps.
@@ -138,7 +138,7 @@ enum Due {
     Each,
 }
 
-impl Hand {
+impl CurrentBatch {
     /// Due time of the frame in slot `i` of `row`, which stores due times; picoseconds.
     #[inline]
     fn due(&self, row: InRow, i: usize) -> u64 {
@@ -202,7 +202,7 @@ struct Sender {
 }
 
 impl Transmitter {
-    /// `limit`: most frames per send call.
+    /// `limit`: maximum number of frames per send call.
     pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
         Self {
             out,
@@ -215,7 +215,7 @@ impl Transmitter {
             unpaced: VecDeque::new(),
             groups: Groups::default(),
             batch: 0,
-            hand: Box::new(Hand {
+            hand: Box::new(CurrentBatch {
                 runs: Vec::with_capacity(BATCH),
                 due: [0; BATCH],
                 len: [0; BATCH],
@@ -245,7 +245,7 @@ impl Transmitter {
         self.awaited = awaited;
     }
 
-    /// Reports streams that ended since the last turn and that others wait for.
+    /// Reports streams that others wait for and that ended after the last turn.
     #[inline]
     pub fn report_ends(&mut self, turn: &mut Turn<'_>) {
         if !self.ended.is_empty() || (self.done && !self.awaited.is_empty()) {
@@ -264,7 +264,7 @@ impl Transmitter {
             }
         }
         let ended = self.ended.drain(..);
-        // Not before now, because a stall can move frames past the end of the schedule.
+        // No end is earlier than now, because a stall can move frames past the end of the schedule.
         turn.ended.extend(ended.map(|(number, at)| (Part::Stream(number as usize), at.max(now))));
     }
 
@@ -279,7 +279,7 @@ impl Transmitter {
         self.start(i, at);
     }
 
-    /// Takes the streams of the plan.
+    /// Adds the plan's streams.
     pub fn load(&mut self, streams: Vec<Share>, outlets: &mut Outlets) {
         let pps = streams
             .iter()
@@ -455,7 +455,7 @@ impl Transmitter {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        // In the plan too, so that a stream that starts again uses the new rate.
+        // Changes the plan, too, so that a stream that starts again uses the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
             Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
@@ -592,8 +592,8 @@ impl Transmitter {
                     let weight = u64::from(self.sender_of(i).weight);
                     (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
                 });
-            // Given back, because skipped frames do not count toward the end of a run that ends by
-            // a count.
+            // The budget is given back, because skipped frames do not count toward the end of a run
+            // that ends by a count.
             turn.budget.packets = turn.budget.packets.saturating_add(packets);
             turn.budget.octets = turn.budget.octets.saturating_add(octets);
             self.drop_hand(turn.outlets, LINK_DOWN);
@@ -944,7 +944,7 @@ impl Transmitter {
     /// Audits the frames in `slots` one by one: they have due times, which lie in several bins.
     #[cold]
     fn audit_each(
-        hand: &Hand,
+        hand: &CurrentBatch,
         senders: &[Sender],
         slots: Range<usize>,
         lag: u64,
@@ -1037,7 +1037,7 @@ impl Transmitter {
     /// Waits until sent frames are out.
     pub fn close(&mut self, outlets: &mut Outlets) {
         let result = outlets.of_mut(self.out).finish();
-        // No error without a link, because the device then never sends its frames.
+        // Without a link an error is expected, because the device never sends its frames.
         if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
@@ -1100,7 +1100,7 @@ impl Sender {
         bound: u64,
         most: usize,
         budget: &mut Budget,
-        hand: &mut Hand,
+        hand: &mut CurrentBatch,
         meta: &mut [TxMeta],
         n: usize,
         instants: Option<Clock>,
@@ -1145,7 +1145,7 @@ impl Sender {
         at: Picos,
         most: usize,
         budget: &mut Budget,
-        hand: &mut Hand,
+        hand: &mut CurrentBatch,
         meta: &mut [TxMeta],
         n: usize,
     ) -> usize {
@@ -1237,7 +1237,7 @@ impl Sender {
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
-    /// Applies the policy for late frames. Returns the number skipped; unless it is 0, the caller
+    /// Applies the policy for late frames. Returns the number skipped; if it is above 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
         let Some(due) = self.timeline.due() else { return 0 };
@@ -1276,8 +1276,7 @@ impl Sender {
             self.next += self.by * n;
             skipped += n;
         }
-        // Fields are functions of the frame's index (ADR 0003), so that the cursor can move at
-        // once.
+        // The frame's index determines all fields (ADR 0003), so the cursor can jump.
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped

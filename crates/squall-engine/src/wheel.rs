@@ -18,7 +18,7 @@ const FEW: usize = 16;
 /// A stream, and when its next frame is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Picoseconds since the start of the run.
+    /// Picoseconds from the start of the run.
     pub due: u64,
     pub stream: u32,
     /// The stream's generation: entries of a stream that was stopped after the push are stale.
@@ -92,7 +92,7 @@ impl Wheel {
         }
     }
 
-    /// Nothing is due before this time; exact if the earliest entry is in the current bucket.
+    /// A time before which nothing is due; exact if the earliest entry is in the current bucket.
     #[inline]
     pub fn bound(&self) -> u64 {
         match self.current.front() {

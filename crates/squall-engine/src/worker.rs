@@ -58,8 +58,8 @@ pub struct PortTx {
     pub sending: Nanos,
     /// Time of the last departure, on the engine's clock.
     pub last: Nanos,
-    /// Departure errors (actual minus due time) in nanoseconds, of streams without a histogram of
-    /// their own.
+    /// Departure errors (actual minus due time) in nanoseconds, of streams without their own
+    /// histogram.
     pub departure_error: Histogram,
     pub pacing: Pacing,
     /// Stalls of the sending thread.
@@ -111,19 +111,19 @@ pub struct Snapshot {
     pub flows: Vec<FlowStats>,
     pub hosts: Vec<HostStats>,
     /// The worker's own thread, then those that generate frames for it.
-    pub threads: Vec<Busy>,
+    pub threads: Vec<ThreadLoad>,
 }
 
 /// How much of its time a thread was busy. Waiting for due frames does not count, whether asleep or
 /// spinning: a worker spins before a departure, so its CPU time would show a whole CPU for one
 /// frame per millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Busy {
+pub struct ThreadLoad {
     /// The ports on which it sends, and the ports on which it receives.
     pub tx: Vec<usize>,
     pub rx: Vec<usize>,
     pub busy: Nanos,
-    /// Time since the thread started.
+    /// Age of the thread.
     pub lived: Nanos,
 }
 
@@ -136,7 +136,7 @@ pub struct Counters {
     /// Number, frames, octets with FCS.
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
-    pub threads: Vec<Busy>,
+    pub threads: Vec<ThreadLoad>,
     /// Whether servers of flows still send on their own initiative.
     pub acts: bool,
 }
@@ -194,7 +194,7 @@ impl Waker {
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    /// Whether there was a wake-up since the last call.
+    /// Whether there was a wake-up after the last call.
     #[inline]
     fn take(&self) -> bool {
         self.0.flag.0.load(Ordering::Relaxed) && self.0.flag.0.swap(false, Ordering::Acquire)
@@ -257,7 +257,7 @@ pub(crate) struct Worker {
     pub woken: [Nanos; 2],
     pub inflow: Inflow,
     pub finished: bool,
-    /// On virtual time: when each source is due next.
+    /// When each source is due next, in virtual time.
     pub due: Vec<Option<Picos>>,
     /// Parts that ended here, that others wait for, and that are not reported yet.
     pub ended: Vec<(Part, Picos)>,
@@ -297,7 +297,7 @@ const FINAL_RX_ROUNDS: usize = 64;
 const LAST_TURNS: usize = 100_000;
 
 /// A turn of a source. A macro instead of a method, because the turn borrows every field of the
-/// worker but its sources.
+/// worker except `sources`.
 macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr) => {
         turn!($worker, $now, $until, false)
@@ -345,8 +345,8 @@ impl Worker {
             self.read_mail(now);
         }
         if self.clock != Clock::Virtual {
-            // Before anything is received, because frames that arrived during a stall are judged by
-            // the lag before it.
+            // Set the lag before receiving, because flows process the frames that arrived during a
+            // stall on the schedule that the stall has delayed.
             if self.outlets.is_shared() {
                 self.sources.iter_mut().for_each(|source| source.owe(&mut self.outlets));
             }
@@ -355,7 +355,7 @@ impl Worker {
                 self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
             }
         }
-        // Before the sources, so that answers to received frames leave in this turn.
+        // Receives before the sources send, so that answers to received frames leave in this turn.
         let mut moved = self.receive(now);
         let mut stale = moved || woken;
         let mut open = false;
@@ -688,7 +688,7 @@ impl Worker {
                 }
             }
         }
-        // Frames inside this process arrive now or never. A loop may be full of single frames:
+        // Frames on a link in memory arrive now or never. A loop may be full of single frames:
         // virtual time has no linger, and other threads may have had the CPU. The limit is for
         // senders that never stop.
         let until = monotonic() + DRAINED_AT_MOST;
@@ -715,7 +715,7 @@ impl Worker {
     }
 
     /// `None` on virtual time, which does not measure the CPU.
-    fn busy(&self) -> Option<Busy> {
+    fn busy(&self) -> Option<ThreadLoad> {
         if self.clock == Clock::Virtual {
             return None;
         }
@@ -723,7 +723,7 @@ impl Worker {
         let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
         let rx = self.rx.iter().map(|rx| rx.port).collect();
         // Capped by the CPU time, because time in which other threads had the CPU is not work.
-        Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
+        Some(ThreadLoad { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
     /// `full`: includes histograms.

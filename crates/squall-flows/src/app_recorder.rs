@@ -36,7 +36,7 @@ pub(crate) struct Begun(u64);
 const START_STEP: u32 = 8;
 const START_BITS: u32 = 40;
 /// Resolution of the delay before the start: 1024 ns, at most 17 s. Longer delays do not occur with
-/// the default patience of 1 s, because an arrival is then given up.
+/// the default maximum delay of 1 s, because an arrival is then given up.
 const WAIT_STEP: u32 = 10;
 
 impl Begun {
@@ -46,10 +46,10 @@ impl Begun {
         Self(waited << START_BITS | (start.0 >> START_STEP) & ((1 << START_BITS) - 1))
     }
 
-    /// Time since the start, and since the flow was due.
+    /// Age of the flow, and time from when it was due.
     #[inline]
     fn until(self, now: Nanos) -> (u64, u64) {
-        // The mask removes the delay in the upper bits, so that it need not be removed before.
+        // The mask also removes the delay, which is in the upper bits.
         let steps = (now.0 >> START_STEP).wrapping_sub(self.0) & ((1 << START_BITS) - 1);
         let took = steps << START_STEP;
         (took, took + (self.0 >> START_BITS << WAIT_STEP))
@@ -149,7 +149,7 @@ impl AppRecorder {
     /// Records the start of a flow of this side.
     #[inline]
     pub fn began(&mut self, id: FlowId, program: ProgramId, begun: Begun) {
-        // If it was taken, the flow has already ended and is recorded.
+        // If `beginning` is already empty, the flow has ended and is recorded.
         if self.beginning.take().is_none() {
             return;
         }
@@ -211,7 +211,7 @@ impl Application for AppRecorder {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        // None, because a flow accepted now would be aborted immediately.
+        // Refuses the flow, because it would be aborted immediately.
         if self.stopping {
             return None;
         }

@@ -23,7 +23,7 @@ use squall_units::{Nanos, Picos, mix};
 use crate::{
     Arrival, Cps, Load, Script, Spacing, Target, Think,
     load::Template,
-    side::{Part, Seat},
+    side::{Part, WorkerIndex},
 };
 
 /// Decides whether a flow belongs to this worker, from its template and its number in the template
@@ -39,11 +39,11 @@ pub(crate) struct Arrivals {
     start: Nanos,
     /// Exclusive: nothing is due at or after this time.
     end: Nanos,
-    patience: Nanos,
+    max_delay: Nanos,
     /// Number of flows that may still begin: over all workers if `shared`, otherwise on this one.
     /// Conversations of a script do not count.
     left: u64,
-    /// Whether every loop is open, so that this worker knows the arrivals of the others.
+    /// Whether every loop is open. If so, this worker knows the arrivals of the others.
     shared: bool,
     stopped: bool,
     /// This worker's number, and the number of workers.
@@ -93,7 +93,7 @@ struct Line {
     /// workers.
     number: u64,
     by: u64,
-    /// Only if it has several templates: per template, the next flow's number and the step.
+    /// Per template: the next flow's number and the step. Empty if it has only one template.
     of_template: Vec<(u64, u64)>,
     seed: u64,
     due: Option<Nanos>,
@@ -155,10 +155,10 @@ struct ScriptEntry {
 struct Users {
     ready: Ready,
     think: Think,
-    /// Number of users present, and the most that may be.
+    /// Number of users present, and the maximum.
     here: u64,
     share: u64,
-    /// No user joins before this time, which is in the time of the line's shape.
+    /// No user joins before this time (in the time of the line's shape).
     since: Nanos,
     /// Number of users over all workers; this worker has users `first`, `first + by` ...
     total: u64,
@@ -170,8 +170,8 @@ struct Users {
 /// The times at which users are ready again.
 #[derive(Debug)]
 enum Ready {
-    /// With equal think times, users are ready in the order of insertion, so that a queue serves
-    /// instead of a heap.
+    /// With equal think times, users are ready in the order of insertion, so a queue suffices; a
+    /// heap would cost more per flow.
     InOrder(VecDeque<Nanos>),
     Any(BinaryHeap<Reverse<Nanos>>),
 }
@@ -201,12 +201,13 @@ const STEER_EVERY: Nanos = Nanos(100_000_000);
 /// The rate until the first octets reveal the size of a flow. Low, because flows of unknown size
 /// would otherwise exceed the target bandwidth.
 const FIRST_CPS: f64 = 100.0;
-/// Limit for flows that carry hardly any data, of which a target bandwidth would need any number.
+/// Limit for flows that carry hardly any data: a target bandwidth would need an unbounded number of
+/// them.
 const MAX_CPS: f64 = 1e8;
 
 impl Arrivals {
     /// The arrivals of `part` for the worker at `seat`; the load starts at `start`.
-    pub fn new(load: &Load, part: Part, seat: Seat, start: Nanos) -> Self {
+    pub fn new(load: &Load, part: Part, seat: WorkerIndex, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
         let is_open = |arrival: &Arrival| is_open(arrival, load.target);
         let own = if part.templates { load.own_templates() } else { 0 };
@@ -219,7 +220,7 @@ impl Arrivals {
             lines: Vec::new(),
             start,
             end: end_of(load, start),
-            patience: load.patience,
+            max_delay: load.max_delay,
             left: load
                 .limits
                 .flows
@@ -409,7 +410,7 @@ impl Arrivals {
         self.overdue_of(now, is_own, false)
     }
 
-    /// Unless `exact`, large numbers are estimated.
+    /// Large numbers are estimated if `exact` is false.
     fn overdue_of(&self, now: Nanos, is_own: impl IsOwn, exact: bool) -> Vec<u64> {
         let mut overdue = vec![0; self.late.len()];
         let (mut left, mut of_all) = (self.left, vec![0; self.late.len()]);
@@ -449,7 +450,7 @@ impl Arrivals {
     }
 
     /// The next flow that is due by `now` on the arrival clock. An arrival that has waited longer
-    /// than the load's patience, in real time, is given up.
+    /// than the load's maximum delay, in real time, is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos, is_own: impl IsOwn) -> Option<Due> {
         let real = now + self.lag;
@@ -458,7 +459,7 @@ impl Arrivals {
             let (ready, scheduled) =
                 (self.next.ready.filter(is_due), self.next.scheduled.filter(is_due));
             let (at, i) = ready.into_iter().chain(scheduled).min()?;
-            if real.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
+            if real.saturating_sub(at) > self.max_delay && self.lines[i].gives_up() {
                 // All overdue arrivals at once: a backlog that is worked off one by one would delay
                 // every later arrival, and the generator would collapse beyond its limit (ADR
                 // 0025).
@@ -491,8 +492,8 @@ impl Arrivals {
             self.schedule(i);
             if may && paced {
                 let since = |at: Nanos| Picos::from(at.saturating_sub(self.start)).0;
-                // In real time including the lag, because to a device a schedule that is late as a
-                // whole looks like a punctual one (ADR 0050).
+                // Audited in real time, including the lag, because to a device a schedule that is
+                // late as a whole looks like a punctual one (ADR 0050).
                 self.audit.left(since(real), since(at), 1);
             }
             if may && !others {
@@ -556,7 +557,7 @@ impl Arrivals {
         }
     }
 
-    /// Changes to `load`, which [`Load::can_become`] has allowed.
+    /// Changes to `load`, already checked by [`Load::can_become`].
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;
@@ -618,8 +619,8 @@ impl Arrivals {
             let line = &mut self.lines[i];
             match &mut line.kind {
                 Kind::Open { timeline, .. } => {
-                    // In the time of the load instead of real time, so that ramps do not change
-                    // (ADR 0030).
+                    // Computed in the time of the load, so that a pause does not change ramps (ADR
+                    // 0030).
                     let passed = |at: Nanos| line.shape.passed(at.saturating_sub(line.origin)).0;
                     timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
                 }
@@ -648,8 +649,8 @@ impl Arrivals {
         *all = cps.value();
         let gap = cps.gap();
         timeline.set_gap(gap);
-        // At a low rate the next arrival may be hours away: brings it within one gap of the new
-        // rate, which would otherwise take effect only then (ADR 0030).
+        // Brings the next arrival within one gap of the new rate: at a low rate it may be hours
+        // away, and the new rate would take effect only then (ADR 0030).
         let (passed, gap) = (
             line.shape.passed(now.saturating_sub(line.origin)),
             Picos((gap.seconds(0.0) * 1e12) as u64),
@@ -661,7 +662,7 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// The audit's limit for bursts depends on the total rate of all open loops.
+    /// Updates the audit's limit for bursts to the total rate of all open loops.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
         let cps = self.lines.iter().map(cps).sum::<f64>() / self.seat.1 as f64;
@@ -673,7 +674,7 @@ impl Arrivals {
     fn give_up(&mut self, i: usize, now: Nanos, is_own: &impl IsOwn) {
         let line = &mut self.lines[i];
         // Arrivals after the end were never requested: without the limit they would count as late.
-        let bound = now.saturating_sub(self.patience).min(self.end).min(line.until);
+        let bound = now.saturating_sub(self.max_delay).min(self.end).min(line.until);
         let (template, first) = (line.template(line.number), line.number);
         let skipped = line.skip(line.shape.passed(bound.saturating_sub(line.origin)));
         // The mapping through the ramp rounds up, so `bound` may admit none: always skips at least
@@ -720,7 +721,7 @@ impl Arrivals {
             let lines = lines.filter(|(_, line)| line.is_scheduled() == scheduled && may(line));
             lines.filter_map(|(i, line)| Some((line.due?, i))).min()
         };
-        // The next line of the other kind is unchanged, unless everything is over.
+        // Line `i` can only change which line of its own kind is next, unless everything is over.
         let kind = self.lines[i].is_scheduled();
         if kind || none_left || stopped {
             self.next.scheduled = of(true);
@@ -879,7 +880,7 @@ impl Line {
     }
 
     /// The conversations of a script that belong to this worker.
-    fn script(script: &Script, seat: Seat) -> Self {
+    fn script(script: &Script, seat: WorkerIndex) -> Self {
         let (worker, workers) = seat.among();
         let own: Vec<ScriptEntry> = (0..)
             .zip(&script.conversations)
@@ -904,7 +905,8 @@ impl Line {
             open: 0,
             at_once: script
                 .at_once
-                // At least one: a worker with conversations and no share would never finish.
+                // The share is at least one: a worker with conversations and no share would never
+                // finish.
                 .map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
         Self::new(templates, kind, (worker, workers), 0)
@@ -1014,7 +1016,8 @@ impl Line {
         1
     }
 
-    /// Skips all arrivals before a time, which is without ramps. Returns their number.
+    /// Skips all arrivals before `before`, a time that does not include ramps. Returns their
+    /// number.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
         let skipped = skip(timeline, before);
@@ -1026,8 +1029,8 @@ impl Line {
     #[cold]
     fn due_before(&self, before: Nanos, start: Nanos) -> u64 {
         match &self.kind {
-            // At least one, because the mapping through the ramp rounds times, and the next arrival
-            // is known to be due.
+            // Skips at least one, because the mapping through the ramp rounds times, and the next
+            // arrival is known to be due.
             Kind::Open { timeline, .. } => {
                 let passed = self.shape.passed(before.saturating_sub(self.origin));
                 skip(&mut timeline.clone(), passed).max(1)
@@ -1115,8 +1118,8 @@ impl Scripted {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 && self.next == self.own.len() {
             (self.turn, self.next) = (self.turn + 1, 0);
-            // Not before the end of this loop, because overlapping loops would need the same tuples
-            // (ADR 0029).
+            // The next loop starts after the end of this one, because overlapping loops would need
+            // the same tuples (ADR 0029).
             self.base = (self.base + self.period).max(now);
         }
     }

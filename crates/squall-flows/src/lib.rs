@@ -1,12 +1,12 @@
-//! Load: pools of addresses, arrivals of flows, and their outcomes. The input is frames and the
-//! time, the output is frames.
+//! Load: pools of addresses, arrivals of flows, and their outcomes. Input: frames and the time.
+//! Output: frames.
 //!
 //! A [`Load`] has [`Pool`]s of clients and servers, [`Template`]s of flows between them, and the
 //! rate of each; or a [`Script`] of conversations with their own programs and start times.
-//! `squall-apps` runs the programs, `squall-tcp` the connections. A [`Network`] has the headers
-//! around the packets. [`Statistics`] count the outcomes.
+//! `squall-apps` runs the programs, `squall-tcp` the connections. A [`Network`] describes the
+//! headers around the packets. [`Statistics`] count the outcomes.
 //!
-//! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same
+//! Everything is determined by the load's seed and by indexes: flow `k` of a template has the same
 //! addresses and is due at the same time, whatever the number of workers. The worker is a function
 //! of the flow's addresses and ports ([`squall_bpf::owner`]), equal for both directions, so a
 //! received frame can reach the flow's worker: through its receive queue, or because the port

@@ -107,8 +107,8 @@ struct OwnPool {
     divided: bool,
 }
 
-/// Most queued replies. Further ones are dropped, because a flood of requests would otherwise take
-/// all memory.
+/// Maximum number of queued replies. Further ones are dropped, because a flood of requests would
+/// otherwise take all memory.
 const MAX_ANSWERS: usize = 4096;
 /// Longest echo request that gets a reply: a jumbo frame.
 const MAX_ECHO: usize = 9000;
@@ -194,7 +194,7 @@ impl Link {
             recent: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); RECENT_HOPS]),
             answers: VecDeque::new(),
             unused: Vec::new(),
-            // RFC 791: the longest IP packet has 65,535 octets.
+            // Room for the longest IP packet, 65,535 octets (RFC 791).
             scratch: vec![0; 1 << 16],
             statistics: LinkStatistics::default(),
             ignored: None,
@@ -253,7 +253,8 @@ impl Link {
         source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
-    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can cut the frames.
+    /// Whether code that knows only Ethernet, IP and TCP, such as a port's GSO, can segment the
+    /// frames.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
     }
@@ -275,7 +276,8 @@ impl Link {
 
     #[inline]
     fn has_mac(&self, mac: &[u8]) -> bool {
-        // Also group addresses, because ARP requests and neighbor solicitations are sent to them.
+        // Accepts group addresses, too, because ARP requests and neighbor solicitations are sent to
+        // them.
         if mac == self.network.mac.0 || mac[0] & 1 == 1 {
             return true;
         }
@@ -385,7 +387,7 @@ impl Link {
     }
 
     /// Whether it is plain Ethernet with IPv4 without options and TCP, within a flow and to a local
-    /// address. A SYN takes the long path instead, which learns the sender's MAC address. The first
+    /// address. A SYN takes the long path, because that learns the sender's MAC address. The first
     /// 48 octets include the TCP flags.
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
@@ -482,6 +484,18 @@ impl Link {
         }
     }
 
+    /// Requests the gateways of the address families that the pools have, before a packet needs one.
+    /// A server's first answer would be dropped while its gateway is being resolved, and UDP sends
+    /// nothing again.
+    pub fn ask_gateways(&mut self, now: Nanos) {
+        let NextHop::Gateway { v4, v6 } = self.network.next_hop else { return };
+        for hop in [v4.map(IpAddr::V4), v6.map(IpAddr::V6)].into_iter().flatten() {
+            if self.asker(hop.is_ipv4()).is_some_and(|from| from.is_ipv4() == hop.is_ipv4()) {
+                self.neighbors.find(now, hop);
+            }
+        }
+    }
+
     /// Stores a neighbor's MAC address. A server learns its clients' addresses from their first
     /// packets: a million clients cost no ARP requests.
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
@@ -496,8 +510,8 @@ impl Link {
         if self.neighbors.learn(address, mac) {
             self.statistics.resolved += 1;
         }
-        // For a tunnel both entries, because packets of both families enter it, whatever the family
-        // of its ends.
+        // Sets both entries for a tunnel, because packets of both families enter it, whatever the
+        // family of its ends.
         match (self.network.next_hop, self.ends, address) {
             (NextHop::OnLink, Some((_, end)), _) if end == address => self.hops = [Some(mac); 2],
             (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a))
@@ -647,7 +661,7 @@ impl Link {
                     self.mac_of(message.target.into())
                 };
                 let (reply, unicast) = message.advertise(mac);
-                // To all nodes (RFC 4861 §7.2.4) if the solicitation has no source address.
+                // Sent to all nodes (RFC 4861 §7.2.4) if the solicitation has no source address.
                 let to = if unicast { to } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
                 if self.answer(inside.outer, IPV6, to, mac, &reply.octets()) {
                     self.statistics.nd_solicitations_answered += 1;
@@ -930,7 +944,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     }
 }
 
-/// Converts the cut of a packet to that of its frame, in which the packet starts after `before`
+/// Converts the [`Cut`] of a packet to that of its frame, in which the packet starts after `before`
 /// octets.
 #[inline(always)]
 fn shifted(cut: Cut, before: usize) -> Cut {
@@ -1036,7 +1050,7 @@ impl Prefix {
         let mut out = vec![0; 6];
         out.extend(mac.0);
         let mut prefix = Self { source: 6, ..Self::default() };
-        // Whether an EtherType follows, which is not so after a label or in a tunnel.
+        // Whether an EtherType follows: not after a label, nor in a tunnel.
         let mut typed = true;
         for (i, wrap) in wraps.iter().enumerate() {
             match *wrap {
@@ -1099,7 +1113,7 @@ impl Prefix {
         }
         let udp = (protocol == UDP).then_some(out.len());
         let mut gtp = None;
-        // Zero UDP checksums, which RFC 7348 §5 and RFC 6935 permit for tunnels.
+        // UDP checksums are zero, which RFC 7348 §5 and RFC 6935 permit for tunnels.
         let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
         match tunnel {
             Wrap::Gre { key, .. } => {
@@ -1166,7 +1180,7 @@ impl Prefix {
         }
         if places.v4 {
             put(places.ip + 2, end - places.ip);
-            // After the length, because the sum covers it.
+            // Computed after the length is written, because the sum covers it.
             let check = !fold(sum(&frame[places.ip..places.ip + 20]));
             frame[places.ip + 10..places.ip + 12].copy_from_slice(&check.to_be_bytes());
         } else {
@@ -1218,8 +1232,8 @@ fn upper(packet: &[u8]) -> Option<(u8, usize)> {
     Some((protocol, at))
 }
 
-/// The packet quoted by an ICMP error (RFC 792, RFC 4443 §3), because an error must reach the
-/// worker of the flow that caused it.
+/// The packet quoted by an ICMP error (RFC 792, RFC 4443 §3). It identifies the flow whose worker
+/// must get the error.
 fn quoted(packet: &[u8]) -> Option<&[u8]> {
     let (protocol, header) = match packet.first()? >> 4 {
         4 => (*packet.get(9)?, usize::from(packet[0] & 15) * 4),

@@ -29,7 +29,7 @@ pub struct Load {
     pub drain: Nanos,
     /// An arrival that waited for longer than this is given up and counted as `late`: the generator
     /// was too slow.
-    pub patience: Nanos,
+    pub max_delay: Nanos,
     pub seed: u64,
     /// Conversations in addition to the templates' flows, or instead of them, in the order of their
     /// templates. At most eight scripts, because [`crate::Part`] has a bit for each.
@@ -56,7 +56,7 @@ pub struct Template {
     pub server_tunables: Tunables,
     pub ends: Ends,
     pub arrival: Arrival,
-    /// Most flows of this template.
+    /// Maximum number of flows of this template.
     pub limit: Option<u64>,
     /// No flow begins before `start`, or later than `duration` after it.
     pub start: Nanos,
@@ -149,20 +149,20 @@ pub enum Target {
 /// When the arrivals end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most flows, over all templates.
+    /// Maximum number of flows, over all templates.
     pub flows: Option<u64>,
     /// Duration of the load.
     pub duration: Option<Nanos>,
-    /// Most open flows: further ones do not begin and are counted as `limit`.
+    /// Maximum number of open flows: further ones do not begin and are counted as `limit`.
     pub active: Option<u64>,
 }
 
 /// The default drain time: leaves time for two retransmissions with the initial timeout of RFC 6298
 /// (after 1 s and 3 s).
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// The default of [`Load::patience`]. Long enough that a stall of the machine delays arrivals and
-/// drops none, because 20 ms, the earlier value, gave up five of six flows after one stall; short
-/// enough to limit the backlog.
+/// The default of [`Load::max_delay`]. Long enough that a stall of the machine delays arrivals but
+/// drops none: with the earlier value, 20 ms, five of six flows were given up after one stall.
+/// Short enough to limit the backlog.
 pub const MAX_DELAY: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
@@ -175,7 +175,7 @@ impl Default for Load {
             shape: Shape::default(),
             limits: Limits::default(),
             drain: DRAIN,
-            patience: MAX_DELAY,
+            max_delay: MAX_DELAY,
             seed: 0,
             scripts: Vec::new(),
         }
@@ -448,7 +448,7 @@ impl Load {
     }
 
     /// [`Load::asked`] during the [`Load::plateau`].
-    pub fn asked_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
+    pub fn rate_in(&self, plateau: Option<(Nanos, Nanos)>, template: usize) -> Option<Cps> {
         let asked = self.asked(template)?;
         let (from, _) = plateau?;
         let of = &self.templates[template];
@@ -545,12 +545,13 @@ impl Load {
         }
         // These determine the number, tuple and due time of each flow (ADR 0030): otherwise a flow
         // would change its identity while it is open.
-        let fixed = |load: &Self| (load.shape.clone(), load.limits.flows, load.patience, load.seed);
+        let fixed =
+            |load: &Self| (load.shape.clone(), load.limits.flows, load.max_delay, load.seed);
         if !new.clients.starts_with(&self.clients)
             || !new.servers.starts_with(&self.servers)
             || fixed(self) != fixed(new)
         {
-            return Err("pools, the ramp, the limit of flows, the patience or the seed".into());
+            return Err("pools, the ramp, the limit of flows, the maximum delay or the seed".into());
         }
         self.can_change_templates(new)
     }

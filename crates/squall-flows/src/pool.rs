@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use squall_units::mix;
 
-/// Addresses from `first` to `last`, both included, which are of one family.
+/// Addresses from `first` to `last` (inclusive), of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddrRange {
     first: IpAddr,
@@ -20,8 +20,8 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
-    /// The next flow of any template has the next tuple; otherwise each template begins with the
-    /// first. For client pools.
+    /// Whether all templates draw from one sequence of tuples. If not, each template begins with
+    /// the first tuple. For client pools.
     pub shared: bool,
 }
 
@@ -44,7 +44,7 @@ pub enum Order {
 /// 1023).
 pub const PORTS: RangeInclusive<u16> = 1024..=65535;
 
-/// Most addresses in a pool, because the counters per address must fit in memory.
+/// Maximum number of addresses in a pool: the counters per address must fit in memory.
 pub const MAX_ADDRESSES: u64 = 1 << 24;
 
 /// Why a pool or the text of a range is invalid.
@@ -68,7 +68,7 @@ pub enum PoolError {
 }
 
 impl AddrRange {
-    /// `None` unless both are of the same family and `first <= last`.
+    /// Creates a range; `None` unless both addresses are of the same family and `first <= last`.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }

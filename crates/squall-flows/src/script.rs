@@ -20,7 +20,8 @@ pub struct Script {
     /// last flow of the previous loop has ended, so that no conversation finds its own addresses
     /// and ports in use.
     pub period: Nanos,
-    /// Most conversations open at the same time; further ones wait. Each worker gets a share.
+    /// Maximum number of conversations open at the same time; further ones wait. Each worker gets a
+    /// share.
     pub at_once: Option<u64>,
 }
 
@@ -92,8 +93,8 @@ impl Serving {
         self.by_tuple.get_mut(flow).map(Turns::take)
     }
 
-    /// The program for any other client, because a device between the ports may translate
-    /// addresses.
+    /// The program for a client whose address and port are not in the script: a device between the
+    /// ports may have translated them.
     pub fn take_other(&mut self, flow: &Tuple) -> Option<(ClassId, ProgramId)> {
         self.by_server.get_mut(&(flow.kind, flow.local, flow.local_port)).map(Turns::take)
     }

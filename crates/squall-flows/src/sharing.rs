@@ -38,7 +38,7 @@ impl Sharing {
             shared: vec![false; load.templates.len()],
             error: None,
         };
-        // Without the templates of scripts, because both ends know the conversations of a script.
+        // Excludes the templates of scripts, because both ends know the conversations of a script.
         let all = &load.templates[..load.own_templates()];
         let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {

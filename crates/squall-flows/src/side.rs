@@ -1,5 +1,4 @@
-//! Sides: the clients, servers or both of one port. The input is frames and the time, the output is
-//! frames.
+//! Sides: the clients, servers or both of one port. Input: frames and the time. Output: frames.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -37,7 +36,7 @@ pub trait FrameOutput {
     fn due(&mut self, _tick: u32) {}
 
     /// Room for one frame of `len` octets (without FCS), all of which the caller writes; `cut`
-    /// describes how to cut a frame with several segments. `None`: no room, retry later.
+    /// describes how to segment a GSO frame. `None`: no room, retry later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
 
     /// The longest frame that fits.
@@ -83,9 +82,9 @@ pub struct SideSettings {
     pub part: Division,
     /// Start of the load.
     pub start: Nanos,
-    /// Most flows, including those in TIME-WAIT.
+    /// Maximum number of flows, including those in TIME-WAIT.
     pub flows: u32,
-    /// The longest packet that may leave uncut (GSO); 0: no GSO.
+    /// The longest packet that may leave unsegmented (GSO); 0: no GSO.
     pub gso_max_size: u16,
     /// Verify received checksums.
     pub verify: bool,
@@ -129,8 +128,8 @@ impl Part {
 pub const FLOWS: u32 = 1 << 21;
 
 impl SideSettings {
-    fn seat(self) -> Seat {
-        Seat { part: self.part, worker: self.worker }
+    fn seat(self) -> WorkerIndex {
+        WorkerIndex { part: self.part, worker: self.worker }
     }
 }
 
@@ -198,7 +197,7 @@ struct Leaving {
 enum Stopping {
     No,
     /// All flows have begun. The run may continue until this time, and then while segments are
-    /// exchanged; the number is [`Side::happened`] at the last check.
+    /// exchanged; the number is [`Side::activity`] at the last check.
     Ending(Nanos, u64),
     /// No flow begins any more; open flows may end until this time.
     Draining(Nanos),
@@ -213,14 +212,14 @@ struct Clients {
     templates: Vec<ClientTemplate>,
     pools: Vec<Pool>,
     servers: Vec<Tuples>,
-    seat: Seat,
+    seat: WorkerIndex,
     /// Flows whose next hop is being resolved.
     parked: VecDeque<(Due, Place)>,
     /// The clients of each script, by conversation.
     scripts: Vec<Vec<Client>>,
     /// The first template of a script.
     first_scripted: usize,
-    busy: Busy,
+    busy: PendingTuples,
     /// Number of resolved and failed next hops when the parked flows were last retried.
     retried_at: u64,
     limit: u64,
@@ -238,7 +237,7 @@ struct Place {
 /// Conversations whose addresses and ports are still in use. Only the first of each queue is
 /// retried, periodically, so that conversations with the same tuple keep their order.
 #[derive(Default)]
-struct Busy {
+struct PendingTuples {
     waiting: HashMap<Tuple, VecDeque<Due>>,
     again: VecDeque<(Nanos, Tuple)>,
 }
@@ -286,29 +285,30 @@ struct Pool {
     exhausted: Exhausted,
 }
 
-/// Most flows waiting for their next hop (ADR 0025), because a router that does not reply would
-/// otherwise collect arrivals without end.
+/// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
+/// reply, arrivals would otherwise accumulate without limit.
 const MAX_PARKED: usize = 1 << 16;
-/// Flows whose slots in the stack's table are prefetched together: about as many cache misses as a
-/// core has in flight, since further ones would wait for these.
+/// Number of flows whose slots in the stack's table are prefetched together: about as many cache
+/// misses as a core has in flight, because further ones would wait for these.
 const PREFETCHED: u64 = 8;
-/// Most tuples tried for one flow, because an arrival would otherwise take the longer, the more of
+/// Maximum number of tuples tried for one flow: otherwise an arrival would take longer, the more of
 /// a pool is in use.
 const MAX_TRIES: u64 = 64;
 /// The time until a conversation whose tuple is in use is retried: short compared with TIME-WAIT (1
 /// s by default), because that usually holds the tuple.
 const BUSY_RETRY: Nanos = Nanos(10_000_000);
-/// Most positions searched for one of this worker's, per worker. With n workers each position
-/// misses with probability 1 - 1/n, so 64 n misses in a row have a probability below e^-64.
+/// Maximum number of positions searched, per worker, for one that is this worker's. With n workers
+/// each position misses with probability 1 - 1/n, so 64 n misses in a row have a probability below
+/// e^-64.
 const MAX_SEARCH: u64 = 64;
-/// How long a user waits whose flow could not begin: otherwise an exhausted pool would be retried
-/// in a busy loop.
+/// Pause of a user whose flow could not begin: otherwise an exhausted pool would be retried in a
+/// busy loop.
 const BACK_OFF: Nanos = Nanos(1_000_000);
-/// Most flows aborted at once. The next flows wait until the output is empty, because each sends a
-/// reset, and there is no room for millions.
+/// Maximum number of flows aborted at once. The next flows wait until the output is empty, because
+/// each sends a reset, and there is no room for millions.
 const ABORTED_AT_ONCE: u32 = 1024;
-/// Most flow records searched at once for those of a template, because the port is not served
-/// meanwhile.
+/// Maximum number of flow records searched at once for those of a template, because the port is not
+/// served meanwhile.
 const SEARCHED_AT_ONCE: u32 = 1 << 14;
 /// Shortest interval between checks whether the last flows are still active: a drain time of 0
 /// would otherwise cause a check at each turn.
@@ -338,7 +338,8 @@ impl Side {
             flows: settings.flows.clamp(1, 1 << 30),
             key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
             verify: settings.verify,
-            // No GSO with tags or tunnels, because ports can cut only plain Ethernet frames.
+            // GSO is off with tags or tunnels, because ports can segment only plain Ethernet
+            // frames.
             gso_max_size: if link.is_plain() { settings.gso_max_size } else { 0 },
             ..Settings::default()
         };
@@ -372,7 +373,7 @@ impl Side {
                 parked: VecDeque::new(),
                 scripts: Vec::new(),
                 first_scripted: load.own_templates(),
-                busy: Busy::default(),
+                busy: PendingTuples::default(),
                 retried_at: 0,
                 limit: most_active(load, seat),
                 begun: 0,
@@ -439,7 +440,7 @@ impl Side {
                 ports_tried: 0,
                 not_begun: NotBegun::default(),
             });
-            // Only UDP, because a server may send after its client has ended
+            // Stored for UDP only, where a server may send after its client has ended
             // (`AppRecorder::ended`).
             if template.ends.has_clients() && template.client.transport == Transport::Udp {
                 let ends = (pool.clone(), servers[template.servers].clone());
@@ -548,9 +549,10 @@ impl Side {
         Ok(())
     }
 
-    /// Requests the next hops of templates from number `first` on, because the first flows would
-    /// otherwise wait for ARP, and their `corrected` durations would include it.
+    /// Requests the gateways, and the next hops of templates from number `first` on, because the
+    /// first flows would otherwise wait for ARP, and their `corrected` durations would include it.
     fn ask_ahead(&mut self, first: usize) {
+        self.link.ask_gateways(self.now);
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
         for template in clients.templates.iter().skip(first) {
@@ -646,7 +648,7 @@ impl Side {
         self.link.learn_neighbor(frame);
     }
 
-    /// Counts frames relayed to other workers, and those dropped instead.
+    /// Counts frames relayed to other workers, and those dropped because a queue was full.
     pub fn relayed(&mut self, handed: u64, dropped: u64) {
         self.link.statistics.relayed += handed;
         self.link.statistics.relay_dropped += dropped;
@@ -717,14 +719,14 @@ impl Side {
                 Some(if now >= end { next.max(end) } else { next })
             });
             self.end_arrivals(at.unwrap_or(now));
-            // A side with servers goes on, because only the other side knows when its last flow has
-            // begun.
+            // A side with servers continues, because only the other side knows when its last flow
+            // has begun.
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
                 // The last flows may use the rest of the configured time. Otherwise a limit of
                 // flows would cut them off after the drain time, whatever the duration.
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
-                self.stopping = Stopping::Ending(until, self.happened());
+                self.stopping = Stopping::Ending(until, self.activity());
                 self.go_on_stopping(now);
             }
         }
@@ -745,10 +747,11 @@ impl Side {
         })
     }
 
-    /// Changes the load to `load`, which [`Load::can_become`] has allowed. New templates wait for
+    /// Changes the load to `load`, already checked by [`Load::can_become`]. New templates wait for
     /// [`Side::begin_template`], so that all sides have their servers before the first flow.
     ///
     /// # Panics
+    ///
     /// If new templates are invalid ([`Side::new`]).
     pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
@@ -823,7 +826,7 @@ impl Side {
             let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
                 let is_gone = programs.contains(&app.apps.program(socket.state()));
                 if is_gone {
-                    // So that the flow counts as stopped instead of aborted by its program.
+                    // Set, so that the flow counts as stopped instead of aborted by its program.
                     app.stopping = true;
                     socket.abort();
                 }
@@ -904,8 +907,8 @@ impl Side {
     fn connect(&mut self, now: Nanos, due: Due, mut place: Place) {
         let Some(clients) = &mut self.clients else { return };
         if self.stack.exceeds_cache() {
-            // Only for large tables: in a table that fits the near caches, the extra reads would
-            // just cost time.
+            // Prefetches only for large tables: in a table that fits the near caches, the extra
+            // reads would just cost time.
             clients.prefetch(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
@@ -1025,7 +1028,7 @@ impl Side {
         self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
-    /// Whether a flow's template was removed, so that the flow will be aborted.
+    /// Whether the flow will be aborted because its template was removed.
     fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
         let leaving = &self.leaving.programs;
         let of_it = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
@@ -1036,7 +1039,7 @@ impl Side {
 
     fn answer(&mut self, now: Nanos, call: Call) {
         let Some(clients) = &mut self.clients else { return };
-        // The template may have been removed since the call.
+        // The template may have been removed after the call.
         let Some(number) = clients.number_of(&call, &self.gone) else {
             return self.stack.app_mut().apps.calls_mut().refuse(&call);
         };
@@ -1162,7 +1165,7 @@ impl Side {
         }
         self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
-        // Flows due before the stop still begin, even if the worker hears of it late: otherwise
+        // Flows due before the stop still begin, even if the worker is notified late: otherwise
         // they would count as late.
         self.begin(now, usize::MAX);
         let real = now + self.lag;
@@ -1186,7 +1189,7 @@ impl Side {
     }
 
     /// A counter that changes with every segment of any flow.
-    fn happened(&self) -> u64 {
+    fn activity(&self) -> u64 {
         let classes = self.classes.iter().flatten().flatten();
         classes
             .map(|(class, _)| self.stack.counters(*class))
@@ -1219,17 +1222,17 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Ending(until, before) if now >= until => {
-                let happened = self.happened();
+                let activity = self.activity();
                 // Timers count as activity: a program's delay, or a retransmission.
-                let goes_on = happened != before || self.stack.next_due().is_some();
+                let goes_on = activity != before || self.stack.next_due().is_some();
                 let then = now + self.drain.max(ACTIVITY_INTERVAL);
                 self.stopping = if goes_on {
-                    Stopping::Ending(then, happened)
+                    Stopping::Ending(then, activity)
                 } else {
                     Stopping::Draining(now)
                 };
             }
-            // No wait for flows in TIME-WAIT, because they have completed.
+            // Flows in TIME-WAIT are not waited for, because they have completed.
             Stopping::Draining(until)
                 if now >= until || self.stack.active() == self.stack.app().apps.lingering() =>
             {
@@ -1241,7 +1244,7 @@ impl Side {
                 self.stopping = Stopping::Done
             }
             Stopping::Aborting(from) if !self.stack.has_output() => {
-                // Counts flows rather than numbers, because most numbers may be unused.
+                // Counts flows, not numbers, because most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
                     aborted += u32::from(
@@ -1260,7 +1263,7 @@ impl Side {
         self.stack.app().apps.delaying() > 0 || self.has_output()
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> usize {
         self.stack.active()
     }
@@ -1470,7 +1473,7 @@ fn kind_of(program: &Program) -> FlowKind {
     }
 }
 
-impl Busy {
+impl PendingTuples {
     fn put(&mut self, now: Nanos, tuple: Tuple, due: Due) {
         self.waiting.entry(tuple).or_default().push_back(due);
         self.again.push_back((now + BUSY_RETRY, tuple));
@@ -1678,7 +1681,7 @@ impl ClientTemplate {
 
     /// The number of the next called flow, which no other flow of the template has. The top bit
     /// separates called flows from arrivals, because a template may have both.
-    fn number_of_call(&self, seat: Seat) -> u32 {
+    fn number_of_call(&self, seat: WorkerIndex) -> u32 {
         let (worker, workers) = seat.among();
         let own = if self.only_called { 0 } else { 1 << 31 };
         (self.called * workers + worker) as u32 | own
@@ -1686,7 +1689,7 @@ impl ClientTemplate {
 }
 
 /// A worker's share of the limit on open flows.
-fn most_active(load: &Load, seat: Seat) -> u64 {
+fn most_active(load: &Load, seat: WorkerIndex) -> u64 {
     let (worker, workers) = seat.among();
     let share = |most: u64| most.saturating_sub(worker).div_ceil(workers);
     load.limits.active.map_or(u64::MAX, share)
@@ -1694,7 +1697,7 @@ fn most_active(load: &Load, seat: Seat) -> u64 {
 
 /// The flows of an open loop that belong to a worker, decided by their addresses and ports; these
 /// differ if an earlier flow found them in use.
-fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl IsOwn {
+fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: WorkerIndex) -> impl IsOwn {
     move |template: usize, number| {
         let template = &templates[template];
         seat.is_only() || seat.has(&template.tuple(&servers[template.servers], number))
@@ -1704,12 +1707,12 @@ fn is_own(templates: &[ClientTemplate], servers: &[Tuples], seat: Seat) -> impl 
 /// A worker of a part. A function of the flow's tuple selects first the part, then the worker, so
 /// that parts may have different numbers of workers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerIndex {
     pub part: Division,
     pub worker: (u32, u32),
 }
 
-impl Seat {
+impl WorkerIndex {
     /// Whether all flows begin here.
     #[inline]
     fn is_only(self) -> bool {

@@ -23,7 +23,7 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Conversations of scripts whose servers completed.
     pub served: Served,
-    /// Time since the start of the load.
+    /// Time from the start of the load.
     pub elapsed: Nanos,
     /// Time from the start until the last flow was due, or until now. Clients only.
     pub arrivals: Nanos,
@@ -74,8 +74,8 @@ impl Served {
     }
 }
 
-/// Most failed conversations stored: both ends of as many conversations as a script may have, which
-/// are 65,000 because program numbers have 16 bits (ADR 0029).
+/// Maximum number of failed conversations stored: both ends of as many conversations as a script
+/// may have, which are 65,000 because program numbers have 16 bits (ADR 0029).
 pub const MOST_FAILED: usize = 1 << 17;
 
 /// The flows of one template, by role. A side with a single role leaves the other empty.
@@ -114,8 +114,8 @@ pub struct FlowStatistics {
     pub waiting: u64,
     /// Flows that are open now.
     pub active: u64,
-    /// Most flows open at the same time; if merged, the sum of the workers' peaks, which is an
-    /// upper bound because these may have been at different times.
+    /// Maximum number of flows open at the same time; if merged, the sum of the workers' peaks,
+    /// which is an upper bound because these may have been at different times.
     pub peak: u64,
     /// Time from the SYN to the end of the handshake, in nanoseconds.
     pub setup: Histogram,
@@ -129,7 +129,7 @@ pub struct FlowStatistics {
     /// the flow waited to begin, which a late generator would otherwise hide ("coordinated
     /// omission").
     pub corrected: Histogram,
-    /// Octets of application data received; and sent, which over TCP counts only those
+    /// Octets of application data: received, and sent. Over TCP, sent octets count once they are
     /// acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
@@ -326,7 +326,7 @@ impl Failure {
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
-            // No failure, because a program may end with a reset deliberately.
+            // Not counted as a failure, because a program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
             Reason::Reset => Self::Reset,
@@ -461,8 +461,8 @@ impl FlowStatistics {
 }
 
 impl TlsStatistics {
-    /// Most reasons stored as text: the text depends on the peer, so their number would otherwise
-    /// be unbounded.
+    /// Maximum number of reasons stored as text: the text depends on the peer, so their number
+    /// would otherwise be unbounded.
     const MAX_REASONS: usize = 32;
 
     pub(crate) fn fail(&mut self, why: String) {
@@ -539,7 +539,7 @@ impl Statistics {
         total
     }
 
-    /// Open flows.
+    /// Number of open flows.
     pub fn active(&self) -> u64 {
         self.templates.iter().map(|t| t.client.active + t.server.active).sum()
     }

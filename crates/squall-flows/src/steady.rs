@@ -29,9 +29,9 @@ pub(crate) type Tallies = Vec<[Tally; 2]>;
 
 #[derive(Debug)]
 pub(crate) struct Steady {
-    /// The start of the steady part ...
+    /// Start of the steady part.
     from: Nanos,
-    /// ... and its end; [`NEVER`] while unknown.
+    /// End of the steady part; [`NEVER`] while unknown.
     to: Nanos,
     /// Whether the end is final.
     is_final: bool,
@@ -51,7 +51,7 @@ const SECOND: Nanos = Nanos(1_000_000_000);
 const NEVER: Nanos = Nanos(u64::MAX);
 
 impl Steady {
-    /// For a load that starts at `start`.
+    /// Creates the counters for a load that starts at `start`.
     pub fn new(load: &Load, start: Nanos) -> Self {
         Self {
             from: steady(load, start).0,
@@ -66,7 +66,8 @@ impl Steady {
         }
     }
 
-    /// One comparison per turn of a worker, instead of a read of all counters.
+    /// One comparison, because every turn of a worker calls this; reading all counters would cost
+    /// more.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         now >= self.next
@@ -103,8 +104,8 @@ impl Steady {
     /// Reads the counters at `now`.
     #[cold]
     pub fn look(&mut self, now: Nanos, counted: Tallies) {
-        // After a stall several seconds at once, because the seconds of all workers must begin at
-        // the same times to be added.
+        // A stall may span several seconds. Each gets its own entry, because the seconds of all
+        // workers must begin at the same times to be added.
         while now >= self.second {
             self.second = self.second + SECOND;
             for (side, (before, seconds)) in
@@ -150,7 +151,7 @@ impl Steady {
         (to.saturating_sub(self.from), first.iter().zip(last).map(between).collect())
     }
 
-    /// Per whole second since the start of the load: clients, servers.
+    /// Per whole second from the start of the load: clients, servers.
     pub fn seconds(&self) -> [Vec<Second>; 2] {
         self.seconds.clone()
     }

@@ -88,9 +88,9 @@ const FIRST_INTERVAL: Nanos = Nanos(100_000_000);
 const TRIES: u8 = 6;
 /// Pause before a silent address is requested again.
 const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
-/// Most addresses that are resolved at the same time; further ones wait.
+/// Maximum number of addresses that are resolved at the same time; further ones wait.
 const MAX_ASKED: usize = 1024;
-/// Most blocks, and most addresses outside of them.
+/// Maximum number of blocks, and of addresses outside of them.
 const MAX_ENTRIES: usize = 1 << 22;
 
 impl NeighborCache {

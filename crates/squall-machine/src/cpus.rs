@@ -108,7 +108,7 @@ impl Claim {
     }
 
     /// Locks in the first directory of `folders` in which this user can make a lock file. Each user
-    /// has a file of their own (`squall-cpu3.1000.lock`), because locking another user's file for
+    /// has a separate file (`squall-cpu3.1000.lock`), because locking another user's file for
     /// writing would require opening a path that they control.
     fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
         let own = Permissions::of_this_process().uid;
@@ -175,7 +175,7 @@ mod tests {
         assert!(free());
     }
 
-    /// Otherwise, any user with write access to the directory could block all runs.
+    /// Without this, any user with write access to the directory could block all runs.
     #[test]
     fn files_of_other_users_block_nothing() {
         let own = Permissions::of_this_process().uid;

@@ -1,9 +1,9 @@
 //! A wire between two ports: frames that arrive on one port leave on the other, with the
 //! impairments of both.
 //!
-//! The input is two addresses, the output the frames in each direction. A frame leaves at its
-//! arrival time, plus the delays that the options of a port cause (`delay`, `drain`). A simulated
-//! device on the path to a port thus becomes a device through which other programs can send.
+//! Input: two addresses. Output: the frames in each direction. A frame leaves at its arrival time,
+//! plus the delays that the options of a port cause (`delay`, `drain`). A simulated device on the
+//! path to a port thus becomes a device through which other programs can send.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ pub fn forward(
     addresses: [&str; 2],
     stop: &dyn Fn() -> bool,
 ) -> Result<([Forwarded; 2], Vec<String>), Error> {
-    // Frames must be received one by one, and not only when a block of the receive ring is full.
+    // Frames must be received one by one, not only when a block of the receive ring is full.
     let wanted = Wanted { answers: true, ..Wanted::default() };
     let (mut a, ..) = open(addresses[0], wanted)?;
     let (mut b, ..) = open(addresses[1], wanted)?;

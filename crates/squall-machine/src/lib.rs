@@ -1,7 +1,6 @@
-//! Resources of this machine for a run. The input is addresses, the output opened ports
-//! ([`ports::open`]) with the facts that a plan needs. Also lists [`kinds`] of ports and interfaces
-//! ([`listing`]), chooses CPUs ([`cpus`]), checks disk space ([`room`]), and resolves host names
-//! ([`Names`]).
+//! Resources of this machine for a run. Input: addresses. Output: opened ports ([`ports::open`])
+//! with the facts that a plan needs. Also lists [`kinds`] of ports and interfaces ([`listing`]),
+//! chooses CPUs ([`cpus`]), checks disk space ([`room`]), and resolves host names ([`Names`]).
 //!
 //! Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
 //! runs hosts on an interface.

@@ -130,7 +130,7 @@ fn frames(plan: &Plan, stream: &PlanStream) -> Option<f64> {
     let span = run.into_iter().chain(stream.lasts.map(|lasts| lasts.0)).min();
     let in_time = span.and_then(|span| {
         let span = Picos(span).as_nanos();
-        Some(stream.asked_within(span)? * span.as_secs_f64())
+        Some(stream.mean_rate_within(span)? * span.as_secs_f64())
     });
     let total = stream.pattern.total().map(|total| total as f64);
     let counted = plan.stop.packets.map(|packets| packets as f64);

@@ -1,8 +1,8 @@
 //! The contents of a capture: lengths, times, protocols, flows ([`Census`]).
 //!
-//! Designed for the speed of memory: a packet costs a few table increments, and figures that can be
-//! derived from the tables are computed only at the end. Memory: 0.5 MB for the tables, and the
-//! flow table.
+//! Designed for the speed of memory: a packet takes a few table increments, and figures that follow
+//! from the tables are computed only at the end. Memory use: 0.5 MB for the tables, plus the flow
+//! table.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::flow::{
     FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol,
 };
 
-/// Number of packets processed together: their entries in the flow table are prefetched before the
-/// first is needed.
+/// Number of packets processed together. Their flow table entries are prefetched before the first
+/// one is needed.
 pub const BATCH: usize = 32;
 /// Lengths below this are counted in a table, longer ones in a map.
 const SHORT: usize = 1 << 16;
@@ -23,13 +23,13 @@ const SHORT: usize = 1 << 16;
 /// Limits, and which of the more expensive figures to compute.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most flows: each takes 72 octets, plus 16 for the index.
+    /// Maximum number of flows. Each takes 72 octets, plus 16 for the index.
     pub flows: usize,
     /// Idle time after which a flow has ended.
     pub idle_ns: Option<u64>,
     /// Whether to verify the checksums of IPv4, TCP, UDP, ICMP and ICMPv6.
     pub checksums: bool,
-    /// Number of earlier packets with which each packet is compared; 0: none.
+    /// Number of previous packets with which each packet is compared; 0: none.
     pub duplicates: usize,
 }
 
@@ -46,7 +46,7 @@ pub struct Sample<'a> {
     pub octets: &'a [u8],
     /// Length on the wire; at least the captured length.
     pub wire_len: u32,
-    /// Nanoseconds since 1970. 0 means unknown, unless the capture starts at that time.
+    /// Nanoseconds since 1970. 0 means unknown, unless the capture really starts at that time.
     pub time_ns: u64,
     /// Whether the capture has a time for this packet.
     pub timed: bool,
@@ -89,12 +89,12 @@ pub struct Checked {
     pub bad: u64,
 }
 
-/// The statistics of a capture so far.
+/// The statistics of a capture up to now.
 #[derive(Clone, Debug)]
 pub struct Census {
     settings: Settings,
     lengths: Vec<u64>,
-    /// Packets by length, for lengths beyond the table.
+    /// Packets by length, for lengths that are not in the table.
     long: BTreeMap<u32, u64>,
     /// Octets on the wire.
     octets: u64,
@@ -103,7 +103,7 @@ pub struct Census {
     cut_octets: u64,
     times: Times,
     flows: FlowTable<FlowStats>,
-    /// Packets that belong to no flow in the table, by IP version and protocol: [`Self::kind`].
+    /// Packets that are in no flow of the table, by IP version and protocol: [`Self::kind`].
     unassigned: Vec<Share>,
     /// Packets without IP, by EtherType.
     others: BTreeMap<u16, Share>,
@@ -149,7 +149,7 @@ impl Census {
         }
     }
 
-    /// Counts packets in capture order; fastest in batches of [`BATCH`].
+    /// Counts packets in capture order. Fastest in batches of [`BATCH`].
     pub fn add(&mut self, packets: &[Sample<'_>]) {
         for batch in packets.chunks(BATCH) {
             self.add_batch(batch);
@@ -224,7 +224,7 @@ impl Census {
         usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
     }
 
-    /// Counts a packet that is not plain. Returns whether it belongs to a flow nevertheless.
+    /// Counts a packet that is not plain. Returns whether it still belongs to a flow.
     #[cold]
     fn is_in_flow(&mut self, headers: &Headers, packet: &Sample<'_>) -> bool {
         let len = packet.wire_len;
@@ -246,7 +246,7 @@ impl Census {
             self.others.entry(headers.ethertype).or_default().add(len);
             return false;
         }
-        // A later fragment has no ports, so it would count for a flow that is not its own.
+        // A later fragment has no ports, so it would be counted for a wrong flow.
         if headers.fragment == Fragment::Later {
             self.later_fragments.add(len);
         } else if headers.fault.is_none() {
@@ -256,7 +256,7 @@ impl Census {
         false
     }
 
-    /// Verifies the checksums of complete packets that are not fragments.
+    /// Verifies the checksums of complete packets. Fragments are not verified.
     fn verify(&mut self, headers: &Headers, packet: &Sample<'_>) {
         let octets = packet.octets;
         let (network, transport, end) =
@@ -284,7 +284,7 @@ impl Census {
         match headers.key.protocol {
             protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
             protocol::UDP => {
-                // The UDP length differs from this if the datagram is shorter than its IP packet.
+                // The UDP length is less than this if the datagram is shorter than its IP packet.
                 let len = usize::from(be16(segment, 4));
                 let none = segment[6..8] == [0, 0] && headers.key.version == 4;
                 if !none && (len == segment.len() || len == 0) {
@@ -319,7 +319,7 @@ impl Census {
         for (i, packet) in packets.iter().enumerate() {
             let mut fingerprint = squall_stats::Fingerprint::default();
             fingerprint.add(packet.octets);
-            // 0 marks an empty entry in the ring, so a hash is never 0.
+            // 0 marks an empty entry of the ring, so a hash is never 0.
             let hash = (fingerprint.to_u128() as u64 ^ u64::from(packet.wire_len)) | 1;
             if self.recent.contains(&hash) {
                 self.duplicates += 1;
@@ -330,8 +330,8 @@ impl Census {
         }
     }
 
-    /// Adds the statistics of another capture. Keeps only the higher peak of the two time series,
-    /// because their times may overlap.
+    /// Adds the statistics of another capture. The peak is the higher one of the two, because the
+    /// times of the captures may overlap.
     pub fn merge(&mut self, other: &Self) {
         for (sum, n) in self.lengths.iter_mut().zip(&other.lengths) {
             *sum += n;
@@ -357,7 +357,7 @@ impl Census {
                 }
             }
         }
-        // A flow that continues in the next file counts once; restarts within a file are added.
+        // A flow that continues in the next file counts once. Restarts within the files add up.
         let counts = other.flows.counts();
         let again = counts.flows - other.flows.len() as u64;
         let overflow_packets = counts.overflow_packets + without_room;
@@ -481,7 +481,7 @@ impl Census {
         self.checksums
     }
 
-    /// Packets that are equal to one of the packets before them, octet for octet.
+    /// Packets that equal one of the previous packets in every octet.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -492,8 +492,8 @@ impl Census {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// Initial width of a point in the series, in nanoseconds; it grows tenfold whenever there are too
-/// many points.
+/// Initial interval of the series, nanoseconds. It grows tenfold whenever there are too many
+/// points.
 const FINEST: u64 = 1_000_000;
 const MOST_POINTS: usize = 10_000;
 
@@ -501,7 +501,7 @@ const MOST_POINTS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     span: Option<(u64, u64)>,
-    /// Whether a packet with a time was seen, and the time of the last one.
+    /// Whether a packet with a time was seen, and the time of the last such packet.
     begun: bool,
     last: u64,
     untimed: u64,
@@ -509,7 +509,7 @@ pub struct Times {
     largest_backward_ns: u64,
     gaps: Histogram,
     series: Series,
-    /// The peak of captures that were merged into this one.
+    /// The peak among captures that were merged into this one.
     merged_peak: (u64, u64),
 }
 
@@ -523,8 +523,8 @@ pub struct Point {
 }
 
 impl Times {
-    /// Counts a batch. `before`: packets and octets before the batch; `flows`: number of flows
-    /// begun by its end.
+    /// Counts a batch. `before`: packets and octets before the batch. `flows`: number of flows that
+    /// have started by its end.
     #[inline]
     fn add(&mut self, batch: &[Sample<'_>], before: (u64, u64), flows: u64) {
         let mut gaps = [0; BATCH];
@@ -560,8 +560,8 @@ impl Times {
             Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
     }
 
-    /// Handles a packet that is not later than the previous one: the first packet, one that goes
-    /// backward, or one without a time.
+    /// Handles the first packet, a packet earlier than the previous one, and a packet without a
+    /// time.
     #[cold]
     fn has_time(&mut self, time: u64) -> bool {
         if time == 0 && self.last > 0 {
@@ -580,7 +580,7 @@ impl Times {
         true
     }
 
-    /// The earliest and the latest time, whatever the order of capture.
+    /// Earliest and latest time, in any order of capture.
     pub fn span(&self) -> Option<(u64, u64)> {
         self.span
     }
@@ -594,7 +594,7 @@ impl Times {
         self.untimed
     }
 
-    /// Packets that are earlier than the previous one.
+    /// Packets with an earlier time than the previous packet.
     pub fn backward(&self) -> u64 {
         self.backward
     }
@@ -603,12 +603,12 @@ impl Times {
         self.largest_backward_ns
     }
 
-    /// Gaps between consecutive packets whose time does not go backward.
+    /// Gaps between consecutive packets, without those to an earlier time.
     pub fn gaps(&self) -> &Histogram {
         &self.gaps
     }
 
-    /// Points of equal width in nanoseconds, from the first packet on. Earlier packets count in
+    /// Points of equal width (nanoseconds), from the first packet on. Earlier packets count in
     /// point 0.
     pub fn series(&self) -> (u64, Vec<Point>) {
         let mut series = self.series.clone();
@@ -616,7 +616,8 @@ impl Times {
         (series.width, series.points)
     }
 
-    /// Most packets, and most octets, in one second. Seconds count from the first packet.
+    /// Maximum number of packets, and of octets, in one second. Seconds count from the first
+    /// packet.
     pub fn peak_second(&self) -> (u64, u64) {
         let (packets, octets) = self.own_peak();
         (packets.max(self.merged_peak.0), octets.max(self.merged_peak.1))

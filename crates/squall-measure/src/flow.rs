@@ -1,9 +1,9 @@
-//! The flow of a frame, whatever sent it: [`Headers::parse`] finds the headers in any octets, and
-//! [`FlowTable`] keeps a value per flow in bounded memory.
+//! The flow of a frame, regardless of its sender. [`Headers::parse`] finds the headers in any
+//! octets, and [`FlowTable`] stores a value per flow in bounded memory.
 //!
-//! Unlike `squall_wire`'s dissector it explains nothing: it runs once per captured or received
-//! frame, in some tens of nanoseconds, and reads no further than the ports. Tunnels other than MPLS
-//! and PPPoE are themselves flows.
+//! Unlike the dissector of `squall_wire`, this explains nothing: it runs once per captured or
+//! received frame, in a few tens of nanoseconds, and reads only up to the ports. A tunnel is itself
+//! a flow, unless it is MPLS or PPPoE.
 
 use std::{
     fmt,
@@ -13,16 +13,16 @@ use std::{
 
 use squall_units::{MacAddr, be16};
 
-/// Source and destination of a packet: addresses, protocol, ports. Absent fields are 0.
+/// Source and destination of a packet: addresses, protocol, ports. Missing fields are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
-    /// IPv4 and MAC addresses are in the first octets; the rest is 0.
+    /// IPv4 and MAC addresses occupy the first octets; the rest is 0.
     pub src: [u8; 16],
     pub dst: [u8; 16],
     pub src_port: u16,
     /// The EtherType if `version` is 0.
     pub dst_port: u16,
-    /// As in the IPv4 header; for IPv6, the first header that is not an extension.
+    /// Protocol of the IPv4 header. For IPv6, the first header that is not an extension.
     pub protocol: u8,
     /// IP version, 4 or 6; 0: not IP, and the addresses are MAC addresses.
     pub version: u8,
@@ -72,7 +72,7 @@ pub mod protocol {
 }
 
 impl FlowKey {
-    /// The key that both directions share, and whether it is the key of the opposite direction.
+    /// The key that both directions share, and whether it is that of the opposite direction.
     #[inline]
     pub fn canonical(&self) -> (Self, bool) {
         let ports_too = |address: &[u8; 16], port: u16| (u128::from_be_bytes(*address), port);
@@ -123,18 +123,18 @@ impl FlowKey {
         }
     }
 
-    /// Equal for equal keys and the same `seed`.
+    /// A hash; equal for equal keys and the same `seed`.
     #[inline]
     pub fn hash_with(&self, seed: u64) -> u64 {
-        // As whole integers: values that `plain` has just written then come from registers instead
-        // of memory.
+        // Read as whole integers: values that `plain` has just written are then in registers, not
+        // in memory.
         let half = |octets: &[u8; 16], at: usize| (u128::from_le_bytes(*octets) >> (8 * at)) as u64;
         let rest = u64::from(self.src_port)
             | u64::from(self.dst_port) << 16
             | u64::from(self.protocol) << 32
             | u64::from(self.version) << 40;
-        // Multiply and fold, as wyhash does: one multiplication for IPv4, three for longer
-        // addresses.
+        // Multiply and fold, as wyhash does. IPv4 takes one multiplication, longer addresses take
+        // three.
         let mut hash = fold(
             half(&self.src, 0) ^ half(&self.dst, 0).rotate_left(32) ^ seed,
             rest ^ 0xa076_1d64_78bd_642f,
@@ -150,7 +150,7 @@ impl FlowKey {
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
-    // Restores the entropy that is lost if a factor is zero.
+    // Restores the entropy that a factor of zero removes.
     (product as u64 ^ (product >> 64) as u64) ^ a.rotate_left(17) ^ b
 }
 
@@ -215,7 +215,7 @@ pub fn ethertype_name(ethertype: u16) -> Option<&'static str> {
 
 /// EtherTypes (IEEE 802 numbers).
 pub mod ethertype {
-    /// Linux's ETH_P_802_2 instead of an IEEE number: the field holds a length, and LLC follows.
+    /// ETH_P_802_2 of Linux, not an IEEE number: the field is a length, and LLC follows.
     pub const LLC: u16 = 0x0004;
     pub const IPV4: u16 = 0x0800;
     pub const ARP: u16 = 0x0806;
@@ -226,15 +226,15 @@ pub mod ethertype {
     pub const PPPOE: u16 = 0x8864;
     pub const QINQ: u16 = 0x88a8;
 
-    /// Whether a tag of four octets begins here. 0x9100 and 0x9200 were used for QinQ before the
-    /// standard.
+    /// Whether a tag of four octets starts here. 0x9100 and 0x9200 were used for QinQ before the
+    /// standard (IEEE 802.1ad).
     #[inline]
     pub(super) fn is_tag(ethertype: u16) -> bool {
         matches!(ethertype, VLAN | QINQ | 0x9100 | 0x9200)
     }
 }
 
-/// The link type of a packet; this module has no parser of its own for `Rare` and `Other`.
+/// The link type of a packet. `Rare` and `Other` have no parser in this module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
     #[default]
@@ -246,7 +246,7 @@ pub enum Link {
     LinuxCookedV2,
     /// The address family in either byte order (NULL) or in network order (LOOP).
     BsdLoopback,
-    /// A rare link type, by its number: [`squall_wire::link`] finds the payload.
+    /// A rare link type, by its number; [`squall_wire::link`] locates the payload.
     Rare(u16),
     Other,
 }
@@ -276,16 +276,16 @@ pub enum Fragment {
     Later,
 }
 
-/// Why some headers were not found.
+/// Why headers could not be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// A header extends beyond the last octet.
+    /// A header extends past the last octet.
     Cut,
-    /// A header contradicts itself: IP version or header length.
+    /// A header is contradictory: IP version or header length.
     Malformed,
 }
 
-/// The offsets of a packet's headers, and its flow. Offsets are octets from the start of the
+/// Offsets of the headers of a packet, and its flow. Offsets are in octets from the start of the
 /// packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
@@ -301,13 +301,13 @@ pub struct Headers {
     /// Flags as in the TCP header: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub tcp_flags: u8,
     pub fault: Option<HeaderFault>,
-    /// Offset of the IP header, or of whatever follows the link header.
+    /// Offset of the IP header, or of what follows the link header.
     pub network: u32,
     /// Offset of the transport header (TCP, UDP, ...); `end` if it was not reached.
     pub transport: u32,
     /// Offset of the payload of TCP and UDP; otherwise `transport`.
     pub payload: u32,
-    /// End of the IP packet, without Ethernet padding; at most the number of octets.
+    /// End of the IP packet without Ethernet padding, at most the number of captured octets.
     pub end: u32,
 }
 
@@ -337,8 +337,8 @@ impl Headers {
     }
 
     /// The flow of the most common packets: Ethernet, IPv4 without tags, options and fragments, TCP
-    /// or UDP with complete headers. `None` for others, which need [`Headers::parse`]. Costs a
-    /// quarter as much as that.
+    /// or UDP with complete headers. `None` for all others, which need [`Headers::parse`]. Takes a
+    /// quarter of its time.
     #[inline]
     pub fn plain(octets: &[u8]) -> Option<FlowKey> {
         let header: &[u8; 42] = octets.first_chunk()?;
@@ -456,7 +456,7 @@ impl Headers {
         if ethertype == ethertype::IPV4 { self.ipv4(octets, at) } else { self.ipv6(octets, at) }
     }
 
-    /// Ends the headers at `at`: not IP, and no known header follows.
+    /// Ends the headers at `at`: the packet is not IP, and no known header follows.
     fn ends_at(&mut self, at: usize) -> Result<(), HeaderFault> {
         self.transport = (at as u32).min(self.end);
         self.payload = self.transport;
@@ -472,8 +472,8 @@ impl Headers {
                 break;
             }
         }
-        // Labels do not identify their payload. Like routers, uses the version nibble (RFC 4928);
-        // any other value means a pseudowire.
+        // Labels do not identify their payload. As routers do, use the IP version nibble (RFC
+        // 4928); any other value means a pseudowire.
         match octets.get(at).map(|o| o >> 4) {
             Some(4) => self.reach(ethertype::IPV4, octets, at),
             Some(6) => self.reach(ethertype::IPV6, octets, at),
@@ -490,8 +490,8 @@ impl Headers {
         }
     }
 
-    /// Linux cooked headers of `len` octets: EtherType at `ethertype`, the sender's address at
-    /// `address`.
+    /// Linux cooked headers of `len` octets, with the EtherType at `ethertype` and the sender's
+    /// address at `address`.
     fn cooked(
         &mut self,
         octets: &[u8],
@@ -541,7 +541,7 @@ impl Headers {
         self.key = FlowKey { protocol: header[9], version: 4, ..FlowKey::default() };
         self.key.src[..4].copy_from_slice(&header[12..16]);
         self.key.dst[..4].copy_from_slice(&header[16..20]);
-        // A length of 0 means a GSO frame, whose length is in the kernel's descriptor.
+        // A total length of 0 means a GSO frame; its length is only in the kernel's descriptor.
         if total_len != 0 {
             if total_len < header_len {
                 return Err(HeaderFault::Malformed);
@@ -574,11 +574,11 @@ impl Headers {
             let len = match self.key.protocol {
                 // Hop-by-hop, routing, destination options, mobility, HIP, shim6.
                 0 | 43 | 60 | 135 | 139 | 140 => 8 * usize::from(front::<2>(octets, at)?[1]) + 8,
-                // Its length field counts units of four octets (RFC 4302).
+                // The length field counts units of four octets (RFC 4302).
                 51 => 4 * usize::from(front::<2>(octets, at)?[1]) + 8,
                 44 => {
                     let fragment = be16(front::<8>(octets, at)?, 2);
-                    // An atomic fragment is a whole packet (RFC 6946).
+                    // An atomic fragment is a complete packet (RFC 6946).
                     if fragment & !6 != 0 {
                         self.fragment =
                             if fragment >> 3 == 0 { Fragment::First } else { Fragment::Later };
@@ -647,16 +647,16 @@ fn front<const N: usize>(octets: &[u8], at: usize) -> Result<&[u8; N], HeaderFau
     octets.get(at..).and_then(<[u8]>::first_chunk).ok_or(HeaderFault::Cut)
 }
 
-/// A value per flow, for at most `limit` flows, which bounds the memory; packets of further flows
-/// are only counted.
+/// Stores a value per flow. At most `limit` flows, which bounds the memory; packets of further
+/// flows are only counted.
 ///
 /// Flows keep the order of their first packets, so results do not depend on the hash. A flow
-/// without packets for longer than `idle_ns` has ended, and its next packet starts a new one (as
-/// tcpreplay's `--flow-expiry`).
+/// without packets for longer than `idle_ns` has expired, and its next packet starts a new flow (as
+/// with tcpreplay's `--flow-expiry`).
 #[derive(Clone, Debug)]
 pub struct FlowTable<V> {
-    /// Hash table whose size is a power of two, at most half full. A slot has 32 bits of the hash
-    /// and 32 bits of the index in `flows` + 1; 0: free.
+    /// Hash table with a power of two of slots, at most half of them used. A slot has 32 bits of
+    /// the hash and 32 bits of the index in `flows` plus 1; 0: free.
     slots: Vec<u64>,
     flows: Vec<Flow<V>>,
     limit: usize,
@@ -669,7 +669,7 @@ pub struct FlowTable<V> {
 #[derive(Clone, Debug)]
 pub struct Flow<V> {
     pub key: FlowKey,
-    /// Arrival of its last packet, in nanoseconds.
+    /// Arrival of the flow's last packet, nanoseconds.
     pub last_ns: u64,
     pub value: V,
 }
@@ -677,11 +677,11 @@ pub struct Flow<V> {
 /// Counters of a flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows begun, including those that began again after they had expired.
+    /// Flows started, including restarts after expiry.
     pub flows: u64,
-    /// Expired flows, detected by their next packet or by [`FlowTable::expire`].
+    /// Expired flows that were detected, by their next packet or by [`FlowTable::expire`].
     pub expired: u64,
-    /// Packets of flows that did not fit the table.
+    /// Packets of flows that did not fit in the table.
     pub overflow_packets: u64,
 }
 
@@ -697,14 +697,15 @@ pub enum Seen {
 }
 
 impl<V: Default> FlowTable<V> {
-    /// Makes a table for at most `limit` flows; `idle_ns`: idle time after which they expire.
+    /// Creates a table for at most `limit` flows, which expire when they have been idle for
+    /// `idle_ns`.
     ///
     /// # Panics
     /// If `limit` is more than 2^31.
     pub fn new(limit: usize, idle_ns: Option<u64>) -> Self {
         assert!(limit <= 1 << 31, "flows have numbers of 32 bits");
-        // The seed is random, because otherwise a crafted capture could make all flows collide. No
-        // result depends on it.
+        // A random seed, because a crafted capture could otherwise make all flows collide. Results
+        // do not depend on it.
         let seed = RandomState::new().hash_one(0);
         Self {
             slots: vec![0; 64],
@@ -716,14 +717,14 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// The value of flow `key`, which is created if needed. `None`: the table is full; the packet
-    /// is counted.
+    /// The value of flow `key`, created if necessary. `None` if the table is full; the packet is
+    /// counted.
     #[inline]
     pub fn entry(&mut self, key: &FlowKey, now_ns: u64) -> Option<&mut V> {
         self.seen(key, now_ns).map(|(value, _)| value)
     }
 
-    /// As [`FlowTable::entry`], together with the role of the packet.
+    /// The same as [`FlowTable::entry`], plus the role of the packet.
     #[inline]
     pub fn seen(&mut self, key: &FlowKey, now_ns: u64) -> Option<(&mut V, Seen)> {
         self.seen_hashed(key, self.hash(key), now_ns)
@@ -744,21 +745,21 @@ impl<V: Default> FlowTable<V> {
         None
     }
 
-    /// A hash that is valid only for this table.
+    /// Hash of a key, valid only for this table.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> u64 {
         key.hash_with(self.seed)
     }
 
-    /// Prefetches the entry of `hash`: call it for several packets, then [`FlowTable::seen_hashed`]
-    /// for each of them. The result has no meaning, but must be used ([`std::hint::black_box`]), or
-    /// the compiler removes the load.
+    /// Prefetches the entry for `hash`. Call it for several packets, then
+    /// [`FlowTable::seen_hashed`] for each. The result has no meaning but must be used
+    /// ([`std::hint::black_box`]); otherwise the compiler removes the load.
     #[inline]
     pub fn touch(&self, hash: u64) -> u64 {
         self.slots[hash as usize & (self.slots.len() - 1)]
     }
 
-    /// As [`FlowTable::seen`]; `hash` is the hash of `key`.
+    /// The same as [`FlowTable::seen`], with the `hash` of `key` already computed.
     #[inline]
     pub fn seen_hashed(&mut self, key: &FlowKey, hash: u64, now_ns: u64) -> Option<(&mut V, Seen)> {
         let (tag, mask) = (hash >> 32, self.slots.len() - 1);
@@ -818,15 +819,15 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
-    /// Adds the counters of a table for other packets.
+    /// Adds the counters of a table that counted other packets.
     pub fn merge_counts(&mut self, other: FlowCounts) {
         self.counts.flows += other.flows;
         self.counts.expired += other.expired;
         self.counts.overflow_packets += other.overflow_packets;
     }
 
-    /// Removes flows that have expired by `now_ns`, and passes each to `each`: for long-lived
-    /// tables.
+    /// Removes flows that have expired by `now_ns`, and passes each of them to `each`. For
+    /// long-lived tables.
     pub fn expire(&mut self, now_ns: u64, mut each: impl FnMut(&Flow<V>)) {
         let Some(idle_ns) = self.idle_ns else { return };
         let before = self.flows.len();
@@ -873,12 +874,12 @@ impl<V> FlowTable<V> {
         self.flows.iter()
     }
 
-    /// As [`FlowTable::iter`].
+    /// The same as [`FlowTable::iter`], as a slice.
     pub fn as_slice(&self) -> &[Flow<V>] {
         &self.flows
     }
 
-    /// Memory usage in bytes, excluding memory that the values own.
+    /// Memory usage in bytes, without memory that the values own.
     pub fn memory(&self) -> usize {
         self.slots.capacity() * 8 + self.flows.capacity() * size_of::<Flow<V>>()
     }
@@ -1042,7 +1043,7 @@ mod tests {
     }
 
     fn any_key() -> impl Strategy<Value = FlowKey> {
-        // Few distinct keys, so that they collide.
+        // Few distinct keys, so collisions are likely.
         (
             0..4u8,
             0..4u8,
@@ -1105,8 +1106,8 @@ mod tests {
                     prop_assert_eq!((key, parsed.fault, parsed.fragment), (parsed.key, None, Fragment::Whole));
                     prop_assert_eq!((parsed.tags, parsed.mpls_labels), (0, 0));
                 }
-                // Packets left to the parser: they end beyond the octets, have no length, or have
-                // options.
+                // `plain` leaves these packets to the parser: they extend past the octets, have a
+                // length of 0, or have options.
                 None => prop_assert!(
                     parsed.fault.is_some() || parsed.fragment != Fragment::Whole || protocol == 1 || version != 0x45
                         || usize::from(len) + 14 > octets.len() || len < 28,

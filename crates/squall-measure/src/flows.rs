@@ -1,4 +1,4 @@
-//! The flows or sources that one receive queue sees, in bounded memory.
+//! The flows or sources seen by one receive queue, in bounded memory.
 
 use squall_program::signature::Signature;
 use squall_stats::EqualBins;
@@ -16,8 +16,8 @@ pub enum By {
     /// By addresses, protocol and ports.
     #[default]
     Flow,
-    /// By source address only. Sequence numbers are not searched for, because each flow of a source
-    /// has its own.
+    /// By source address only. Sequence numbers are not detected, because each flow of a source has
+    /// its own sequence.
     Source,
     /// No grouping.
     None,
@@ -40,12 +40,12 @@ impl std::str::FromStr for By {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
     pub by: By,
-    /// Most flows; frames of further flows are counted together.
+    /// Maximum number of flows. Frames of further flows are counted together.
     pub limit: usize,
     pub pace: Pace,
     pub sequence: Wanted,
     pub wall: WallOffset,
-    /// Whether Squall's senders may restart, which they do not while this process is the sender.
+    /// Whether Squall's senders may restart. They cannot while this process is the sender.
     pub restarts: bool,
 }
 
@@ -62,7 +62,7 @@ impl Default for FlowSettings {
     }
 }
 
-/// One flow at one queue.
+/// One flow at one receive queue.
 #[derive(Clone, Debug, Default)]
 pub struct FlowRx {
     pub traffic: Traffic,
@@ -80,12 +80,11 @@ pub struct Flows {
     /// All frames together; their gaps are in [`crate::Receiver::gaps`].
     pub total: Traffic,
     pub table: FlowTable<FlowRx>,
-    /// Frames of flows that did not fit the table.
+    /// Frames of flows that did not fit in the table.
     pub rest: Traffic,
-    /// Greatest common divisor of the first gaps: the resolution of the time stamps. 0: no gaps
-    /// yet.
+    /// Resolution of the timestamps: the greatest common divisor of the first gaps; 0: no gaps yet.
     resolution: u64,
-    /// The key of a run whose signatures need no second one as proof.
+    /// Key of a run whose signatures are accepted without a second one as evidence.
     trusted: Option<u16>,
 }
 
@@ -103,7 +102,7 @@ pub struct TopFlow {
     pub key: FlowKey,
     pub packets: u64,
     pub octets: u64,
-    /// Number of missing sequence numbers; `None` if the packets have none.
+    /// Number of missing sequence numbers; `None` if packets have none.
     pub missing: Option<u64>,
 }
 
@@ -117,7 +116,7 @@ pub struct FlowCount {
     /// Times of the first and the last frame.
     pub first: Nanos,
     pub last: Nanos,
-    /// Number of missing sequence numbers; `None` if the packets have no known ones.
+    /// Number of missing sequence numbers; `None` if packets have none of a known kind.
     pub missing: Option<u64>,
 }
 
@@ -198,8 +197,8 @@ impl Flows {
         self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()
     }
 
-    /// Counters of at most `most` flows from number `from` on, in the order of their first frames.
-    /// Flows keep their index in the table, so consecutive calls cover all flows.
+    /// Counters of at most `most` flows from index `from` on, in the order of their first frames.
+    /// Flows keep their index in the table, so consecutive calls cover all of them.
     pub fn counts(&self, from: usize, most: usize) -> Vec<FlowCount> {
         let count = |flow: &crate::flow::Flow<FlowRx>| FlowCount {
             key: flow.key,
@@ -243,12 +242,12 @@ impl Flows {
     }
 }
 
-/// The part of the key that all flows of a source share.
+/// The part of the key that is the same for all flows of a source.
 pub fn source(key: &FlowKey) -> FlowKey {
     FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
 }
 
-/// Euclid's algorithm, in which every number divides 0.
+/// Euclid's algorithm. Every number divides 0, so the divisor with 0 is the other number.
 fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);

@@ -1,8 +1,8 @@
-//! Finds and reads sequence numbers that other tools write into their packets.
+//! Detects and reads the sequence numbers that other tools put in their packets.
 //!
-//! A flow's kind is adopted only after consecutive packets have confirmed it ([`Kind::evidence`]);
-//! those packets are counted too. Nothing here reads a clock: the caller provides arrival times,
-//! and the offset of the receiver's clock from the wall clock.
+//! A flow's kind is adopted only once consecutive packets have confirmed it ([`Kind::evidence`]);
+//! these packets count, too. This module reads no clock: the caller provides arrival times and the
+//! offset of the receiver's clock from the wall clock.
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, SequenceTracker};
@@ -13,7 +13,7 @@ use crate::flow::{Fragment, Headers, protocol};
 /// The tool that numbered the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The signature at the end of Squall's frames; these are counted by stream instead of by flow.
+    /// The signature at the end of Squall's frames, which are counted by stream instead of by flow.
     Squall,
     /// MGEN 4 and 5 (NRL), `mgenMsg.cpp`.
     Mgen,
@@ -31,7 +31,7 @@ pub enum Kind {
 /// The kinds to search for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// All kinds, each after its evidence.
+    /// All kinds, each confirmed by its evidence.
     #[default]
     Auto,
     /// Only this kind, from the first packet that can be parsed as such.
@@ -58,15 +58,15 @@ impl std::str::FromStr for Wanted {
     }
 }
 
-/// In the order of trial: kinds with more proof come first.
+/// In the order in which they are tried: kinds with more evidence first.
 const KINDS: [Kind; 6] =
     [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
-/// Number of packets of a flow in which a kind is searched for.
+/// Number of packets of a flow in which to look for a kind.
 const TRIED: u64 = 64;
-/// Largest difference between two numbers such that the second confirms the first: loss and
-/// reordering also happen at the start.
+/// Maximum difference of two numbers for the second to confirm the first. Loss and reordering also
+/// happen at the start of a flow.
 const NEAR: u32 = 100;
-/// Nanoseconds by which two clocks may differ and still count as one.
+/// Maximum difference of two clocks that are taken as one, nanoseconds.
 const ONE_CLOCK: u64 = 2_000_000_000;
 
 impl Kind {
@@ -87,7 +87,7 @@ impl Kind {
     }
 
     /// Number of packets, each numbered one above the previous, that confirm a kind. Two suffice
-    /// for MGEN, because length, port and address in its header are 80 bits that must match; an RTP
+    /// for MGEN, where length, port and address in the header are 80 bits that must match. An RTP
     /// header has only 2 fixed bits and a constant.
     fn evidence(self) -> usize {
         match self {
@@ -107,23 +107,23 @@ pub struct Packet<'a> {
     pub headers: &'a Headers,
 }
 
-/// The sequence number and the time stamp in a packet.
+/// Sequence number and timestamp of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub sequence: u32,
     pub stamp: Stamp,
-    /// Equal for all packets that a sender numbers in one sequence: a flow id, or RTP's SSRC.
+    /// Equal for all packets of one sequence of a sender: a flow id, or the SSRC of RTP.
     pub id: u64,
 }
 
 /// The departure time that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    /// Nanoseconds since some epoch.
+    /// Nanoseconds since an unknown epoch.
     Nanos(i64),
-    /// Ticks of a CPU of unknown frequency.
+    /// CPU ticks of unknown frequency.
     Ticks(u64),
-    /// RTP's time stamp, and its rate in Hz if the payload type defines one.
+    /// RTP timestamp, and its rate in Hz if the payload type defines one.
     Media(u32, Option<u32>),
 }
 
@@ -148,7 +148,7 @@ impl<'a> Packet<'a> {
         if key.version == 4 { &key.dst[..4] } else { &key.dst }
     }
 
-    /// The packet's mark if it can be parsed as `kind`.
+    /// The packet's mark, if it can be parsed as `kind`.
     pub fn mark(&self, kind: Kind) -> Option<Mark> {
         match kind {
             Kind::Squall => None,
@@ -166,7 +166,7 @@ impl<'a> Packet<'a> {
     fn mgen(&self) -> Option<Mark> {
         let p = self.payload()?;
         let dst = self.dst();
-        // The length comes from the UDP header, because the payload may be truncated or fragmented.
+        // From the UDP length, because the payload may be truncated or fragmented.
         let len = get_be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
         let fits = get_be16(p, 0)? == len
             && (1..=6).contains(p.get(2)?)
@@ -189,9 +189,9 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: get_be32(p, 0)?, stamp, id: get_be32(p, 12)?.into() })
     }
 
-    /// The last 16 octets, in the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
-    /// seq (32), time_stamp (64). In addition, the IPv4 identification is 0xffff; on NICs that
-    /// filter by it, it begins with 0xff.
+    /// The last 16 octets, in the byte order of the sender: magic 0xab, flow_seq (8 bits), hw_id
+    /// (16), seq (32), time_stamp (64). The IPv4 identification is 0xffff, or on NICs that filter
+    /// by it, starts with 0xff.
     fn trex(&self) -> Option<Mark> {
         let h = self.headers;
         let fixed = match h.key.version {
@@ -213,7 +213,7 @@ impl<'a> Packet<'a> {
         Some(Mark { sequence: get_be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
     }
 
-    /// RFC 3550 §5.1; validity checks of appendix A.1.
+    /// The header of RFC 3550 §5.1, with the validity checks of appendix A.1.
     fn rtp(&self) -> Option<Mark> {
         let p = self.payload()?;
         let (flags, payload_type) = (*p.first()?, *p.get(1)? & 0x7f);
@@ -221,7 +221,7 @@ impl<'a> Packet<'a> {
         let extension =
             if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(get_be16(p, header + 2)?) };
         let padding = if flags & 0x20 == 0 { 0 } else { usize::from(*p.last()?).max(1) };
-        // RFC 5761 §4: 64 to 95 would be RTCP.
+        // RFC 5761 §4: payload types 64 to 95 are RTCP.
         let fits = flags >> 6 == 2
             && !(64..96).contains(&payload_type)
             && header + extension + padding <= p.len();
@@ -256,18 +256,18 @@ fn step(kind: Kind, then: u32, now: u32) -> i32 {
     }
 }
 
-/// Whether two packets can come from the same sender; the first arrived `passed` before the second.
+/// Whether two packets can have the same sender. The second arrived `passed` after the first.
 fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     if then.id != now.id || step(kind, then.sequence, now.sequence).unsigned_abs() > NEAR {
         return false;
     }
     match (then.stamp, now.stamp) {
-        // A quarter of a second of tolerance, because queues delay packets.
+        // Tolerates a quarter of a second, because packets wait in queues.
         (Stamp::Nanos(then), Stamp::Nanos(now)) => {
             (now - then).abs_diff(passed as i64) < 250_000_000
         }
         (Stamp::Ticks(then), Stamp::Ticks(now)) => then != now,
-        // Ten seconds of video at 90 kHz.
+        // Tolerates ten seconds of video at 90 kHz.
         (Stamp::Media(then, _), Stamp::Media(now, _)) => {
             (now.wrapping_sub(then) as i32).unsigned_abs() < 900_000
         }
@@ -275,8 +275,8 @@ fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
     }
 }
 
-/// Whether departure times, if any, advanced like arrivals over all packets since the first, which
-/// arrived `passed` before. Neither a constant field nor a packet counter does.
+/// Whether departure times, if any, advanced at the rate of arrivals since the first packet, which
+/// arrived `passed` ago. Constant fields and packet counters do not.
 fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     match (first.stamp, last.stamp) {
         (Stamp::Nanos(first), Stamp::Nanos(last)) => {
@@ -286,43 +286,43 @@ fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
     }
 }
 
-/// How the sender's clock relates to the receiver's.
+/// Relation of the sender's clock to the receiver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SenderClock {
-    /// The packets have no departure time, or one of unknown unit.
+    /// Packets have no departure time, or one in an unknown unit.
     #[default]
     None,
-    /// Another clock: only the variation of delays is known.
+    /// Another clock, so only the variation of delays is known.
     Other,
-    /// The wall clock or the receiver's own, because the first packet's time was within two seconds
-    /// of it.
+    /// The wall clock or the receiver's own clock: the time in the first packet was within two
+    /// seconds of it.
     Wall,
     Receiver,
 }
 
-/// The measurements of a flow with sequence numbers.
+/// Measurements of a flow with sequence numbers.
 #[derive(Clone, Debug)]
 pub struct Sequenced {
     pub kind: Kind,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
     pub clock: SenderClock,
-    /// Number of packets in the flow without a number.
+    /// Number of packets of the flow that have no number.
     pub unnumbered: u64,
     /// Number (extended to 32 bits) and id of the last packet.
     last: (u32, u64),
-    /// The previous id: packets that still carry it are late.
+    /// The previous id. Packets that still have it are late.
     before: Option<u64>,
-    /// The number that would confirm the last unexpected number.
+    /// The number that would confirm an unexpected number.
     suspect: Option<u32>,
     first_arrival: Nanos,
     last_arrival: Nanos,
-    /// RTP's time stamps, extended to 64 bits.
+    /// RTP timestamps, extended to 64 bits.
     media: Option<(u32, i64)>,
 }
 
-/// Offset of the wall clock from the receiver's, in nanoseconds; `None`: virtual time, which has no
-/// offset.
+/// Offset of the wall clock from the receiver's clock, nanoseconds; `None` in virtual time, which
+/// has no such offset.
 pub type WallOffset = Option<i64>;
 
 impl Sequenced {
@@ -357,7 +357,8 @@ impl Sequenced {
             self.restart(arrival);
         }
         if self.suspect.is_some() {
-            // The next packet confirms the number or does not; a stray packet counts as unnumbered.
+            // The next packet may confirm the number. Until then, this one counts as unnumbered, as
+            // a stray packet would.
             self.unnumbered += 1;
             return;
         }
@@ -378,9 +379,8 @@ impl Sequenced {
     }
 
     /// Whether a sender has restarted: a lower number was sent after all others, or the number is
-    /// further ahead than four times the number of packets that the flow has sent in this time so
-    /// far. (RFC 3550 appendix A.1 requires two consecutive packets if, as in RTP, time stamps
-    /// prove nothing.)
+    /// ahead by more than four times what the flow has sent in the same time until now. (RFC 3550
+    /// appendix A.1 requires two consecutive packets if timestamps are no evidence, as in RTP.)
     fn has_restarted(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
         let borne_out = self.suspect.take() == Some(sequence);
         let is_lower = self.sequence.is_below_expected(sequence);
@@ -409,7 +409,7 @@ impl Sequenced {
         borne_out
     }
 
-    /// Arrival minus departure, plus a constant if the clocks differ.
+    /// Arrival time minus departure time; with different clocks, plus an unknown constant.
     fn transit(&mut self, stamp: Stamp, arrival: Nanos, wall: WallOffset) -> Option<i64> {
         let arrival = arrival.0 as i64;
         match stamp {
@@ -452,7 +452,7 @@ pub enum Recognition {
     Looking(Box<Looking>),
     /// None of the known kinds.
     Unknown,
-    /// Squall's frames, all with this stream; `None`: with several streams.
+    /// Squall's frames, all of this stream; `None`: the flow has several streams.
     Signed(Option<u16>),
     Known(Box<Sequenced>),
 }
@@ -461,7 +461,7 @@ pub enum Recognition {
 #[derive(Clone, Debug, Default)]
 pub struct Looking {
     tried: u64,
-    /// The signature in the last packet that had one.
+    /// The signature of the last packet that had one.
     signature: Option<Signature>,
     candidates: Vec<Candidate>,
 }
@@ -469,7 +469,7 @@ pub struct Looking {
 #[derive(Clone, Debug)]
 struct Candidate {
     kind: Kind,
-    /// How often a number was one above the previous one.
+    /// Number of packets numbered one above the previous one.
     agreed: usize,
     marks: Vec<(Mark, Nanos)>,
 }
@@ -492,8 +492,8 @@ impl Recognition {
         }
     }
 
-    /// Takes a packet of the flow; `signed`: its possible signature, which is accepted if it has
-    /// the key `trusted`, or if an earlier packet had the same key.
+    /// Counts a packet of the flow. `signed` is its possible signature, which is accepted if it has
+    /// the key `trusted` or the same key as an earlier packet.
     #[inline]
     pub fn take(
         &mut self,
@@ -537,8 +537,8 @@ impl Recognition {
             Wanted::Only(kind) => std::slice::from_ref(kind),
             Wanted::Auto => &KINDS,
         };
-        // One in 65,536 packets contains the signature of some run by chance, but hardly two
-        // contain the same key, unless they are equal.
+        // By chance, one in 65,536 packets contains a valid signature of some run, but two with the
+        // same key are unlikely unless the packets are equal.
         let before = match self {
             Self::Looking(looking) => looking.signature,
             _ => None,
@@ -556,7 +556,7 @@ impl Recognition {
             *self = Self::Signed(stream.filter(|_| several.is_none()));
             return;
         }
-        // Later fragments have no header of any kind, and a flow without UDP can only have TRex's.
+        // Later fragments have no header of any kind. Without UDP, only TRex's kind is possible.
         let mut looking = match std::mem::take(self) {
             Self::Looking(looking) => looking,
             _ => Box::default(),
@@ -613,7 +613,7 @@ impl Looking {
                 None => {}
             }
             candidate.marks.push((mark, arrival));
-            // The width of iperf3's counter must be detected even if iperf3 was requested.
+            // The width of iperf3's counter has to be detected even if the user named iperf3.
             let enough = match (forced, kind) {
                 (true, Kind::Iperf3 | Kind::Iperf3Wide) => 1,
                 (true, _) => 0,

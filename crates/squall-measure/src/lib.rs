@@ -1,9 +1,9 @@
 //! Maps a received frame to its stream, sequence number and delay.
 //!
 //! Input: octets with their arrival time ([`Receiver::observe`]). Output: counters and trackers per
-//! stream, which the signature at the frame's end identifies; on request also per flow ([`flows`]),
-//! by the sequence numbers of other tools ([`kinds`]). Frames without a signature are only counted.
-//! This crate does not know ports or clocks.
+//! stream, which the signature at the end of the frame identifies, and on request per flow
+//! ([`flows`]), by the sequence numbers of other tools ([`kinds`]). Frames without a signature are
+//! only counted. This crate uses no ports and no clocks.
 #![forbid(unsafe_code)]
 
 pub mod census;
@@ -38,23 +38,23 @@ use std::{
 };
 use track::{Place, Tracked};
 
-/// Measurements of received frames.
+/// Selects the measurements of received frames.
 #[derive(Clone, Debug, Default)]
 pub struct Measure {
-    /// Whether to count only frames and octets, because other code evaluates the frames.
+    /// Count only frames and octets, because other code evaluates the frames.
     pub count_only: bool,
     /// Whether to hash every frame.
     pub fingerprint: bool,
-    /// Empty bins, in nanoseconds, in which gaps between frames are counted in addition.
+    /// Empty bins for gaps between frames, nanoseconds, in addition to the histogram.
     pub gap_bins: Option<EqualBins>,
-    /// Settings for measuring each flow, bursts and peaks, if that is wanted.
+    /// Settings of the measurement of each flow, with bursts and peaks; `None`: not measured.
     pub flows: Option<FlowSettings>,
-    /// Bits by whose value the frames of each stream are counted; empty: none.
+    /// Groups of bits; frames of each stream are counted by their values. Empty: none.
     pub places: Arc<[Place]>,
     /// Streams whose frames have TRex's header or mark instead of a signature.
     pub trex: Option<Arc<HwIds>>,
-    /// The key of the run to measure; frames of other runs are only counted. `None`: measures
-    /// frames of all runs, each run separately.
+    /// Key of the run to measure; frames of other runs are only counted. `None`: measures the
+    /// frames of all runs, separately for each run.
     pub key: Option<u16>,
 }
 
@@ -64,16 +64,16 @@ pub struct Receiver {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// GSO frames that were received as a whole, and the number of their segments, which `packets`
+    /// GSO frames that were received uncut, and the number of their segments, which `packets`
     /// includes.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames that belong to no stream: they carry neither a signature nor a mark.
+    /// Frames of no stream: they have neither a signature nor a mark.
     pub unsigned: u64,
-    /// Frames with signatures of other runs, or of an earlier run with the same key, by key. They
-    /// belong to no stream.
+    /// Frames with the signature of another run, or of an earlier run with the same key, by key.
+    /// They are part of no stream.
     pub foreign: BTreeMap<u16, Foreign>,
-    /// Frames with TRex's header that belong to no stream.
+    /// Frames with TRex's header that are part of no stream.
     pub trex: TrexErrors,
     /// Gaps between consecutive frames in nanoseconds.
     pub gaps: Histogram,
@@ -93,7 +93,7 @@ pub struct Receiver {
     link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
-    /// The run being measured; if all runs are measured, the current one.
+    /// The run being measured. If all runs are measured, the run of the last frame.
     run: RunRx,
     /// Whether only one run is measured.
     one_run: bool,
@@ -102,9 +102,9 @@ pub struct Receiver {
     candidates: Candidates,
     /// The key of `run`; [`NO_KEY`] if there is none.
     key: u32,
-    /// The start of the run, and the longest plausible time from it to a departure. Frames outside
-    /// of this range belong to another run, whatever their key. No limit if the sender has another
-    /// clock.
+    /// The start of the run, and the longest plausible time from then to a departure. Frames
+    /// outside of this range are of another run, whatever their key. Unlimited if the sender has
+    /// another clock.
     begin: u64,
     within_ns: u64,
 }
@@ -129,29 +129,29 @@ pub struct StreamCounters {
     pub octets: u64,
     /// First copies.
     pub unique: u64,
-    /// Missing numbers below the highest one: lost or late.
+    /// Missing numbers below the highest one: frames that are lost or late.
     pub missing: u64,
     /// First copies below the next expected number.
     pub reordered: u64,
-    /// How often numbers were skipped.
+    /// How many times numbers were skipped.
     pub gaps: u64,
     pub delay: DelaySummary,
 }
 
-/// Number of flows in a copy for a live view.
+/// Maximum number of flows in a copy for a live view.
 const TOP_FLOWS: usize = 10;
 /// A restarted sender counts from 0 and takes at least 5 ms to return. Workers that share a stream
-/// send slightly out of order, each with its own time: that is not a restart.
+/// send slightly out of order, each with its own times, which is not a restart.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
-/// A value that no check XOR its hash can have, because keys have 16 bits.
+/// A value that no check XOR hash can have, because keys have 16 bits.
 const NO_KEY: u32 = u32::MAX;
-/// Tolerance between times on one clock: a frame may leave after the time was read, and a port may
-/// stamp the frame with its future departure.
+/// Tolerance between times of one clock: a frame may leave after the time was read, and a port may
+/// stamp a frame with its future departure time.
 const AHEAD_NS: u64 = 1_000_000_000;
 
 impl StreamRx {
-    /// A copy of the counters; allocates nothing.
+    /// A copy of the counters, without allocation.
     pub fn counters(&self) -> StreamCounters {
         StreamCounters {
             packets: self.packets,
@@ -164,12 +164,13 @@ impl StreamRx {
         }
     }
 
-    /// First copies. Frames with a mark all count as such, because copies cannot be recognized.
+    /// First copies. Frames with a mark all count as first copies, because the mark does not
+    /// distinguish copies.
     pub fn unique(&self) -> u64 {
         self.sequence.counts().unique + self.marked
     }
 
-    /// Counts one frame; `restarts`: whether it may be the first of a sender that restarted.
+    /// Counts one frame. `restarts`: whether it may be the first frame of a restarted sender.
     #[inline]
     fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {
         if restarts
@@ -219,20 +220,19 @@ impl Row {
     }
 }
 
-/// Length of a frame with its FCS in octets; 64 bits, because the length in a capture may be any
-/// 32-bit value.
+/// Length of a frame with its FCS, octets. 64 bits, because a capture may state any 32-bit length.
 #[inline]
 fn with_fcs(wire_len: u32) -> u64 {
     u64::from(wire_len) + u64::from(FCS_LEN)
 }
 
 impl Receiver {
-    /// A receiver for frames that begin with Ethernet.
+    /// A receiver for Ethernet frames.
     pub fn new(measure: &Measure) -> Self {
         Self::on(measure, Link::Ethernet)
     }
 
-    /// A receiver for frames that begin with `link`.
+    /// A receiver for frames of link type `link`.
     pub fn on(measure: &Measure, link: Link) -> Self {
         Self {
             count_only: measure.count_only,
@@ -254,8 +254,8 @@ impl Receiver {
         }
     }
 
-    /// Counts one frame, which has `wire_len` octets without FCS: `octets` as received, at `time`
-    /// on the arrival clock.
+    /// Counts one frame: `octets` as received, `wire_len` octets long without FCS, at `time` on the
+    /// arrival clock.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
         let len = with_fcs(wire_len);
@@ -290,7 +290,7 @@ impl Receiver {
         stream.one(signature.sequence, delay, time.0, restarts);
     }
 
-    /// Sets the offset from the arrival clock to the clock that stamps frames.
+    /// Sets the offset from the arrival clock to the clock of departure times.
     #[inline]
     pub fn set_clock_offset(&mut self, offset_ns: i64) {
         self.clock_offset = offset_ns as u64;
@@ -301,17 +301,17 @@ impl Receiver {
         signature.delay(arrival.0.wrapping_add(self.clock_offset))
     }
 
-    /// Sets the start of the run, on the clock that stamps frames.
+    /// Sets the start of the run on the clock of departure times.
     pub fn begin(&mut self, start: Nanos) {
         (self.begin, self.within_ns) = (start.0, AHEAD_NS);
     }
 
-    /// Forgets the start of the run, because another clock stamps frames from now on.
+    /// Forgets the start of the run: departure times are from another clock from now on.
     pub fn forget_begin(&mut self) {
         (self.begin, self.within_ns) = (0, u64::MAX);
     }
 
-    /// Sets the current time, on the clock of [`Receiver::begin`].
+    /// Sets the current time on the clock of [`Receiver::begin`].
     #[inline]
     pub fn set_now(&mut self, now: Nanos) {
         if self.begin > 0 {
@@ -334,8 +334,8 @@ impl Receiver {
         self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
 
-    /// The frame's signature, if it belongs to the run being measured. The error is the signature
-    /// of another run, if the frame has one.
+    /// The frame's signature if it is of the run being measured. The error is the signature of
+    /// another run, if the frame has one.
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         match Signature::read_of(octets, self.key) {
@@ -345,7 +345,7 @@ impl Receiver {
         }
     }
 
-    /// As [`Self::read`], for frames without a signature of this run.
+    /// The same as [`Self::read`], for frames without a signature of this run.
     #[inline(never)]
     fn read_other(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
         let seen = Signature::read(octets);
@@ -353,12 +353,11 @@ impl Receiver {
         flows.read(octets, &mut self.trex).ok_or(seen)
     }
 
-    /// Handles a frame with the signature of another run. If all runs are measured, that run
-    /// becomes the one being measured, and the signature is returned; otherwise the frame is
-    /// counted.
+    /// Handles a frame with the signature of another run. If all runs are measured, switches to
+    /// that run and returns the signature; otherwise counts the frame.
     ///
-    /// One in 65,536 frames contains the signature of some run by chance. A run is therefore
-    /// accepted only after a second frame with the same key.
+    /// By chance, one in 65,536 frames contains a valid signature of some run, so a run is accepted
+    /// only at the second frame with its key.
     #[cold]
     fn of_another(
         &mut self,
@@ -368,7 +367,7 @@ impl Receiver {
         time: Nanos,
     ) -> Option<Signature> {
         let key = signature.key;
-        // The key of this run, but at an impossible time.
+        // The key of this run, but an impossible time.
         if u32::from(key) == self.key || self.foreign.contains_key(&key) {
             self.count_foreign(key, len);
             return None;
@@ -376,13 +375,14 @@ impl Receiver {
         if self.turn_to(key) {
             return Some(signature);
         }
-        // A damaged octet in the key must not look like another run: counts the frame as unsigned.
+        // A damaged octet in the key must not look like another run, so the frame counts as
+        // unsigned.
         let damaged = u32::from(key) ^ self.key;
         if self.one_run && (damaged & 0xff == 0 || damaged & 0xff00 == 0) {
             self.count_unsigned(octets, 1, len);
             return None;
         }
-        // The frame has the mark of a stream, so it contains the signature by chance.
+        // The frame has the mark of a stream, so its signature is there by chance.
         let candidate = match self.marked(octets) {
             None => self.candidates.see(signature, len, time),
             Some(_) => None,
@@ -399,7 +399,7 @@ impl Receiver {
         None
     }
 
-    /// Counts an earlier frame as the first of its run.
+    /// Counts a run's first frame, once a second one has confirmed the run.
     fn confirm(&mut self, first: Confirmed) {
         let key = first.signature.key;
         self.unsigned = self.unsigned.saturating_sub(1);
@@ -417,7 +417,7 @@ impl Receiver {
         stream.one(first.signature.sequence, delay, first.arrival.0, restarts);
     }
 
-    /// Switches to the run with this key. Returns whether there is one.
+    /// Switches to the run with this key. Returns whether that run is known.
     fn turn_to(&mut self, key: u16) -> bool {
         if self.key == u32::from(key) {
             return true;
@@ -426,7 +426,7 @@ impl Receiver {
             return false;
         };
         let before = std::mem::replace(&mut self.run, self.others.swap_remove(at));
-        // The initial run is only a placeholder, unless it has frames with marks.
+        // The initial run is only a placeholder, unless frames with marks were counted for it.
         if before.key.is_some() || before.streams().next().is_some() {
             self.others.push(before);
         }
@@ -443,7 +443,7 @@ impl Receiver {
         foreign.octets += len;
     }
 
-    /// Accepts keys that another queue has confirmed: a single frame here then belongs to that run.
+    /// Accepts keys that another queue has confirmed: here, a single frame then suffices.
     pub fn confirm_keys(&mut self, keys: &BTreeSet<u16>) {
         for first in self.candidates.take(keys) {
             self.confirm(first);
@@ -466,8 +466,7 @@ impl Receiver {
         self.trex_flows.as_ref()?.marked(octets, self.link)
     }
 
-    /// Counts frames without a signature; their total length is `octets`, and `first` is one of
-    /// them.
+    /// Counts frames without a signature. `octets` is their total length; `first` is one of them.
     #[inline]
     fn count_unsigned(&mut self, first: &[u8], frames: u64, octets: u64) {
         let Some(number) = self.marked(first) else {
@@ -480,8 +479,8 @@ impl Receiver {
         stream.octets += octets;
     }
 
-    /// Counts a frame that a host has claimed. It has `wire_len` octets without FCS, and was joined
-    /// as described by `cut`.
+    /// Counts a frame that a host stack has taken. It has `wire_len` octets without FCS, and was
+    /// joined as in `cut`.
     #[inline]
     pub fn count(&mut self, wire_len: u32, cut: Cut) {
         let segments = self.joined(wire_len, cut);
@@ -489,7 +488,7 @@ impl Receiver {
         self.octets += cut.octets(wire_len);
     }
 
-    /// Counts a GSO frame. Returns the number of its segments.
+    /// Counts a GSO frame and returns the number of its segments.
     #[inline]
     fn joined(&mut self, wire_len: u32, cut: Cut) -> u64 {
         let segments = u64::from(cut.segments(wire_len));
@@ -500,8 +499,9 @@ impl Receiver {
         segments
     }
 
-    /// Counts frames in order, as [`Receiver::observe`]: (octets, wire length without FCS, time).
-    /// Consecutive frames of one stream cost a third as much as single ones.
+    /// Counts frames in order, with the same result as [`Receiver::observe`]: (octets, wire length
+    /// without FCS, time). Consecutive frames of one stream take a third of the time of single
+    /// ones.
     #[inline]
     pub fn observe_all<'a>(
         &mut self,
@@ -549,7 +549,7 @@ impl Receiver {
                     }
                     Err(None) => self.count_unsigned(octets, 1, len),
                     Err(Some(other)) => {
-                        // Counted for the run that was measured so far.
+                        // These frames are of the run that was measured before.
                         self.count_row(&mut row);
                         if let Some(signature) = self.of_another(other, octets, len, time) {
                             (row.stream, row.first) = (signature.stream, signature.sequence);
@@ -595,8 +595,7 @@ impl Receiver {
         if self.count_only {
             return self.count(wire_len, cut);
         }
-        // Squall does not sign GSO frames, but a NIC with GRO may join frames that were each
-        // signed.
+        // Squall does not sign GSO frames, but GRO may have joined frames that are each signed.
         if whole && (Signature::read(octets).is_some() || self.has_trex_header(octets)) {
             self.joined(wire_len, cut);
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
@@ -608,7 +607,7 @@ impl Receiver {
         if let Some(flows) = &mut self.flows {
             let each =
                 |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
-            // A truncated GSO frame cannot be split: counts it as one frame of its flow.
+            // A truncated GSO frame cannot be cut, so it counts as a single frame of its flow.
             match whole {
                 true => segments_of(octets, cut).for_each(&mut Vec::new(), each),
                 false => flows.observe(octets, cut.octets(wire_len), time),
@@ -647,8 +646,8 @@ impl Receiver {
         self.copy(|run| run.each(light), Histogram::default(), None)
     }
 
-    /// A copy with the streams' histograms, but only the largest flows: copying all flows would
-    /// take longer than the queue can buffer.
+    /// A copy with the streams' histograms but only the largest flows: while all flows are copied,
+    /// the queue would overflow.
     pub fn with_histograms(&self) -> Self {
         self.copy(RunRx::clone, self.gaps.clone(), self.gap_bins.clone())
     }
@@ -689,8 +688,8 @@ impl Receiver {
     }
 }
 
-/// The fingerprint of the segments of `octets`. Excludes time and key of signatures, because only
-/// these differ between runs.
+/// Fingerprint of the segments of `octets`, without time and key of signatures, which differ from
+/// run to run.
 pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     let mut all = Fingerprint::default();
     let mut add = |frame: &[u8]| match Signature::read(frame) {
@@ -705,7 +704,7 @@ pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     all
 }
 
-/// `frame` as if it had been sent at time 0 in a run without a key, with matching checksums.
+/// `frame` as if sent at time 0 in a run without a key, with correct checksums.
 fn without_run(frame: &[u8], signature: Signature) -> Vec<u8> {
     let mut frame = Frame::dissect(frame.to_vec());
     let (high, low) = Signature { key: 0, time: 0, ..signature }.halves();
@@ -771,7 +770,7 @@ mod tests {
             rx.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
         };
         send(0..500, 1000);
-        // Neither copies of old frames nor a late worker's new time stamps are a restart.
+        // Neither copies of old frames nor later times of a slower worker are a restart.
         send(300..310, 1000);
         send(490..495, 100_000);
         send(0..100, 1_000_000_000);

@@ -1,5 +1,5 @@
-//! Frames of several runs, distinguished by their keys: the run being measured, an earlier run that
-//! is replayed, another Squall on the same network.
+//! Frames of several runs, which their keys distinguish: the run being measured, an earlier run
+//! that is replayed, another Squall on the same network.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::StreamRx;
 /// Frames of one run.
 #[derive(Clone, Debug, Default)]
 pub struct RunRx {
-    /// The run's key; `None` if no run has been confirmed.
+    /// Key of the run; `None` if no run is confirmed.
     pub key: Option<u16>,
-    /// Arrival of its first frame, unless its start was known.
+    /// Arrival of the run's first frame, if its start was not known.
     pub begin: Nanos,
-    /// Indexed by the stream number in signatures; grows with the numbers seen.
+    /// Indexed by the stream number of signatures; grows as numbers occur.
     streams: Vec<Option<Box<StreamRx>>>,
 }
 
-/// Frames that count for no stream, because they belong to another run.
+/// Frames that are part of no stream, because they are of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub packets: u64,
@@ -27,7 +27,7 @@ pub struct Foreign {
     pub octets: u64,
 }
 
-/// Most runs measured per queue; frames of further runs are only counted.
+/// Maximum number of runs measured per queue. Frames of further runs are only counted.
 pub(crate) const MOST_RUNS: usize = 256;
 
 impl RunRx {
@@ -53,18 +53,18 @@ impl RunRx {
         self.streams.iter().enumerate().filter_map(|(i, s)| Some((i as u16, s.as_deref()?)))
     }
 
-    /// A copy with each stream replaced by the result of `of`.
+    /// A copy in which `of` has replaced each stream.
     pub(crate) fn each(&self, of: impl Fn(&StreamRx) -> StreamRx) -> Self {
         let copy = |stream: &Option<Box<StreamRx>>| stream.as_deref().map(|s| Box::new(of(s)));
         Self { streams: self.streams.iter().map(copy).collect(), ..*self }
     }
 }
 
-/// Signatures whose key was seen only once, and which may be there by chance.
+/// Signatures whose key was seen only once, possibly by chance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     seen: Vec<Confirmed>,
-    /// The entry to replace next.
+    /// Index of the entry to replace next.
     next: usize,
 }
 
@@ -77,15 +77,15 @@ pub(crate) struct Confirmed {
     pub arrival: Nanos,
 }
 
-/// With 64 candidates, a chance pair occurs once in 2^36 frames of random octets: each frame passes
-/// with 2^-16, has the key of a candidate with 2^-10, and a near time with 2^-10.
+/// With 64 candidates, random octets produce a false pair in one of 2^36 frames: a frame passes the
+/// check with a probability of 2^-16, has the key of a candidate with 2^-10, and a near time with
+/// 2^-10.
 const MOST_CANDIDATES: usize = 64;
-/// Two frames of a run leave within this time of each other.
+/// Maximum time between the departures of two frames for the second to confirm the first.
 const NEAR_NS: i64 = 137_000_000_000;
 
 impl Candidates {
-    /// Takes a signature of an unknown run. Returns the run's first signature if this is the
-    /// second.
+    /// Records a signature of an unknown run. If it is the second one, returns the first.
     pub fn see(&mut self, signature: Signature, len: u64, arrival: Nanos) -> Option<Confirmed> {
         let found = Confirmed { signature, len, arrival };
         let Some(at) = self.seen.iter().position(|one| one.signature.key == signature.key) else {
@@ -93,7 +93,7 @@ impl Candidates {
             return None;
         };
         let first = self.seen[at];
-        // The same octets again prove nothing.
+        // A copy of the same octets is no evidence.
         if first.signature == signature {
             return None;
         }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{FlowSettings, Measure, Receiver, kinds};
 
-    /// A key that differs from 7 in both octets.
+    /// A key that differs from 7 in both of its octets.
     const OTHER: u16 = 0x0909;
 
     fn signed(key: u16, stream: u16, sequence: u32, time: u64) -> Vec<u8> {
@@ -140,7 +140,7 @@ mod tests {
         octets
     }
 
-    /// Receives the frames all at once and one by one, and asserts that the results are equal.
+    /// Receives the frames as a batch and singly, and asserts that the results are equal.
     fn received(measure: &Measure, start: Option<u64>, frames: &[(Vec<u8>, u64)]) -> Receiver {
         let new = || {
             let mut rx = Receiver::new(measure);
@@ -197,7 +197,7 @@ mod tests {
         let measure = Measure { key: Some(7), ..Measure::default() };
         let start = 1_000_000_000;
         let own = run(7, 0..300, start);
-        // Numbers among those of this run and after them, and one from the future.
+        // Numbers within and after those of this run, and a time in the future.
         let mut others: Vec<_> = run(7, 100..1100, start - 2_000_000)
             .into_iter()
             .filter(|(octets, _)| Signature::read(octets).unwrap().time < start)
@@ -214,7 +214,7 @@ mod tests {
         let counts = stream.sequence.counts();
         assert_eq!((stream.packets, counts.unique, counts.duplicates), (300, 300, 0));
         assert_eq!(stream.delay.delay().max(), 50);
-        // If the sender has another clock, times prove nothing.
+        // If the sender has another clock, times are no evidence.
         let rx = received(&measure, None, &frames);
         assert_eq!((rx.foreign.len(), rx.stream(0).unwrap().packets), (0, 1301));
     }
@@ -250,7 +250,7 @@ mod tests {
         let frame = (signed(OTHER, 0, 1, 1000), 2000);
         let mut rx = received(&measure, None, &vec![frame; 100]);
         assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
-        // A frame that left hours later proves nothing either; another queue may have more.
+        // A frame that left hours later is no evidence either. Another queue may have more.
         let far = (signed(OTHER, 0, 2, 10_000_000_000_000), 2000);
         assert_eq!(received(&measure, None, &[(signed(OTHER, 0, 1, 1000), 2000), far]).unsigned, 2);
         rx.confirm_keys(&BTreeSet::from([8]));

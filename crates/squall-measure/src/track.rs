@@ -1,8 +1,8 @@
-//! The contents of received test frames: how often each value of selected bits occurred, per
-//! stream.
+//! Contents of received test frames: for each stream, how often each value of selected bits
+//! occurred.
 //!
 //! A device between sender and receiver may change frames: mark them, translate addresses, tunnel
-//! them. The signature identifies the stream; the tracked bits show the change.
+//! them. The signature identifies the stream, and the tracked bits show the change.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -18,14 +18,14 @@ pub struct Bits {
     pub count: usize,
 }
 
-/// Bits that form one value, at most [`Place::BITS`]; the first bits are the most significant.
+/// Bits that together form a value, at most [`Place::BITS`], most significant first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place(Vec<Bits>);
 
 /// The stream, the index of the [`Place`], and the value.
 pub type Key = (u16, u16, u128);
 
-/// Most values per queue; frames with further values are counted together.
+/// Maximum number of values per queue. Frames with further values are counted together.
 const MOST: usize = 65_536;
 
 impl Bits {
@@ -46,7 +46,7 @@ impl Bits {
 impl Place {
     pub const BITS: usize = 128;
 
-    /// `None` if there are more than [`Place::BITS`] bits in total, or a range is empty.
+    /// `None` if there are more than [`Place::BITS`] bits in all, or if a range is empty.
     pub fn new(bits: Vec<Bits>) -> Option<Self> {
         let fits = bits.iter().map(|bits| bits.count).sum::<usize>() <= Self::BITS;
         (fits && bits.iter().all(|bits| bits.count > 0)).then_some(Self(bits))
@@ -54,8 +54,8 @@ impl Place {
 
     /// The value; `None` if the frame is too short.
     fn read(&self, octets: &[u8]) -> Option<u128> {
-        // `checked_shl` by 128 returns `None`; the value is then still 0, because these bits are
-        // the only ones.
+        // `checked_shl` by 128 returns `None`. The value is still 0 then, as there are no other
+        // bits.
         let add = |value: u128, bits: &Bits| {
             Some(value.checked_shl(bits.count as u32).unwrap_or(0) | bits.read(octets)?)
         };
@@ -76,12 +76,12 @@ impl Place {
     }
 }
 
-/// The values that one receive queue has seen.
+/// The values seen by one receive queue.
 #[derive(Clone, Debug)]
 pub struct Tracked {
     places: Arc<[Place]>,
     found: HashMap<Key, StreamCounters>,
-    /// Number of frames whose value did not fit the table.
+    /// Number of frames whose value did not fit in the table.
     pub beyond: u64,
 }
 
@@ -116,7 +116,7 @@ impl Tracked {
         }
     }
 
-    /// All counters, in no particular order.
+    /// All counters, in arbitrary order.
     pub fn rows(&self) -> impl Iterator<Item = (Key, StreamCounters)> {
         self.found.iter().map(|(key, seen)| (*key, *seen))
     }

@@ -6,7 +6,7 @@ use squall_units::Nanos;
 /// Parameters of arrival patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Length of the interval for peak rates.
+    /// Interval over which peak rates are measured.
     pub interval: Nanos,
     /// Largest gap between frames of a burst.
     pub burst_gap: Nanos,
@@ -30,19 +30,19 @@ pub struct Traffic {
     pub bursts: Bursts,
 }
 
-/// The busiest of consecutive intervals, which are aligned to the clock's zero.
+/// The busiest of consecutive intervals, which start at multiples of their length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peak {
-    /// Counts of the busiest interval: by frames, and separately by octets.
+    /// Counts of the busiest interval, separately by frames and by octets.
     packets: u64,
     octets: u64,
-    /// The interval in progress.
+    /// End of the current interval.
     end: u64,
     now_packets: u64,
     now_octets: u64,
 }
 
-/// Two or more frames, each at most [`Pace::burst_gap`] after the previous one.
+/// Groups of two or more frames, each at most [`Pace::burst_gap`] after the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bursts {
     pub bursts: u64,
@@ -57,8 +57,8 @@ pub struct Bursts {
 }
 
 impl Traffic {
-    /// Counts a frame of `octets` (with FCS) at `time`. Returns the gap to the previous frame, or 0
-    /// if the clock stepped back.
+    /// Counts a frame of `octets` (with FCS) at `time`. Returns the gap to the previous frame; 0 if
+    /// the clock stepped back.
     #[inline]
     pub fn arrive(&mut self, octets: u64, time: Nanos, pace: Pace) -> Option<u64> {
         let first = self.packets == 0;
@@ -81,8 +81,8 @@ impl Traffic {
         self.last.saturating_sub(self.first)
     }
 
-    /// Adds the measurements of another queue. Gaps across queues are unknown, and so are bursts
-    /// and peaks that span both: the larger value is a lower bound.
+    /// Merges the measurements of another queue. Gaps between frames of different queues are
+    /// unknown, and so are bursts and peaks that span both, so the larger value is a lower bound.
     pub fn merge(&mut self, other: &Self) {
         if other.packets == 0 {
             return;
@@ -116,7 +116,7 @@ impl Peak {
         self.now_octets += octets;
     }
 
-    /// Largest frame count and largest octet count of an interval.
+    /// Maximum number of frames, and of octets, in an interval.
     pub fn highest(&self) -> (u64, u64) {
         (self.packets.max(self.now_packets), self.octets.max(self.now_octets))
     }
@@ -146,7 +146,7 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Counts a gap; `bins`: empty bins, if requested.
+    /// Counts a gap. `bins`: empty bins, if gaps in bins are requested.
     #[inline]
     pub fn record(&mut self, gap: u64, bins: Option<&EqualBins>) {
         self.values.record(gap);

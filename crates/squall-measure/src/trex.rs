@@ -1,4 +1,4 @@
-//! Frames with TRex's header or mark, counted as in TRex's receiver.
+//! Frames with TRex's header or mark, counted in the same way as by TRex's receiver.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use squall_program::{
 
 use crate::flow::{Headers, Link, ethertype};
 
-/// Frames with TRex's header that belong to no stream, as TRex counts them.
+/// Frames with TRex's header that are part of no stream, by the categories of TRex.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrexErrors {
-    /// Frames that were sent before the last start of their stream.
+    /// Frames sent before the last start of their stream.
     pub old_flow: u64,
-    /// Frames with neither the current nor the previous flow_seq.
+    /// Frames whose flow_seq is neither the current nor the previous one.
     pub bad_header: u64,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct TrexFlows {
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     stream: u16,
-    /// The stream's flow_seq, learned from its first frame, because the sender may be another
+    /// flow_seq of the stream, learned from its first frame because the sender may be on another
     /// machine.
     flow_seq: Option<u8>,
-    /// The flow_seq of the stream that had the hw_id before.
+    /// flow_seq of the stream that used the hw_id before.
     before: Option<u8>,
 }
 
@@ -45,7 +45,7 @@ impl TrexFlows {
         Header::read(octets).is_some_and(|header| self.ids.stream(header.mark.hw_id).is_some())
     }
 
-    /// The stream whose mark is in a frame that begins with `link`.
+    /// The stream whose mark a frame of link type `link` has.
     #[inline]
     pub fn marked(&self, octets: &[u8], link: Link) -> Option<u16> {
         if !self.ids.has_groups() {
@@ -91,7 +91,7 @@ impl TrexFlows {
 #[inline]
 fn network(octets: &[u8], link: Link) -> Option<usize> {
     const ETHERNET_HEADER: usize = 14;
-    // Most frames are plain Ethernet and IPv4; parsing others costs some tens of nanoseconds.
+    // Most frames are plain Ethernet and IPv4. Parsing others takes a few tens of nanoseconds.
     let plain = link == Link::Ethernet
         && octets.get(12..ETHERNET_HEADER) == Some(&ethertype::IPV4.to_be_bytes());
     if plain {
@@ -128,7 +128,7 @@ mod tests {
             rx.observe_all(frames.iter().map(Vec::as_slice).enumerate().map(each));
             rx.clone()
         };
-        // 3 and 4 are skipped, 3 arrives late, 7 twice, 4 never.
+        // 3 and 4 are skipped; 3 arrives late, 7 twice, and 4 never.
         let seen = take(2, &[0, 1, 2, 5, 3, 6, 7, 7]);
         let stream = seen.stream(9).expect("frames of hw_id 5");
         let counts = stream.sequence.counts();
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(stream.delay.summary().min_ns, 998);
         // A frame with another flow_seq is bad.
         assert_eq!(take(3, &[8]).trex, TrexErrors { old_flow: 0, bad_header: 1 });
-        // The stream restarts under another number; late frames from before the restart are old.
+        // The stream restarts under another number; late frames of the previous start are old.
         ids.set(5, 10);
         take(2, &[8]);
         let seen = take(3, &[0, 1]);
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(counts(7), Some((4, 4 * 66, 4)));
             assert_eq!(counts(1), Some((1, 66, 1)));
             assert_eq!((rx.packets, rx.unsigned), (5, 0));
-            // Copies cannot be recognized, and order and delay are unknown.
+            // Copies cannot be distinguished, and order and delay are unknown.
             let counters = rx.stream(7).unwrap().counters();
             assert_eq!((counters.unique, counters.missing, counters.delay.count), (4, 0, 0));
             assert_eq!(rx.without_histograms().stream(7).unwrap().counters().unique, 4);
@@ -202,7 +202,7 @@ mod tests {
             assert!(!rx.is_of_a_stream(frame));
         }
         assert_eq!((rx.unsigned, rx.streams().count()), (5, 0));
-        // A mark that no stream has is ignored.
+        // A mark of no stream is ignored.
         let mut none = receiver(&[]);
         none.observe(&marked("eth/ipv4/tcp", 0), 60, Nanos(5));
         assert_eq!((none.unsigned, none.streams().count()), (1, 0));

@@ -1,4 +1,4 @@
-//! Packets as other tools send them: which of them are recognized, and how they are counted.
+//! Packets in the formats of other tools: which are recognized, and how they are counted.
 
 use proptest::prelude::*;
 use squall_measure::{
@@ -25,7 +25,7 @@ fn timeval(ns: u64) -> [u8; 8] {
     [s.to_be_bytes(), us.to_be_bytes()].concat().try_into().unwrap()
 }
 
-/// A packet numbered as in `kind`: number `sequence`, sent at `ns`.
+/// A packet with the numbering of `kind`: number `sequence`, sent at `ns`.
 fn packet(kind: Kind, sequence: u64, ns: u64) -> Vec<u8> {
     let number = (sequence as u32).to_be_bytes();
     let payload = match kind {
@@ -79,7 +79,7 @@ fn seen(wanted: Wanted, frames: impl IntoIterator<Item = (Vec<u8>, u64)>) -> Rec
     flow.value.sequence.clone()
 }
 
-/// Receives packets with these numbers in order of arrival, one per 20 ms, each sent on time.
+/// Receives packets with these numbers in this order, one every 20 ms, each sent on schedule.
 fn known(kind: Kind, numbers: impl IntoIterator<Item = u64>) -> Box<Sequenced> {
     let frames = numbers.into_iter().enumerate();
     let frames =
@@ -119,7 +119,7 @@ fn every_kind_is_recognized_and_counted_from_its_first_packet() {
 
 #[test]
 fn loss_duplicates_and_order_are_exact_in_every_kind() {
-    // 30 and 40..43 are lost, 50 arrives twice, 60 arrives after 62.
+    // 30 and 40..43 are lost, 50 arrives twice, and 60 arrives after 62.
     let mut numbers: Vec<u64> =
         (0..100).filter(|n| *n != 30 && !(40..43).contains(n) && *n != 60).collect();
     numbers.insert(numbers.iter().position(|n| *n == 50).unwrap(), 50);
@@ -158,7 +158,7 @@ fn a_sender_that_begins_anew_has_lost_nothing() {
         let Recognition::Known(known) = seen(Wanted::Auto, first.chain(second)) else {
             panic!("{kind:?}")
         };
-        // RTP needs a second packet as proof, and the first one is not counted.
+        // RTP needs a second packet as evidence, and the first one is not counted.
         let proof = u64::from(kind == Kind::Rtp);
         assert_eq!(
             (known.sequence.restarts(), known.sequence.missing_so_far()),
@@ -202,7 +202,7 @@ fn an_outage_is_loss_and_a_leap_in_no_time_is_not() {
 
 #[test]
 fn packets_before_the_numbers_are_counted_apart() {
-    // iperf3's client first sends a greeting.
+    // iperf3's client starts with a greeting.
     let hello = (udp(&[0x39, 0x38, 0x37, 0x36]), START);
     let rest = (1..100).map(|n| (packet(Kind::Iperf3, n, START + n * GAP), START + n * GAP));
     let Recognition::Known(known) = seen(Wanted::Auto, [hello].into_iter().chain(rest)) else {
@@ -224,7 +224,7 @@ fn a_clock_elsewhere_gives_variation_and_no_delay() {
         (SenderClock::Other, 0, 0)
     );
     assert_eq!((known.delay.ipdv().count(), known.delay.ipdv().min()), (99, 5000));
-    // The offset from the wall clock is known, and the sender uses the wall clock.
+    // The offset from the wall clock is known, and the sender's times are of the wall clock.
     let wall = Some((START - 77_000_000_000) as i64 + 1000);
     let mut flows = Flows::new(&FlowSettings { wall, ..FlowSettings::default() }, None);
     frames.for_each(|(frame, time)| flows.observe(&frame, 64, Nanos(time)));
@@ -248,7 +248,8 @@ fn a_kind_that_is_asked_for_needs_no_evidence_and_others_are_not_taken() {
 
 #[test]
 fn other_counters_are_not_taken_for_any_kind() {
-    // A DNS-like identification, constant octets, a counter at each offset in turn, random octets.
+    // A DNS-like identification, constant octets, a counter at each offset in turn, and random
+    // octets.
     let mut state = 1u64;
     let mut random = || {
         state =
@@ -259,7 +260,7 @@ fn other_counters_are_not_taken_for_any_kind() {
         let frames = (0..200u32).map(|n| {
             let mut payload = vec![0x80; 60];
             payload[at..at + 4].copy_from_slice(&n.to_be_bytes());
-            // RTP counts its time stamp too, so another octet must change.
+            // RTP also counts its timestamp, so another octet has to change.
             payload[4 + at % 2] ^= random();
             payload[9] = random();
             (udp(&payload), START + u64::from(n) * GAP)
@@ -269,7 +270,7 @@ fn other_counters_are_not_taken_for_any_kind() {
             "{at}"
         );
     }
-    // A counter where iperf3 has microseconds, and another after it; then a clock that stops.
+    // A counter where iperf3 has microseconds, with another one after it; then a clock that stops.
     for step in [0, 1] {
         let frames = (0..200u32).map(|n| {
             let payload = [[0; 4], (n * step).to_be_bytes(), n.to_be_bytes(), [7; 4]].concat();

@@ -1,8 +1,8 @@
-//! Searches of simulated devices, as JSON lines: device, goals, bounds, trials. The counterpart of
-//! tests/interop/mlrsearch.py, which runs another program's search on the same devices.
+//! Searches on simulated devices. Prints JSON lines with device, goals, bounds and trials. The
+//! counterpart, tests/interop/mlrsearch.py, runs another program's search on the same devices.
 //!
-//! `mlrsearch FROM TO`: devices of these seeds; `mlrsearch FROM TO noisy`: devices whose trials of
-//! the same load differ.
+//! `mlrsearch FROM TO`: devices with these seeds; `mlrsearch FROM TO noisy`: devices whose trials
+//! at equal loads differ.
 
 use serde::Serialize;
 use serde_json::json;
@@ -29,7 +29,7 @@ fn part(x: u64) -> f64 {
     (x >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A simulated device, which loses frames above its capacity once its buffer is full.
+/// A simulated device. It loses frames above its capacity once its buffer is full.
 #[derive(Default, Serialize)]
 struct Device {
     shape: &'static str,
@@ -37,29 +37,29 @@ struct Device {
     capacity: f64,
     /// Capacity of the queue, frames.
     buffer: f64,
-    /// The part of the capacity that remains at a higher load.
+    /// Fraction of the capacity that remains under overload.
     collapse: f64,
-    /// The device loses `floor` of the frames at capacity, fewer at lower loads, none up to
-    /// `onset`. The loss grows with this power of the distance from there.
+    /// The device loses `floor` of the frames at capacity, fewer at lower loads, and none up to
+    /// `onset`. Between the two, the loss grows with this power of the distance from `onset`.
     onset: f64,
     floor: f64,
     power: i32,
     /// Whether it loses `floor` at all loads.
     flat: bool,
-    /// The loads between which it loses 1 %.
+    /// Range of loads in which it loses 1 %.
     dip: [f64; 2],
-    /// The part of the trials in which it loses `amount`.
+    /// Fraction of the trials in which it loses `amount`.
     noise: f64,
     amount: f64,
-    /// The part of the trials that lose `amount` grows from 0 to 1 between these loads.
+    /// Range of loads over which the fraction of trials that lose `amount` grows from 0 to 1.
     edge: [f64; 2],
-    /// The capacity differs from trial to trial by up to this part, and the loss up to `onset` by
-    /// a factor of up to 1 plus this.
+    /// The capacity varies from trial to trial by up to this fraction, and the loss up to `onset`
+    /// by a factor of up to 1 plus this fraction.
     jitter: f64,
-    /// The capacity falls and rises by this part, once in `period` trials.
+    /// The capacity falls and rises by this fraction, once in `period` trials.
     drift: f64,
     period: u64,
-    /// Losses of `burst` frames a second, in the mean.
+    /// Mean number of events per second at which it loses `burst` frames.
     events: f64,
     burst: f64,
 }
@@ -70,7 +70,7 @@ impl Device {
         let steady = ["sharp", "buffer", "lossy", "flat", "noisy", "collapse", "dip"];
         let varying = ["edge", "jitter", "drift", "events", "ramp", "noisy", "queue"];
         let shapes = if noisy { varying } else { steady };
-        // One device in ten carries more than the highest load.
+        // One in ten devices can forward more than the highest load.
         let most = if seed % 10 == 9 { 2.0 * MAX } else { MAX };
         let capacity = random.between(MIN / 2.0, most);
         let plain = Self {
@@ -118,8 +118,8 @@ impl Device {
         }
     }
 
-    /// Frames offered and lost in the `nth` trial with this load and duration, the `trial`th of
-    /// all.
+    /// Frames offered and lost in the `nth` trial with this load and duration, which is the
+    /// `trial`th trial overall.
     fn lost(&self, load: f64, duration_s: f64, nth: u64, trial: u64) -> (f64, f64) {
         let seed = self.seed ^ load.to_bits() ^ (duration_s.to_bits() >> 7);
         let draw = |i: u64| part(mix(seed, nth + (i << 32)));

@@ -12,40 +12,42 @@ use crate::{
 
 /// Runs a trial and measures it: one machine, a cluster, or a model of a device.
 pub trait Runner {
+    /// Runs a trial and returns its measurements.
+    ///
     /// # Errors
     /// A failure that makes any further trial pointless: a missing port, or a profile that is
     /// rejected.
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt>;
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError>;
 
-    /// Proves that frames and connections of `path` come through. A model of a device has no path
-    /// that could be broken.
+    /// Verifies that frames and connections of `path` pass the device. The default does nothing: a
+    /// model of a device has no path that could be broken.
     ///
     /// # Errors
-    /// [`Halt::Environment`] with the count of each direction if one of them is dead; a part of the
-    /// frames is enough.
-    fn prove(&mut self, _path: &Path) -> Result<(), Halt> {
+    /// [`MethodError::Environment`] with the counts of each direction if one of them is dead. A
+    /// direction works if at least one frame has passed.
+    fn prove(&mut self, _path: &Path) -> Result<(), MethodError> {
         Ok(())
     }
 
-    /// Waits so that the device settles (RFC 2544 §23 asks for 5 s between trials).
+    /// Waits for the device to settle (RFC 2544 §23 asks for 5 s between trials).
     ///
     /// # Errors
-    /// As for [`Runner::run`].
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt>;
+    /// The same as of [`Runner::run`].
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError>;
 }
 
-/// The reason for which a method ends early.
+/// Why a method ended early.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Halt {
-    /// Stopped by the tester; the journal has the trials so far.
+pub enum MethodError {
+    /// Stopped by the tester; the journal has the trials up to then.
     Stopped,
-    /// An error of the user: wrong settings.
+    /// A user error: invalid settings.
     Usage(String),
-    /// A failure of the machine: a missing port or permission.
+    /// An error of the host: a missing port or permission.
     Environment(String),
 }
 
-impl fmt::Display for Halt {
+impl fmt::Display for MethodError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("stopped"),
@@ -54,21 +56,21 @@ impl fmt::Display for Halt {
     }
 }
 
-impl std::error::Error for Halt {}
+impl std::error::Error for MethodError {}
 
 /// A trial that was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Recorded {
+pub struct RecordedTrial {
     pub trial: Trial,
     pub measured: Measured,
-    /// From 1; trials that the generator did not keep to are repeated.
+    /// 1-based; a trial in which the generator missed its schedule is repeated.
     pub attempt: u32,
 }
 
 /// Repetition of trials and rest between them, for all methods.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RetryPolicy {
-    /// Repeat a trial this often if the generator did not keep to it
+    /// Repeat a trial this often if the generator missed its schedule
     pub repeats: u32,
     /// Seconds between trials (RFC 2544 §23)
     pub rest_s: f64,
@@ -85,27 +87,27 @@ impl Default for RetryPolicy {
 pub struct Bounds {
     /// The highest load that passed; 0: none so far.
     pub passed: f64,
-    /// The lowest load that failed, or that the generator did not keep to; absent: none so far.
+    /// The lowest load that failed, or that the generator did not sustain; absent: none so far.
     pub failed: Option<f64>,
 }
 
 /// Is notified of each trial before and after it runs.
 pub trait Watch {
-    fn begins(&mut self, _trial: &Trial, _number: usize) {}
-    /// Reports the bounds of the search to which the next trials belong; `None`: they belong to no
-    /// search.
-    fn searches(&mut self, _bounds: Option<Bounds>) {}
-    /// Reports a trial of an earlier run of the same test, which is not run again.
-    fn known(&mut self, _recorded: &Recorded) {}
+    fn trial_started(&mut self, _trial: &Trial, _number: usize) {}
+    /// Reports the bounds of the search to which the next trials belong; `None`: they are not part
+    /// of a search.
+    fn search_bounds(&mut self, _bounds: Option<Bounds>) {}
+    /// Reports a trial of an earlier run of the same test, which is not repeated.
+    fn trial_known(&mut self, _recorded: &RecordedTrial) {}
     /// Returns whether the method continues.
-    fn ended(&mut self, _recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, _recorded: &RecordedTrial) -> bool {
         true
     }
 }
 
 /// Ignores all notifications.
-pub struct Unwatched;
-impl Watch for Unwatched {}
+pub struct NoWatch;
+impl Watch for NoWatch {}
 
 /// The interface of a method to its runner.
 pub struct Bench<'a> {
@@ -114,9 +116,9 @@ pub struct Bench<'a> {
     retry: RetryPolicy,
     /// Trials of an earlier, stopped run of the same method. Methods are deterministic, so they ask
     /// for the same trials in the same order.
-    known: std::vec::IntoIter<Recorded>,
-    trials: Vec<Recorded>,
-    /// Proved before the first trial that runs.
+    known: std::vec::IntoIter<RecordedTrial>,
+    trials: Vec<RecordedTrial>,
+    /// Verified before the first trial that runs.
     path: Option<Path>,
 }
 
@@ -126,51 +128,51 @@ impl<'a> Bench<'a> {
         Self { runner, watch, retry, known, trials, path: None }
     }
 
-    /// Has the runner prove `path` before the first trial: a test that continues proves it again,
-    /// and one with wrong settings sends nothing.
+    /// Has the runner verify `path` before the first trial that is not known. A resumed test
+    /// verifies it again, and a test with invalid settings sends nothing.
     pub(crate) fn expect(&mut self, path: Option<Path>) {
         self.path = path;
     }
 
-    /// Returns the results of `known` while the method asks for the same trials.
-    pub fn resume(mut self, known: Vec<Recorded>) -> Self {
+    /// Returns the results of `known` as long as the method asks for the same trials.
+    pub fn resume(mut self, known: Vec<RecordedTrial>) -> Self {
         self.known = known.into_iter();
         self
     }
 
     /// All trials so far, including repetitions.
-    pub fn into_trials(self) -> Vec<Recorded> {
+    pub fn into_trials(self) -> Vec<RecordedTrial> {
         self.trials
     }
 
-    pub fn trials(&self) -> &[Recorded] {
+    pub fn trials(&self) -> &[RecordedTrial] {
         &self.trials
     }
 
     /// Reports the bounds of the search to which the next trials belong; `None`: the search is
     /// over.
-    pub fn searches(&mut self, bounds: Option<Bounds>) {
-        self.watch.searches(bounds);
+    pub fn search_bounds(&mut self, bounds: Option<Bounds>) {
+        self.watch.search_bounds(bounds);
     }
 
-    /// Waits for longer than between two trials so that the device settles, except before a trial
-    /// that is known already.
+    /// Waits `seconds` for the device to settle, where the rest between trials is too short;
+    /// returns at once if the next trial is already known.
     ///
     /// # Errors
     /// If no further trial can run.
-    pub fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    pub fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         match self.known.as_slice() {
-            [] => self.runner.rest(seconds),
+            [] => self.runner.settle(seconds),
             _ => Ok(()),
         }
     }
 
-    /// Runs `trial`, and repeats it up to `repeats` times while the generator does not keep to it.
-    /// If the last result is not [`Measured::kept`] either, it is not a result of the device.
+    /// Runs `trial`, and repeats it up to `repeats` times while the generator misses its schedule.
+    /// If the last result is not [`Measured::kept`] either, it says nothing about the device.
     ///
     /// # Errors
     /// If no further trial can run.
-    pub fn trial(&mut self, trial: Trial) -> Result<Measured, Halt> {
+    pub fn trial(&mut self, trial: Trial) -> Result<Measured, MethodError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -181,29 +183,29 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn once(&mut self, trial: &Trial, attempt: u32) -> Result<Measured, Halt> {
-        let same = |old: &&Recorded| old.trial == *trial && old.attempt == attempt;
+    fn once(&mut self, trial: &Trial, attempt: u32) -> Result<Measured, MethodError> {
+        let same = |old: &&RecordedTrial| old.trial == *trial && old.attempt == attempt;
         if let Some(old) = self.known.as_slice().first().filter(same).cloned() {
             self.known.next();
-            self.watch.known(&old);
+            self.watch.trial_known(&old);
             self.trials.push(old.clone());
             return Ok(old.measured);
         }
-        // The method differs from the earlier run from this trial on.
+        // From this trial on, the method differs from the earlier run.
         self.known = Vec::new().into_iter();
         if let Some(path) = self.path.take() {
             self.runner.prove(&path)?;
         }
         if !self.trials.is_empty() {
-            self.runner.rest(self.retry.rest_s)?;
+            self.runner.settle(self.retry.rest_s)?;
         }
-        self.watch.begins(trial, self.trials.len() + 1);
+        self.watch.trial_started(trial, self.trials.len() + 1);
         let measured = self.runner.run(trial)?;
-        let recorded = Recorded { trial: trial.clone(), measured, attempt };
+        let recorded = RecordedTrial { trial: trial.clone(), measured, attempt };
         self.trials.push(recorded.clone());
-        match self.watch.ended(&recorded) {
+        match self.watch.trial_ended(&recorded) {
             true => Ok(recorded.measured),
-            false => Err(Halt::Stopped),
+            false => Err(MethodError::Stopped),
         }
     }
 }

@@ -5,44 +5,46 @@ use crate::bench::Bounds;
 /// A search over loads from 0 (excluded) to 1, as parts of the highest load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
-    /// The search ends when the unknown range is below this part of the load found.
+    /// The search ends when the bounds are closer than this fraction of the highest load that
+    /// passed.
     resolution: f64,
     /// The highest load that passed.
     pub passed: f64,
     /// The lowest load that failed.
     pub failed: Option<f64>,
-    /// The lowest load that the generator did not keep to.
+    /// The lowest load that the generator did not sustain.
     pub not_kept: Option<f64>,
     guess: Option<f64>,
-    /// Distance of the next guess above the load that passed, as a part of that load.
+    /// Distance of the next guess above the load that passed, as a fraction of that load.
     step: f64,
     lowest: f64,
-    /// Consecutive trials that the generator did not keep to, and whether the number of frames that
-    /// it sent in the last one is known.
+    /// Number of consecutive trials in which the generator missed its schedule, and whether the
+    /// rate that it sent in the last one is known.
     unkept: u32,
     shown: bool,
 }
 
-/// A search ends after this many consecutive trials that the generator did not keep to: above a load
-/// that passed, and before any load passed.
+/// Number of consecutive trials with a missed schedule that ends a search: `UNKEPT` once a load has
+/// passed, `UNKEPT_AT_FIRST` before. Further trials would only search for the limit of the
+/// generator.
 pub(crate) const UNKEPT: u32 = 2;
 const UNKEPT_AT_FIRST: u32 = 6;
-/// After a trial that the generator did not keep to, try this part of the load that it sent: it
-/// would often miss that load, too.
+/// After a trial with a missed schedule, the next load is this fraction of the load sent: a
+/// generator at its limit often misses that load, too.
 const OF_SENT: f64 = 0.9;
 
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Judged {
+pub enum TrialResult {
     Passed,
-    /// Failed; with the rate that the device forwarded, if known, as the next guess.
+    /// Failed. The value is the rate that the device forwarded, if known, and is the next guess.
     Failed(Option<f64>),
-    /// The generator did not keep to the load; with the load that it sent, if known.
+    /// The generator missed its schedule. The value is the load that it sent, if known.
     NotKept(Option<f64>),
 }
 
 impl Bracket {
-    /// `lowest`: the search gives up when this load fails.
+    /// The search gives up if the load `lowest` fails.
     pub fn new(resolution: f64, lowest: f64) -> Self {
         let (failed, not_kept, guess) = (None, None, Some(1.0));
         Self {
@@ -58,7 +60,7 @@ impl Bracket {
         }
     }
 
-    /// The lowest load that failed or that the generator did not keep to.
+    /// The lowest load that failed or that the generator did not sustain.
     fn ceiling(&self) -> Option<f64> {
         match (self.failed, self.not_kept) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -75,8 +77,8 @@ impl Bracket {
         self.not_kept.is_some_and(|load| self.failed.is_none_or(|failed| load < failed))
     }
 
-    /// Whether consecutive trials have shown that the generator cannot exceed the load that passed:
-    /// further ones would only search for its own limit.
+    /// Whether consecutive trials have shown that the generator cannot exceed the load that passed.
+    /// Further trials would only search for its limit.
     fn is_at_generator(&self) -> bool {
         match self.passed > 0.0 {
             true => self.unkept >= UNKEPT,
@@ -99,29 +101,29 @@ impl Bracket {
         Some(self.guess.filter(inside).unwrap_or(half).max(self.lowest))
     }
 
-    pub fn record(&mut self, load: f64, judged: Judged) {
-        self.unkept = if matches!(judged, Judged::NotKept(_)) { self.unkept + 1 } else { 0 };
+    pub fn record(&mut self, load: f64, judged: TrialResult) {
+        self.unkept = if matches!(judged, TrialResult::NotKept(_)) { self.unkept + 1 } else { 0 };
         // The rate forwarded under overload is often the capacity of the device: try a little less,
         // and if that passes, a little more. Otherwise bisect.
         let margin = self.resolution / 2.0;
         self.guess = match judged {
-            Judged::Passed => {
+            TrialResult::Passed => {
                 self.passed = self.passed.max(load);
                 let guessed = self.guess.is_some_and(|guess| guess == load)
                     && load < 1.0
                     && !self.generator_bound();
                 let next = load * (1.0 + self.step);
-                // Double the step, so that a guess that is far too low is left in few trials.
+                // Double the step, so a guess that is far too low costs few trials.
                 self.step *= 2.0;
                 guessed.then_some(next)
             }
-            Judged::Failed(output) => {
+            TrialResult::Failed(output) => {
                 let first = self.failed.is_none();
                 self.step = self.resolution;
                 self.failed = Some(self.failed.map_or(load, |failed| failed.min(load)));
                 output.filter(|_| first).map(|output| output * (1.0 - margin))
             }
-            Judged::NotKept(sent) => {
+            TrialResult::NotKept(sent) => {
                 self.not_kept = Some(self.not_kept.map_or(load, |lowest| lowest.min(load)));
                 self.shown = sent.is_some();
                 sent.map(|sent| sent * OF_SENT).filter(|sent| *sent < load / 2.0)
@@ -134,7 +136,7 @@ impl Bracket {
 mod tests {
     use super::*;
 
-    /// Searches for `capacity` with a generator that keeps to loads up to `able`.
+    /// Searches for `capacity` with a generator that sustains loads up to `able`.
     fn search(capacity: f64, able: f64, hints: bool) -> (Bracket, u32) {
         let mut bracket = Bracket::new(0.001, 0.0001);
         let mut trials = 0;
@@ -144,9 +146,9 @@ mod tests {
             bracket.record(
                 load,
                 match load {
-                    _ if load > able => Judged::NotKept(hints.then_some(able)),
-                    _ if load > capacity => Judged::Failed(hints.then_some(capacity)),
-                    _ => Judged::Passed,
+                    _ if load > able => TrialResult::NotKept(hints.then_some(able)),
+                    _ if load > capacity => TrialResult::Failed(hints.then_some(capacity)),
+                    _ => TrialResult::Passed,
                 },
             );
         }
@@ -191,7 +193,7 @@ mod tests {
         let mut trials = 0;
         while let Some(load) = bracket.next() {
             trials += 1;
-            bracket.record(load, Judged::NotKept(Some(load * 0.99)));
+            bracket.record(load, TrialResult::NotKept(Some(load * 0.99)));
         }
         assert!(bracket.passed == 0.0 && trials == 6, "{trials}");
     }

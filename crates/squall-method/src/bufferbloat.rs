@@ -1,12 +1,12 @@
 //! Latency under load: the delay of measurement streams while TCP connections fill the path, as in
-//! flent's test RRUL (Realtime Response Under Load).
+//! flent's RRUL test (Realtime Response Under Load).
 
 use std::collections::BTreeMap;
 
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::{Rig, RigLane},
     settings::{WEEK, above_0, at_most, settings, within},
@@ -33,7 +33,7 @@ settings! {
     max_increase_ms: Option<f64> = None => given("MS");
 }
 
-/// The most intervals of the time series: each is a stream of its own in each direction.
+/// Maximum number of intervals of the time series: each is a separate stream in each direction.
 const MAX_INTERVALS: f64 = 1000.0;
 
 /// Grades by the increase of the round-trip time in milliseconds, as DSLReports defined them
@@ -42,11 +42,13 @@ const GRADES: [(f64, &str); 6] =
     [(5.0, "A+"), (30.0, "A"), (60.0, "B"), (200.0, "C"), (400.0, "D"), (f64::INFINITY, "F")];
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()?;
-        let wrong = |text: String| Err(Halt::Usage(text));
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if self.down == 0 && self.up == 0 {
             return wrong("down = 0 and up = 0: there is no load\n  try up = 4".into());
         }
@@ -66,13 +68,13 @@ impl Settings {
     }
 }
 
-/// The letter for an increase of the latency, nanoseconds.
+/// Grade of a latency increase, nanoseconds.
 fn grade(increase_ns: f64) -> &'static str {
     let found = GRADES.iter().find(|(below, _)| increase_ns / 1e6 < *below);
     found.map_or("F", |(_, grade)| grade)
 }
 
-/// Runs one trial: first without load, then with the TCP connections.
+/// Runs a single trial, first without load, then with the TCP connections.
 ///
 /// # Errors
 /// If the trial cannot run, if the test is stopped, or if the profile has no streams or no flows.
@@ -81,11 +83,11 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let streams = streams(rig);
     if streams.is_empty() {
-        return Err(Halt::Usage(
+        return Err(MethodError::Usage(
             "bufferbloat measures latency by streams, and the profile has none\n  add a [[stream]] \
              for each direction"
                 .into(),
@@ -132,7 +134,7 @@ fn loaded(stream: &str) -> String {
     format!("{stream}, loaded")
 }
 
-/// Start of an interval of the time series, which is also part of its lane's name.
+/// Name of the lane of the interval that starts at `start_s`.
 fn interval(stream: &str, start_s: f64) -> String {
     format!("{stream}, {start_s:.3} s")
 }
@@ -143,8 +145,9 @@ fn intervals(settings: &Settings) -> impl Iterator<Item = f64> + '_ {
     (0..count).map(|i| f64::from(i) * settings.interval_s)
 }
 
-/// Each direction has one lane per phase, which has the exact distribution of its delays, and one
-/// per interval of the time series. Both work in virtual time and on several machines alike.
+/// Each direction has one lane per phase, for the exact distribution of delays, and one per
+/// interval of the time series. Unlike samples by time, both also work in virtual time and over
+/// several machines.
 fn trial(settings: &Settings, streams: &[&RigLane]) -> Trial {
     let mut lanes = Vec::new();
     for stream in streams {
@@ -194,7 +197,7 @@ impl Direction<'_> {
     }
 }
 
-/// `None`: a phase has no delay.
+/// `None` if a phase has no delay.
 fn direction<'a>(stream: &'a str, measured: &'a Measured) -> Option<Direction<'a>> {
     let phase = |name: String| {
         let lane = measured.lane(&name)?;
@@ -207,8 +210,8 @@ fn loss(lane: &LaneMeasured) -> f64 {
     if lane.sent == 0 { 0.0 } else { lane.lost as f64 / lane.sent as f64 }
 }
 
-/// Standard deviation of a mean, estimated from the spread between the median and the 90th
-/// percentile, which is 1.28 standard deviations of a normal distribution.
+/// Standard error of a mean. The standard deviation follows from the distance between median and
+/// 90th percentile: 1.28 standard deviations of a normal distribution.
 fn error_of_mean((lane, delay): (&LaneMeasured, Delay)) -> f64 {
     let spread = (delay.p90 as f64 - delay.p50 as f64) / 1.28;
     spread / (lane.received.max(1) as f64).sqrt()
@@ -239,7 +242,8 @@ fn report_latency(results: &[Direction<'_>], outcome: &mut Outcome) {
             let stream = one.stream;
             let error = 1.96 * error_of_mean((lane, delay));
             push(format!("{phase}.mean/{stream}"), delay.mean, "ns", Better::Lower, error);
-            // A percentile of a histogram with bins of less than 1 %.
+            // Percentiles are from a histogram with bins of less than 1 %; the 99th also varies by
+            // chance.
             let p99 = delay.p99 as f64;
             push(format!("{phase}.p99/{stream}"), p99, "ns", Better::Lower, 0.1 * p99);
         }
@@ -255,8 +259,8 @@ fn report_latency(results: &[Direction<'_>], outcome: &mut Outcome) {
     push("increase".into(), increase_ns(results), "ns", Better::Lower, 1.96 * variance.sqrt());
 }
 
-/// Increase of the mean latency by the load, of all directions together: with a stream in each, that
-/// of the round trip.
+/// Increase of the mean latency under load, summed over all directions. With a stream in each
+/// direction, this is the increase of the round-trip time.
 fn increase_ns(results: &[Direction<'_>]) -> f64 {
     results.iter().map(Direction::increase_ns).sum()
 }
@@ -294,7 +298,7 @@ fn latency_plot(settings: &Settings, streams: &[&RigLane], measured: &Measured) 
     Plot::new(&title, "Time, s", "Delay, ns", streams.iter().flat_map(of_stream).collect())
 }
 
-/// `None` without samples, as in virtual time.
+/// `None` if there are no samples, as in virtual time.
 fn throughput_plot(flows: &FlowsMeasured) -> Option<Plot> {
     let series = |label: &str, of: &dyn Fn(&crate::Goodput) -> f64| Series {
         label: label.into(),
@@ -357,7 +361,7 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, RetryPolicy, Unwatched};
+    use crate::{Device, NoWatch, RetryPolicy};
 
     #[test]
     fn grades_are_those_of_dslreports() {
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!([of(60.0), of(200.0), of(399.9), of(400.0)], ["C", "D", "D", "F"]);
     }
 
-    /// A path whose delay grows by a known time under load.
+    /// A path whose delay increases by a known time under load.
     struct Path {
         idle_ns: u64,
         loaded_ns: u64,
@@ -374,7 +378,7 @@ mod tests {
     }
 
     impl crate::Runner for Path {
-        fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
             let bulk = trial.flows.as_ref().and_then(|load| load.bulk).unwrap();
             let lane = |lane: &Lane| {
                 let at = if lane.start_s < bulk.start_s { self.idle_ns } else { self.loaded_ns };
@@ -407,7 +411,7 @@ mod tests {
             Ok(Measured { lanes, flows: Some(flows), ..Measured::default() })
         }
 
-        fn rest(&mut self, _seconds: f64) -> Result<(), Halt> {
+        fn settle(&mut self, _seconds: f64) -> Result<(), MethodError> {
             Ok(())
         }
     }
@@ -421,7 +425,7 @@ mod tests {
     }
 
     fn outcome_of(mut path: Path, settings: Settings) -> Outcome {
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut path, &mut watch, RetryPolicy::default());
         crate::Method::Bufferbloat(settings).run(&both_ways(), &mut bench).unwrap()
     }
@@ -463,9 +467,9 @@ mod tests {
         assert!(of(Settings { down: 0, up: 0, ..Settings::default() }).is_err());
         assert!(of(Settings { interval_s: 0.01, ..Settings::default() }).is_err());
         assert!(of(Settings::default().quick(&[])).is_ok());
-        // The model of a device is enough for an estimate.
+        // The device model suffices for an estimate.
         let mut device = Device::ideal();
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         crate::Method::Bufferbloat(Settings::default()).run(&both_ways(), &mut bench).unwrap();
         assert_eq!(device.spent_s, 65.0);

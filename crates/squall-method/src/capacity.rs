@@ -1,12 +1,12 @@
-//! The capacity of stateful devices: connections per second, concurrent connections, goodput, and
-//! the size of the flow table, each found by search.
+//! Capacity of stateful devices: connections per second, concurrent connections, goodput, and size
+//! of the flow table, each found by a search.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall_report::render::human::si;
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     connections::{Search, Searched, why},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
@@ -84,9 +84,11 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -105,8 +107,8 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// A trial of flows that the device has to remember: each carries data at its beginning, and again
-    /// when all others have begun.
+    /// A trial of flows that the device must keep in its table: each carries data at its start, and
+    /// again once all others have started.
     fn kept(&self, flows: u64) -> Trial {
         let opening_s = flows as f64 / self.table_cps;
         let wait_s = opening_s + 0.1;
@@ -122,8 +124,8 @@ impl Settings {
         Trial { label, duration_s, flows: Some(load), ..Trial::default() }
     }
 
-    /// A trial whose connections are opened at `opening_cps` and send another request when all are
-    /// open.
+    /// A trial that opens connections at `opening_cps`, each of which sends another request once
+    /// all are open.
     fn held(&self, connections: u64, label: String) -> Trial {
         let opening_s = connections as f64 / self.opening_cps;
         let think_s = opening_s + self.trial_s / 2.0;
@@ -138,6 +140,8 @@ impl Settings {
     }
 }
 
+/// Runs the searches of `settings`, in their order.
+///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
 pub fn run(
@@ -145,7 +149,7 @@ pub fn run(
     _rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let mut table = Table::new("Capacity", &["", "Found", "First that failed", "Limit"]);
     for of in &settings.of {
@@ -166,11 +170,11 @@ fn search(
     bench: &mut Bench<'_>,
     keeps_up: bool,
     trial: &dyn Fn(f64) -> Trial,
-) -> Result<Searched, Halt> {
+) -> Result<Searched, MethodError> {
     let passes = |cps: f64, flows: &FlowsMeasured| {
         let all = flows.failed_ratio() <= settings.failed_tolerance;
-        // Connections that queue and complete only after the last start were not carried at that
-        // rate.
+        // Connections that wait in a queue and complete only after the last one was opened do not
+        // count as carried at that rate.
         let few = 2.0 / (cps * settings.trial_s);
         all && !(keeps_up && flows.completed_cps < cps * (1.0 - settings.resolution.max(few)))
     };
@@ -186,7 +190,7 @@ fn named(limit: Limit) -> &'static str {
     }
 }
 
-/// Adds the figure and its row of the table.
+/// Adds the figure and its table row.
 fn report(
     name: &str,
     unit: &str,
@@ -228,7 +232,7 @@ fn cps(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.object_octets, format!("connections per second, {cps:.0}"))
     })?;
@@ -256,13 +260,13 @@ fn concurrent(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let most = settings.max_concurrent as f64;
     let searched = search(settings, most, bench, false, &|connections| {
         let connections = connections.round().max(1.0) as u64;
         settings.held(connections, format!("connections at once, {connections}"))
     })?;
-    // The peak measured, not the number requested.
+    // The measured peak, not the number requested.
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.peak_active as f64);
     report("concurrent", "connections", found, &searched, settings.resolution, outcome, table);
     Ok(())
@@ -273,7 +277,7 @@ fn goodput(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
     })?;
@@ -282,13 +286,14 @@ fn goodput(
     Ok(())
 }
 
-/// Opens flows until one fails, and then searches the number that the device keeps.
+/// Tries the highest number of flows first; if the device drops some, searches for the number that
+/// it keeps.
 fn flow_table(
     settings: &Settings,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let (mut passed, mut failed, mut generator) = (0, settings.max_table + 1, false);
     let mut next = settings.max_table;
     let (mut failure, mut guessed) = (String::new(), false);
@@ -296,7 +301,7 @@ fn flow_table(
         let measured = bench.trial(settings.kept(next))?;
         let flows = measured.flows.clone().unwrap_or_default();
         let came = flows.completed;
-        // A late generator does not matter here: the device kept all flows.
+        // A missed schedule does not matter if the trial passed: the device kept all flows.
         if came >= next {
             passed = next;
             let half = passed + (failed - passed) / 2;
@@ -306,9 +311,10 @@ fn flow_table(
         failed = next;
         generator = !measured.kept();
         failure = format!("{came} of {next} were kept: {}", why(&flows));
-        bench.rest(settings.recovery_s)?;
-        // The next guess is the number of flows that passed, unless a busy generator lost the others:
-        // then it would fall by one from trial to trial.
+        bench.settle(settings.recovery_s)?;
+        // The next guess is the number of flows that the device kept. If the generator missed its
+        // schedule, it may itself have lost the others, and the guess would fall by one from trial
+        // to trial.
         let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
         next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
         guessed = guess.is_some();

@@ -1,35 +1,35 @@
-//! Searches over loads of connections, shared by several methods.
+//! Searches for a load of connections, shared by several methods.
 
 use crate::{
-    bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    bench::{Bench, MethodError},
+    bracket::{Bracket, TrialResult},
     outcome::Limit,
     trial::{FlowsMeasured, Trial},
 };
 
 /// Parameters of a search.
 pub struct Search<'a> {
-    /// The highest load, in the unit of the search.
+    /// The highest load, in the unit of the search (for example connections per second).
     pub most: f64,
     pub resolution: f64,
     /// Wait after a failed trial, seconds.
     pub recovery_s: f64,
-    /// Makes the trial of a load.
+    /// Returns the trial of a load.
     pub trial: &'a dyn Fn(f64) -> Trial,
-    /// Whether a trial passed, given the load that was requested.
+    /// Whether a trial with the requested load passed.
     pub passes: &'a dyn Fn(f64, &FlowsMeasured) -> bool,
 }
 
 /// The result of a search.
 pub struct Searched {
-    /// The highest load that passed; 0: none did.
+    /// The highest load that passed; 0: no load passed.
     pub found: f64,
     pub bracket: Bracket,
     /// Results at the highest load that passed.
     pub best: Option<FlowsMeasured>,
     /// Load, and failed connections in percent.
     pub points: Vec<(f64, f64)>,
-    /// The reason for which the lowest failing load failed.
+    /// Why the lowest failing load failed.
     pub failure: String,
 }
 
@@ -44,9 +44,11 @@ impl Searched {
 }
 
 impl Search<'_> {
+    /// Searches for the highest load that passes.
+    ///
     /// # Errors
     /// If a trial cannot run, or if the test is stopped.
-    pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, Halt> {
+    pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, MethodError> {
         let lowest = (1.0 / self.most).min(0.5);
         let mut searched = Searched {
             found: 0.0,
@@ -56,38 +58,40 @@ impl Search<'_> {
             failure: String::new(),
         };
         while let Some(load) = searched.bracket.next() {
-            bench.searches(Some(searched.bracket.bounds()));
+            bench.search_bounds(Some(searched.bracket.bounds()));
             let measured = bench.trial((self.trial)(load * self.most))?;
             let flows = measured.flows.clone().unwrap_or_default();
             let failed = 100.0 * flows.failed_ratio();
             let judged = match () {
-                () if !measured.kept() => Judged::NotKept(None),
+                () if !measured.kept() => TrialResult::NotKept(None),
                 () if flows.attempted > 0 && (self.passes)(load * self.most, &flows) => {
-                    Judged::Passed
+                    TrialResult::Passed
                 }
-                () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
+                () => TrialResult::Failed(Some(load * (1.0 - flows.failed_ratio()))),
             };
             if measured.kept() {
                 searched.points.push((load * self.most, failed));
             }
             match judged {
-                Judged::Passed if load > searched.bracket.passed => searched.best = Some(flows),
-                Judged::Failed(_) => {
+                TrialResult::Passed if load > searched.bracket.passed => {
+                    searched.best = Some(flows)
+                }
+                TrialResult::Failed(_) => {
                     searched.failure = why(&flows);
-                    bench.rest(self.recovery_s)?;
+                    bench.settle(self.recovery_s)?;
                 }
                 _ => {}
             }
             searched.bracket.record(load, judged);
         }
-        bench.searches(None);
+        bench.search_bounds(None);
         searched.found = searched.bracket.passed * self.most;
         searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Ok(searched)
     }
 }
 
-/// The most frequent reason of failure.
+/// The most frequent reason for failure.
 pub fn why(flows: &FlowsMeasured) -> String {
     let most = flows.failed.iter().max_by_key(|(_, count)| **count);
     match (flows.failures(), most) {

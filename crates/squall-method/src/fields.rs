@@ -1,10 +1,10 @@
-//! Values of several fields in one argument of a command line: `name=PDR,loss_ratio=0.005`.
+//! Several fields in one command-line argument: `name=PDR,loss_ratio=0.005`.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use squall_units::{Rate, RateUnit};
 
-/// Parses fields as in a settings file; the values of the fields in `texts` are always strings.
+/// Parses fields as in a settings file. Values of the fields in `texts` are always strings.
 pub fn parse<T: DeserializeOwned>(text: &str, texts: &[&str]) -> Result<T, String> {
     let fields = text.split(',').map(|field| one(field, texts));
     let fields = fields.collect::<Result<Map<_, _>, String>>()?;
@@ -25,7 +25,7 @@ fn one(field: &str, texts: &[&str]) -> Result<(String, Value), String> {
     Ok((key.into(), read))
 }
 
-/// Bits per second of frames with FCS, with a unit: `6Mbps`.
+/// Parses a rate with a unit (`6Mbps`) as bits per second of frames with FCS.
 fn bps(key: &str, value: &str) -> Result<f64, String> {
     let wrong = |why: String| format!("{key} = {value}, {why}\n  try {key}=6Mbps or {key}=6e6");
     match value.parse::<Rate>() {

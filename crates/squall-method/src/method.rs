@@ -4,15 +4,16 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt, Recorded, RetryPolicy, Unwatched},
+    bench::{Bench, MethodError, NoWatch, RecordedTrial, RetryPolicy},
     model::Device,
     outcome::{Outcome, Status, Verdict},
     path::Path,
+    rfc8219, rfc8239,
     rig::Rig,
 };
 
-/// Calls the macro `$then` with all methods: variant, module, title, and the help of the command
-/// line in one or more lines. The module has `Settings` with `quick`, and `run`.
+/// Invokes the macro `$then` with all methods: variant, module, title, and one or more lines of
+/// command-line help. Each module has `run`, and `Settings` with `quick`.
 #[macro_export]
 macro_rules! each_method {
     ($then:ident) => {
@@ -25,6 +26,8 @@ macro_rules! each_method {
                 "IP multicast: throughput, latency, join and leave delay, group capacity";
             Rfc8219(rfc8219), "RFC 8219: benchmarking IPv6 transition technologies",
                 "IPv6 transition: throughput, latency, delay variation, frame loss";
+            Rfc8239(rfc8239), "RFC 8239: data center benchmarking",
+                "Data center switches: line rate, buffers, microbursts, head-of-line blocking, incast";
             Soak(soak), "Soak test: constant load over time",
                 "A constant load for hours: drift of loss and latency, availability";
             Tst009(tst009), "ETSI GS NFV-TST 009: throughput with loss verification",
@@ -51,7 +54,7 @@ macro_rules! each_method {
 
 macro_rules! methods {
     ($($variant:ident($module:ident), $title:literal, $($help:literal)+;)*) => {
-        /// A standard test, with its settings.
+        /// A standard test and its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
         pub enum Method {
@@ -72,8 +75,8 @@ macro_rules! methods {
                 }
             }
 
-            /// The same method with short trials and few repetitions, except for the settings in
-            /// `given`.
+            /// The same method with short trials and few repetitions. Settings in `given` keep
+            /// their values.
             pub fn quick(self, given: &[&str]) -> Self {
                 match self {
                     $(Self::$variant(settings) => Self::$variant(settings.quick(given)),)*
@@ -81,9 +84,9 @@ macro_rules! methods {
             }
 
             /// All methods, with the schemas of their settings.
-            pub fn all() -> Vec<About> {
+            pub fn all() -> Vec<MethodInfo> {
                 let all = [$((Self::$variant(Default::default()), schema_for!(crate::$module::Settings)),)*];
-                all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
+                all.into_iter().map(|(method, schema)| MethodInfo::of(&method, schema)).collect()
             }
 
             fn settings(&self) -> serde_json::Value {
@@ -93,7 +96,7 @@ macro_rules! methods {
                 value.unwrap_or_default()
             }
 
-            fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Halt> {
+            fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), MethodError> {
                 match self {
                     $(Self::$variant(settings) => crate::$module::run(settings, rig, bench, outcome),)*
                 }
@@ -106,7 +109,7 @@ each_method!(methods);
 
 /// Description of a method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct About {
+pub struct MethodInfo {
     /// Name on the command line.
     pub name: String,
     pub title: String,
@@ -120,7 +123,7 @@ pub struct About {
     pub wants_flows: bool,
 }
 
-impl About {
+impl MethodInfo {
     fn of(method: &Method, schema: Schema) -> Self {
         Self {
             name: method.name().into(),
@@ -141,72 +144,84 @@ pub struct Estimate {
 }
 
 impl Method {
-    /// Whether it opens connections, which need the clients and servers of a profile.
+    /// Whether it opens connections, for which the profile needs clients and servers.
     pub fn wants_flows(&self) -> bool {
-        matches!(
-            self,
-            Self::Capacity(_) | Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_)
-        )
+        match self {
+            Self::Capacity(_) | Self::Bufferbloat(_) | Self::Rfc6349(_) | Self::Rfc9411(_) => true,
+            Self::Rfc8219(settings) => settings.tests.contains(&rfc8219::Test::Dns64),
+            Self::Rfc8239(settings) => settings.tests.contains(&rfc8239::Test::Incast),
+            _ => false,
+        }
     }
 
-    /// Whether it sends streams of the profile; other methods make their own.
+    /// Whether it sends the streams of the profile. Other methods generate their own.
     pub fn wants_streams(&self) -> bool {
-        !matches!(self, Self::Capacity(_) | Self::Rfc9411(_) | Self::Rfc2889(_) | Self::Rfc3918(_))
+        match self {
+            Self::Rfc8219(settings) => settings.sends_frames(),
+            Self::Capacity(_)
+            | Self::Rfc9411(_)
+            | Self::Rfc2889(_)
+            | Self::Rfc3918(_)
+            | Self::Rfc8239(_) => false,
+            _ => true,
+        }
     }
 
-    /// Whether its loads are parts of the link's capacity.
+    /// Whether its loads are fractions of the link's capacity.
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
+            Self::Rfc8219(settings) => settings.sends_frames(),
             Self::Bufferbloat(_) | Self::Capacity(_) | Self::Rfc9411(_) | Self::Y1564(_) => false,
             _ => true,
         }
     }
 
-    /// Runs the method to its end. If it is stopped, the outcome has the results so far.
+    /// Runs the method to completion. If it is stopped, the outcome has the results up to then.
     ///
     /// # Errors
     /// Wrong settings, or a failure that makes further trials pointless.
-    pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
+    pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, MethodError> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         bench.expect(Path::of(self, rig));
         let done = self.go(rig, bench, &mut outcome);
-        // A table without rows belongs to a test that did not run; a note explains that.
+        // A table without rows is of a test that did not run; a note gives the reason.
         outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
-        outcome.widen();
+        outcome.add_clock_uncertainty();
         match done {
-            Ok(()) => outcome.settle(),
-            Err(Halt::Stopped) => outcome.verdict.status = Status::Stopped,
+            Ok(()) => outcome.note_generator_limit(),
+            Err(MethodError::Stopped) => outcome.verdict.status = Status::Stopped,
             Err(halt) => return Err(halt),
         }
         Ok(outcome)
     }
 
     /// The outcome of an unfinished test, with the trials so far.
-    pub fn so_far(&self, trials: Vec<Recorded>) -> Outcome {
+    pub fn partial_outcome(&self, trials: Vec<RecordedTrial>) -> Outcome {
         let text = vec![format!("{} trials so far", trials.len())];
         let verdict = Verdict { status: Status::Stopped, text };
         Outcome { verdict, trials, ..Outcome::new(self.name(), self.title(), &self.settings()) }
     }
 
-    /// Estimated time on a device with half of the highest rate as its capacity; a search ends
-    /// sooner on a device that carries all.
+    /// Estimated time on a device with a capacity of half the highest rate. A device that forwards
+    /// everything ends a search sooner.
     ///
     /// # Errors
     /// Wrong settings.
-    pub fn estimate(&self, rig: &Rig, retry: RetryPolicy) -> Result<Estimate, Halt> {
+    pub fn estimate(&self, rig: &Rig, retry: RetryPolicy) -> Result<Estimate, MethodError> {
         let half = rig.total_fps(64) / 2.0;
         let mut device =
             Device { capacity_fps: half, buffer: 100.0, delay_ns: 10_000, ..Device::ideal() };
         let (cps, connections) = match self {
             Self::Capacity(settings) => (settings.max_cps, settings.max_concurrent),
             Self::Rfc9411(settings) => (settings.max_cps, settings.max_concurrent),
+            Self::Rfc8219(settings) => (settings.dns_max_qps, u64::MAX),
             _ => (f64::INFINITY, u64::MAX),
         };
         (device.cps, device.connections) = (cps / 2.0, connections as f64 / 2.0);
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let trials = {
             let mut bench = Bench::new(&mut device, &mut watch, retry);
             self.run(rig, &mut bench)?.trials.len()

@@ -1,30 +1,30 @@
-//! A device as a formula: for estimates before a test, and for tests of the methods.
+//! A model of a device, for estimates before a test and for tests of the methods.
 
 use crate::{
-    bench::{Halt, Runner},
+    bench::{MethodError, Runner},
     trial::{Delay, FlowLoad, FlowsMeasured, LaneMeasured, Measured, Trial},
 };
 
 /// A fluid queue of `buffer` frames that is served at `capacity_fps`, followed by a fixed delay.
 ///
-/// It counts the frames that are lost but not which ones: outages are not among its results.
+/// It counts lost frames but not which ones were lost, so its results have no outages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub capacity_fps: f64,
     /// Capacity of the queue, frames.
     pub buffer: f64,
     pub delay_ns: u64,
-    /// The highest rate that the generator keeps to, frames per second.
+    /// The highest rate that the generator sustains, frames per second.
     pub generator_fps: f64,
-    /// Capacity: connections per second, and concurrent connections.
+    /// Capacity in connections per second and in concurrent connections.
     pub cps: f64,
     pub connections: f64,
-    /// Simulated seconds of trials and rests.
+    /// Simulated time of trials and rests, seconds.
     pub spent_s: f64,
 }
 
 impl Device {
-    /// A device of unlimited capacity, without delay.
+    /// A device without delay and without limits.
     pub fn ideal() -> Self {
         Self {
             capacity_fps: f64::INFINITY,
@@ -37,10 +37,10 @@ impl Device {
         }
     }
 
-    /// The connections of `load` that the device carries.
+    /// The connections of `load` that the device can handle.
     fn connections(&self, load: &FlowLoad, duration_s: f64) -> FlowsMeasured {
         if let Some(bulk) = load.bulk {
-            // The device has no capacity in octets: bulk transfers open, and send nothing.
+            // The model has no capacity in octets, so bulk transfers open but send nothing.
             let open = u64::from(bulk.down) + u64::from(bulk.up);
             return FlowsMeasured {
                 attempted: open,
@@ -59,7 +59,7 @@ impl Device {
         let failed = (attempted * too_fast.max(too_many)).ceil();
         let completed = attempted - failed;
         let octets = load.http.map_or(1_000, |http| http.object_octets * u64::from(http.requests));
-        // Frames of 1,460 octets of data, at the rate of the queue.
+        // Transfer time at the rate of the queue, in segments of 1,460 octets of data.
         let transfer_ns = (octets * completed as u64) as f64 / 1460.0 / self.capacity_fps * 1e9;
         let delay = Delay {
             min: 2 * self.delay_ns,
@@ -88,7 +88,7 @@ impl Device {
         }
     }
 
-    /// The times at which the offered load changes.
+    /// Times at which the offered load changes.
     fn edges(trial: &Trial) -> Vec<f64> {
         let ends = |lane: &crate::Lane| {
             let sent = lane.due(trial.duration_s) as f64 / lane.rate_fps.max(f64::MIN_POSITIVE);
@@ -102,7 +102,7 @@ impl Device {
 }
 
 impl Runner for Device {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let n = trial.lanes.len();
         let (mut lost, mut queue, mut deepest) = (vec![0.0; n], 0.0_f64, vec![0.0_f64; n]);
         let mut busiest = 0.0_f64;
@@ -159,7 +159,7 @@ impl Runner for Device {
         Ok(Measured { lanes, not_kept, flows, ..Measured::default() })
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         self.spent_s += seconds;
         Ok(())
     }

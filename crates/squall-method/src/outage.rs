@@ -1,16 +1,17 @@
-//! Times without frames, from the frames that were lost.
+//! Outages: times in which no frame passed, derived from the lost frames.
 
 use crate::trial::LaneMeasured;
 
 /// A time in which no frame of a lane passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outage {
-    /// From the departure of the last frame that passed before it to that of the first one after
-    /// it, seconds (RFC 2544 §26.6). Without either, from the first or to the last lost frame.
+    /// Time from the departure of the last frame that passed before the outage to that of the first
+    /// one after it, seconds (RFC 2544 §26.6). If there is no such frame, the outage is measured
+    /// from the first or to the last lost frame.
     pub s: f64,
-    /// When the last frame before it left, seconds since the start of the lane.
+    /// Departure of the last frame that passed before it, seconds since the start of the lane.
     pub at_s: f64,
-    /// Whether frames passed before and after it. If not, it was longer than `s`.
+    /// Whether frames passed before and after it. If not, `s` is a lower bound.
     pub begun: bool,
     pub ended: bool,
 }
@@ -25,7 +26,7 @@ impl Outage {
         Some(Self { s: gaps as f64 / fps, at_s: from.saturating_sub(1) as f64 / fps, begun, ended })
     }
 
-    /// The longer outage; with equal lengths, the lower bound.
+    /// The longer outage. A lower bound counts as longer than an equal measured outage.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         let key = |one: &Self| (one.s, !one.is_whole());
@@ -37,7 +38,7 @@ impl Outage {
         self.begun && self.ended
     }
 
-    /// The end that the trial did not show, in words; empty if it showed both.
+    /// Which end the trial did not show, in words; empty if it showed both.
     pub fn lacks(&self) -> &'static str {
         match (self.begun, self.ended) {
             (true, true) => "",
@@ -48,17 +49,17 @@ impl Outage {
     }
 }
 
-/// The longest outage of a lane over consecutive trials. An outage that lasts to the end of a trial
-/// and goes on at the begin of the next one is one outage; the pause between the two is not counted.
+/// The longest outage of a lane over consecutive trials. An outage that continues from the end of
+/// one trial to the beginning of the next counts as one, without the pause between the trials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outages {
     pub longest: Option<Outage>,
-    /// The outage that lasted to the end of the last trial.
+    /// The outage that continued to the end of the last trial.
     open: Option<Outage>,
 }
 
 impl Outages {
-    /// Adds a trial that began at `at_s` and sent `fps` frames per second.
+    /// Adds a trial that started at `at_s` and sent `fps` frames per second.
     pub fn add(&mut self, measured: &LaneMeasured, fps: f64, at_s: f64) {
         let Some(arrived) = measured.arrived else {
             let found = Outage::longest(measured, fps);
@@ -98,8 +99,8 @@ impl Outages {
         }
     }
 
-    /// Ends the outage that lasted to the end of the last trial: the next trial does not follow it, or
-    /// began with a frame that passed.
+    /// Ends the outage that continued to the end of the last trial, if the next trial does not
+    /// follow immediately or starts with a frame that passed.
     pub fn interrupt(&mut self) {
         self.open = None;
     }

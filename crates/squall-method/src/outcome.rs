@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall_report::render::human;
 
-use crate::{bench::Recorded, rig::Rig};
+use crate::{bench::RecordedTrial, rig::Rig};
 
-/// The value of `schema` in this version.
+/// Value of `schema` in results of this version.
 pub const SCHEMA: &str = "squall.test/1";
 
 /// The result of a method.
@@ -22,7 +22,7 @@ pub struct Outcome {
     /// The title of the standard.
     pub title: String,
     pub verdict: Verdict,
-    /// The numbers by which runs are compared.
+    /// The figures that comparisons of results use.
     pub figures: Vec<Figure>,
     pub tables: Vec<Table>,
     pub plots: Vec<Plot>,
@@ -33,8 +33,8 @@ pub struct Outcome {
     /// The profile whose streams were sent, as TOML.
     #[serde(default)]
     pub profile: String,
-    /// All trials, in the order of their runs.
-    pub trials: Vec<Recorded>,
+    /// All trials, in the order in which they ran.
+    pub trials: Vec<RecordedTrial>,
     pub squall_version: String,
     /// The command that repeats the test.
     pub command: String,
@@ -53,7 +53,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     pub status: Status,
-    /// Sentences: the findings, or the reason for which there are none.
+    /// Sentences: the findings, or why there are none.
     pub text: Vec<String>,
 }
 
@@ -63,13 +63,13 @@ pub enum Status {
     /// Measured; the test has no criteria.
     #[default]
     Measured,
-    /// Each criterion is met.
+    /// All criteria are met.
     Passed,
-    /// A criterion is not met.
+    /// At least one criterion is not met.
     Failed,
-    /// The generator set the limit: the device may be better than the figures.
+    /// The generator was the limit: the device may be better than the figures.
     GeneratorBound,
-    /// The test was stopped; `--journal` continues it.
+    /// The test was stopped; rerun with `--journal` to continue.
     Stopped,
 }
 
@@ -94,7 +94,7 @@ pub struct Figure {
     /// `frames/s`, `ns`, `frames`, `s`, `ratio`.
     pub unit: String,
     pub better: Better,
-    /// The true value is within this distance of `value`, by the method's estimate.
+    /// Estimated uncertainty: the true value is within this distance of `value`.
     pub uncertainty: f64,
     #[serde(default)]
     pub limit: Limit,
@@ -121,17 +121,17 @@ pub enum Better {
     Neither,
 }
 
-/// The limit of a figure.
+/// The component that limits a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     #[default]
     Device,
-    /// The highest load passed: the device may be better.
+    /// The highest load to try passed: the device may be better.
     Offered,
-    /// The generator kept to no higher load: the device may be better.
+    /// The generator sustained no higher load: the device may be better.
     Generator,
-    /// The trial showed only a part of the time: the true value is higher.
+    /// The trial was too short to show all of the time: the true value is higher.
     Trial,
 }
 
@@ -162,7 +162,7 @@ impl Table {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plot {
     pub title: String,
-    /// Name and unit of the axes: `Frame size, octets`.
+    /// Names and units of the axes: `Frame size, octets`.
     pub x: String,
     pub y: String,
     pub series: Vec<Series>,
@@ -201,9 +201,9 @@ impl Outcome {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
-    /// Notes the uncertainty of delays if senders and receivers have different clocks, and widens
-    /// the uncertainty of times by it.
-    pub fn widen(&mut self) {
+    /// Adds a note of the uncertainty of delays if senders and receivers have different clocks, and
+    /// widens the uncertainty of times by it.
+    pub fn add_clock_uncertainty(&mut self) {
         let kept = self.trials.iter().filter(|one| one.measured.kept());
         let Some(bound) = kept.filter_map(|one| one.measured.delay_bound_ns()).max() else {
             return;
@@ -218,9 +218,9 @@ impl Outcome {
         ));
     }
 
-    /// Adds a warning if the generator set the limit of a figure, and what limited the generator in
-    /// the last trial that it did not keep to.
-    pub fn settle(&mut self) {
+    /// Adds a warning if the generator limited a figure, with the reason from the last trial in
+    /// which it missed its schedule.
+    pub fn note_generator_limit(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
         if names.is_empty() {
@@ -232,7 +232,7 @@ impl Outcome {
             names.join(", ")
         );
         self.verdict.text.push(text);
-        let missed = |one: &Recorded| {
+        let missed = |one: &RecordedTrial| {
             let why = one.measured.not_kept.first()?;
             let sent = one.measured.sent();
             let due: u64 = one.trial.lanes.iter().map(|l| l.due(one.trial.duration_s)).sum();
@@ -249,7 +249,7 @@ impl Outcome {
     }
 }
 
-/// A figure in two results.
+/// A figure of two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     pub name: String,
@@ -262,9 +262,9 @@ pub struct Comparison {
     pub improved: bool,
 }
 
-/// Compares the figures of `now` and `before` that have the same names. A figure has changed if it
-/// differs by more than `tolerance` of its value and by more than both uncertainties. A time of
-/// which a trial showed only a part is not lower than another one, however short the trial.
+/// Compares the figures of `now` and `before` with equal names. A figure has changed if the
+/// difference exceeds `tolerance` of its value and both uncertainties. A time of which a trial
+/// showed only a part is a lower bound, so it never counts as lower than another one.
 pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
     let one = |figure: &Figure| {
         let old = before.figure(&figure.name)?;
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn times_between_two_clocks_are_as_uncertain_as_these() {
-        let recorded = |bound: Option<u64>, not_kept: &[&str]| Recorded {
+        let recorded = |bound: Option<u64>, not_kept: &[&str]| RecordedTrial {
             trial: Trial::default(),
             measured: Measured {
                 lanes: vec![LaneMeasured { delay_bound_ns: bound, ..LaneMeasured::default() }],
@@ -331,11 +331,11 @@ mod tests {
             trials: vec![recorded(Some(300), &[]), recorded(Some(9_000), &["late"])],
             ..Outcome::default()
         };
-        outcome.widen();
+        outcome.add_clock_uncertainty();
         assert_eq!(outcome.figures.iter().map(|f| f.uncertainty).collect::<Vec<_>>(), [305.0, 5.0]);
         assert!(outcome.notes[0].contains("plus or minus 300 ns"), "{:?}", outcome.notes);
         let mut here = Outcome { trials: vec![recorded(None, &[])], ..Outcome::default() };
-        here.widen();
+        here.add_clock_uncertainty();
         assert!(here.notes.is_empty());
     }
 }

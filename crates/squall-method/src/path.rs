@@ -1,28 +1,28 @@
-//! The path through the device, which is proved before the first trial of a method.
+//! The path through the device, verified before the first trial of a method.
 //!
-//! Without this proof, a cable that is not plugged in and a wrong address are indistinguishable from
-//! a device that carries nothing, and a search ends with a throughput of 0.
+//! Without this check, an unplugged cable or a wrong address looks like a device that forwards
+//! nothing, and a search ends with a throughput of 0.
 
 use crate::{
     capacity,
     method::Method,
-    rfc2889, rfc3918, rfc6349,
+    rfc2889, rfc3918, rfc6349, rfc8239,
     rig::Rig,
     trial::{FlowLoad, Http, Kept, Lane, Trial},
 };
 
-/// Frames of each lane, and their rate: 20 ms, at a rate that any device carries.
+/// Frames of each lane and their rate, frames/s: 20 ms, at a rate that any device can forward.
 pub(crate) const FRAMES: u64 = 20;
 pub(crate) const FPS: f64 = 1000.0;
-/// Connections, and their rate.
+/// Connections and their rate, 1/s: 20 ms.
 const CONNECTIONS: u64 = 10;
 const CPS: f64 = 500.0;
 
-/// The lanes and connections of a method, at a low rate and in each direction that it uses.
+/// The lanes and connections of a method at a low rate, in each direction that it uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Path {
     pub trial: Trial,
-    /// Ports each of which has to receive some of the frames; empty: frames have one destination.
+    /// Ports that each must receive some of the frames; empty: each frame has a single destination.
     pub receivers: Vec<String>,
 }
 
@@ -31,6 +31,7 @@ impl Path {
     pub(crate) fn of(method: &Method, rig: &Rig) -> Option<Self> {
         let (lanes, receivers) = match method {
             Method::Rfc2889(settings) => (rfc2889::path(settings, rig), Vec::new()),
+            Method::Rfc8239(settings) => (rfc8239::path(settings, rig), Vec::new()),
             Method::Rfc3918(settings) => {
                 let ports = rfc3918::receivers(settings, rig).map(|port| rig.ports[port].clone());
                 (rfc3918::path(settings, rig), ports.collect())
@@ -45,12 +46,13 @@ impl Path {
         sends.then_some(Self { trial, receivers })
     }
 
-    /// The same frames and connections at `part` of their rates.
+    /// The same frames and connections at `part` (0 to 1) of their rates.
     #[must_use]
     pub fn slower(&self, part: f64) -> Trial {
         let mut trial = self.trial.clone();
         trial.duration_s /= part;
-        // Memberships of groups keep their rate, because a single frame has no rate.
+        // Joins and leaves of groups keep their rate: each is a single frame, which has no rate.
+        // Only their start changes.
         for lane in trial.lanes.iter_mut().filter(|lane| lane.is_measured()) {
             lane.rate_fps *= part;
         }
@@ -64,12 +66,13 @@ impl Path {
     }
 }
 
-/// Streams of the profile that `method` sends, in its smallest frame size: larger frames may exceed
-/// the path MTU, which RFC 6349 searches for.
+/// Streams of the profile that `method` sends, with its smallest frame size: larger frames may
+/// exceed the path MTU, which the method for RFC 6349 has yet to find.
 fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
     let least = |sizes: &[u32]| sizes.iter().copied().min().unwrap_or(64);
     let size = match method {
         Method::Rfc2544(settings) => least(&settings.frame_sizes),
+        Method::Rfc8219(settings) if !settings.sends_frames() => return Vec::new(),
         Method::Rfc8219(settings) => least(&settings.frame_sizes),
         Method::Tst009(settings) => least(&settings.frame_sizes),
         Method::Mlrsearch(settings) => least(&settings.frame_sizes),
@@ -90,10 +93,12 @@ fn streams(method: &Method, rig: &Rig) -> Vec<Lane> {
                 .map(low)
                 .collect();
         }
-        Method::Rfc2889(_) | Method::Rfc3918(_) | Method::Rfc9411(_) | Method::Capacity(_) => {
-            return Vec::new();
-        }
-        // Methods without a list of sizes: any path carries the smallest frames.
+        Method::Rfc2889(_)
+        | Method::Rfc3918(_)
+        | Method::Rfc8239(_)
+        | Method::Rfc9411(_)
+        | Method::Capacity(_) => return Vec::new(),
+        // Methods without a list of frame sizes: any path can carry frames of the minimum size.
         _ => 64,
     };
     slow(rig, size)
@@ -119,6 +124,16 @@ fn connections(method: &Method) -> Option<FlowLoad> {
         },
         Method::Rfc9411(settings) => (Some(http(settings.https)), None),
         Method::Rfc6349(_) | Method::Bufferbloat(_) => (Some(http(false)), None),
+        Method::Rfc8219(settings) if method.wants_flows() => {
+            let dns = Some(settings.dns());
+            return Some(FlowLoad {
+                cps: CPS,
+                limit: Some(CONNECTIONS),
+                dns,
+                ..FlowLoad::default()
+            });
+        }
+        Method::Rfc8239(_) if method.wants_flows() => (Some(http(false)), None),
         _ => return None,
     };
     Some(FlowLoad { cps: CPS, limit: Some(CONNECTIONS), http, kept, ..FlowLoad::default() })

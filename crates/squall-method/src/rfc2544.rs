@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome},
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, from, settings, some, within},
@@ -19,10 +19,10 @@ use crate::{
 pub(crate) use latency::LATENCY_NOTE;
 pub use throughput::{Found, search as throughput};
 
-/// RFC 2544 §9.1.
+/// Frame sizes for Ethernet (RFC 2544 §9.1).
 pub const FRAME_SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 2544.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -81,9 +81,11 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -92,7 +94,7 @@ impl Settings {
     }
 }
 
-/// Runs the tests of `settings`, by frame size as in the tables of the RFC.
+/// Runs the tests of `settings`. Results are by frame size, as in the tables of the RFC.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -101,17 +103,17 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     run_on(settings, rig, bench, outcome).map(|_| ())
 }
 
-/// Runs the tests with the given throughput for each frame size.
+/// The same as [`run`]; returns the throughput of each frame size.
 pub(crate) fn run_on(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Vec<Found>, Halt> {
+) -> Result<Vec<Found>, MethodError> {
     settings.check()?;
     let found = throughput::all(settings, rig, bench, outcome)?;
     if settings.wants(Test::Latency) {

@@ -1,5 +1,5 @@
-//! RFC 2889: LAN switches. The method makes its own streams between stations on the ports of the
-//! rig.
+//! RFC 2889: LAN switches. The method defines its own streams, between simulated stations on the
+//! ports of the rig.
 
 mod addresses;
 mod broadcast;
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome},
     path,
     rfc2544::FRAME_SIZES,
@@ -22,7 +22,7 @@ use crate::{
     trial::Lane,
 };
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 2889.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -107,10 +107,12 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the rig has too few ports.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
         self.limits()?;
         if self.initial_addresses > self.max_addresses {
@@ -126,7 +128,7 @@ impl Settings {
     }
 }
 
-/// Lanes that prove the path: one from each port that sends in these tests, and one to each port
+/// Lanes that verify the path: one from each port that sends in these tests, and one to each port
 /// that receives.
 pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     let mut lanes: Vec<((usize, usize), Lane)> = Vec::new();
@@ -149,7 +151,7 @@ pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes.into_iter().map(|(_, lane)| lane).collect()
 }
 
-/// Ports between which `test` sends.
+/// Pairs of ports (from, to) between which `test` sends.
 fn pairs(test: Test, ports: usize) -> Vec<(usize, usize)> {
     let pairs = match test {
         Test::FullMesh
@@ -167,7 +169,7 @@ fn pairs(test: Test, ports: usize) -> Vec<(usize, usize)> {
     pairs.into_iter().filter(|(_, to)| *to < ports).collect()
 }
 
-/// Runs the tests of `settings`, in the RFC's order.
+/// Runs the tests of `settings`, in the order of the RFC.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -176,7 +178,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     mesh::all(settings, rig, bench, outcome)?;
     let wants = |test| settings.tests.contains(&test);
@@ -203,7 +205,7 @@ pub fn run(
     Ok(())
 }
 
-/// The figure of a rate.
+/// Returns the figure of a rate.
 fn rate(name: String, value: f64, uncertainty: f64, limit: Limit) -> Figure {
     let (better, unit) = (Better::Higher, "frames/s".into());
     Figure { name, value, unit, better, uncertainty, limit }

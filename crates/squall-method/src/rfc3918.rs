@@ -1,5 +1,5 @@
-//! RFC 3918: IP multicast. The first port sends to groups; the other ports join and leave them by
-//! IGMP or MLD frames, as hosts do.
+//! RFC 3918: IP multicast. The first port sends to groups. The other ports join and leave them with
+//! IGMP or MLD messages, as hosts do.
 
 mod capacity;
 mod delay;
@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Outcome, Table},
     path,
     rfc2544::FRAME_SIZES,
@@ -22,7 +22,7 @@ use groups::{Groups, members};
 
 pub use groups::Membership;
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 3918.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -93,10 +93,12 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the rig has too few or too many ports.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: &str| Err(Halt::Usage(text.into()));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: &str| Err(MethodError::Usage(text.into()));
         ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
         self.limits()?;
         if self.multicast_shares.iter().any(|share| !(*share > 0.0 && *share < 1.0)) {
@@ -108,7 +110,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Frame sizes that hold the headers; IPv6 headers are longer.
+    /// Frame sizes long enough for the headers, which are longer with IPv6.
     fn sizes(&self) -> Vec<u32> {
         let least = if self.membership == Membership::Mldv1 { 84 } else { 64 };
         let mut sizes: Vec<_> = self.frame_sizes.iter().map(|size| *size.max(&least)).collect();
@@ -117,7 +119,7 @@ impl Settings {
     }
 }
 
-/// The test conditions, which the RFC's reporting formats require.
+/// The test conditions that the RFC's reporting formats require.
 fn conditions(settings: &Settings, rig: &Rig) -> Table {
     let mut table = Table::new("Conditions (RFC 3918)", &["", "Value"]);
     for (name, value) in [
@@ -133,10 +135,12 @@ fn conditions(settings: &Settings, rig: &Rig) -> Table {
     table
 }
 
-/// Lanes that prove the path: receivers join a group that no test uses, get its frames, and leave.
+/// Lanes that verify the path: receivers join a group that no test uses, receive its frames, and
+/// leave.
 pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
+    /// The last group of the range. The tests use groups that start at 0, 0x10_0000 and 0x20_0000.
     const GROUP: u32 = 0x3f_ffff;
-    /// For the device to add a member to the group.
+    /// Time for the device to add a member to the group, seconds.
     const SETTLE_S: f64 = 0.02;
     if rig.ports.len() < 2 {
         return Vec::new();
@@ -159,15 +163,15 @@ pub(crate) fn path(settings: &Settings, rig: &Rig) -> Vec<Lane> {
     lanes
 }
 
-/// Ports that join: only the first receiver in the tests of delays and of the capacity.
+/// Ports that join. The tests of delays and of the capacity use only the first receiver.
 pub(crate) fn receivers(settings: &Settings, rig: &Rig) -> std::ops::Range<usize> {
     let one = [Test::JoinDelay, Test::LeaveDelay, Test::GroupCapacity];
     let all = settings.tests.iter().any(|test| !one.contains(test));
     1..if all { rig.ports.len() } else { 2.min(rig.ports.len()) }
 }
 
-/// Runs the tests of `settings`, in the RFC's order, except that the capacity comes before the
-/// group matrix, because §4.2 limits the matrix to the capacity.
+/// Runs the tests of `settings` in the order of the RFC, except that the capacity comes before the
+/// group matrix: §4.2 limits the matrix to the capacity.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -176,7 +180,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     outcome.tables.push(conditions(settings, rig));
     let wants = |test| settings.tests.contains(&test);

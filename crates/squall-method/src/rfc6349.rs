@@ -1,11 +1,11 @@
-//! RFC 6349: TCP throughput compared with the capacity of the path, each direction by itself.
+//! RFC 6349: TCP throughput compared with the capacity of the path, in each direction separately.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rfc2544,
     rig::{Rig, RigLane},
@@ -47,31 +47,37 @@ settings! {
     trial_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
 }
 
-/// Octets of Ethernet with FCS, and of TCP without options.
+/// Octets of the Ethernet header with FCS, and of a TCP header without options.
 const ETHERNET: u32 = 18;
 const TCP: f64 = 20.0;
+/// Frame size of the round-trip time probes, and the smallest one that the search for the path MTU
+/// tries, octets with FCS.
 pub(crate) const SMALLEST: u32 = 128;
-/// Resolution of the bottleneck, and uncertainty of a transfer's time, as parts.
+/// Resolution of the bottleneck bandwidth, and uncertainty of a transfer time, as fractions.
 const RESOLUTION: f64 = 0.01;
 const TIMING: f64 = 0.02;
-/// The longest body of an HTTP message: longer transfers are several of them.
+/// Maximum length of an HTTP body, octets. Longer transfers use several requests.
 const LONGEST_BODY: u64 = 1 << 28;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()?;
         above_0(1e13)("bottleneck_bps", &self.bottleneck_bps.unwrap_or(1.0))?;
         if self.connections.is_empty() || self.connections.contains(&0) {
-            return Err(Halt::Usage("connections: expected numbers above 0, such as 1,4".into()));
+            return Err(MethodError::Usage(
+                "connections: expected numbers above 0, such as 1,4".into(),
+            ));
         }
         Ok(())
     }
 }
 
 impl Direction {
-    /// The last part of figures' names.
+    /// Suffix of the names of figures.
     fn name(self) -> &'static str {
         match self {
             Self::ToServers => "to-servers",
@@ -97,22 +103,22 @@ impl Direction {
 /// Properties of the path in one direction, measured before the transfers.
 struct Path {
     direction: Direction,
-    /// Ports, for people: `A to B`.
+    /// The two ports, as text: `A to B`.
     ways: String,
     /// Largest IP packet, octets.
     mtu: u32,
     mtu_limit: Limit,
-    /// Octets of IP and TCP without options.
+    /// Octets of the IP and TCP headers without options.
     headers: f64,
     rtt_ns: f64,
-    /// Bottleneck bandwidth on layer 2, and its uncertainty as a part.
+    /// Bottleneck bandwidth on layer 2, bits per second, and its uncertainty as a fraction.
     bottleneck_bps: f64,
     uncertainty: f64,
     limit: Limit,
 }
 
 impl Path {
-    /// §4.1.1: the highest TCP throughput at the bottleneck bandwidth.
+    /// Highest TCP throughput at the bottleneck bandwidth (§4.1.1), bits per second.
     fn tcp_bps(&self) -> f64 {
         let mtu = f64::from(self.mtu);
         self.bottleneck_bps * (mtu - self.headers) / (mtu + f64::from(ETHERNET))
@@ -128,6 +134,8 @@ impl Path {
     }
 }
 
+/// Measures the round-trip time, then for each direction the path, and runs its transfers.
+///
 /// # Errors
 /// If a trial cannot run, if the test is stopped, or if the profile has no flows, or no stream in a
 /// direction to test.
@@ -136,7 +144,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let lanes = directions(settings, rig, outcome)?;
     let idle = bench.trial(Trial {
@@ -182,19 +190,19 @@ pub fn run(
     Ok(())
 }
 
-/// A result that the test cannot give, with its reason.
+/// Fails the verdict with the reason for which a result is missing.
 fn fail(reason: String, outcome: &mut Outcome) {
     outcome.verdict.status = Status::Failed;
     outcome.verdict.text.push(reason);
 }
 
-/// The directions to test, each with its stream. By default a direction without a stream is left
-/// out; one that was asked for alone is an error.
+/// The directions to test, each with its stream. Directions without a stream are skipped with a
+/// note; if none has one, that is an error.
 fn directions<'r>(
     settings: &Settings,
     rig: &'r Rig,
     outcome: &mut Outcome,
-) -> Result<Vec<(Direction, &'r RigLane)>, Halt> {
+) -> Result<Vec<(Direction, &'r RigLane)>, MethodError> {
     let mut lanes = Vec::new();
     let mut without = Vec::new();
     for &direction in &settings.direction {
@@ -209,13 +217,13 @@ fn directions<'r>(
     }
     if lanes.is_empty() {
         let text = format!("{}\n  try a [[stream]] for each direction", without.join("; "));
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     outcome.notes.extend(without.into_iter().map(|text| format!("not measured: {text}")));
     Ok(lanes)
 }
 
-/// `A to B`, or the direction's name if a side has no port.
+/// `A to B`, or the name of the direction if one of the ports is unknown.
 fn ways(direction: Direction, rig: &Rig) -> String {
     let ends = match direction {
         Direction::ToServers => (&rig.clients, &rig.servers),
@@ -245,7 +253,7 @@ pub(crate) fn probes(rig: &Rig, fps: f64) -> Vec<Lane> {
     lanes
 }
 
-/// Sum of the delays of both directions; with streams in one direction only, twice their delay.
+/// Sum of the delays of both directions. If only one direction has streams, twice its delay.
 fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<f64> {
     let ways: Option<Vec<f64>> =
         measured.lanes.iter().map(|lane| lane.delay.as_ref().map(&of)).collect();
@@ -256,13 +264,14 @@ fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<
     }
 }
 
-/// Probes the path MTU as in RFC 4821: the largest packet that passes, octets.
+/// Searches for the path MTU with probes, as in RFC 4821. Returns the largest packet that passes,
+/// octets.
 fn path_mtu(
     settings: &Settings,
     lane: &RigLane,
     ways: &str,
     bench: &mut Bench<'_>,
-) -> Result<Option<(u32, Limit)>, Halt> {
+) -> Result<Option<(u32, Limit)>, MethodError> {
     let (mut passed, mut failed) = (SMALLEST - 1, settings.largest_frame + 1);
     let mut next = settings.largest_frame;
     while failed - passed > 1 {
@@ -289,14 +298,14 @@ fn path_mtu(
     Ok((passed >= SMALLEST).then(|| (passed - ETHERNET, limit)))
 }
 
-/// §3.2.2 refers to RFC 2544 for the bottleneck bandwidth.
+/// Bottleneck bandwidth, by the throughput test of RFC 2544, to which §3.2.2 refers.
 fn bottleneck(
     settings: &Settings,
     rig: &Rig,
     lane: &RigLane,
     path: &mut Path,
     bench: &mut Bench<'_>,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let alone = RigLane { share: 1.0, ..lane.clone() };
     let alone = Rig { lanes: vec![alone], ..rig.clone() };
     let search = rfc2544::Settings {
@@ -360,7 +369,7 @@ fn transfers(
     bench: &mut Bench<'_>,
     table: &mut Table,
     outcome: &mut Outcome,
-) -> Result<Vec<String>, Halt> {
+) -> Result<Vec<String>, MethodError> {
     let mut texts = Vec::new();
     for &connections in &settings.connections {
         let transfer = Transfer::new(settings, path, connections);
@@ -368,7 +377,7 @@ fn transfers(
         let flows = measured.flows.clone().unwrap_or_default();
         let what = format!("{}, {connections} connections", path.ways);
         if !measured.kept() {
-            let text = "not measured: the generator did not keep to the load";
+            let text = "not measured: the generator did not sustain the load";
             texts.push(format!("{what}: {text}"));
             if outcome.verdict.status == Status::Measured {
                 outcome.verdict.status = Status::GeneratorBound;
@@ -384,7 +393,7 @@ fn transfers(
             continue;
         }
         let time_ratio = transfer.actual_s(&flows) / transfer.ideal_s;
-        // §4.1: the ideal time is the least that the bottleneck allows.
+        // §4.1: the ideal time is the shortest that the bottleneck allows.
         if time_ratio < 1.0 - path.uncertainty - TIMING {
             fail(
                 format!(
@@ -403,16 +412,16 @@ fn transfers(
     Ok(texts)
 }
 
-/// A trial ends after this many times the ideal time: a path with loss takes longer.
+/// Duration of a trial in ideal times: a path with loss needs longer than the ideal time.
 const LONGEST_TIMES: f64 = 3.0;
 
-/// Connections that together carry what an ideal path carries in the time of a transfer.
+/// Connections that together transfer what an ideal path carries in the time of the settings.
 struct Transfer {
     connections: u32,
-    /// Octets of an HTTP body, and bodies of each connection.
+    /// Octets of an HTTP body, and number of bodies per connection.
     body: u64,
     bodies: u32,
-    /// §4.1: the time at the highest TCP throughput of the path.
+    /// Transfer time at the highest TCP throughput of the path (§4.1).
     ideal_s: f64,
 }
 
@@ -447,21 +456,22 @@ impl Transfer {
             ..Http::default()
         };
         let mut load = FlowLoad {
-            // All connections begin within 0.1 % of the time, so that the longest of them lasts as
-            // long as the whole transfer.
+            // All connections open within 0.1 % of the transfer time, so the duration of the
+            // longest one is that of the whole transfer.
             cps: f64::from(self.connections) / (settings.transfer_s / 1000.0),
             limit: Some(self.connections.into()),
             http: Some(http),
             ..FlowLoad::default()
         };
         if path.mtu_limit == Limit::Device {
-            // §3.1: segments fit the path. The interface does not know its MTU.
+            // §3.1: segments must fit the path MTU, which the interface does not know.
             let mss = f64::from(path.mtu) - path.headers;
             load.tcp.insert("mss".into(), format!("{mss:.0}"));
         }
-        // Frames that a device counts are as good as those of TCP.
+        // A device may be limited in frames per second, for which a probe frame costs as much as a
+        // TCP segment.
         let bottleneck_fps = path.bottleneck_bps / 8.0 / f64::from(path.frame());
-        // §4.3 averages over the transfer: after its ideal time the path may be idle.
+        // §4.3 averages over the transfer. The path may be idle once the ideal time has passed.
         let probe = |lane| Lane { duration_s: Some(settings.transfer_s), ..lane };
         let fps = settings.probe_fps.min((bottleneck_fps * 0.01).max(1.0));
         Trial {

@@ -1,22 +1,24 @@
-//! RFC 8219: devices that translate between IPv4 and IPv6, tested with the streams of the profile.
+//! RFC 8219: devices that translate between IPv4 and IPv6. The streams are those of the profile.
 
 mod delay;
+mod dns64;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::Outcome,
     rfc2544,
     rig::Rig,
     settings::{WEEK, above_0, at_least, at_most, from, settings},
 };
 
-/// IPv4 frame sizes of RFC 8219 §5.1.1; a translator makes each frame 20 octets longer (84 for 64).
+/// IPv4 frame sizes (RFC 8219 §5.1.1). Translation to IPv6 makes each frame 20 octets longer, for
+/// example 84 for 64.
 pub const FRAME_SIZES: [u32; 13] =
     [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
-/// Difference of the IPv6 and the IPv4 header lengths, octets.
+/// Difference between the lengths of the IPv6 (40) and the IPv4 header (20), octets.
 const LONGER: u32 = 20;
 
 /// The RFC's test setups.
@@ -31,7 +33,7 @@ pub enum Setup {
     Dual,
 }
 
-/// The tests of the RFC, by their sections.
+/// The tests, with the sections of RFC 8219.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -52,6 +54,8 @@ pub enum Test {
     Recovery,
     /// §7.7: how long the device is out after a reset
     Reset,
+    /// §9: the highest rate of DNS64 queries that are all resolved in time
+    Dns64,
 }
 
 settings! {
@@ -79,20 +83,38 @@ settings! {
     reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
     /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
     reset_command: Option<String> = None => given("COMMAND");
+    /// The most DNS64 queries per second to try
+    dns_max_qps: f64 = 10_000.0 => one("N"), in above_0(1e9);
+    /// Time for the answer to a DNS64 query, seconds (RFC 8219 §9.2: at most 1)
+    dns_timeout_s: f64 = 1.0 => one("SECONDS"), in above_0(1.0);
+    /// How often the rate of DNS64 queries is searched for (RFC 8219: at least 20)
+    dns_repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
+    /// Domain of the names that are queried: each has an A record there, and no AAAA record
+    dns_domain: String = "dns64.test".into() => one("NAME"), in dns64::domain;
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if the streams do not fit the setup.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         self.limits()?;
+        if !self.sends_frames() {
+            return Ok(());
+        }
         let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
         if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
             let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \
                         add the streams of the other side to the profile, or try --setup dual";
-            return Err(Halt::Usage(text.into()));
+            return Err(MethodError::Usage(text.into()));
         }
         self.as_rfc2544().check()
+    }
+
+    /// Whether any of the tests sends streams.
+    pub(crate) fn sends_frames(&self) -> bool {
+        self.tests.iter().any(|test| *test != Test::Dns64)
     }
 
     /// The settings of the tests that RFC 8219 takes from RFC 2544.
@@ -103,7 +125,7 @@ impl Settings {
             Test::BackToBack => Some(rfc2544::Test::BackToBack),
             Test::Recovery => Some(rfc2544::Test::Recovery),
             Test::Reset => Some(rfc2544::Test::Reset),
-            Test::Latency | Test::Pdv | Test::Ipdv => None,
+            Test::Latency | Test::Pdv | Test::Ipdv | Test::Dns64 => None,
         };
         let mut tests: Vec<_> = self.tests.iter().filter_map(test).collect();
         if tests.is_empty() {
@@ -133,8 +155,28 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
+    let wants = |test| settings.tests.contains(&test);
+    if settings.sends_frames() {
+        frames(settings, rig, bench, outcome)?;
+    }
+    if wants(Test::Dns64) {
+        dns64::all(settings, bench, outcome)?;
+    }
+    let text = "connections of stateful devices (§8) and overload scalability (§10): not run; see \
+                squall test capacity";
+    outcome.notes.push(text.into());
+    Ok(())
+}
+
+/// The tests of §7.
+fn frames(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), MethodError> {
     let rig = translated(rig, settings.setup);
     let found = rfc2544::run_on(&settings.as_rfc2544(), &rig, bench, outcome)?;
     let wants = |test| settings.tests.contains(&test);
@@ -144,16 +186,10 @@ pub fn run(
     if wants(Test::Pdv) || wants(Test::Ipdv) {
         delay::variation(settings, &rig, &found, bench, outcome)?;
     }
-    let text = "DNS64 (§9): not run, as it measures a resolver by queries and answers, not a device \
-                by frames; see squall flows";
-    outcome.notes.push(text.into());
-    let text = "connections of stateful devices (§8) and overload scalability (§10): not run; see \
-                squall test capacity";
-    outcome.notes.push(text.into());
     Ok(())
 }
 
-/// The rig with IPv6 frames as long as translated IPv4 frames.
+/// The rig with IPv6 streams of the length of translated IPv4 frames.
 fn translated(rig: &Rig, setup: Setup) -> Rig {
     let mut rig = rig.clone();
     let longer = if setup == Setup::Single { LONGER } else { 0 };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::{ns, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rig::Rig,
@@ -14,7 +14,7 @@ use crate::{
     trial::{Delay, FlowLoad, FlowsMeasured, Http, Trial},
 };
 
-/// The tests of §7, by their sections: with HTTP (7.2 to 7.5) or HTTPS (7.6 to 7.9).
+/// The tests of §7, with their sections: HTTP (7.2 to 7.5) or HTTPS (7.6 to 7.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -56,19 +56,21 @@ settings! {
     resolution: f64 = 0.02 => one("RATIO"), quick at_least(0.1), in within(1e-4..=0.5);
 }
 
-/// Validity criteria of §7.2.3.4 and the corresponding sections: the highest part of failed and
-/// terminated transactions, and the highest deviation of the rate in the sustain phase.
+/// Validity criteria of §7.2.3.4 and the corresponding sections: the limit of the ratio of failed
+/// and terminated transactions, and that of the deviation of the rate in the sustain phase (5 %).
 const FAILED: f64 = 0.000_01;
 const DEVIATION: f64 = 0.05;
-/// §7.2.4: the first run has a tenth of the target rate, and no failure is allowed.
+/// §7.2.4: the first run is at 10 % of the target rate.
 const FIRST: f64 = 0.1;
-/// §7.3.3.2: transactions per connection.
+/// Transactions per connection (§7.3.3.2).
 const TRANSACTIONS: u32 = 10;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 
@@ -88,7 +90,7 @@ impl Settings {
         Http { object_octets, requests, tls: self.https, ..Http::default() }
     }
 
-    /// The sizes up to 64 KB (§7.2.3.2).
+    /// The sizes up to 64 KB, which the connection test uses (§7.2.3.2).
     fn small(&self) -> impl Iterator<Item = u64> {
         self.object_octets.iter().copied().filter(|octets| *octets <= 64_000)
     }
@@ -98,6 +100,8 @@ impl Settings {
     }
 }
 
+/// Runs the tests of `settings`, in their order.
+///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
 pub fn run(
@@ -105,7 +109,7 @@ pub fn run(
     _rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let columns = [
         "Test",
@@ -136,10 +140,11 @@ pub fn run(
     Ok(())
 }
 
-/// The validity criteria for a requested rate.
+/// Whether the validity criteria are met at the requested rate `asked_cps`.
 fn valid(asked_cps: f64, flows: &FlowsMeasured) -> bool {
     let deviation = (flows.completed_cps - asked_cps).abs() / asked_cps;
-    // At low rates allow a deviation of one connection per second.
+    // At low rates, allow a deviation of one connection per second: 5 % of them can be less than
+    // one.
     let few = 1.0 / asked_cps;
     flows.failed_ratio() < FAILED && deviation < DEVIATION.max(few)
 }
@@ -151,7 +156,7 @@ fn search(
     http: Option<Http>,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Option<Searched>, Halt> {
+) -> Result<Option<Searched>, MethodError> {
     let first = settings.max_cps * FIRST;
     let trial = |cps: f64| settings.trial(format!("{what}, {cps:.1} connections/s"), cps, http);
     let qualified = bench.trial(trial(first))?;
@@ -203,9 +208,9 @@ fn row(
 
 /// A search for one indicator.
 struct Indicator<'a> {
-    /// Row of the table.
+    /// Row label of the table.
     row: &'a str,
-    /// Name in sentences and labels.
+    /// Description in sentences and labels.
     what: String,
     /// Name of the figure.
     figure: String,
@@ -215,7 +220,7 @@ struct Indicator<'a> {
     by: By,
 }
 
-/// Quantity by which an indicator is measured.
+/// Quantity that a search varies.
 enum By {
     Connections,
     Goodput,
@@ -228,7 +233,7 @@ impl Indicator<'_> {
         bench: &mut Bench<'_>,
         outcome: &mut Outcome,
         table: &mut Table,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), MethodError> {
         let Self { what, requests, .. } = self;
         let http = self.octets.map(|octets| settings.http(octets, *requests));
         let Some(searched) = search(settings, what, http, bench, outcome)? else { return Ok(()) };
@@ -280,14 +285,14 @@ fn throughput(settings: &Settings, octets: u64) -> Indicator<'static> {
     }
 }
 
-/// §7.4.3.2: at half of the connections per second with one transaction each, and at half of the
-/// throughput with ten transactions each.
+/// §7.4.3.2: at half of the connections per second with one transaction per connection, and at half
+/// of the throughput with ten.
 fn latency(
     settings: &Settings,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     for octets in settings.small() {
         for (requests, of) in
             [(1, "half of the connections per second"), (TRANSACTIONS, "half of the throughput")]
@@ -311,7 +316,7 @@ fn latency(
                     "{what}: not measured: {}",
                     match measured.kept() {
                         true => crate::connections::why(&flows),
-                        false => "the generator did not keep to the rate".into(),
+                        false => "the generator did not sustain the rate".into(),
                     }
                 ));
                 continue;
@@ -335,8 +340,8 @@ fn concurrent(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
     table: &mut Table,
-) -> Result<(), Halt> {
-    // §7.5.3.2: responses of 1 KB, and ten transactions spread over the lifetime of a connection.
+) -> Result<(), MethodError> {
+    // §7.5.3.2: responses of 1 KB, and ten transactions per connection, spread over its lifetime.
     let octets = 1_000;
     let what = format!("{} concurrent connections", settings.protocol());
     let opening_s = settings.ramp_s.max(1.0);

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::trial::{Lane, Trial};
 
-/// Octets of preamble, start frame delimiter and interframe gap.
+/// Octets that a frame takes on the wire besides itself: preamble (7), start frame delimiter (1)
+/// and interframe gap (12) of IEEE 802.3.
 const L1_OVERHEAD: f64 = 20.0;
 
 /// The streams of a profile that a method uses.
@@ -19,7 +20,7 @@ pub struct Rig {
     pub clients: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<String>,
-    pub most: MostLoad,
+    pub most: MaxLoad,
     /// Speed of the slowest link on layer 1, bits per second; `None`: unknown.
     #[serde(default)]
     pub link_bps: Option<f64>,
@@ -31,12 +32,12 @@ pub struct RigLane {
     pub stream: String,
     /// The port that sends it.
     pub port: String,
-    /// Its part of the port's rate, above 0 to 1; the shares of a port add up to 1.
+    /// Fraction of the port's rate, above 0, up to 1. The shares of a port add up to 1.
     pub share: f64,
     /// Whether its frames are IPv6.
     #[serde(default)]
     pub ipv6: bool,
-    /// Octets by which its frames are longer than the frame size of a trial.
+    /// Octets by which frames exceed the frame size of the trial.
     #[serde(default)]
     pub longer: u32,
 }
@@ -44,7 +45,7 @@ pub struct RigLane {
 /// The rate of a port at a load of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MostLoad {
+pub enum MaxLoad {
     /// Bits per second on layer 1, with preamble and gap.
     BpsL1(f64),
     /// Frames per second, at any frame size.
@@ -61,7 +62,7 @@ impl Rig {
             lanes: vec![lane],
             clients: None,
             servers: None,
-            most: MostLoad::BpsL1(bps_l1),
+            most: MaxLoad::BpsL1(bps_l1),
             link_bps: Some(bps_l1),
         }
     }
@@ -77,32 +78,32 @@ impl Rig {
     /// Frames per second of `size` octets with FCS that one port sends at a load of 1.
     pub fn port_fps(&self, size: u32) -> f64 {
         match self.most {
-            MostLoad::BpsL1(bps) => {
-                // All streams have the frame rate of the longest frames.
+            MaxLoad::BpsL1(bps) => {
+                // All streams of a port have one frame rate, which the longest frames limit.
                 let longer = self.lanes.iter().map(|lane| lane.longer).max().unwrap_or(0);
                 bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
             }
-            MostLoad::Fps(fps) => fps,
+            MaxLoad::Fps(fps) => fps,
         }
     }
 
-    /// The theoretical maximum of the medium (RFC 2544 §26.1): back-to-back frames of `size` octets
-    /// with FCS on all links together, frames per second; `None`: the speed is unknown.
+    /// Back-to-back frames per second on all links together, the theoretical maximum of the medium
+    /// (RFC 2544 §26.1), for frames of `size` octets with FCS; `None`: the link speed is unknown.
     pub fn medium_fps(&self, size: u32) -> Option<f64> {
-        let on_link = |most: MostLoad| Self { most, ..self.clone() }.total_fps(size);
+        let on_link = |most: MaxLoad| Self { most, ..self.clone() }.total_fps(size);
         match (self.link_bps, self.most) {
-            (Some(bps), _) => Some(on_link(MostLoad::BpsL1(bps))),
-            (None, MostLoad::BpsL1(_)) => Some(self.total_fps(size)),
-            (None, MostLoad::Fps(_)) => None,
+            (Some(bps), _) => Some(on_link(MaxLoad::BpsL1(bps))),
+            (None, MaxLoad::BpsL1(_)) => Some(self.total_fps(size)),
+            (None, MaxLoad::Fps(_)) => None,
         }
     }
 
-    /// The rate of all ports together, frames per second.
+    /// Frames per second of all ports together, at a load of 1.
     pub fn total_fps(&self, size: u32) -> f64 {
         self.port_fps(size) * self.lanes.iter().map(|lane| lane.share).sum::<f64>()
     }
 
-    /// All streams at `load` of the highest rate.
+    /// All streams at `load`, a fraction of the highest rate.
     pub fn lanes(&self, size: u32, load: f64) -> Vec<Lane> {
         let lane = |lane: &RigLane| Lane {
             name: lane.stream.clone(),

@@ -3,15 +3,16 @@
 use squall_report::render::human::ratio;
 
 use crate::{
-    bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    bench::{Bench, MethodError},
+    bracket::{Bracket, TrialResult},
     outcome::Limit,
     trial::{Measured, Trial},
 };
 
-/// Lowest load to try.
+/// Lowest load to try: 15 frames/s of 64 octets at 1 Gb/s.
 const LOWEST: f64 = 1e-5;
-/// Arrivals are rounded to nanoseconds; the output rate is reduced by more than this rounding.
+/// Arrival times are rounded to nanoseconds. An output rate below the offered one by less than this
+/// fraction is rounding.
 const CLOCK: f64 = 1e-6;
 
 /// Criteria of a pass and of the search's end.
@@ -20,7 +21,7 @@ pub(crate) struct Search<'a> {
     pub resolution: f64,
     /// The loss ratio up to which a trial passes.
     pub tolerance: f64,
-    /// A trial with loss is repeated up to this often, and passes if a repetition does.
+    /// A trial with loss is repeated up to this number of times, and passes if a repetition does.
     pub verifications: u32,
     /// The loss ratio of a trial.
     pub loss: &'a dyn Fn(&Measured) -> f64,
@@ -29,11 +30,11 @@ pub(crate) struct Search<'a> {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Highest {
-    /// The load that the device forwarded without loss; 0: no load passed.
+    /// The load at which the device forwarded frames without loss; 0: no load passed.
     pub load: f64,
-    /// The load offered in that trial.
+    /// The load offered in the trial that passed.
     pub offered: f64,
-    /// Frames that had not come out when its last one was sent at that rate: a queue held them.
+    /// Frames that were still in a queue of the device when the last frame of that trial was sent.
     pub absorbed: f64,
     pub limit: Limit,
     /// Load and result of each valid trial.
@@ -41,7 +42,7 @@ pub(crate) struct Highest {
 }
 
 impl Search<'_> {
-    /// Searches with the trials that `trial` makes of a load and a label.
+    /// Searches with the trials that `trial` returns for a load and a label.
     ///
     /// # Errors
     /// If a trial cannot run, or if the test is stopped.
@@ -50,14 +51,14 @@ impl Search<'_> {
         label: &str,
         bench: &mut Bench<'_>,
         trial: &dyn Fn(f64, String) -> Trial,
-    ) -> Result<Highest, Halt> {
+    ) -> Result<Highest, MethodError> {
         let mut bracket = Bracket::new(self.resolution, LOWEST);
         let (mut came_out, mut absorbed, mut trials) = (0.0, 0.0, Vec::new());
         while let Some(load) = bracket.next() {
-            bench.searches(Some(bracket.bounds()));
+            bench.search_bounds(Some(bracket.bounds()));
             let text = format!("{label}, {}", ratio(load));
             let (judged, measured) = self.verified(load, &text, bench, trial)?;
-            if judged == Judged::Passed && load > bracket.passed {
+            if judged == TrialResult::Passed && load > bracket.passed {
                 came_out = load * output(&measured);
                 absorbed = measured.sent() as f64 * (1.0 - output(&measured));
             }
@@ -66,7 +67,7 @@ impl Search<'_> {
             }
             bracket.record(load, judged);
         }
-        bench.searches(None);
+        bench.search_bounds(None);
         let limit = match bracket {
             _ if bracket.generator_bound() => Limit::Generator,
             // Frames that only filled a buffer do not count as forwarded.
@@ -83,7 +84,7 @@ impl Search<'_> {
         label: &str,
         bench: &mut Bench<'_>,
         trial: &dyn Fn(f64, String) -> Trial,
-    ) -> Result<(Judged, Measured), Halt> {
+    ) -> Result<(TrialResult, Measured), MethodError> {
         let mut again = 0;
         loop {
             let label = match again {
@@ -94,7 +95,7 @@ impl Search<'_> {
             let due: u64 = trial.lanes.iter().map(|lane| lane.due(trial.duration_s)).sum();
             let measured = bench.trial(trial)?;
             let judged = self.judge(&measured, load, due);
-            if !matches!(judged, Judged::Failed(_)) || again == self.verifications {
+            if !matches!(judged, TrialResult::Failed(_)) || again == self.verifications {
                 return Ok((judged, measured));
             }
             again += 1;
@@ -102,12 +103,12 @@ impl Search<'_> {
     }
 
     /// `due`: frames to send at this load.
-    fn judge(&self, measured: &Measured, load: f64, due: u64) -> Judged {
+    fn judge(&self, measured: &Measured, load: f64, due: u64) -> TrialResult {
         let loss = (self.loss)(measured);
         match measured.kept() {
-            false => Judged::NotKept(Some(load * measured.sent() as f64 / due.max(1) as f64)),
-            true if measured.sent() > 0 && loss <= self.tolerance => Judged::Passed,
-            true => Judged::Failed(Some(load * output(measured).min(1.0 - loss / 2.0))),
+            false => TrialResult::NotKept(Some(load * measured.sent() as f64 / due.max(1) as f64)),
+            true if measured.sent() > 0 && loss <= self.tolerance => TrialResult::Passed,
+            true => TrialResult::Failed(Some(load * output(measured).min(1.0 - loss / 2.0))),
         }
     }
 }
@@ -115,7 +116,7 @@ impl Search<'_> {
 /// The output rate as a part of the offered rate. Without it, a buffer that fills during the trial
 /// would count as throughput.
 fn output(measured: &Measured) -> f64 {
-    match measured.kept_up() {
+    match measured.output_ratio() {
         part if part < 1.0 => part * (1.0 - CLOCK),
         _ => 1.0,
     }
@@ -130,7 +131,7 @@ mod tests {
     struct Seen(Vec<Option<Bounds>>);
 
     impl Watch for Seen {
-        fn searches(&mut self, bounds: Option<Bounds>) {
+        fn search_bounds(&mut self, bounds: Option<Bounds>) {
             self.0.push(bounds);
         }
     }

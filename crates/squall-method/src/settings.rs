@@ -1,17 +1,17 @@
-//! Settings of the methods. One definition, with default and limits, makes the argument of the
-//! command line, the field of a request, and the part of the schema.
+//! Settings of the methods. A single definition, with default and limits, generates the
+//! command-line argument, the field of a request, and the entry of the schema.
 
 use std::{fmt::Display, ops::RangeInclusive};
 
-use crate::{bench::Halt, rig::Rig};
+use crate::{bench::MethodError, rig::Rig};
 
-/// Limit of all durations, seconds.
+/// Upper limit of all durations, seconds.
 pub const WEEK: f64 = 7.0 * 86_400.0;
 
-/// Defines the `Settings` of a method, under a heading of the command line. A setting has a default
-/// and is one value, a comma-separated list (`each`), an optional value (`given`), or a `flag`. The
-/// name of its value in the help and further attributes of the argument follow, then its change by
-/// `quick`, and the limits for `limits` to check. A method with `own quick` implements `quick`
+/// Defines the `Settings` of a method, under a heading of the command-line help. A setting has a
+/// default and is one value, a comma-separated list (`each`), an optional value (`given`), or a
+/// `flag`. Then follow the value's name in the help, further attributes of the argument, its change
+/// by `quick`, and the limits that `limits` checks. A method with `own quick` implements `quick`
 /// itself.
 macro_rules! settings {
     ($(#[$meta:meta])* own quick, $heading:literal: $(
@@ -63,7 +63,7 @@ macro_rules! settings {
             }
 
             #[allow(dead_code)]
-            fn limits(&self) -> Result<(), $crate::bench::Halt> {
+            fn limits(&self) -> Result<(), $crate::bench::MethodError> {
                 $($($limit(stringify!($field), &self.$field)?;)?)+
                 Ok(())
             }
@@ -73,8 +73,8 @@ macro_rules! settings {
         $crate::settings::settings! { $(#[$meta])* own quick, $heading: $($settings)+ }
 
         impl Settings {
-            /// Shortens the test from minutes to seconds, except for the settings in `given`: the
-            /// tester asked for their values.
+            /// Shortens the test from minutes to seconds. Settings in `given` were set by the
+            /// tester and keep their values.
             pub fn quick(self, given: &[&str]) -> Self {
                 self.shortened(given)
             }
@@ -83,7 +83,7 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
-/// Parser of Ethernet frame sizes, octets with FCS.
+/// Parses an Ethernet frame size, octets with FCS.
 #[cfg(feature = "clap")]
 pub fn frame_size() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(64..=65_535)
@@ -125,20 +125,22 @@ impl Number for u64 {
     }
 }
 
-/// Rejects a setting.
-fn wrong(text: String) -> Result<(), Halt> {
-    Err(Halt::Usage(text))
+/// Returns the error for an invalid setting.
+fn wrong(text: String) -> Result<(), MethodError> {
+    Err(MethodError::Usage(text))
 }
 
-/// Limits a value to above 0, up to `most`.
-pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), Halt> {
+/// Requires a value above 0, up to `most`.
+pub fn above_0<T: Number>(most: f64) -> impl Fn(&str, &T) -> Result<(), MethodError> {
     move |name, value| match value.number() > 0.0 && value.number() <= most {
         true => Ok(()),
         false => wrong(format!("{name} = {value}, expected above 0, to {most}")),
     }
 }
 
-pub fn within<T: Number>(range: RangeInclusive<f64>) -> impl Fn(&str, &T) -> Result<(), Halt> {
+pub fn within<T: Number>(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str, &T) -> Result<(), MethodError> {
     move |name, value| match range.contains(&value.number()) {
         true => Ok(()),
         false => {
@@ -148,26 +150,26 @@ pub fn within<T: Number>(range: RangeInclusive<f64>) -> impl Fn(&str, &T) -> Res
     }
 }
 
-pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), Halt> {
+pub fn from(least: u32) -> impl Fn(&str, &u32) -> Result<(), MethodError> {
     move |name, value| match *value >= least {
         true => Ok(()),
         false => wrong(format!("{name} = {value}, expected at least {least}")),
     }
 }
 
-/// Requires a list that is not empty, such as `example`.
-pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), Halt> {
+/// Requires a non-empty list, such as `example`.
+pub fn some<T>(example: &str) -> impl Fn(&str, &Vec<T>) -> Result<(), MethodError> {
     move |name, values| match values.is_empty() {
         true => wrong(format!("{name} is empty\n  try {example}")),
         false => Ok(()),
     }
 }
 
-/// Requires 2 to 250 ports, for the purpose in `takes`.
+/// Requires 2 to 250 ports. `takes` describes their use in the error message.
 ///
 /// # Errors
 /// If the rig has more or fewer ports.
-pub fn ports(rig: &Rig, takes: &str) -> Result<(), Halt> {
+pub fn ports(rig: &Rig, takes: &str) -> Result<(), MethodError> {
     match rig.ports.len() {
         2..=250 => Ok(()),
         n => {

@@ -1,10 +1,10 @@
-//! A constant load for hours, in consecutive trials: loss and latency over time, their drift, and
-//! availability.
+//! Soak test: a constant load for hours, in consecutive trials. Results are loss and latency over
+//! time, their drift, and availability.
 
 use squall_report::render::human::{ns, ratio, seconds};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outage::{Outage, Outages},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
@@ -34,15 +34,17 @@ settings! {
     min_availability: Option<f64> = None => given("RATIO");
 }
 
-/// A trial with more loss counts as unavailable if counts by second are missing (Y.1563 defines
-/// availability by seconds).
+/// Loss ratio above which a trial counts as unavailable if there are no counts per second (Y.1563
+/// defines availability by seconds).
 const SEVERE_LOSS: f64 = 0.5;
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if !(self.trial_s > 0.0 && self.trial_s <= self.duration_s) {
             let (trial, all) = (self.trial_s, self.duration_s);
             return wrong(format!("trial_s = {trial}, expected above 0, to duration_s = {all}"));
@@ -61,7 +63,7 @@ impl Settings {
 
 /// The result of one trial.
 struct Period {
-    /// Middle of the trial since the start of the test, without pauses.
+    /// Middle of the trial, seconds since the start of the test, without pauses.
     at_s: f64,
     loss: f64,
     mean_ns: Option<f64>,
@@ -73,7 +75,7 @@ struct Period {
     lost: u64,
     /// The longest gap between the frames of a stream.
     gap_s: f64,
-    /// Counts by second of all streams together; empty in virtual time.
+    /// Counts per second, of all streams together; empty in virtual time.
     seconds: Vec<Second>,
 }
 
@@ -86,7 +88,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let (mut periods, mut not_kept) = (Vec::new(), 0);
     let mut outages: Vec<Outages> = vec![Outages::default(); rig.lanes.len()];
@@ -107,16 +109,16 @@ pub fn run(
                 not_kept += 1;
                 outages.iter_mut().for_each(Outages::interrupt);
             }
-            // Report the trials so far.
-            Err(Halt::Stopped) => {
-                done = Err(Halt::Stopped);
+            // Report the trials up to now.
+            Err(MethodError::Stopped) => {
+                done = Err(MethodError::Stopped);
                 break;
             }
             Err(halt) => return Err(halt),
         }
     }
     if not_kept > 0 {
-        let text = "the generator did not keep to the load";
+        let text = "the generator did not sustain the load";
         outcome.notes.push(format!("{not_kept} trials are not counted: {text}"));
     }
     if !periods.is_empty() {
@@ -142,7 +144,7 @@ fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
     }
 }
 
-/// Sums of all streams by second.
+/// Counts per second, summed over all streams.
 fn together(measured: &Measured) -> Vec<Second> {
     let seconds = measured.lanes.iter().map(|lane| lane.seconds.len()).max().unwrap_or(0);
     let sum = |i: usize| {
@@ -160,12 +162,12 @@ fn second_loss(second: &Second) -> f64 {
     if second.sent == 0 { 0.0 } else { lost as f64 / second.sent as f64 }
 }
 
-/// A straight line fitted to points by least squares.
+/// A straight line, fitted by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fit {
-    /// Slope: change of y in an hour of x.
+    /// Slope: change of y per hour of x.
     per_hour: f64,
-    /// Half of the slope's confidence interval at 95 %.
+    /// Half of the 95 % confidence interval of the slope.
     within: f64,
 }
 
@@ -185,11 +187,11 @@ fn fit(points: &[(f64, f64)]) -> Option<Fit> {
     Some(Fit { per_hour: slope * 3600.0, within: within * 3600.0 })
 }
 
-/// The 97.5 % quantile of Student's t.
+/// 97.5 % quantile of Student's t distribution.
 fn student(freedom: usize) -> f64 {
     const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let n = freedom as f64;
-    // Cornish-Fisher expansion: within 0.1 % from 10 degrees of freedom on.
+    // Cornish-Fisher expansion. Its error is below 0.1 % for 10 degrees of freedom or more.
     let z: f64 = 1.959_964;
     let few = freedom.checked_sub(1).and_then(|i| FEW.get(i)).copied();
     few.unwrap_or(
@@ -209,7 +211,7 @@ fn report(
     let (sent, lost) = periods.iter().fold((0, 0), |(s, l), one| (s + one.sent, l + one.lost));
     let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
     let seconds: Vec<Second> = periods.iter().flat_map(|one| one.seconds.clone()).collect();
-    // Without counts by second, count trials.
+    // If there are no counts per second, count trials.
     let available = match seconds.is_empty() {
         true => periods.iter().filter(|one| one.loss <= SEVERE_LOSS).count() as f64 / n,
         false => Availability::of(&seconds).ratio(),
@@ -220,7 +222,7 @@ fn report(
     };
     let latency = points(&|one| one.mean_ns);
     let mean = latency.iter().map(|p| p.1).sum::<f64>() / latency.len().max(1) as f64;
-    // With different clocks, a criterion is met only if it holds for the highest possible delay.
+    // With separate clocks, a criterion is met only if it holds for the highest possible delay.
     let most = |one: &Period| Some(one.mean_ns? + one.bound_ns);
     let worst_mean = periods.iter().filter_map(most).fold(0.0, f64::max);
     let losses = points(&|one| Some(one.loss));
@@ -233,7 +235,7 @@ fn report(
     push("loss", loss, "ratio", Better::Lower, chance);
     push("availability", available, "ratio", Better::Higher, 1.0 / n);
     if !seconds.is_empty() {
-        // A frame in flight at the end of a second counts in the next.
+        // A frame in flight at the end of a second is counted in the next, hence the uncertainty.
         push("worst_second", worst_second, "ratio", Better::Lower, 0.01);
     }
     if !latency.is_empty() {
@@ -247,7 +249,7 @@ fn report(
             push(name, fit.per_hour, unit, Better::Lower, fit.within);
         }
     }
-    // One gap between frames at each end.
+    // The uncertainty is one gap between frames at each end.
     let gaps_s = 2.0 * periods.iter().map(|one| one.gap_s).fold(0.0, f64::max);
     let whole = outage.is_none_or(|outage| outage.is_whole());
     let limit = if whole { limit } else { Limit::Trial };
@@ -364,7 +366,7 @@ fn judge(
     if settings.max_latency_us.is_some_and(|most| us(worst_mean) > most) {
         failed.push(format!("mean latency {} of a trial is above the limit", ns(worst_mean)));
     }
-    // The lower end of the confidence interval must exceed the limit.
+    // Drift counts only if all of the confidence interval exceeds the limit.
     let rises = |most: f64| drift.is_some_and(|fit| us(fit.per_hour - fit.within) > most);
     if settings.max_drift_us.is_some_and(rises) {
         failed.push("the mean latency rises by more than the limit".into());
@@ -394,7 +396,7 @@ mod tests {
         let line: Vec<_> = (0..20).map(|i| (f64::from(i) * 60.0, 5.0 + f64::from(i))).collect();
         let found = fit(&line).unwrap();
         assert!((found.per_hour - 60.0).abs() < 1e-9 && found.within < 1e-6, "{found:?}");
-        // ±1 in turn: no drift.
+        // Alternates between two values: no drift.
         let noise: Vec<_> = (0..200).map(|i| (f64::from(i), f64::from(i % 2))).collect();
         let found = fit(&noise).unwrap();
         assert!(found.per_hour.abs() < found.within && found.within > 0.0, "{found:?}");

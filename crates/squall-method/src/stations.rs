@@ -7,18 +7,18 @@ use crate::{
     trial::{Lane, Measured, Template},
 };
 
-/// Prefix of the names of lanes that only make the device learn addresses.
+/// Prefix of the names of lanes that only teach the device addresses.
 const LEARNING: &str = "learning";
-/// Time for learning frames before the measurement begins, seconds.
+/// Time before the measurement in which the device learns addresses, seconds.
 pub(crate) const LEARN_S: f64 = 0.5;
 
-/// MAC address of station `host` of a port, locally administered as RFC 4814 §4 allows.
+/// MAC address of station `host` of a port: locally administered, which RFC 4814 §4 allows.
 pub(crate) fn mac(port: usize, host: u32) -> String {
     let [_, a, b, c] = host.to_be_bytes();
     format!("02:28:{port:02x}:{a:02x}:{b:02x}:{c:02x}")
 }
 
-/// Varies `field` over `count` stations of a port in turn.
+/// A field program that cycles through the `count` stations of a port.
 pub(crate) fn stations(field: &str, port: usize, count: u32) -> Option<Value> {
     (count > 1).then(|| increment(field, &mac(port, 0), &mac(port, count - 1)))
 }
@@ -27,7 +27,8 @@ pub(crate) fn increment(field: &str, min: &str, max: &str) -> Value {
     json!({"field": field, "op": "increment", "min": min, "max": max})
 }
 
-/// UDP from the stations of port `from` to those of port `to`, with addresses by RFC 2544 §C.2.2.
+/// UDP from the stations of port `from` to those of port `to`, with the addresses of RFC 2544
+/// §C.2.2.
 pub(crate) fn unicast(rig: &Rig, from: usize, to: usize, hosts: u32) -> Template {
     let packet = format!(
         "eth(src={},dst={})/ipv4(src=198.18.{from}.1,dst=198.18.{to}.1)/udp(sport=49184,dport=7)",
@@ -60,7 +61,7 @@ pub(crate) fn learning(rig: &Rig, hosts: u32) -> impl Iterator<Item = Lane> {
         name: format!("{LEARNING} {}", rig.ports[port]),
         template: Some(Template { plain: true, ..broadcast(rig, port, hosts) }),
         frame_size: Some(64),
-        // Finish at half of the time.
+        // Finish halfway, so the device has time to learn the last address.
         rate_fps: f64::from(hosts) / (LEARN_S / 2.0),
         frames: Some(hosts.into()),
         ..Lane::default()
@@ -74,14 +75,14 @@ pub(crate) fn loss(measured: &Measured) -> f64 {
     if sent == 0 { 1.0 } else { lost as f64 / sent as f64 }
 }
 
-/// Measured frames received on `port`; a model of a device has no ports, so the frames of `lane`
-/// count.
+/// Number of measured frames received on `port`. A model of a device has no ports; for it, the
+/// frames of `lane` count.
 pub(crate) fn arrived(measured: &Measured, port: &str, lane: &str) -> u64 {
     let of_lane = || measured.lane(lane).map_or(0, |lane| lane.received);
     measured.signed_at(port).unwrap_or_else(of_lane)
 }
 
-/// Measured frames received on ports without a destination.
+/// Measured frames received on ports to which none was sent.
 pub(crate) fn strays<'a>(measured: &Measured, ports: impl Iterator<Item = &'a String>) -> u64 {
     ports.filter_map(|port| measured.signed_at(port)).sum()
 }

@@ -1,32 +1,32 @@
-//! Figures over stored results of one method, with the noise of the earlier ones.
+//! Trend of figures over stored results of one method, against the noise of earlier results.
 
 use squall_report::render::human::{deviation, ns, ratio};
 use squall_units::median;
 
 use crate::outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table};
 
-/// Fewest earlier results from which the noise is estimated.
+/// Minimum number of earlier results for an estimate of the noise.
 pub const FEWEST: usize = 5;
-/// The spread of few results varies by chance, so the band is wider by this number divided by the
-/// number of results. With 3 deviations, less than 1 % of results of an unchanged device with normal
-/// noise are then outside on one side, for any number of results from [`FEWEST`] on (simulated with
-/// 200,000 series for each of 5 to 30 results: 0.96 % to 0.08 %).
+/// The spread of few results varies by chance, so the band is widened by this number divided by the
+/// number of results. With 3 deviations, less than 1 % of results of an unchanged device with
+/// normal noise then fall outside the band on one side, for any number of results from [`FEWEST`]
+/// on (simulated with 200,000 series for each of 5 to 30 results: 0.96 % to 0.08 %).
 const WIDER: f64 = 12.0;
 /// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const MAD_TO_SD: f64 = 1.4826;
-/// Most figures with a plot.
+/// Maximum number of plots; further figures are only in the table.
 const MAX_PLOTS: usize = 24;
 
 /// Settings of a trend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Names of figures; empty: all of the newest result.
+    /// Names of figures; empty: all figures of the newest result.
     pub figures: Vec<String>,
-    /// Half of the band, in standard deviations of the earlier results.
+    /// Half-width of the band, in standard deviations of the earlier results.
     pub deviations: f64,
-    /// The least half of the band, as a part of the median.
+    /// Minimum half-width of the band, as a fraction of the median.
     pub tolerance: f64,
-    /// Whether the outcome fails if a figure of the newest result is worse than the band.
+    /// Whether the outcome fails if a figure of the newest result is worse than its band.
     pub fail_if_worse: bool,
 }
 
@@ -36,20 +36,20 @@ impl Default for Settings {
     }
 }
 
-/// The range of a figure's noise.
+/// The noise band of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Band {
     median: f64,
     half: f64,
 }
 
-/// A figure of the newest result against the earlier ones.
+/// Status of a figure of the newest result relative to its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
     Better,
     Worse,
-    /// Outside of the band, and neither better nor worse by the figure's kind.
+    /// Outside the band, of a figure that is neither better when higher nor when lower.
     Other,
     /// Fewer than [`FEWEST`] earlier results.
     TooFew,
@@ -73,8 +73,8 @@ impl Change {
 /// Compares the newest of `results` (name and outcome) with the earlier ones. The outcome has a
 /// table, and a plot for each figure.
 ///
-/// The noise is a robust estimate: median and median absolute deviation of the earlier results, so
-/// that one bad result among them does not hide the next one.
+/// The noise is estimated by the median and the median absolute deviation of the earlier results:
+/// unlike mean and standard deviation, they do not let one bad result hide the next one.
 ///
 /// # Errors
 /// No results, results of several methods, or an unknown figure.
@@ -87,7 +87,7 @@ pub fn trend(mut results: Vec<(String, Outcome)>, settings: &Settings) -> Result
         }
         !stopped
     });
-    // RFC 3339 in UTC sorts as text.
+    // RFC 3339 timestamps in UTC sort as text.
     results.sort_by(|(a, x), (b, y)| (&x.started, a).cmp(&(&y.started, b)));
     let Some((_, newest)) = results.last() else {
         return Err(
@@ -148,7 +148,7 @@ fn names(newest: &Outcome, wanted: &[String]) -> Result<Vec<String>, String> {
     Ok(if wanted.is_empty() { all } else { wanted.to_vec() })
 }
 
-/// The noise of the earlier results: at least the tolerance and the uncertainty of one result.
+/// The noise of the earlier results, at least the tolerance and the uncertainty of a single result.
 fn band(earlier: &[(usize, &Figure)], settings: &Settings) -> Option<Band> {
     let center = median(earlier.iter().map(|(_, figure)| figure.value))?;
     let distance = median(earlier.iter().map(|(_, figure)| (figure.value - center).abs()))?;
@@ -161,7 +161,7 @@ fn band(earlier: &[(usize, &Figure)], settings: &Settings) -> Option<Band> {
 
 fn change(band: Option<Band>, earlier: usize, newest: &Figure) -> Change {
     let Some(band) = band.filter(|_| earlier >= FEWEST) else { return Change::TooFew };
-    // The newest result may be less certain than the earlier ones.
+    // The newest result may be less certain than earlier ones.
     let half = band.half.max(newest.uncertainty);
     let difference = newest.value - band.median;
     if difference.abs() <= half {
@@ -335,7 +335,7 @@ mod tests {
         for earlier in [FEWEST, 20] {
             let mut series = || (0..=earlier).map(|_| 1000.0 + 50.0 * normal()).collect::<Vec<_>>();
             let failed = (0..1000).filter(|_| status(&series()) == Status::Failed).count();
-            // 1 % of 1,000, and four standard deviations of it.
+            // 1 % of 1,000, plus four standard deviations.
             assert!(failed <= 22, "{failed} of 1,000 with {earlier} earlier results");
         }
     }

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall_report::report::{ArrivedRange, LossPeriods};
 
-/// The load offered to the device under test, and its duration.
+/// The load offered to the device under test, for a given time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
-    /// For the trial list: `throughput, 64 octets`.
+    /// Label in the list of trials: `throughput, 64 octets`.
     pub label: String,
     pub lanes: Vec<Lane>,
     /// Seconds from the first departure to the end of the last slot.
@@ -21,7 +21,7 @@ pub struct Trial {
     /// Connections, in addition to or instead of streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowLoad>,
-    /// Whether lanes are counted second by second.
+    /// Whether the results have counts per second.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub seconds: bool,
 }
@@ -32,7 +32,7 @@ pub struct Trial {
 pub struct FlowLoad {
     /// New connections per second, over all templates.
     pub cps: f64,
-    /// Total number of connections; `None`: unlimited within the trial.
+    /// Total number of connections; `None`: limited only by the trial's duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// HTTP between clients and servers; `None`: the templates of the profile, in their shares.
@@ -41,10 +41,14 @@ pub struct FlowLoad {
     /// Bulk transfers between clients and servers, instead of `cps`, `limit` and `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk: Option<Bulk>,
-    /// Flows that a device has to remember, instead of HTTP.
+    /// Flows that the device must keep in its table, instead of HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
-    /// Seconds of the trial's duration for the linear rise from 0 and the fall to 0.
+    /// DNS queries instead of HTTP. The servers of the profile's first template are the device: no
+    /// server is played.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
+    /// Linear rise from 0 at the start, and fall to 0 at the end, seconds of the trial's duration.
     #[serde(default)]
     pub ramp_up_s: f64,
     #[serde(default)]
@@ -58,12 +62,12 @@ pub struct FlowLoad {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Length of the body of each response, or with `upload` of each request, octets.
+    /// Body length of each response, or of each request with `upload`, octets.
     pub object_octets: u64,
-    /// Whether clients send the bodies, by POST.
+    /// Whether clients send the bodies (POST).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub upload: bool,
-    /// Requests of each connection.
+    /// Requests per connection.
     pub requests: u32,
     /// Wait between a response and the next request.
     #[serde(default)]
@@ -73,8 +77,8 @@ pub struct Http {
     pub tls: bool,
 }
 
-/// TCP connections between the clients and servers of the profile's first template, each of which
-/// sends at the rate that TCP allows until the trial ends.
+/// Bulk TCP connections between the clients and servers of the profile's first template. Each sends
+/// at the rate that TCP allows until the trial ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bulk {
@@ -82,28 +86,40 @@ pub struct Bulk {
     pub down: u32,
     /// Number of connections on which the client sends.
     pub up: u32,
-    /// Start of the connections, seconds since the start of the trial.
+    /// Start time of the connections, seconds since the start of the trial.
     pub start_s: f64,
 }
 
-/// Flows that exchange data at their beginning, and again after a wait. The server begins the second
-/// exchange: a device that has forgotten the flow would take data of the client for a new one.
+/// Flows that exchange data at the start and again after a wait. The server starts the second
+/// exchange: if the client did, a device that has dropped the flow from its table would take the
+/// data for a new flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     /// UDP instead of TCP.
     pub udp: bool,
-    /// From the first exchange to the second.
+    /// Time from the first exchange to the second, seconds.
     pub wait_s: f64,
+}
+
+/// A query for an AAAA record over UDP in each flow (RFC 1035, RFC 3596), each for another name. It
+/// has failed if no AAAA record is the first record of the answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Dns {
+    /// The domain of the names: `dns64.test`.
+    pub domain: String,
+    /// Time for the answer.
+    pub within_s: f64,
 }
 
 /// A command that runs while the trial sends, such as the reset of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
-    /// Time since the start of the trial.
+    /// Time since the start of the trial, seconds.
     pub at_s: f64,
-    /// Command line for the shell.
+    /// Shell command line.
     pub command: String,
 }
 
@@ -113,23 +129,23 @@ pub struct Action {
 pub struct Lane {
     /// Name in the results, unique in the trial.
     pub name: String,
-    /// The stream of the rig's profile that is sent; ignored with a `template`.
+    /// The stream of the rig's profile to send; ignored with a `template`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stream: String,
-    /// Frames made by the method.
+    /// Frames that the method defines itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
     /// Octets with FCS; `None`: the size of the stream.
     pub frame_size: Option<u32>,
     /// Frames per second.
     pub rate_fps: f64,
-    /// Ends after N frames; `None`: at the end of the trial.
+    /// Number of frames after which the lane ends; `None`: it ends with the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
-    /// Time of its start, seconds.
+    /// Start time, seconds since the start of the trial.
     #[serde(default)]
     pub start_s: f64,
-    /// Length; `None`: to the end of the trial.
+    /// Duration, seconds; `None`: to the end of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<f64>,
 }
@@ -145,18 +161,18 @@ pub struct Template {
     /// As in `[[stream.vary]]`.
     #[serde(default)]
     pub vary: Vec<Value>,
-    /// Without a signature, like the frame of a host: receivers do not measure it.
+    /// Frames have no signature, like those of a host, so receivers do not measure them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
 }
 
 impl Lane {
-    /// Whether receivers measure it; frames of a host are not measured.
+    /// Whether receivers measure it: frames without a signature are not measured.
     pub fn is_measured(&self) -> bool {
         self.template.as_ref().is_none_or(|template| !template.plain)
     }
 
-    /// Frames due in a trial of `duration_s`.
+    /// Number of frames due in a trial of `duration_s`.
     pub fn due(&self, duration_s: f64) -> u64 {
         let active = self.active_s(duration_s);
         // The first frame is due at 0.
@@ -180,10 +196,11 @@ pub struct Measured {
     pub ports: Vec<PortMeasured>,
     #[serde(default)]
     pub flows: Option<FlowsMeasured>,
-    /// The generator's reasons for which the trial does not count; empty: it kept to the trial.
+    /// Why the trial is not valid: the ways in which the generator missed its schedule; empty:
+    /// valid.
     #[serde(default)]
     pub not_kept: Vec<String>,
-    /// Seconds of CPU time.
+    /// CPU time, seconds.
     #[serde(default)]
     pub cpu_s: f64,
 }
@@ -202,19 +219,21 @@ pub struct LaneMeasured {
     pub reordered: u64,
     /// Frames per second over the lane's duration.
     pub offered_fps: f64,
-    /// Frames per second from the first to the last arrival; `None` with fewer than two.
+    /// Frames per second between the first and the last arrival; `None` with fewer than two
+    /// arrivals.
     pub output_fps: Option<f64>,
     pub delay: Option<Delay>,
-    /// Uncertainty of each delay if sender and receiver have different clocks; `None`: they have
-    /// the same clock.
+    /// Uncertainty of each delay if sender and receiver have different clocks; `None`: they share a
+    /// clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_bound_ns: Option<u64>,
     /// Magnitude of the IPDV of consecutive frames (RFC 3393).
     pub ipdv: Option<Delay>,
-    /// The range of frames that arrived, and the losses within; `None`: not known.
+    /// Range of numbers from the first to the last frame that arrived, and the losses within it;
+    /// `None`: unknown.
     #[serde(default)]
     pub arrived: Option<ArrivedRange>,
-    /// Counts by second, if the trial requests them and has a real clock.
+    /// Counts per second, if the trial requests them and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
     /// Results by port, if more than one port received the lane.
@@ -223,9 +242,9 @@ pub struct LaneMeasured {
 }
 
 impl LaneMeasured {
-    /// The loss periods of the lane (RFC 3357 §4), also before the first and after the last frame
-    /// that arrived. If it is not known which frames were lost, one period from the second frame
-    /// on.
+    /// The loss periods of the lane (RFC 3357 §4), including losses before the first and after the
+    /// last frame that arrived. If it is unknown which frames were lost, this is a single period
+    /// that starts at the second frame.
     pub fn losses(&self) -> Option<LossPeriods> {
         let unknown = ArrivedRange { first: 0, end: self.sent, losses: None };
         self.arrived.unwrap_or(unknown).losses_of(self.sent, self.lost)
@@ -236,13 +255,13 @@ impl LaneMeasured {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiverMeasured {
     pub port: String,
-    /// Received frames, with duplicates.
+    /// Received frames, including duplicates.
     pub received: u64,
     pub lost: u64,
     pub delay: Option<Delay>,
 }
 
-/// Frames in about one second.
+/// Frames sent and received in about one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
     pub sent: u64,
@@ -255,15 +274,15 @@ pub struct FlowsMeasured {
     pub attempted: u64,
     pub established: u64,
     pub completed: u64,
-    /// By reason: `reset`, `connect_timeout`, ...
+    /// Number of failed connections by reason: `reset`, `connect_timeout`, ...
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program, HTTP responses other than 2xx and 3xx, and TLS
     /// failures.
     pub errors: u64,
-    /// The highest number of connections open at a time.
+    /// Highest number of simultaneously open connections.
     pub peak_active: u64,
-    /// Connections completed per second at full load, and application data of both sides in bits
-    /// per second.
+    /// Connections completed per second at full load. `goodput_bps`: application data of both
+    /// sides, bits per second.
     pub completed_cps: f64,
     pub goodput_bps: f64,
     /// Application data received by clients, octets.
@@ -271,10 +290,11 @@ pub struct FlowsMeasured {
     /// Application data received by servers, octets.
     #[serde(default)]
     pub uploaded_octets: u64,
-    /// Goodput over time, if the trial requests counts by second and has a real clock.
+    /// Goodput over time, if the trial requests counts per second and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goodput: Vec<Goodput>,
-    /// Application data of both sides that TCP sent, and the part that was retransmitted.
+    /// Application data of both sides that TCP sent. `tcp_resent_octets`: the part of it that was
+    /// retransmitted.
     pub tcp_sent_octets: u64,
     pub tcp_resent_octets: u64,
     pub setup: Option<Delay>,
@@ -338,7 +358,7 @@ impl Measured {
         self.lanes.iter().find(|lane| lane.name == name)
     }
 
-    /// Frames of measured streams received by a port; `None`: unknown.
+    /// Frames of measured streams received by `port`; `None`: unknown.
     pub fn signed_at(&self, port: &str) -> Option<u64> {
         let port = self.ports.iter().find(|one| one.name == port)?;
         Some(port.received.saturating_sub(port.foreign))
@@ -352,15 +372,15 @@ impl Measured {
         self.lanes.iter().map(|lane| lane.lost).sum()
     }
 
-    /// Lost / sent (RFC 7680); 0 without frames.
+    /// Lost / sent (RFC 7680); 0 if no frames were sent.
     pub fn loss_ratio(&self) -> f64 {
         let sent = self.sent();
         if sent == 0 { 0.0 } else { self.lost() as f64 / sent as f64 }
     }
 
-    /// Output rate as a part of the offered rate, at most 1, for the worst lane. A device that
-    /// buffers its overload has no loss yet but sends frames more slowly than it receives them.
-    pub fn kept_up(&self) -> f64 {
+    /// Output rate as a fraction of the offered rate, at most 1, of the worst lane. A device that
+    /// buffers its overload has no loss yet, but its output rate is below its input rate.
+    pub fn output_ratio(&self) -> f64 {
         let part = |lane: &LaneMeasured| match lane.output_fps {
             Some(output) if lane.offered_fps > 0.0 => output / lane.offered_fps,
             _ => 1.0,
@@ -368,13 +388,13 @@ impl Measured {
         self.lanes.iter().map(part).fold(1.0, f64::min)
     }
 
-    /// Pooled delay of all lanes: exact extremes, weighted means, percentiles of the worst lane.
+    /// Pooled delay of all lanes: exact minimum and maximum, weighted mean, percentiles of the
+    /// worst lane.
     pub fn delay(&self) -> Option<Delay> {
         pooled(self.lanes.iter().filter_map(|lane| Some((lane.received, lane.delay?))))
     }
 
-    /// The highest uncertainty of the delays of all lanes; `None`: sender and receiver have one
-    /// clock.
+    /// The highest delay uncertainty of all lanes; `None`: sender and receiver share a clock.
     pub fn delay_bound_ns(&self) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.delay_bound_ns).max()
     }
@@ -385,7 +405,8 @@ impl Measured {
 }
 
 impl Delay {
-    /// The extremes of both distributions and the worse percentiles; the mean is that of `self`.
+    /// Minimum and maximum over both distributions, and the worse percentiles; the mean is that of
+    /// `self`.
     pub fn worst(self, other: Self) -> Self {
         Self {
             min: self.min.min(other.min),

@@ -1,10 +1,10 @@
 //! ETSI GS NFV-TST 009 §12.3.3: throughput by binary search with loss verification. A trial with
-//! loss is repeated, so that a transient of a software device does not set the result.
+//! loss is repeated, so a transient of a software device does not determine the result.
 
 use squall_report::render::human::{ratio, si};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
@@ -30,9 +30,11 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         self.limits()
     }
 }
@@ -46,7 +48,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let columns = ["Frame size", "Frames/s", "Of the highest rate", "Layer 1", "Verified", ""];
     let title = "Throughput (ETSI GS NFV-TST 009, binary search with loss verification)";
@@ -78,13 +80,13 @@ pub fn run(
     Ok(())
 }
 
-/// The throughput, and the number of repeated trials.
+/// Returns the throughput and the number of repeated trials.
 fn search(
     settings: &Settings,
     rig: &Rig,
     size: u32,
     bench: &mut Bench<'_>,
-) -> Result<(Highest, usize), Halt> {
+) -> Result<(Highest, usize), MethodError> {
     let before = bench.trials().len();
     let goal = Search {
         resolution: settings.resolution,

@@ -1,11 +1,11 @@
-//! Recovery, reset and outages of a device that is simulated frame by frame. It decides which frames
-//! pass; their numbers go to the tracker that also counts the frames of a run.
+//! Recovery, reset and outages of a device that is simulated frame by frame. The numbers of the
+//! frames that it passes go to the tracker that counts the frames of a real run.
 
 use std::ops::Range;
 
 use squall_method::{
-    ArrivedRange, Bench, Halt, Lane, LaneMeasured, Limit, Measured, Method, Outcome, RetryPolicy,
-    Rig, Runner, Trial, Unwatched, rfc2544, soak,
+    ArrivedRange, Bench, Lane, LaneMeasured, Limit, Measured, Method, MethodError, NoWatch,
+    Outcome, RetryPolicy, Rig, Runner, Trial, rfc2544, soak,
 };
 use squall_stats::SequenceTracker;
 
@@ -13,11 +13,11 @@ use squall_stats::SequenceTracker;
 struct Device {
     fps: f64,
     queue: f64,
-    /// Seconds of its operation in which it drops every frame.
+    /// Seconds of operation in which it drops all frames.
     outages: Vec<Range<f64>>,
-    /// Seconds during which it forwards nothing after its queue overflows.
+    /// Time after a queue overflow in which it forwards nothing, seconds.
     stalls_s: f64,
-    /// Seconds of operation before this trial.
+    /// Seconds of operation before the current trial.
     now_s: f64,
     trials: Vec<Trial>,
 }
@@ -30,7 +30,7 @@ impl Device {
 }
 
 impl Runner for Device {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let due = |lane: &Lane| lane.due(trial.duration_s);
         let at = |lane: &Lane, number: u64| lane.start_s + number as f64 / lane.rate_fps;
         let lanes = || trial.lanes.iter().enumerate();
@@ -75,7 +75,7 @@ impl Runner for Device {
         Ok(Measured { lanes, ..Measured::default() })
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
@@ -83,8 +83,8 @@ impl Runner for Device {
 const RATE: f64 = 2e4;
 
 fn run(device: &mut dyn Runner, method: Method) -> Outcome {
-    let rig = Rig { most: squall_method::MostLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
-    let mut watch = Unwatched;
+    let rig = Rig { most: squall_method::MaxLoad::Fps(RATE), ..Rig::one_stream("A to B", 1e9) };
+    let mut watch = NoWatch;
     let mut bench = Bench::new(device, &mut watch, RetryPolicy::default());
     method.run(&rig, &mut bench).expect("it runs")
 }
@@ -100,7 +100,7 @@ fn rfc2544(test: rfc2544::Test) -> Method {
     })
 }
 
-/// A reset trial at the end of a search, during which `outages` happen.
+/// A reset trial at the end of a search; `outages` happen during the trial.
 fn reset(outages: &[Range<f64>]) -> (Outcome, f64) {
     let mut device = Device::with(&[]);
     run(&mut device, rfc2544(rfc2544::Test::Throughput));
@@ -115,7 +115,7 @@ fn reset(outages: &[Range<f64>]) -> (Outcome, f64) {
 
 #[test]
 fn recovery_is_the_time_to_the_last_frame_that_is_lost_after_the_overload() {
-    // The overload fills the queue; the device then forwards nothing for some time.
+    // The overload fills the queue, after which the device forwards nothing for some time.
     for stalls_s in [0.0, 0.05, 0.217] {
         let mut device = Device { stalls_s, ..Device::with(&[]) };
         let outcome = run(&mut device, rfc2544(rfc2544::Test::Recovery));
@@ -211,7 +211,7 @@ fn a_queue_that_takes_in_more_for_a_second_is_described() {
 struct Generator(Device, f64);
 
 impl Runner for Generator {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let mut measured = self.0.run(trial)?;
         for lane in &mut measured.lanes {
             let able = (self.1 * trial.duration_s) as u64;
@@ -223,7 +223,7 @@ impl Runner for Generator {
         Ok(measured)
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
@@ -236,7 +236,7 @@ fn a_search_that_the_generator_limits_is_short_and_says_what_limits() {
     let found = outcome.figure("throughput/64").expect("a figure");
     assert_eq!(found.limit, Limit::Generator);
     assert!(found.value > 200.0 && found.value <= 235.0, "{found:?}");
-    // Three of four loads are tried three times each.
+    // Three of the four loads are tried three times each.
     assert!(outcome.trials.len() <= 10, "{}", outcome.trials.len());
     let why = ": 235 of ";
     let text = outcome.verdict.text.iter().find(|text| text.contains(why)).expect("the limit");

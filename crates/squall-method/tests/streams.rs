@@ -1,12 +1,12 @@
-//! Methods on the streams of a profile, against devices with known properties.
+//! Methods that send the streams of a profile, tested on devices with known properties.
 
 use squall_method::{
-    Bench, Device, Halt, Measured, Method, MostLoad, Outcome, RetryPolicy, Rig, RigLane, Runner,
-    Status, Trial, Unwatched, rfc8219, soak, tst009,
+    Bench, Device, MaxLoad, Measured, Method, MethodError, NoWatch, Outcome, RetryPolicy, Rig,
+    RigLane, Runner, Status, Trial, rfc8219, soak, tst009,
 };
 
-fn run(runner: &mut dyn Runner, rig: &Rig, method: Method) -> Result<Outcome, Halt> {
-    let mut watch = Unwatched;
+fn run(runner: &mut dyn Runner, rig: &Rig, method: Method) -> Result<Outcome, MethodError> {
+    let mut watch = NoWatch;
     let retry = RetryPolicy { repeats: 0, rest_s: 0.0 };
     method.run(rig, &mut Bench::new(runner, &mut watch, retry))
 }
@@ -25,7 +25,7 @@ fn rig() -> Rig {
     };
     let lanes = vec![lane("four", false), lane("six", true)];
     let ports = vec!["four".into(), "six".into()];
-    Rig { ports, lanes, clients: None, servers: None, most: MostLoad::BpsL1(1e9), link_bps: None }
+    Rig { ports, lanes, clients: None, servers: None, most: MaxLoad::BpsL1(1e9), link_bps: None }
 }
 
 #[test]
@@ -38,17 +38,20 @@ fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
     let lanes = &outcome.trials[0].trial.lanes;
     assert_eq!([lanes[0].frame_size, lanes[1].frame_size], [Some(64), Some(84)]);
     assert!(lanes.iter().all(|lane| lane.rate_fps == 1e9 / 8.0 / 104.0));
-    // A rig with one IP version does not translate.
+    // A rig with a single IP version does not fit a translator.
     let mut rig = rig();
     rig.lanes.pop();
-    assert!(matches!(run(&mut device, &rig, Method::Rfc8219(settings)), Err(Halt::Usage(_))));
+    assert!(matches!(
+        run(&mut device, &rig, Method::Rfc8219(settings)),
+        Err(MethodError::Usage(_))
+    ));
 }
 
-/// A device that loses a frame in every other trial within its capacity, like a software device.
+/// A device that, like a software device, loses a frame in every other trial below its capacity.
 struct Flaky(Device, u32);
 
 impl Runner for Flaky {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let mut measured = self.0.run(trial)?;
         self.1 += u32::from(measured.lost() == 0);
         if self.1 % 2 == 1 && measured.lost() == 0 {
@@ -58,8 +61,8 @@ impl Runner for Flaky {
         Ok(measured)
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
-        self.0.rest(seconds)
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
+        self.0.settle(seconds)
     }
 }
 
@@ -85,13 +88,13 @@ fn verification_finds_what_a_transient_would_hide() {
 struct Aging(Device);
 
 impl Runner for Aging {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         self.0.delay_ns += 1_000;
         self.0.run(trial)
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
-        self.0.rest(seconds)
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
+        self.0.settle(seconds)
     }
 }
 
@@ -100,7 +103,7 @@ fn a_soak_sees_the_drift_and_judges_it() {
     let settings = soak::Settings { max_drift_us: Some(59.0), ..Default::default() };
     let mut aging = Aging(Device::ideal());
     let outcome = run(&mut aging, &rig(), Method::Soak(settings.clone())).unwrap();
-    // One trial per minute.
+    // One trial per minute, so 60 µs per hour.
     let drift = value(&outcome, "latency_drift");
     assert!((drift - 60_000.0).abs() < 1.0, "{drift} ns/h");
     assert_eq!((outcome.trials.len(), outcome.verdict.status), (60, Status::Failed));

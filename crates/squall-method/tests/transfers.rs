@@ -1,16 +1,16 @@
-//! RFC 6349 on paths with known rates, one for each direction.
+//! RFC 6349 on paths with known rates, which differ by direction.
 
 use squall_method::{
-    Bench, Device, Halt, Lane, Measured, Method, MostLoad, Outcome, RetryPolicy, Rig, RigLane,
-    Runner, Status, Trial, Unwatched,
+    Bench, Device, Lane, MaxLoad, Measured, Method, MethodError, NoWatch, Outcome, RetryPolicy,
+    Rig, RigLane, Runner, Status, Trial,
     rfc6349::{self, Direction},
 };
 
-/// Frames from A, and from B, pass a queue of their own.
+/// A queue for the frames from A, and another one for those from B.
 struct Line {
     from_a: Device,
     from_b: Device,
-    /// The device of connections, if they take another path.
+    /// The device that connections pass, if they take another path than the streams.
     around: Option<Device>,
 }
 
@@ -27,7 +27,7 @@ impl Line {
 }
 
 impl Runner for Line {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let mut measured = Measured::default();
         for lane in &trial.lanes {
             let device = if lane.stream == "A" { &mut self.from_a } else { &mut self.from_b };
@@ -43,7 +43,7 @@ impl Runner for Line {
         Ok(measured)
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
@@ -60,7 +60,7 @@ fn rig(senders: &[&str]) -> Rig {
         lanes: senders.iter().map(lane).collect(),
         clients: Some("A".into()),
         servers: Some("B".into()),
-        most: MostLoad::Fps(10_000.0),
+        most: MaxLoad::Fps(10_000.0),
         link_bps: None,
     }
 }
@@ -70,8 +70,8 @@ fn settings(direction: &[Direction]) -> rfc6349::Settings {
     rfc6349::Settings { direction, connections: vec![1, 4], ..Default::default() }.quick(&[])
 }
 
-fn run(line: &mut Line, rig: &Rig, settings: rfc6349::Settings) -> Result<Outcome, Halt> {
-    let mut watch = Unwatched;
+fn run(line: &mut Line, rig: &Rig, settings: rfc6349::Settings) -> Result<Outcome, MethodError> {
+    let mut watch = NoWatch;
     let retry = RetryPolicy { repeats: 0, rest_s: 0.0 };
     Method::Rfc6349(settings).run(rig, &mut Bench::new(line, &mut watch, retry))
 }
@@ -95,7 +95,7 @@ fn each_direction_is_compared_with_its_own_bottleneck() {
     let only = only.unwrap();
     assert!(only.figure("bottleneck/to-servers").is_none());
     assert!(only.figure("bottleneck/to-clients").is_some());
-    // The round-trip time takes both streams.
+    // The round-trip time needs both streams.
     let mut loaded = only.trials.iter().filter(|one| one.trial.lanes.len() == 1);
     assert!(loaded.all(|one| one.trial.lanes[0].stream == "B"), "{:?}", only.trials);
 }
@@ -119,5 +119,5 @@ fn a_direction_takes_a_stream_that_goes_the_same_way() {
     assert!(outcome.figure("bottleneck/to-clients").is_none());
     assert!(outcome.notes[0].starts_with("not measured: B to A"), "{:?}", outcome.notes);
     let refused = run(&mut line, &rig(&["A"]), settings(&BOTH[1..]));
-    assert!(matches!(refused, Err(Halt::Usage(text)) if text.contains("B to A")));
+    assert!(matches!(refused, Err(MethodError::Usage(text)) if text.contains("B to A")));
 }

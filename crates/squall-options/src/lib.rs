@@ -1,10 +1,10 @@
 //! Options of a run, declared in one place for all interfaces.
 //!
 //! A command line, keyword arguments in Python, or JSON sent to the daemon become a [`RunOptions`],
-//! which `squall::Session::with` takes. Each field is an option, and its comment is the text in
+//! which `squall::Session::with` takes. Each field is an option, and its doc comment is the text in
 //! `--help`, the OpenAPI document and Python's docstring.
 //!
-//! Depends on quantities and their text forms, but not on profiles, ports or files.
+//! This crate depends on quantities and their text forms, but not on profiles, ports or files.
 //!
 //! ```
 //! use squall_options::{RunOptions, Time};
@@ -253,31 +253,33 @@ pub struct CaptureOptions {
 /// An error in options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mistake {
-    /// There is no such option.
+    /// No option has this name.
     Unknown { name: String, hint: String },
-    /// Any other error, as text that includes the option's name.
+    /// Any other error, as a text that names the option.
     Wrong(String),
 }
 
 impl RunOptions {
+    /// Parses options from a JSON object.
+    ///
     /// # Errors
-    /// If an option is unknown (the error has the nearest name), or a value is invalid.
+    /// If an option is unknown (the error suggests the nearest name), or if a value is invalid.
     pub fn from_json(text: &str) -> Result<Self, Mistake> {
         let wrong = |error: serde_json::Error| Mistake::Wrong(error.to_string());
         Self::from_table(serde_json::from_str(text).map_err(wrong)?)
     }
 
-    /// As [`RunOptions::from_json`].
+    /// The same as [`RunOptions::from_json`], for a table.
     ///
     /// # Errors
-    /// As [`RunOptions::from_json`].
+    /// The same as of [`RunOptions::from_json`].
     pub fn from_table(table: Map<String, Value>) -> Result<Self, Mistake> {
         let options: Self = one_by_one(table)?;
         options.check().map_err(Mistake::Wrong)?;
         Ok(options)
     }
 
-    /// The options that are set here, and those of `below` for the others.
+    /// Merges options. An option that is not set here has its value in `below`.
     ///
     /// ```
     /// use squall_options::RunOptions;
@@ -307,8 +309,10 @@ impl RunOptions {
         names::<Self>()
     }
 
+    /// Checks limits that a single value's type does not.
+    ///
     /// # Errors
-    /// A message about the invalid value.
+    /// If a value is invalid; the message describes it.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.is_some_and(|time| time == Time::default()) {
             return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
@@ -334,7 +338,7 @@ impl ReceivedFlows {
 }
 
 impl<'de> Deserialize<'de> for ReceivedFlows {
-    /// As `#[serde(untagged)]`, but with a message that names the error in the table.
+    /// Like `#[serde(untagged)]`, but the message names the error in the table.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         match Value::deserialize(from)? {
             Value::Bool(measured) => Ok(Self::Measured(measured)),
@@ -347,13 +351,13 @@ impl CaptureOptions {
     /// A capture to `file`, with the defaults of all other options.
     ///
     /// # Errors
-    /// Never. The command line needs a function that returns a `Result`.
+    /// Never: the command line requires a function that returns a `Result`.
     pub fn of(file: &str) -> Result<Self, String> {
         Ok(Self { file: Some(file.into()), ..Self::default() })
     }
 }
 
-/// All options of a kind, in the order of their declaration.
+/// Names of all options of a kind, in the order of their declaration.
 fn names<T: Default + Serialize>() -> Vec<String> {
     let Ok(Value::Object(all)) = serde_json::to_value(T::default()) else {
         unreachable!("a struct is an object of JSON")
@@ -361,7 +365,7 @@ fn names<T: Default + Serialize>() -> Vec<String> {
     all.into_iter().map(|(name, _)| name).collect()
 }
 
-/// Reads options one by one, so that a message can name the option, or the nearest one.
+/// Reads options one at a time, so a message can name the option, or suggest the nearest name.
 fn one_by_one<T>(table: Map<String, Value>) -> Result<T, Mistake>
 where
     T: Default + Serialize + DeserializeOwned,
@@ -383,26 +387,26 @@ where
 /// For fields of this type in other crates: `#[serde(deserialize_with = "squall_options::read")]`.
 ///
 /// # Errors
-/// As [`RunOptions::from_table`].
+/// The same as of [`RunOptions::from_table`].
 pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<RunOptions, D::Error> {
     RunOptions::from_table(Map::deserialize(from)?).map_err(D::Error::custom)
 }
 
 /// For objects that have the options of a capture in addition to other keys. With this and
-/// `flatten`, all keys that the object itself does not know are options of the capture, or an
-/// error. It is needed because serde's `deny_unknown_fields` does not work together with `flatten`.
+/// `flatten`, keys that the object does not know itself are options of the capture, or an error.
+/// serde's `deny_unknown_fields` cannot be combined with `flatten`.
 ///
 /// # Errors
-/// As [`RunOptions::from_table`].
+/// The same as of [`RunOptions::from_table`].
 pub fn read_capture<'de, D: Deserializer<'de>>(from: D) -> Result<CaptureOptions, D::Error> {
     one_by_one(Map::deserialize(from)?).map_err(|mistake| match mistake {
-        // Do not suggest the nearest name, which may be one of the object's own keys.
+        // No suggestion: the nearest name could be one of the object's own keys.
         Mistake::Unknown { name, .. } => D::Error::custom(format!("there is no option {name:?}")),
         wrong @ Mistake::Wrong(_) => D::Error::custom(wrong),
     })
 }
 
-/// The JSON schema of [`RunOptions`], with definitions or, if `inline`, in one piece.
+/// The JSON schema of [`RunOptions`], with separate definitions, or in a single piece if `inline`.
 pub fn schema(inline: bool) -> Value {
     schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = inline)
@@ -437,7 +441,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>
     }))
 }
 
-/// The name of a file, or options.
+/// The name of a file, or a table of options.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code, clippy::large_enum_variant, reason = "a schema, never a value")]
@@ -543,11 +547,11 @@ mod tests {
         let command = RunOptions::augment_args(clap::Command::new("run"));
         let of_captures = CaptureOptions::augment_args(clap::Command::new("capture"));
         let schema = schema(true);
-        // Either the name of a file or an object. Either may be absent.
+        // Either a file name or an object, and both may be absent: two levels of `anyOf`.
         let capture = &schema["properties"]["capture"]["anyOf"][0]["anyOf"][1];
         let of_captures = names::<CaptureOptions>()
             .into_iter()
-            // Commands set these by other arguments.
+            // The commands have other arguments for these.
             .filter(|name| !["file", "print"].contains(&name.as_str()))
             .map(|name| (&of_captures, &capture["properties"][&name]["description"], name));
         let of_runs = RunOptions::names()

@@ -14,7 +14,7 @@ pub enum Multiplier {
 }
 
 impl Multiplier {
-    /// The factor. `None` for a total, which does not depend on the profile's rates.
+    /// The factor; `None` for a total, which is independent of the profile's rates.
     pub fn factor(self) -> Option<f64> {
         match self {
             Self::Factor { num, den } => Some(num as f64 / den as f64),
@@ -55,8 +55,8 @@ impl FromStr for Multiplier {
         match (decimal(number), text.parse::<Rate>()) {
             (Some((0, _)), _) => Err("a factor of 0 sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            // A number in another form (1e3) would be parsed as a rate in frames per second, which
-            // is probably not intended.
+            // In another form (1e3), the number would be parsed as a rate in frames per second,
+            // which is probably not intended.
             _ if number.parse::<f64>().is_ok() => {
                 Err("expected a factor in plain digits (2, 0.5)".into())
             }
@@ -83,7 +83,7 @@ impl fmt::Display for Multiplier {
                         let width = decimals as usize;
                         write!(f, "{}.{:0width$}", num / den, num % den)
                     }
-                    // A factor that was computed, and not given as a decimal.
+                    // The factor was computed, so it has no exact decimal form.
                     false => (*num as f64 / *den as f64).fmt(f),
                 }
             }

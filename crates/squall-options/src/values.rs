@@ -1,5 +1,5 @@
-//! Types of options. Each is parsed from the text on a command line, and from JSON, either as the
-//! same text or as plain numbers.
+//! Types of options. Each is parsed from the text on a command line, and from JSON, as the same
+//! text or as plain numbers.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -13,21 +13,21 @@ use crate::Multiplier;
 pub(crate) const WORKERS: usize = 1024;
 /// Maximum time to wait. A longer time is an error.
 pub(crate) const LINGER: Time = Time::from_secs(3600);
-/// Maximum length of a packet in a capture, as in tcpdump and Wireshark.
+/// Maximum length of a packet in a capture, the same as in tcpdump and Wireshark.
 #[cfg(feature = "clap")]
 const SNAPLEN: u32 = 262_144;
-/// Maximum number of bins in a port's histogram, at eight octets each.
+/// Maximum number of bins in a port's histogram; each takes eight octets.
 const GAP_BINS: usize = 1_000_000;
 
-/// A time: `"10 s"`, `"500ms"`; a number is seconds.
+/// A time: `"10 s"`, `"500ms"`. A plain number is in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Nanos);
 
-/// A number, at least one: `1000`, `"10k"`.
+/// A number of at least 1: `1000`, `"10k"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
 
-/// Octets, at least one: `1500`, `"10 kB"`, `"2 MiB"`.
+/// A number of octets, at least 1: `1500`, `"10 kB"`, `"2 MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Octets(pub u64);
 
@@ -35,14 +35,14 @@ pub struct Octets(pub u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(pub Vec<u32>);
 
-/// Equal bins of a histogram: `"100:10us"`, or `[100, 10000]`, the width in nanoseconds.
+/// Equal bins of a histogram: `"100:10us"`, or `[100, 10000]` with the width in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapBins {
     pub bins: usize,
     pub width: Time,
 }
 
-/// A part of the whole, counted from 1: `"2/3"`.
+/// A part of the whole, 1-based: `"2/3"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartOf(pub Division);
 
@@ -168,7 +168,7 @@ impl GapBins {
     }
 }
 
-/// `2-5,8`: a list of CPUs, in its order.
+/// Parses a list of CPUs such as `2-5,8`, and keeps its order.
 /// ```
 /// assert_eq!(squall_options::parse_cpus("2-4,0"), Ok(vec![2, 3, 4, 0]));
 /// assert!(squall_options::parse_cpus("4-2").is_err());
@@ -176,7 +176,7 @@ impl GapBins {
 /// ```
 ///
 /// # Errors
-/// A message, if the list is invalid or a CPU occurs twice.
+/// If the list is invalid, or if a CPU occurs twice.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
     let wrong =
         |part: &str| format!("{part:?} is not a CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
@@ -218,12 +218,12 @@ pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A JSON value that represents a text.
+/// A JSON value in place of a text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number or a string")]
 enum Literal {
     Integer(u64),
-    // Printed without an exponent, which the text forms do not accept.
+    // Printed without an exponent, which the text forms reject.
     Number(f64),
     Text(String),
 }

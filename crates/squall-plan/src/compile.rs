@@ -6,8 +6,8 @@ use std::{
 };
 
 use squall_profile::{
-    At, BurstEnd, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource,
-    Profile, Recompute, SizeLaw, Stop, Stream, Vary,
+    At, BurstEnd, Departures, Diagnostic, Diagnostics, ErrorCollector, FieldRef, Mode, Op,
+    PacketSource, Profile, Recompute, SizeLaw, Stop, Stream, Vary,
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, signature,
@@ -45,7 +45,7 @@ pub fn compile(
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
     let Inputs { assets, replays: others, opened, live_flows, is_cancelled } = inputs;
     let (part, seed) = (options.part, profile.effective_seed());
-    let mut mistakes = Mistakes::of(profile);
+    let mut mistakes = ErrorCollector::of(profile);
     let mut notes = Vec::new();
     let mut warnings = Warnings::default();
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
@@ -70,7 +70,7 @@ pub fn compile(
     }
     mistakes.check()?;
     let wrong = |message: String| {
-        let mut mistakes = Mistakes::of(profile);
+        let mut mistakes = ErrorCollector::of(profile);
         mistakes.add(Diagnostic::at(At::default(), message, vec![]));
         mistakes.check().expect_err("there is one")
     };
@@ -83,7 +83,7 @@ pub fn compile(
     }
     let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
-    let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
+    let (mut streams, mut mistakes) = (Vec::new(), ErrorCollector::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
         if is_cancelled() {
             return Err(ended());
@@ -166,7 +166,7 @@ fn programs<'p>(
     assets: &dyn Assets,
     is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<(&'p Stream, Program)> {
     let mut made = Vec::new();
     for (index, stream) in profile.streams.iter().enumerate() {
@@ -183,7 +183,7 @@ fn programs<'p>(
 }
 
 /// Reports streams that are valid on their own but not together.
-fn check_together(profile: &Profile, mistakes: &mut Mistakes<'_>) {
+fn check_together(profile: &Profile, mistakes: &mut ErrorCollector<'_>) {
     let linked = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
     linked.for_each(|problem| mistakes.add(problem));
     let hw_id = |stream: &Stream| stream.trex.map(|mark| mark.hw_id.into());
@@ -224,8 +224,8 @@ fn ports(
     profile.ports.iter().enumerate().map(port).collect()
 }
 
-/// Length in octets of the longest frame on a port: among the frames that the engine cuts if `cut`,
-/// otherwise among the others.
+/// Length in octets of the longest frame on a port: among the frames that the engine segments if
+/// `cut`, otherwise among the others.
 fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) -> u32 {
     let here = |s: &&PlanStream| s.port == port && !limits.elsewhere;
     let of_port = streams.iter().filter(here).map(|s| &s.program);
@@ -282,7 +282,7 @@ fn multiply(
     Ok(())
 }
 
-/// Maximum octets of precomputed frames over all streams: half of a typical L2 cache.
+/// Maximum size of precomputed frames over all streams, in octets: half of a typical L2 cache.
 const RINGS: usize = 256 << 10;
 
 /// Precomputes frames whose sequence soon repeats: copying a frame costs a third of changing two
@@ -551,7 +551,7 @@ fn mark(
         return Err(problem(stream.packet_at, &why, hint));
     };
     if stream.segment.is_some() {
-        // The kernel, the NIC or Squall numbers the segments of a cut frame.
+        // The kernel, the NIC or Squall numbers the segments of a GSO frame.
         let why = "frames that are cut have different identifications";
         return Err(problem(stream.segment_at, why, "try without segment"));
     }

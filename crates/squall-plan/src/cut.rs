@@ -1,4 +1,4 @@
-//! Determines how GSO frames are cut, and whether they can be.
+//! Determines how GSO frames are segmented, and whether they can be.
 
 use squall_profile::{At, Diagnostic, Stream};
 use squall_program::{Sizes, VarSpec};
@@ -10,7 +10,7 @@ use crate::PortLimits;
 /// Maximum value of the length fields: total length in IPv4, payload length in IPv6.
 const MOST_COUNTED: usize = 65_535;
 
-/// Headers of a frame that can be cut: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
+/// Headers of a frame that can be segmented: Ethernet, any VLAN tags, IPv4 or IPv6, TCP or UDP.
 struct Headers {
     ipv4: bool,
     udp: bool,
@@ -36,7 +36,7 @@ impl Headers {
         })
     }
 
-    /// Offsets of the two-octet fields that cutting rewrites.
+    /// Offsets of the two-octet fields that segmentation rewrites.
     fn written(&self) -> Vec<usize> {
         let mut places = vec![self.network + if self.ipv4 { 2 } else { 4 }];
         places.extend(self.ipv4.then_some(self.network + 10));
@@ -66,10 +66,11 @@ pub(crate) fn natural_len(frame: &Frame, segment: u32, limits: &PortLimits) -> O
     Some(headers.payload + (segments * segment as usize).min(room))
 }
 
-/// Determines how the frames of `stream` are cut.
+/// Determines how the frames of `stream` are segmented.
 ///
 /// # Errors
-/// The frames cannot be cut, or not on this port.
+///
+/// The frames cannot be segmented, or not on this port.
 pub(crate) fn cut(
     stream: &Stream,
     frame: &Frame,

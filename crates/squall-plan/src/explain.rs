@@ -1,4 +1,4 @@
-//! A preview of a plan for people: its first frames, in order and decoded.
+//! A human-readable preview of a plan: its first frames, in order and decoded.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 

@@ -59,7 +59,7 @@ pub struct PortLimits {
     pub node: Option<u32>,
     /// The port runs on virtual time, on which no stream can send as fast as possible.
     pub virtual_time: bool,
-    /// The component that cuts GSO frames.
+    /// The component that segments GSO frames.
     pub segmentation: Segmentation,
     /// The port belongs to another node. It is planned like any other, but carries no frames here.
     pub elsewhere: bool,
@@ -186,7 +186,7 @@ pub struct PlanPort {
     pub address: String,
     /// The longest frame passed to the port, in octets without FCS; 0: none.
     pub max_frame: u32,
-    /// The longest frame that the engine cuts into segments before the port; 0: none.
+    /// The longest frame that the engine segments before the port; 0: none.
     pub cut_frame: u32,
     /// The port belongs to another node.
     pub elsewhere: bool,
@@ -265,7 +265,7 @@ impl PlanStream {
     /// The mean rate in frames per second over `span`, from the first frame on. For stages this is
     /// less than the highest rate. For on and off times it exceeds the long-term mean until the
     /// first silence is over: five seconds of `on = "5 s", off = "5 s"` have no silence.
-    pub fn asked_within(&self, span: Nanos) -> Option<f64> {
+    pub fn mean_rate_within(&self, span: Nanos) -> Option<f64> {
         let asked = self.asked_pps?;
         let even = !matches!(self.law, GapLaw::OnOff { .. } | GapLaw::Shaped { .. });
         // Gaps between bursts would lie outside the span, and shift the sending times.

@@ -6,8 +6,7 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit, gcd};
 
 use crate::{Multiplier, PortLimits};
 
-/// The link speed of files for a stream with the rate `max`, because files have no speed of their
-/// own.
+/// The assumed link speed of files, for a stream with the rate `max`, because files have no speed.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
 /// The rates of all streams after applying the multiplier.
@@ -176,7 +175,7 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        // A GSO frame counts as the frames into which it is cut.
+        // A GSO frame counts as the frames into which it is segmented.
         RateUnit::Pps => {
             Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into()))
         }

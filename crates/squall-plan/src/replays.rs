@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_profile::{At, Late, Located, Mistakes, Profile, SplitOf};
+use squall_profile::{At, ErrorCollector, Late, Located, Profile, SplitRule};
 use squall_replay::{
     Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong, split::By, stats::Settings,
 };
@@ -90,7 +90,7 @@ pub(crate) fn compile(
     profile: &Profile,
     opened: Option<&[squall_profile::Replay]>,
     assets: &dyn Assets,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<PlanReplay> {
     let of = |spec: &squall_profile::Replay| {
         let replay = replay(spec, assets, mistakes);
@@ -119,7 +119,7 @@ pub(crate) fn compile(
 fn replay(
     spec: &squall_profile::Replay,
     assets: &dyn Assets,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Replay {
     let mut right = |at: &Located, made: Result<(), String>| {
         made.unwrap_or_else(|error| mistakes.report(at, &error));
@@ -143,7 +143,7 @@ fn replay(
         ..Replay::default()
     };
     if spec.held {
-        // A held replay sends each frame on request and has no schedule of its own.
+        // A held replay sends each frame on request, so it has no schedule.
         replay.timing = Timing::Top;
     } else if let Some((_, at)) = &spec.speed {
         right(
@@ -153,7 +153,7 @@ fn replay(
                 .map(|timing| replay.timing = timing),
         );
     }
-    if let Some((SplitOf::File, at)) = &spec.split {
+    if let Some((SplitRule::File, at)) = &spec.split {
         replay.split = Some(SplitBy::Capture);
         if spec.reverse {
             let why = "each file has its own port\n  try exchanging the files instead of reverse";

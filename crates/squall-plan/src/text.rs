@@ -1,7 +1,7 @@
 //! Formats a plan as text, to show it to users before a run.
 
 use serde_json::Value;
-use squall_profile::{HostAddress, HostGroup, Profile, Replay, SpeedOf, Stream};
+use squall_profile::{HostAddress, HostGroup, Profile, Replay, SpeedUnit, Stream};
 use squall_program::{GapLaw, Shape};
 use squall_report::render::{
     columns::{Side, printable, table},
@@ -208,8 +208,8 @@ fn replays(profile: &Profile, plan: &Plan) -> String {
         let files: Vec<_> = located.files.iter().map(|file| file.text.as_str()).collect();
         let speed = match &located.speed {
             None => "as captured".to_owned(),
-            Some((SpeedOf::Captured, located)) => format!("{} x captured", located.text),
-            Some((SpeedOf::Mbps, located)) => format!("{} Mb/s", located.text),
+            Some((SpeedUnit::Captured, located)) => format!("{} x captured", located.text),
+            Some((SpeedUnit::Mbps, located)) => format!("{} Mb/s", located.text),
             Some((_, located)) => located.text.clone(),
         };
         let speed = match planned.speed {
@@ -227,7 +227,7 @@ fn replays(profile: &Profile, plan: &Plan) -> String {
             plan.worker_of_replay(number).map_or("-".into(), |worker| worker.to_string()),
         ]
     };
-    // Only replays of the profile: attacks that are sent as frames have their own section.
+    // Lists only replays of the profile: attacks that are sent as frames have their own section.
     let of_profile = plan.replays.iter().enumerate().filter(|(_, replay)| !replay.fixed);
     let rows: Vec<_> = profile.replays.iter().zip(of_profile).map(row).collect();
     table(&columns, &rows)

@@ -1,7 +1,7 @@
 /* DPDK through a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
  *
- * DPDK's fast path is inline functions over structures that change from release to release: only here are they
- * compiled, against the installed release (22.11 or newer). Nothing here knows the contents of a frame. */
+ * DPDK's fast path is inline functions over structures that change from release to release: they are compiled
+ * only here, against the installed release (22.11 or newer). Nothing here knows the contents of a frame. */
 
 #define _GNU_SOURCE
 #include "squall_dpdk.h"

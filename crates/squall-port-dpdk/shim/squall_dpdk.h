@@ -10,7 +10,7 @@
 /* Changes with any declaration below; src/shim.rs has the same number and layouts. */
 #define SQ_ABI 1
 
-/* The most frames in a batch (squall_port::BATCH). */
+/* Maximum number of frames in a batch (squall_port::BATCH). */
 #define SQ_BATCH 64
 
 /* Results of tx_send for a frame that cannot be sent. */

@@ -27,7 +27,7 @@ impl DeviceClock {
         clock
     }
 
-    /// Adds a reading. The rate is the mean since the first reading, because over a long time the
+    /// Adds a reading. The rate is the mean from the first reading on, because over a long time the
     /// errors of single readings matter less; the offset is that of the last reading.
     pub fn read(&mut self, reading: Reading) {
         let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);

@@ -115,7 +115,7 @@ pub struct Device {
     link_lock: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
     /// Number of frames that the device has taken, per transmit queue. Only the queue's sender
-    /// writes its counter, which has cache lines of its own: 128 octets, because CPUs prefetch
+    /// writes its counter, which is alone on its cache lines: 128 octets, because CPUs prefetch
     /// pairs of lines.
     taken: Box<[Taken]>,
 }
@@ -125,7 +125,7 @@ pub struct Device {
 pub struct Taken(AtomicU64);
 
 impl Taken {
-    /// Only the queue's owner may call this, so no atomic addition is needed.
+    /// Adds `n` frames. Only the queue's owner may call this, so no atomic addition is needed.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -230,8 +230,8 @@ impl Device {
                 "configure it ({} transmit and {} receive queues, mtu {})",
                 config.tx_queues, config.rx_queues, config.mtu
             );
-            // Not InvalidInput, even if the driver returned EINVAL: the address itself may be
-            // correct.
+            // The error is not InvalidInput, even if the driver returned EINVAL: the address itself
+            // may be correct.
             return Err(io::Error::other(
                 self.eal.api.error(&self.address, &doing, code).to_string(),
             ));

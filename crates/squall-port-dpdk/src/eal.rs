@@ -167,15 +167,15 @@ fn run(
         .map(|a| CString::new(a.as_str()))
         .collect::<Result<_, _>>()
         .map_err(|_| address.error("an argument of the EAL has a 0 octet in it"))?;
-    // In a separate thread, because the EAL makes its calling thread the main thread, with a core
-    // number.
+    // Started in a separate thread, because the EAL makes its calling thread the main thread, with
+    // a core number.
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());
         // SAFETY: the arguments are as for main(): the number of texts given, then NULL. The EAL
         // reorders the pointers, not the texts, and keeps copies.
         let code = unsafe { (api.start)(texts.len() as i32, pointers.as_mut_ptr()) };
-        // Not freed: getopt(3) keeps a pointer to where it stopped.
+        // The texts are not freed, because getopt(3) keeps a pointer to where it stopped.
         std::mem::forget(texts);
         code
     })?;

@@ -367,8 +367,8 @@ impl RxQueue for DpdkRx {
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
 
-    /// No sleep: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices' frames are stamped
-    /// only when they are read.
+    /// The reader must not sleep: 1,000 descriptors fill in 10 us at 100 Gb/s, and most devices'
+    /// frames are stamped only when they are read.
     fn rest(&self) -> Nanos {
         Nanos::ZERO
     }

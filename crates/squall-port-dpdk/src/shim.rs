@@ -156,7 +156,7 @@ impl Api {
         unsafe { CStr::from_ptr(self.running) }.to_string_lossy().into_owned()
     }
 
-    /// The last lines of DPDK's log since the last call.
+    /// The last lines that DPDK has logged after the previous call.
     pub fn take_log(&self) -> String {
         let mut text = [0u8; 4097];
         // SAFETY: the shim writes at most the length given, with a final 0.
@@ -334,7 +334,7 @@ fn cause(error: &libloading::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Otherwise a user could name a shim of their own and run code with the program's
+    /// Without this rule a user could name their own shim, and run code with the program's
     /// capabilities.
     #[test]
     fn an_elevated_program_takes_no_shim_from_its_user() {

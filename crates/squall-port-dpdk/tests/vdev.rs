@@ -319,8 +319,8 @@ fn af_packet_conforms() -> Outcome {
 }
 
 fn af_packet_receives_all() -> Outcome {
-    // Not the common suite: it has other VLAN tags too, and the driver restores all of them as
-    // 802.1Q.
+    // The common suite does not apply: it has other VLAN tags too, and the driver restores all of
+    // them as 802.1Q.
     receives_all("dpdk:vdev=net_af_packet0;iface=veth-b", 128)
 }
 
@@ -339,8 +339,8 @@ fn af_xdp_conforms() -> Outcome {
 }
 
 fn af_xdp_receives_all() -> Outcome {
-    // Not the common suite: it sends more frames at a time than the ring's 2048, and a veth drops
-    // frames for which its peer has no room.
+    // The common suite does not apply: it sends more frames at a time than the ring's 2048, and a
+    // veth drops frames for which its peer has no room.
     receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
 }
 

@@ -71,7 +71,8 @@ pub(crate) const ETHERNET_HEADER: u32 = 14;
 /// A VLAN tag does not count against the MTU: packet_snd() accepts a frame that is this much longer
 /// if its type is 802.1Q.
 pub(crate) const VLAN_TAG: usize = 4;
-/// Total length of an IPv4 packet (RFC 791 §3.1), which a GSO frame is until the kernel cuts it.
+/// Total length of an IPv4 packet (RFC 791 §3.1), which a GSO frame is until the kernel segments
+/// it.
 const MAX_IP_PACKET: u32 = 65_535;
 /// Sockets are cheap, so one per worker is allowed; the kernel spreads them over the device's
 /// transmit queues by CPU.
@@ -102,7 +103,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     } else {
         (framing.link.clone(), None)
     };
-    // Here, to report a missing permission now and not only when the run starts.
+    // Opens a socket now, to report a missing permission before the run starts.
     packet_socket(address)?;
     let facts = PortFacts {
         kind: "af_packet",
@@ -249,7 +250,7 @@ impl Framing {
     }
 }
 
-/// UDP_MAX_SEGMENTS: 128 since Linux 6.10.
+/// UDP_MAX_SEGMENTS of the kernel: 128 from Linux 6.10 on.
 fn max_udp_segments() -> u32 {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
@@ -449,7 +450,7 @@ impl Port for PacketPort {
         socket.attach_drop_all_filter()?;
         socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
         if self.workers > 1 && queue >= self.workers {
-            // Every worker already has a queue, so no flow belongs to this one: it continues to
+            // Every worker already has a queue, so no flow belongs to this one, which continues to
             // drop all frames.
             return Ok(ring);
         }
@@ -526,7 +527,7 @@ impl PacketPort {
             outgoing_only: self.options.direction == Direction::Out,
             cooked: self.framing.cooked,
             // A GSO frame's segment boundaries are read from its headers, so the snaplen must not
-            // cut them.
+            // truncate them.
             min_keep: if self.options.gro { GSO_HEADERS } else { 0 },
         };
         filter::for_socket(program, view)
@@ -582,8 +583,8 @@ struct PacketTx {
     cuts: bool,
 }
 
-/// struct virtio_net_hdr, in the machine's byte order: the work on a frame that is left to the
-/// kernel, or that the kernel has left undone.
+/// struct virtio_net_hdr, in native byte order: the work on a frame (checksum, segmentation) that
+/// is left to the kernel, or that the kernel has left undone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct VirtioHeader {
@@ -655,8 +656,8 @@ impl Messages {
 }
 
 impl VirtioHeader {
-    /// How to cut `frame`. Replaces its TCP or UDP checksum with the sum of the pseudo-header, to
-    /// which the kernel or the NIC adds the rest (NEEDS_CSUM).
+    /// How the kernel segments `frame`. Replaces its TCP or UDP checksum with the sum of the
+    /// pseudo-header, to which the kernel or the NIC adds the rest (NEEDS_CSUM).
     fn of(frame: &mut [u8], cut: Cut) -> Self {
         // One segment is a plain frame with its own checksum: the kernel would accept it as a GSO
         // frame and leave the checksum to a NIC, which a veth does not have.
@@ -701,8 +702,8 @@ impl VirtioHeader {
         }
     }
 
-    /// How to cut `frame`, if it is a GSO frame. A guest or a tap may write anything into the
-    /// header: if the headers are not in their order, the frame is not cut.
+    /// The segmentation of `frame`, if it is a GSO frame. A guest or a tap may write anything into
+    /// the header: a frame whose header offsets are out of order counts as a single segment.
     fn cut(self, frame: &[u8]) -> Cut {
         let transport = usize::from(self.csum_start);
         if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
@@ -729,7 +730,7 @@ impl VirtioHeader {
             {
                 Cut { size: self.gso_size, transport, payload }
             }
-            // A frame with longer headers (tunnels) is not cut.
+            // A frame with longer headers (tunnels) is not segmented.
             _ => Cut::WHOLE,
         }
     }
@@ -778,8 +779,8 @@ impl PacketTx {
             let octets = &mut batch.base[..meta.len as usize];
             if self.cuts || !meta.cut.is_whole() {
                 if !self.cuts {
-                    // With the bypass, the kernel drops frames that it would have to cut for the
-                    // interface.
+                    // With the bypass, the kernel drops frames that it would have to segment for
+                    // the interface.
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0)?;
                     self.socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
                     self.messages.with_virtio();
@@ -799,7 +800,7 @@ impl PacketTx {
         Ok(sys::check(sent)? as usize)
     }
 
-    /// Handles the error for which the kernel did not take the next frame.
+    /// Handles the error with which the kernel refused the next frame.
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
@@ -846,7 +847,7 @@ impl PacketTx {
         }
     }
 
-    /// Takes no frames until the link is up again; fails if that is final (`on_link_down`).
+    /// Sends nothing until the link is up again; fails if `on_link_down` makes the loss final.
     fn no_link(&mut self) -> Result<usize, SendError> {
         self.refused.forget();
         match self.link.state() {
@@ -945,7 +946,7 @@ struct Ring {
 /// The form in which frames of the ring are returned.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// Most octets of a frame to return; the kernel may deliver more.
+    /// Maximum number of octets of a frame to return; the kernel may deliver more.
     snaplen: u32,
     cooked: bool,
     /// Whether frames that this host sends may be among the frames.
@@ -958,7 +959,8 @@ impl View {
     }
 }
 
-/// Octets that include all headers needed to cut a GSO frame: `Cut` stores their lengths in a `u8`.
+/// Octets that include all headers needed to segment a GSO frame: `Cut` stores their lengths in a
+/// `u8`.
 const GSO_HEADERS: u32 = 256;
 /// Distance of the prefetch, in frames. For frames of one size the header can be located ahead,
 /// because distances are equal; for mixed sizes the hardware prefetcher finds the headers.
@@ -1147,8 +1149,8 @@ impl RxQueue for Ring {
     }
 }
 
-/// Most octets per second that a kernel puts into a ring: about the speed at which one core copies
-/// in DRAM (8 GB/s measured on two-core virtual machines).
+/// Maximum octets per second that a kernel puts into a ring: about the speed at which one core
+/// copies in DRAM (8 GB/s measured on two-core virtual machines).
 const MAX_FILL_RATE: u64 = 8_000_000_000;
 
 /// A frame's entry in a ring, of either version.

@@ -97,7 +97,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
     let watched = PortLink::new(&link.name, link.index, on_link_down)?;
-    // Here, to report a missing permission now and not only when the run starts.
+    // Opens a socket now, to report a missing permission before the run starts.
     xdp_socket(address)?;
     let (rx_device, tx_device) = device_queues(&link, interface.channels);
     let device_queues = match options.queue {

@@ -440,7 +440,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
         Kind::RawTracepoint => (17, 0, 0),
     };
     let info = btf.as_ref().map(|b| b.1.as_slice()).unwrap_or_default();
-    // GPL, because the kernel reserves several of the helpers for such programs.
+    // The license is GPL, because the kernel reserves several of the helpers for such programs.
     let mut attr = Attr {
         prog_type,
         insn_cnt: insns.len() as u32,

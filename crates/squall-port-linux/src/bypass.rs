@@ -25,7 +25,7 @@ fn folders() -> [PathBuf; 2] {
     [PathBuf::from("/run/lock"), std::env::temp_dir()]
 }
 
-/// Prefix of the lock files' names: `squall-unseen-4026531840-`.
+/// Prefix of the lock files' names, such as `squall-unseen-4026531840-`.
 fn prefix() -> Option<String> {
     // The thread's namespace, not the process's: a thread may have entered another.
     Some(format!("squall-unseen-{}-", fs::metadata("/proc/thread-self/ns/net").ok()?.ino()))

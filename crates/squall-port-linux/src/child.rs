@@ -36,7 +36,7 @@ impl CpuTime {
         Self { user, system: total.saturating_sub(user) }
     }
 
-    /// CPU time used since `earlier`.
+    /// CPU time used from `earlier` to `self`.
     pub fn since(self, earlier: Self) -> Self {
         let Self { user, system } = self;
         Self {

@@ -31,10 +31,11 @@ pub enum FilterError {
     Interface { expression: String, interface: String, problem: String },
 }
 
-/// Compiles `expression` for frames of a port with `facts`; matching frames are cut to `snaplen`
-/// octets.
+/// Compiles `expression` for frames of a port with `facts`; matching frames are truncated to
+/// `snaplen` octets.
 ///
 /// # Errors
+///
 /// [`FilterError`].
 pub fn compile_port(
     expression: &str,
@@ -96,14 +97,15 @@ struct Libpcap {
     freecode: unsafe extern "C" fn(*mut BpfProgram),
     geterr: unsafe extern "C" fn(*mut c_void) -> *mut c_char,
     close: unsafe extern "C" fn(*mut c_void),
-    /// Holds the library, so that its functions stay loaded.
+    /// Keeps the library loaded, because the functions above are in it.
     _library: Library,
 }
 
 /// Compiles `expression` for frames of `link_type` (the tcpdump.org list, 1 is Ethernet); matching
-/// frames are cut to `snaplen` octets.
+/// frames are truncated to `snaplen` octets.
 ///
 /// # Errors
+///
 /// [`FilterError`].
 pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, FilterError> {
     let pcap = match libpcap() {
@@ -395,7 +397,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
 /// Adds these conditions to `program`, for the kernel to run on a packet socket; `None` if the
-/// kernel accepts no such program, or if the program reads an octet that the kernel does not have.
+/// kernel accepts no such program, or if the program reads an octet that the kernel cannot provide.
 pub(crate) fn for_socket(program: &Filter, view: SocketView) -> Option<Vec<Instruction>> {
     let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
@@ -718,8 +720,8 @@ mod tests {
         program
     }
 
-    /// A datagram socket runs its filter on received data and cuts the data to the length that the
-    /// filter returns, but to at least one octet.
+    /// A datagram socket runs its filter on received data and truncates the data to the length that
+    /// the filter returns, but to at least one octet.
     #[test]
     fn programs_give_what_the_kernel_gives() {
         use std::os::{fd::AsRawFd, unix::net::UnixDatagram};

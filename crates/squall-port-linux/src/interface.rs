@@ -49,7 +49,7 @@ pub struct InterfaceInfo {
     /// Whether a default route leads to the interface, or to an interface on top of it: users
     /// probably access this machine through it.
     pub default_route: bool,
-    /// Totals since the interface was created, for all programs that use it.
+    /// Totals over the interface's lifetime, for all programs that use it.
     pub counters: InterfaceCounters,
 }
 
@@ -127,7 +127,7 @@ pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     Ok(all)
 }
 
-/// Counters of an interface since it was created.
+/// Counters of an interface over its lifetime.
 pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
     let links = Netlink::open()?.links()?;
     let link = links.into_iter().find(|link| link.name == name);
@@ -172,7 +172,7 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         timestamping: ethtool.timestamping(&link.name).unwrap_or_default(),
         xdp: link.xdp.clone(),
         ethernet: matches!(link.hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
-        of_lab: link.alias == lab::ALIAS,
+        of_lab: lab::is_alias(&link.alias),
         default_route: false,
         counters: link.counters,
     }

@@ -40,7 +40,15 @@ pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
 /// Identifies a lab's interfaces. A forged alias is no risk: setting it takes the permission to
 /// control the interface anyway.
-pub(crate) const ALIAS: &str = "squall lab";
+const ALIAS: &str = "squall lab";
+/// Identifies the interfaces of a lab in the namespace of the process that made it: only
+/// [`remove_here`] removes them. Other labs end with their namespaces.
+const ALIAS_HERE: &str = "squall lab here";
+
+/// Whether an interface with this alias belongs to a lab.
+pub(crate) fn is_alias(alias: &str) -> bool {
+    alias == ALIAS || alias == ALIAS_HERE
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct LabOptions {
@@ -51,7 +59,7 @@ pub struct LabOptions {
 }
 
 impl Default for LabOptions {
-    /// The MTU has room for jumbo frames of 9 K.
+    /// An MTU with room for jumbo frames, and one queue.
     fn default() -> Self {
         Self { mtu: 9216, queues: 1 }
     }
@@ -98,9 +106,79 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
         return Err(LabError::Threads(threads));
     }
     enter_namespaces()?;
+    disable_ipv6("all");
     let netlink = make_links(options, &[INTERFACES])?;
-    bring_up(&netlink)?;
+    bring_up_all(&netlink)?;
     Ok(INTERFACES.map(str::to_owned))
+}
+
+/// Makes the interfaces of a lab in the network namespace of the calling thread, for a process that
+/// cannot enter another one. They stay until [`remove_here`]. A lab that is there is kept.
+///
+/// # Errors
+/// Missing permission (`CAP_NET_ADMIN`), or other interfaces have the names.
+pub fn make_here(options: &LabOptions) -> Result<(), LabError> {
+    if here()?.is_some() {
+        return Ok(());
+    }
+    let netlink = make_links(options, &[INTERFACES])?;
+    use_napi();
+    let made = quiet_and_up(&netlink, ALIAS_HERE).and_then(|()| wait_for_carrier(&netlink));
+    if made.is_err() {
+        // Without their alias, the interfaces would not be recognized later.
+        let _ = remove(&netlink);
+    }
+    made
+}
+
+/// A lab in the network namespace of the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabHere {
+    /// Whether [`make_here`] made it; a private lab ends with its namespace.
+    pub removable: bool,
+}
+
+/// The lab in the network namespace of the calling thread, if there is one.
+///
+/// # Errors
+/// The interfaces cannot be listed, or other interfaces have the names.
+pub fn here() -> Result<Option<LabHere>, LabError> {
+    let netlink = Netlink::open().map_err(io_error("cannot open a netlink socket"))?;
+    let links = links_here(&netlink)?;
+    if let Some(link) = links.iter().find(|link| !is_alias(&link.alias)) {
+        let why = format!("interface {} exists already, and is not of a lab", link.name);
+        let hint = format!("use it, or ip link del {}", link.name);
+        return Err(LabError::Usage(Cannot::new("make a lab here", why).with_hint(hint)));
+    }
+    let complete = links.len() == INTERFACES.len();
+    let removable = links.iter().any(|link| link.alias == ALIAS_HERE);
+    Ok(complete.then_some(LabHere { removable }))
+}
+
+/// Removes the lab that [`make_here`] made. Returns whether there was one.
+///
+/// # Errors
+/// Missing permission.
+pub fn remove_here() -> Result<bool, LabError> {
+    let netlink = Netlink::open().map_err(io_error("cannot open a netlink socket"))?;
+    let found = links_here(&netlink)?.iter().any(|link| link.alias == ALIAS_HERE);
+    if found {
+        remove(&netlink)?;
+    }
+    Ok(found)
+}
+
+fn links_here(netlink: &Netlink) -> Result<Vec<Link>, LabError> {
+    let links = netlink.links().map_err(io_error("cannot list the links"))?;
+    Ok(links.into_iter().filter(|link| INTERFACES.contains(&link.name.as_str())).collect())
+}
+
+fn remove(netlink: &Netlink) -> Result<(), LabError> {
+    // The peer goes with it.
+    links_here(netlink)?.first().map_or(Ok(()), |link| {
+        let removed = netlink.remove(link.index);
+        removed.map_err(io_error(format!("cannot remove {}", link.name)))
+    })
 }
 
 fn enter_namespaces() -> Result<(), LabError> {
@@ -134,11 +212,6 @@ fn enter_user_namespace() -> Result<(), LabError> {
 
 /// Makes the pairs of interfaces, all of them down.
 fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabError> {
-    // Two ways to disable IPv6, because /proc/sys is read-only in some containers, and an old
-    // kernel may refuse the address mode.
-    for which in ["all", "default"] {
-        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
-    }
     let netlink = Netlink::open().map_err(io_error("cannot open a netlink socket"))?;
     for pair in pairs {
         netlink
@@ -148,21 +221,52 @@ fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabE
     Ok(netlink)
 }
 
-fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
-    for link in netlink.links().map_err(io_error("cannot list the links"))? {
-        if INTERFACES.contains(&link.name.as_str()) {
-            let _ = netlink.set_no_ipv6_address(link.index);
-            netlink
-                .set_alias(link.index, ALIAS)
-                .map_err(io_error(format!("cannot set the alias of {}", link.name)))?;
-        }
-        netlink.set_up(link.index).map_err(io_error(format!("cannot bring {} up", link.name)))?;
+/// Disables IPv6 on an interface, or on `all` of the namespace and those that come. Next to the
+/// address mode of [`quiet_and_up`], because /proc/sys is read-only in some containers, and an old
+/// kernel may refuse the mode.
+fn disable_ipv6(interface: &str) {
+    let also = (interface == "all").then_some("default");
+    for which in [interface].into_iter().chain(also) {
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
+}
+
+/// Brings all interfaces of the namespace up, those of the lab as the last.
+fn bring_up_all(netlink: &Netlink) -> Result<(), LabError> {
+    for link in netlink.links().map_err(io_error("cannot list the links"))? {
+        if !INTERFACES.contains(&link.name.as_str()) {
+            set_link_up(netlink, &link)?;
+        }
+    }
+    quiet_and_up(netlink, ALIAS)?;
     wait_for_carrier(netlink)
 }
 
-/// The kernel reports a carrier only some time after the interface is up; until then the link looks
-/// dead.
+fn set_link_up(netlink: &Netlink, link: &Link) -> Result<(), LabError> {
+    netlink.set_up(link.index).map_err(io_error(format!("cannot bring {} up", link.name)))
+}
+
+/// Marks the interfaces of a lab by `alias` and brings them up without IPv6.
+fn quiet_and_up(netlink: &Netlink, alias: &str) -> Result<(), LabError> {
+    for link in links_here(netlink)? {
+        let _ = netlink.set_no_ipv6_address(link.index);
+        disable_ipv6(&link.name);
+        netlink
+            .set_alias(link.index, alias)
+            .map_err(io_error(format!("cannot set the alias of {}", link.name)))?;
+        set_link_up(netlink, &link)?;
+    }
+    Ok(())
+}
+
+/// A veth accepts frames from XDP (xdp_live) only while its peer uses NAPI. If the driver refuses
+/// that setting, everything else works.
+fn use_napi() {
+    INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
+}
+
+/// Waits for a carrier, which the kernel reports only some time after the interface is up; until
+/// then the link looks dead.
 fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
     for _ in 0..2000 {
         let links = netlink.links().map_err(io_error("cannot list the links"))?;
@@ -185,7 +289,12 @@ pub struct Lab {
     start_time: u64,
     /// Id of the process that holds the device's namespace, if there is a device.
     device: Option<u32>,
+    /// The device as it was given: `router,rate=10Mbps,queue=fq_codel`; empty without one.
+    device_text: String,
 }
+
+/// Environment variable of commands in a lab: the device between its interfaces, for reports.
+pub const DEVICE_VARIABLE: &str = "SQUALL_LAB_DEVICE";
 
 impl Lab {
     /// Makes the lab, with `device` between its interfaces; without a device, the interfaces are
@@ -221,6 +330,7 @@ impl Lab {
                 pid: numbers.next()?.parse().ok()?,
                 start_time: numbers.next()?.parse().ok()?,
                 device: numbers.next().and_then(|pid| pid.parse().ok()),
+                device_text: numbers.next().unwrap_or_default().into(),
             })
         });
         match lab {
@@ -271,11 +381,20 @@ impl Lab {
                 Err(LabError::Usage(cannot("use", name, "it has no device").with_hint(hint)))
             }
         };
-        match Self::find(name).and_then(enter) {
+        let lab = match Self::find(name) {
+            Err(error) => return error,
+            Ok(lab) => lab,
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env_remove(DEVICE_VARIABLE);
+        if !lab.device_text.is_empty() {
+            command.env(DEVICE_VARIABLE, &lab.device_text);
+        }
+        match enter(lab) {
             Err(error) => error,
             Ok(()) => {
                 let what = format!("cannot run {}", program.as_ref().to_string_lossy());
-                io_error(what)(Command::new(program).args(arguments).exec())
+                io_error(what)(command.exec())
             }
         }
     }
@@ -345,12 +464,11 @@ fn start_holder(
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
+            let described = device.map_or(String::new(), Device::to_string);
             let outcome = set_up_lab(options, device).and_then(|device| {
-                // A veth accepts frames from XDP (xdp_live) only while its peer uses NAPI. If the
-                // driver refuses that setting, everything else works.
-                INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
+                use_napi();
                 let pid = std::process::id();
-                let device = device.map_or(String::new(), |pid| format!(" {pid}"));
+                let device = device.map_or(String::new(), |pid| format!(" {pid} {described}"));
                 let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
                 fs::write(state, text)
                     .map_err(io_error(format!("cannot write {}", state.display())))
@@ -385,9 +503,10 @@ fn start_holder(
 fn set_up_lab(options: &LabOptions, device: Option<&Device>) -> Result<Option<u32>, LabError> {
     let Some(device) = device else { return enter_private(options).map(|_| None) };
     enter_namespaces()?;
+    disable_ipv6("all");
     let netlink = make_links(options, &SIDES.each_ref().map(|side| [side.tester, side.device]))?;
     let pid = device.start()?;
-    bring_up(&netlink)?;
+    bring_up_all(&netlink)?;
     Ok(Some(pid))
 }
 

@@ -47,7 +47,7 @@ impl WatchedLink {
         &self.link
     }
 
-    /// Frames that the interface dropped instead of sending them.
+    /// Number of frames that the interface was given and dropped.
     pub fn tx_dropped(&self) -> Option<u64> {
         let query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         query.netlink.link(self.index).ok().map(|link| link.counters.tx_dropped)
@@ -148,8 +148,8 @@ impl LinkWatch {
         Ok(Self { port, first })
     }
 
-    /// Time at which the link was last seen to go down or come up; `None`: not since the watch
-    /// began.
+    /// Time at which the link was last seen to go down or come up; `None`: it has not changed
+    /// during the watch.
     pub fn last_change(&self) -> Option<Nanos> {
         let last = self.port.link().last();
         last.filter(|_| last != self.first).map(|event| event.at)

@@ -97,12 +97,12 @@ impl Link {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Up, with a carrier.
+    /// Whether the link is up, with a carrier.
     pub fn is_running(&self) -> bool {
         self.is_up() && self.flags & libc::IFF_RUNNING as u32 != 0
     }
 
-    /// Frames can leave and arrive now.
+    /// Whether frames can leave and arrive now.
     pub fn can_carry(&self) -> bool {
         self.is_running() && self.carrier
     }
@@ -153,7 +153,7 @@ impl Netlink {
             libc::RTM_NEWLINK,
             libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             0,
-            // No ARP, because the lab's interfaces must not send frames of their own.
+            // ARP is off, because the lab's interfaces must not send frames of their own.
             libc::IFF_NOARP as u32,
             libc::IFF_NOARP as u32,
         );
@@ -174,6 +174,11 @@ impl Netlink {
             });
         });
         self.exchange(r, |_| ())
+    }
+
+    /// Removes an interface. The peer of a veth goes with it.
+    pub fn remove(&self, index: u32) -> io::Result<()> {
+        self.exchange(Request::new(libc::RTM_DELLINK, libc::NLM_F_ACK, index, 0, 0), |_| ())
     }
 
     pub fn set_up(&self, index: u32) -> io::Result<()> {

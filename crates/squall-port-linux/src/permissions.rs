@@ -14,7 +14,7 @@ pub struct Permissions {
     /// In a user namespace other than the initial one: capabilities apply to its own objects (such
     /// as the lab's interfaces), and never to the bpf(2) call.
     pub user_namespace: bool,
-    /// Most memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
+    /// Maximum memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
     pub memlock: Option<u64>,
     /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` if the kernel has no
     /// BPF.
@@ -79,6 +79,17 @@ impl Permissions {
             .into())
     }
 
+    /// Whether interfaces can be created, judging by the capabilities.
+    ///
+    /// # Errors
+    /// The missing capability, and what to try.
+    pub fn new_interfaces(&self) -> Result<(), String> {
+        if self.has(NET_ADMIN) {
+            return Ok(());
+        }
+        Err("needs CAP_NET_ADMIN; try sudo, or ports in memory (loop:0)".into())
+    }
+
     /// Whether XDP programs can be loaded and attached to interfaces.
     ///
     /// # Errors
@@ -121,12 +132,14 @@ mod tests {
     fn capabilities_decide_and_a_user_namespace_forbids_bpf() {
         let all = Permissions { capabilities: u64::MAX, ..Permissions::default() };
         assert_eq!((all.packet_sockets(), all.xdp_programs()), (Ok(()), Ok(())));
+        assert_eq!(all.new_interfaces(), Ok(()));
         assert_eq!(all.names().count(), CAPABILITIES.len());
         let lab = Permissions { user_namespace: true, ..all };
         assert!(lab.packet_sockets().is_ok());
         assert!(lab.xdp_programs().unwrap_err().contains("user namespaces"));
         let none = Permissions::default();
         assert!(none.packet_sockets().unwrap_err().contains("CAP_NET_RAW"));
+        assert!(none.new_interfaces().unwrap_err().contains("CAP_NET_ADMIN"));
         assert!(none.xdp_programs().unwrap_err().contains("CAP_BPF and CAP_NET_ADMIN"));
     }
 

@@ -6,22 +6,22 @@
 use squall_port::monotonic;
 use squall_units::Nanos;
 
-/// A frame is given up only after drops during this time ...
+/// A frame is given up only after the interface has dropped it for at least this time.
 const MIN_TIME: Nanos = Nanos(10_000_000);
-/// ... and after this number of attempts between two readings of the drop counter: the time alone
-/// is no proof, as the machine may have been stopped.
+/// Minimum number of attempts between two readings of the drop counter before a frame is given up:
+/// the time alone is no proof, as the machine may have been stopped.
 const MIN_TRIES: u32 = 16;
 
 /// The refusals of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalTracker {
-    /// Number of attempts to send the next frame since `since`.
+    /// Number of attempts to send the next frame from `since` on.
     tries: u32,
     since: Nanos,
     /// The interface's drop counter after `MIN_TIME` had passed.
     dropped: Option<u64>,
-    /// Length of a frame that was given up, if none of that length has left since: frames as long
-    /// or longer are given up without waiting.
+    /// Length of a frame that was given up, until a frame of that length leaves. Frames as long or
+    /// longer are given up without waiting.
     given_up: Option<u32>,
 }
 

@@ -475,8 +475,8 @@ pub fn mount_sysfs() -> io::Result<()> {
 
 /// Id of the calling thread, for signals.
 pub fn thread_id() -> c_int {
-    // Calls it by its number: glibc has gettid() since 2.30 only, and packages are linked for 2.28.
-    // SAFETY: takes and changes nothing.
+    // Calls it by its number, because packages are linked for glibc 2.28, and gettid() came with
+    // 2.30. SAFETY: takes and changes nothing.
     unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
@@ -589,7 +589,7 @@ pub fn make_interrupting(signal: c_int, once: &std::sync::Once) {
         if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN {
             return;
         }
-        // Without SA_RESTART, so that the call returns.
+        // SA_RESTART is not set, because the interrupted call must return.
         let handler: extern "C" fn(c_int) = nothing;
         // SAFETY: as above.
         let mut new: libc::sigaction = unsafe { mem::zeroed() };

@@ -33,11 +33,13 @@ impl Watch {
         Self { link, settle, empty: 0, lost: None }
     }
 
-    /// To be called when a poll found nothing. `changed`, called now and then, returns whether the
-    /// socket reports that its interface may have been taken down or removed. It has to clear that
-    /// report, because poll(2) returns at once while the report is pending.
+    /// To be called when a poll found nothing. `changed`, which is called only once per
+    /// [`CHECK_EVERY`] polls, returns whether the socket reports that its interface may have been
+    /// taken down or removed. It has to clear that report, because poll(2) returns at once while
+    /// the report is pending.
     ///
     /// # Errors
+    ///
     /// The interface is gone, or is down although it must not be ([`squall_port::OnLinkDown`]);
     /// returned after the frames that arrived before that. While the interface is down and may come
     /// up again, nothing arrives and there is no error.

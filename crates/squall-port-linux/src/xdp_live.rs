@@ -146,7 +146,8 @@ impl Port for LivePort {
         self.facts.check_tx(queue, max_frame)?;
         let layout = Layout::new(max_frame.max(program::MIN_FRAME));
         let (object, witnesses) = program::objects(&layout);
-        // At its greatest length, because growing a frame costs the program more than shrinking it.
+        // Allocated at its greatest length, because growing a frame costs the program more than
+        // shrinking it.
         let frame = vec![0; layout.longest as usize];
         let batch = if self.batch == 0 { MAX_RING_BATCH } else { self.batch.min(MAX_RING_BATCH) };
         let call =

@@ -21,7 +21,7 @@ use squall_port::{
 };
 use squall_port_linux::{
     InterfaceState,
-    lab::{self, INTERFACES, Lab, LabError, LabOptions},
+    lab::{self, INTERFACES, Lab, LabError, LabHere, LabOptions},
     list_interfaces, open,
 };
 use squall_units::Nanos;
@@ -73,6 +73,10 @@ const TESTS: &[(&str, Test)] = &[
     (
         "a_receiver_of_single_frames_delivers_them_and_reports_it_too",
         a_receiver_of_single_frames_delivers_them_and_reports_it_too,
+    ),
+    (
+        "a_lab_in_the_own_namespace_is_made_once_and_removed",
+        a_lab_in_the_own_namespace_is_made_once_and_removed,
     ),
     (
         "a_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
@@ -494,8 +498,8 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
     Ok(frames)
 }
 
-/// On an interface without offloads the kernel cuts frames itself; its result equals [`Segments`]
-/// octet for octet.
+/// On an interface without offloads the kernel segments frames itself; its result equals
+/// [`Segments`] octet for octet.
 fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]
@@ -796,6 +800,40 @@ fn frames_that_the_peer_never_takes_are_given_up_with_a_reason() -> Outcome {
     Ok(())
 }
 
+fn a_lab_in_the_own_namespace_is_made_once_and_removed() -> Outcome {
+    enter()?;
+    let ip = |arguments: &str| {
+        let done = Command::new("ip").args(arguments.split(' ')).status();
+        if done.is_ok_and(|status| status.success()) {
+            Ok(())
+        } else {
+            Err(Skipped("needs ip".into()))
+        }
+    };
+    let options = LabOptions::default();
+    // A private lab is kept, and removed only with its namespace.
+    lab::make_here(&options)?;
+    assert_eq!(lab::here()?, Some(LabHere { removable: false }));
+    assert!(!lab::remove_here()?);
+    ip("link del veth-a")?;
+    assert_eq!(lab::here()?, None);
+    for _ in 0..2 {
+        lab::make_here(&options)?;
+    }
+    let made: Vec<_> = list_interfaces()?.into_iter().filter(|found| found.of_lab).collect();
+    assert_eq!(made.len(), 2);
+    assert!(made.iter().all(|found| found.state == InterfaceState::Up), "{made:?}");
+    assert_eq!(lab::here()?, Some(LabHere { removable: true }));
+    assert!(lab::remove_here()? && !lab::remove_here()?);
+    assert_eq!(lab::here()?, None);
+    // Interfaces that only have the name are not touched.
+    ip("link add veth-a type veth peer name other")?;
+    let refused = lab::make_here(&options).expect_err("the name is taken").to_string();
+    assert!(refused.contains("veth-a exists already"), "{refused}");
+    assert!(!lab::remove_here()?);
+    Ok(())
+}
+
 fn a_receiver_delivers_its_frames_and_reports_that_its_link_went_down() -> Outcome {
     enter()?;
     delivers_frames_and_reports_the_end("af_packet:veth-b,on_link_down=stop")
@@ -977,7 +1015,7 @@ fn another_process_with_the_id_of_a_lab_is_no_lab() -> Outcome {
             "{bad:?}"
         );
     }
-    // As if an earlier process had had this process's id.
+    // Simulates an earlier process that had this process's id.
     let directory = lab::state_directory()?;
     std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
     let error = Lab::down(&name).expect_err("that lab is gone").to_string();

@@ -25,7 +25,7 @@ pub struct Bench<'a> {
     pub stored: bool,
 }
 
-/// The sending end of a new link and its receiving end, unless frames go nowhere.
+/// The sending end of a new link, and its receiving end; `None` if frames go nowhere.
 pub type Ends = (Box<dyn Port>, Option<Box<dyn Port>>);
 
 /// Checks all guarantees.
@@ -332,7 +332,7 @@ struct Link<'a> {
     tx: Box<dyn TxQueue>,
     rx: Option<Box<dyn RxQueue>>,
     ports: Ends,
-    /// For files: opens the link again to read it.
+    /// Opens the link again to read it, for files.
     open: Option<&'a mut dyn FnMut() -> io::Result<Ends>>,
     timestamps: Timestamps,
     max_frame: usize,
@@ -350,7 +350,7 @@ struct Sent {
     taken: u64,
     /// How many of the taken frames have left, according to later reports of the port.
     left: u64,
-    /// When the last of them left.
+    /// When the last frame left, according to these reports.
     left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
@@ -559,8 +559,8 @@ fn edge_lengths(max: usize) -> impl Iterator<Item = usize> {
     (14..=80).chain(near).chain(max - 6..=max).filter(move |len| *len <= max)
 }
 
-/// Frame number `seq` of `len` octets, at least 14, with its number in the source address; all
-/// octets are functions of the number.
+/// Frame number `seq` of `len` octets, at least 14, with its number in the source address; the
+/// number determines all octets.
 fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     let mut random = SplitMix64(u64::from(seq) + 1);

@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Frames in order of arrival: (nanoseconds since the previous one, octets).
+    /// Frames in order of arrival: (nanoseconds after the previous one, octets).
     fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
         prop::collection::vec((prop_oneof![Just(0), 0..50u64, 0..3000u64], 14..200u32), 1..100)
     }

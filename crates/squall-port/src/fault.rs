@@ -111,7 +111,7 @@ impl Faults {
         "police", "burst", "drain", "buffer", "recover", "full", "refuse", "seed",
     ];
 
-    /// Takes the keys for faults out of `address`.
+    /// Removes the keys for faults from `address`.
     pub fn take(address: &mut Address) -> Result<Self, AddressError> {
         let mut chance = |key| {
             address
@@ -203,7 +203,7 @@ fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>
     Ok((sized(learn), sized(table)))
 }
 
-/// Takes the keys `rate` and `depth` of `address`, which are only valid together.
+/// Removes the keys `rate` and `depth` from `address`, which are only valid together.
 fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>, AddressError> {
     const RATE: &str = "a rate above 0 in frames or bits per second";
     const DEPTH: &str = "1 or more frames (octets if the rate is in bits per second)";

@@ -26,7 +26,7 @@ pub struct Generation {
     pub tables: (usize, Vec<u8>),
     /// Initial content of the frames.
     pub frame: Vec<u8>,
-    /// Most frames to pass to the driver together, 1 to 256.
+    /// Maximum number of frames to pass to the driver together, 1 to 256.
     pub batch: u32,
 }
 

@@ -37,7 +37,8 @@ pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
 
-/// Most frames in a batch: enough to amortize a dynamic call, few enough to stay in the L1 cache.
+/// Maximum number of frames in a batch: enough to amortize a dynamic call, few enough to stay in
+/// the L1 cache.
 pub const BATCH: usize = 64;
 
 /// Opens the port at `address`; `None` if its kind belongs to another crate. A bad address is an
@@ -67,13 +68,12 @@ pub struct PortFacts {
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub timestamps: Timestamps,
-    /// Whether the port has no clock of its own (a file, for example) and can therefore run in
-    /// virtual time.
+    /// Whether the port has no clock, as a file, and can therefore run in virtual time.
     pub virtual_time: bool,
-    /// Most frames to pass to the kernel at once if they must leave close together; limits the
-    /// engine's batches.
+    /// Maximum number of frames to pass to the kernel at once if they must leave close together;
+    /// limits the engine's batches.
     pub batch: usize,
-    /// Where GSO frames are cut ([`TxMeta::cut`]).
+    /// Where GSO frames are segmented ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
     /// Link type of received frames, in the tcpdump.org list.
     pub link_type: u16,
@@ -92,7 +92,7 @@ impl PortFacts {
         self.kind == "loop"
     }
 
-    /// The longest frame that a slot can hold; GSO frames are included if the port cuts them.
+    /// The longest frame that a slot can hold; GSO frames are included if the port segments them.
     pub fn max_slot(&self) -> u32 {
         match self.segmentation {
             Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
@@ -163,7 +163,7 @@ impl Timestamps {
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
     /// `max_frame`: length of the largest frame that will be sent, octets without FCS; GSO frames
-    /// are included if the port cuts them.
+    /// are included if the port segments them.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
     /// Why the port cannot receive although that was requested; `None` if it can, or if it was not
@@ -176,10 +176,11 @@ pub trait Port: Send {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Restricts queues opened from now on to frames that match `filter`, cut to its snaplen.
+    /// Restricts queues opened from now on to frames that match `filter`, truncated to its snaplen.
     /// Returns false if the port delivers all frames, so that the caller must filter.
     ///
     /// # Errors
+    ///
     /// The port filters itself and cannot run this filter.
     fn set_filter(&mut self, _filter: &Filter) -> io::Result<bool> {
         Ok(false)
@@ -203,7 +204,7 @@ pub trait Port: Send {
         true
     }
 
-    /// Whether all frames are received, whatever they contain. Otherwise some are left to the
+    /// Whether all frames are received, whatever they contain. If not, some are left to the
     /// machine's stack: for example unsigned frames to its own address.
     fn receives_all(&self) -> bool {
         true
@@ -274,7 +275,7 @@ pub struct InterfaceCounters {
     pub rx_fifo: u64,
 }
 
-/// One direction of one queue of a port.
+/// A transmit queue of a port.
 pub trait TxQueue: Send {
     /// Lends at most `want` (and [`BATCH`]) frames to fill; fewer or none if the queue is full.
     /// Frames that were lent earlier and not sent are discarded.
@@ -294,9 +295,9 @@ pub trait TxQueue: Send {
         true
     }
 
-    /// How many frames, cut from the next GSO frame to send, have already left; it is above 0 only
-    /// if the queue became full in the middle of that frame. After an error, the count for the
-    /// dropped frame, until the next call.
+    /// How many segments of the next GSO frame to send have already left; above 0 only if the queue
+    /// became full in the middle of that frame. After an error, the count for the dropped frame,
+    /// until the next call.
     fn partly(&self) -> u32 {
         0
     }
@@ -383,7 +384,7 @@ impl TxBatch<'_> {
 }
 
 pub trait RxQueue: Send {
-    /// Returns frames that arrived since the last call, perhaps none; never waits. They are valid
+    /// Returns frames that arrived after the last call, perhaps none; never waits. They are valid
     /// until the next call.
     fn receive(&mut self) -> io::Result<RxBatch<'_>>;
 
@@ -428,7 +429,7 @@ const REST: Nanos = Nanos(200_000);
 pub struct Filter {
     /// Expression in the language of tcpdump (pcap-filter(7)); empty for all frames.
     pub expression: String,
-    /// Most octets of a frame to keep.
+    /// Maximum number of octets of a frame to keep.
     pub snaplen: u32,
     /// Program for frames of the port's link type; `tags` describes how they treat VLAN tags.
     pub program: squall_bpf::classic::Filter,
@@ -480,8 +481,9 @@ pub struct RxFrame {
     pub len: u32,
     /// Length of the frame on the wire, octets without FCS.
     pub wire_len: u32,
-    /// [`Cut::WHOLE`] for a frame as on the wire. Otherwise this is a GSO frame of `wire_len`
-    /// octets, joined or not yet cut by the kernel or the NIC; its checksums may be missing.
+    /// [`Cut::WHOLE`] for a frame as on the wire. Any other value marks a GSO frame of `wire_len`
+    /// octets, joined (GRO) or not yet segmented by the kernel or the NIC; its checksums may be
+    /// missing.
     pub cut: Cut,
     /// Arrival time on the engine's clock (`CLOCK_MONOTONIC`), from the source [`Timestamps`].
     pub time: Nanos,

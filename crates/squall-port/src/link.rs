@@ -27,7 +27,7 @@ impl OnLinkDown {
     /// The option's key in an address.
     pub const KEY: &'static str = "on_link_down";
 
-    /// Takes the option out of `address`.
+    /// Removes the option from `address` and returns its value.
     pub fn take(address: &mut Address) -> Result<Self, AddressError> {
         address.take(Self::KEY, "wait or stop").map(Option::unwrap_or_default)
     }
@@ -100,7 +100,7 @@ struct History {
 const MAX_EVENTS: usize = 10_000;
 
 impl Link {
-    /// A link that is up.
+    /// Creates a link, which is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
         let history = History {
             up: true,

@@ -33,8 +33,8 @@ impl Permit {
 /// [`io::ErrorKind::AlreadyExists`] for a file with content, unless `permit` has `overwrite`; the
 /// file is then unchanged. Otherwise the system's errors.
 pub fn create(path: &Path, permit: Permit) -> io::Result<File> {
-    // Not `File::create`, because that truncates before the content can be checked. An empty file
-    // may be used without permission: scripts make one with mktemp.
+    // `File::create` is not used, because it truncates before the content can be checked. An empty
+    // file may be used without permission: scripts make one with mktemp.
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     let found = file.metadata()?;
     if found.is_file() && found.len() > 0 {

@@ -8,7 +8,7 @@ const CACHE_LINE: usize = 64;
 
 /// Adjacent slots of equal size, each starting on a cache line, with their [`TxMeta`].
 pub struct Slots {
-    /// One block, so that a batch can be lent as one slice.
+    /// One block, because a batch is lent as one slice.
     memory: Vec<u8>,
     start: usize,
     stride: usize,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use squall_units::suggest;
 
-use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MOST_MISTAKES};
+use crate::{Arrival, Diagnostic, Located, Mode, Profile, Target, diagnostics::MAX_ERRORS};
 
 /// A part of a profile that may wait for another part. Each has its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ impl Profile {
         self.parts().for_each(|(part, name, _)| called.entry(name).or_default().push(part));
         for (part, name, target) in self.parts() {
             let Some(target) = target else { continue };
-            if mistakes.len() >= MOST_MISTAKES {
+            if mistakes.len() >= MAX_ERRORS {
                 break;
             }
             let mut wrong = |text: String, hint: String| {
@@ -73,9 +73,9 @@ impl Profile {
                 ),
             }
         }
-        let circles = circles(&afters);
+        let cycles = cycles(&afters);
         for (part, name, target) in self.parts() {
-            if let Some(target) = target.filter(|_| circles.contains(&part)) {
+            if let Some(target) = target.filter(|_| cycles.contains(&part)) {
                 let text = format!("{} {name:?} waits for itself", part.kind());
                 let hint = format!(
                     "{:?} begins after it, or after another part that waits for it",
@@ -122,7 +122,7 @@ impl Profile {
     fn has_end(&self, part: Part) -> Result<(), (String, String)> {
         let endless = |what: &str, hint: &str| {
             Err((
-                format!("{what} goes on until the run ends"),
+                format!("{what} continues until the run ends"),
                 format!("try giving it an end: {hint}"),
             ))
         };
@@ -170,9 +170,10 @@ impl Profile {
         Ok(())
     }
 
-    /// Checks the parts that need a start or an end of their own.
+    /// Checks the parts that need their own start or end.
     ///
     /// # Errors
+    ///
     /// Templates that can only begin and end together with others.
     pub(crate) fn beginnings(&self) -> Result<(), Vec<Diagnostic>> {
         let templates = self.flows.iter().flat_map(|flows| &flows.templates).enumerate();
@@ -194,7 +195,7 @@ impl Profile {
     }
 
     /// Whether a template shares a target number of open flows with others. If so, it has no start
-    /// and end of its own.
+    /// and end by itself.
     fn moves_together(&self, template: usize) -> bool {
         self.flows.as_ref().is_some_and(|flows| {
             matches!(flows.target, Some(Target::Active(_)))
@@ -209,9 +210,9 @@ fn live_attack() -> (String, String) {
 }
 
 /// Parts that wait for themselves, directly or through others.
-fn circles(afters: &[After]) -> HashSet<Part> {
+fn cycles(afters: &[After]) -> HashSet<Part> {
     let of: HashMap<Part, Part> = afters.iter().map(|after| (after.part, after.of)).collect();
-    let (mut circles, mut known) = (HashSet::new(), HashSet::new());
+    let (mut cycles, mut known) = (HashSet::new(), HashSet::new());
     for after in afters {
         let (mut way, mut at) = (Vec::new(), after.part);
         while known.insert(at) {
@@ -224,7 +225,7 @@ fn circles(afters: &[After]) -> HashSet<Part> {
         let begin = way.iter().position(|part| *part == at && of.contains_key(&at));
         // Only a chain that returns to itself is a cycle; one that reaches a part of an earlier
         // chain is not.
-        circles.extend(begin.into_iter().flat_map(|begin| way[begin..].to_vec()));
+        cycles.extend(begin.into_iter().flat_map(|begin| way[begin..].to_vec()));
     }
-    circles
+    cycles
 }

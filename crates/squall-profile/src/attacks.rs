@@ -67,7 +67,7 @@ impl Attack {
 }
 
 impl AttackPace {
-    /// The default for rules. Templates have gaps of their own.
+    /// The default for rules. Templates have their own gaps.
     pub const DEFAULT: Self = Self::PerSecond(100.0);
 }
 

@@ -21,7 +21,7 @@ pub struct Diagnostic {
 
 /// Maximum number of errors to keep per profile. A file that is not a profile, or a generated one,
 /// could have a million, which no user would read.
-pub(crate) const MOST_MISTAKES: usize = 200;
+pub(crate) const MAX_ERRORS: usize = 200;
 
 /// All errors in a profile, in the order of the text. After 200, further errors are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::{
 
 use squall_wire::Packet;
 
-use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitOf};
+use crate::{AttackOf, Departures, FlowContent, PacketSource, Profile, SplitRule};
 
 /// Maximum size in octets of a file that is read into memory, because `/dev/zero` is endless.
 pub const MAX_FILE_SIZE: u64 = 256 << 20;
@@ -123,7 +123,7 @@ impl Profile {
         for replay in &self.replays {
             // This includes standard input, which belongs to the process that runs the profile.
             replay.files.iter().for_each(|located| add("capture of [[replay]]", &located.text));
-            if let Some((SplitOf::Cache, located)) = &replay.split {
+            if let Some((SplitRule::Cache, located)) = &replay.split {
                 add("cache of [[replay]]", &located.text);
             }
         }

@@ -25,7 +25,7 @@ pub use diagnostics::{Diagnostic, Diagnostics};
 pub use files::{MAX_FILE_SIZE, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
 pub use hosts::*;
-pub use mistakes::Mistakes;
+pub use mistakes::ErrorCollector;
 pub use model::*;
 pub use replay::*;
 pub use source::{

@@ -2,18 +2,18 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use crate::{At, Diagnostic, Diagnostics, Located, Profile, diagnostics::MOST_MISTAKES};
+use crate::{At, Diagnostic, Diagnostics, Located, Profile, diagnostics::MAX_ERRORS};
 
 /// Errors in a profile with their positions. They are collected, so that all can be reported at
 /// once.
-pub struct Mistakes<'a> {
+pub struct ErrorCollector<'a> {
     origin: &'a str,
     found: Vec<Diagnostic>,
-    /// The number of errors beyond [`MOST_MISTAKES`].
+    /// The number of errors beyond [`MAX_ERRORS`].
     more: usize,
 }
 
-impl<'a> Mistakes<'a> {
+impl<'a> ErrorCollector<'a> {
     pub fn of(profile: &'a Profile) -> Self {
         Self { origin: &profile.origin, found: Vec::new(), more: 0 }
     }
@@ -29,7 +29,7 @@ impl<'a> Mistakes<'a> {
 
     /// Whether further errors are only counted, in which case the caller may stop.
     pub fn is_full(&self) -> bool {
-        self.found.len() >= MOST_MISTAKES
+        self.found.len() >= MAX_ERRORS
     }
 
     /// # Errors

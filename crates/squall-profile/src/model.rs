@@ -212,7 +212,7 @@ pub enum Late {
     Stretch,
 }
 
-/// The order of values. Each is a function of the frame's index in its stream, so that any core can
+/// The order of values. Each is determined by the frame's index in its stream, so any core can
 /// compute it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {

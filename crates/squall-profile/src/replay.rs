@@ -10,7 +10,7 @@ use crate::{
 
 /// The unit of a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpeedOf {
+pub enum SpeedUnit {
     /// A multiple of the captured speed.
     Captured,
     /// A rate, or `max`.
@@ -23,7 +23,7 @@ pub enum SpeedOf {
 
 /// How the packets of two ports are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SplitOf {
+pub enum SplitRule {
     /// By the behavior of hosts in the capture.
     Auto,
     /// By a file of `squall prep` or tcpprep.

@@ -19,8 +19,8 @@ const BIN_BITS: u32 = 28;
 const BIN_S: f64 = (1u64 << BIN_BITS) as f64 * 1e-12;
 /// Number of bins per worker, 0.27 s in total: far longer than a worker can take to count.
 const SLOTS: usize = 1024;
-/// Age, in bins, at which bins are added up, because a worker may be stopped between sending and
-/// counting.
+/// Age, in bins, before which a bin is not added up, because a worker may be stopped between
+/// sending and counting.
 const HELD: u64 = 128;
 /// Number of bins after which a worker adds up again.
 const EVERY: u64 = 32;
@@ -31,7 +31,8 @@ const RING: usize = 2 * LONGEST;
 /// above the load due in a window that began up to this much earlier has no surplus. 1.07 ms,
 /// because frames may be as late as the clock's allowance of 0.75 ms (ADR 0050).
 const LATER: usize = 4;
-/// The load of 1 ms is averaged over half a second and over the last 34 ms, because loads may rise.
+/// The load of 1 ms is averaged over half a second, and also over the last 34 ms, because the
+/// longer average is too low while a load rises.
 const RECENT: usize = 128;
 /// An average over fewer bins (1 ms; a run that has just begun) is not used.
 const LEAST: usize = 4;
@@ -41,7 +42,7 @@ const FEW: u64 = 2;
 const LOAD: u64 = 4;
 const PART: u64 = 100;
 
-/// The bin of a time, in picoseconds since the start.
+/// The bin of a time, which is in picoseconds from the start of the run.
 #[inline]
 pub fn bin(at: u64) -> u64 {
     at >> BIN_BITS
@@ -153,8 +154,8 @@ impl Auditor {
     fn add(&self, kind: usize, count: &Count) {
         let Count { bin, frames, octets } = *count;
         if frames > 0 {
-            // In the first open bin at least: a slot that was added up is read again only `SLOTS`
-            // bins later, where the counts would be wrong.
+            // Counts in the first open bin or a later one: a slot that was added up is read again
+            // only `SLOTS` bins later, where the counts would be wrong.
             self.bins.add(bin.max(self.audit.open.load(Relaxed)), kind, frames, octets);
         }
     }
@@ -211,9 +212,9 @@ impl Drop for Auditor {
 /// The window with the highest ratio of surplus to allowed surplus.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Surplus {
-    /// Whether the counts are octets with FCS; otherwise frames.
+    /// Whether the counts are octets with FCS. If not, they are frames.
     pub octets: bool,
-    /// Start of the window, since the start of the run; and its length.
+    /// Start of the window, relative to the start of the run; and its length.
     pub at: Nanos,
     pub over: Nanos,
     /// Frames or octets that left in the window, and those due in a window of the same length.
@@ -250,7 +251,7 @@ impl PortAudit {
         self.judge.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Adds up bins before `until`, unless another worker is doing so.
+    /// Adds up bins before `until`, if no other worker is doing so.
     #[cold]
     fn add_up(&self, until: u64) {
         if let Ok(mut judge) = self.judge.try_lock() {

@@ -37,7 +37,7 @@ pub struct VarSpec {
 }
 
 /// Transforms a law's value before it is written into a field of up to 64 bits: adds `add`, shifts
-/// left by `shift` (right if negative), cuts to the field's width, and reverses the octets if
+/// left by `shift` (right if negative), truncates to the field's width, and reverses the octets if
 /// `reversed`. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
@@ -245,7 +245,8 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
-                // Not if transformed, because the shift needs all bits of the law's value.
+                // False if values are transformed, because the shift needs all bits of the law's
+                // value.
                 small: bits <= 32 && turn.is_none(),
                 law,
                 turn: (!turn.is_none()).then_some((turn, bits)),
@@ -330,7 +331,7 @@ impl Program {
         self.longest
     }
 
-    /// Sets how the port cuts the frames, which must all have one length.
+    /// Sets how the port segments the frames, which must all have one length.
     pub fn with_cut(self, cut: Cut) -> Self {
         assert!(
             cut.is_whole() || self.sizes.only().is_some(),
@@ -345,7 +346,7 @@ impl Program {
         Self { trex, ..self }
     }
 
-    /// The TRex header of the frames, if they carry one instead of a signature.
+    /// The TRex header that replaces the signature of the frames, if they carry one.
     pub fn trex(&self) -> Option<TrexMark> {
         self.trex
     }
@@ -366,7 +367,7 @@ impl Program {
         self.signature.is_some() || self.group.is_some()
     }
 
-    /// How the port cuts the frames.
+    /// How the port segments the frames.
     pub fn cut(&self) -> Cut {
         self.cut
     }

@@ -54,7 +54,7 @@ pub struct Planned {
 }
 
 /// The traffic clock of a port. Lock-free, because the port's workers share it. Times are
-/// picoseconds since the start of the run.
+/// picoseconds from the start of the run.
 #[derive(Debug)]
 pub struct PortClock {
     /// The real time at which all lag will be recovered, and [`CATCHING_UP`]. The lag at any time
@@ -147,7 +147,7 @@ impl PortClock {
     }
 
     /// Traffic time at `at`, if the earliest unsent frame was due at `due`: at most `due` plus the
-    /// allowance. A clock that is ahead of that gets lag. `passed` is the time since the caller's
+    /// allowance. A clock that is ahead of that gets lag. `passed` is the time from the caller's
     /// last call; while catching up, twice that may follow at once.
     #[inline]
     pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {

@@ -22,7 +22,7 @@ pub enum Gap {
     PerOctet { num: u64, den: u64, extra: u32 },
 }
 
-/// How gaps vary around the nominal gap, which is their mean unless a shape lowers the rate.
+/// How gaps vary around the nominal gap. Their mean is the nominal gap; a shape lengthens it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GapLaw {
     Constant,
@@ -91,7 +91,7 @@ pub struct Pattern {
     pub bursts: u64,
     pub packets: u64,
     pub gap: Picos,
-    /// Whether a burst ends when its last frame is due, rather than one gap later.
+    /// Whether a burst ends when its last frame is due. If not, it ends one gap later.
     pub tight: bool,
 }
 
@@ -103,8 +103,8 @@ impl Pattern {
         (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
     }
 
-    /// Number of frames since the last start of the pattern, after `frames` frames in total: a chain
-    /// of streams repeats its patterns.
+    /// Number of frames after the last start of the pattern, out of `frames` frames in total: a
+    /// chain of streams repeats its patterns.
     pub fn in_round(&self, frames: u64) -> u64 {
         self.total().filter(|total| *total > 0).map_or(frames, |total| frames % total)
     }
@@ -262,7 +262,7 @@ fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64
 }
 
 impl Timeline {
-    /// The first frame is due at `start`. `seed` seeds random laws.
+    /// Creates a timeline whose first frame is due at `start`. `seed` seeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
         let (law, bent) = match law {
             GapLaw::Shaped { law, shape } => {
@@ -495,8 +495,8 @@ impl Timeline {
     #[inline]
     fn before(&self, bound: u64, most: usize) -> usize {
         let Even { whole, rest, den } = self.even;
-        // All frames are long overdue, or the caller takes one frame at a time: avoids the
-        // division.
+        // Avoids the division if all frames are long overdue, or if the caller takes one frame at a
+        // time.
         if most <= 1 || self.due.saturating_add(whole) >= bound {
             return most.min(1);
         }
@@ -667,7 +667,7 @@ impl Timeline {
         self.due = due.0;
     }
 
-    /// Sets the frames left in the current burst, unless it has no limit.
+    /// Sets the frames left in the current burst, if it has a limit.
     pub fn set_left(&mut self, left: u64) {
         if self.left != u64::MAX {
             self.left = left;

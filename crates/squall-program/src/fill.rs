@@ -33,7 +33,7 @@ pub struct Cursor {
 struct VarPlace {
     /// State of [`crate::Law::fill`]; if `every` is above 1, the law's index.
     place: u64,
-    /// If `every` is above 1: frames since the law advanced, and its current value.
+    /// If `every` is above 1: frames after the law last advanced, and its current value.
     since: u64,
     value: u64,
 }
@@ -274,7 +274,8 @@ impl Program {
                 }),
             }
         }
-        // After signatures, because checksums cover them, and before CRCs, which cover checksums.
+        // Written after signatures, because checksums cover them, and before CRCs, which cover
+        // checksums.
         self.write_sums(scratch, base, stride, places);
         if !self.crcs.is_empty() {
             self.write_crcs(base, stride, meta, places);

@@ -1,4 +1,4 @@
-//! The values of a variable: each is a function of the frame's index.
+//! The values of a variable: each is determined by the frame's index.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl Law {
                 let (first, step) = (*first as u64, *step as u64);
                 let by = if by == 1 || *count == 0 { by } else { by % count };
                 let each = step.wrapping_mul(by);
-                // In runs up to the next wrap, so that the inner loop is a single addition.
+                // Works in runs up to the next wrap, so that the inner loop is a single addition.
                 let mut out = out;
                 while !out.is_empty() {
                     let n = match (*count, by) {

@@ -1,9 +1,9 @@
 //! Template + field operations + departure times -> frames, without allocation.
 //!
 //! Input: a [`Spec`] (a frame, its variables, its lengths). Output: a [`Program`] that writes
-//! batches of frames into slots of memory, and a [`Timeline`] that computes when each is due. Both
-//! are functions of the frame's index in its stream, so any worker can make any frame. This crate
-//! knows nothing of ports, clocks or threads.
+//! batches of frames into slots of memory, and a [`Timeline`] that computes when each is due. A
+//! frame's octets and due time are determined by its index in the stream, so any worker can make
+//! any frame. This crate knows nothing of ports, clocks or threads.
 #![forbid(unsafe_code)]
 
 pub mod audit;
@@ -29,5 +29,5 @@ pub use rng::unit;
 pub use shape::{Shape, ShapeError, Stage};
 pub use sizes::Sizes;
 
-/// Most frames filled per call.
+/// Maximum number of frames filled per call.
 pub const BATCH: usize = 64;

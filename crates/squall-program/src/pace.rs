@@ -6,9 +6,9 @@
 
 use squall_units::{Nanos, Picos};
 
-/// The shortest window in which offered and intended load are compared ...
+/// The shortest window in which offered and intended load are compared.
 const WINDOW: Nanos = Nanos(10_000_000);
-/// ... and the minimum number of gaps in a window of a slow source.
+/// Minimum number of gaps in a window, for slow sources.
 const WINDOW_GAPS: f64 = 10.0;
 /// Schedule time that may leave in a window beyond the window's length: this time, or this number
 /// of gaps, plus this fraction of the window.
@@ -77,7 +77,7 @@ pub struct Excess {
     pub beyond: Nanos,
     /// Frames that left in the window.
     pub packets: u64,
-    /// When the window begins, since the start of the run, and how long it is.
+    /// Begin of the window, relative to the start of the run, and its length.
     pub at: Nanos,
     pub over: Nanos,
     /// The allowed part of `beyond`.

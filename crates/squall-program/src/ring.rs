@@ -58,8 +58,8 @@ impl Ring {
 
 impl Program {
     /// The same program with at most `most` octets of precomputed frames. `None`: frames have too
-    /// long a period, several lengths, signatures, or differences in octets too far apart; or all
-    /// are equal.
+    /// long a period, several lengths, signatures, or differences that are spread too widely; or
+    /// all are equal.
     pub fn with_ring(&self, most: usize) -> Option<Self> {
         if self.vars.is_empty() || self.signature.is_some() {
             return None;
@@ -73,7 +73,7 @@ impl Program {
             .ok()
             .filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
         let (first, end) = self.written();
-        // A row at a multiple of 16 octets is copied slightly faster.
+        // A row aligned to 16 octets is copied slightly faster.
         let from = if end <= ROW {
             0
         } else if end - (first & !15) <= ROW {

@@ -1,7 +1,7 @@
 //! How a load or rate changes over time: linear pieces, in integers.
 //!
 //! Departures are computed at the full level and then moved to where the same load has passed under
-//! the shape. Each time is a function of the shape and the frame's own index, so that no rounding
+//! the shape. Each time is determined by the shape and the frame's own index, so no rounding
 //! accumulates, and workers that share the frames need no communication.
 
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl Leg {
     fn reaches(&self, area: u128) -> u64 {
         let (a, slope) = (self.from as f64, self.to as f64 - self.from as f64);
         let root = (a * a + slope * area as f64 / self.lasts as f64).max(0.0).sqrt();
-        // Only a guess. The search below makes the result exact, so that it does not depend on the
-        // machine's floating point.
+        // This is only a guess. The search below makes the result exact, so that it does not depend
+        // on the machine's floating point.
         let guess = area as f64 / (a + root);
         let mut high = if guess.is_finite() { (guess as u64).min(self.lasts) } else { 0 };
         let mut step = 1;

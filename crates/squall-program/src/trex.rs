@@ -164,7 +164,7 @@ impl MarkPlace {
 pub struct HwIds {
     headers: [AtomicU32; TREX_HW_IDS as usize],
     groups: [AtomicU32; TREX_GROUPS as usize],
-    /// Whether any stream has a mark; otherwise receivers skip the search.
+    /// Whether any stream has a mark. If none has, receivers skip the search.
     marks: AtomicBool,
 }
 

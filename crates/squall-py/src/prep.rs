@@ -1,4 +1,4 @@
-//! Splits a capture over two ports (tcpprep).
+//! Splits a capture between two ports, like tcpprep.
 
 use std::path::PathBuf;
 

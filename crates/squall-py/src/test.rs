@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall_method::{Method, Outcome, Recorded, RetryPolicy, Watch, compare, render};
+use squall_method::{Method, Outcome, RecordedTrial, RetryPolicy, Watch, compare, render};
 use squall_trials::{Comparison, Nodes, Place, Test};
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
@@ -12,7 +12,7 @@ use crate::{captures::interruptible, error::to_py, profile::Profile};
 struct ProgressCallback(Option<Py<PyAny>>, Option<PyErr>);
 
 impl Watch for ProgressCallback {
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         let Some(function) = &self.0 else { return true };
         let text = serde_json::to_string(recorded).unwrap_or_default();
         let called = Python::attach(|py| function.call1(py, (text,)).map(|_| ()));

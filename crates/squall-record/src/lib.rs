@@ -1,7 +1,7 @@
 //! The results of a run (final, or so far), and the report that is built from them.
 //!
-//! The input is a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run
-//! ended ([`End`]). The output is its [`Report`], section by section ([`Record::report`]), rates
+//! Input: a [`Record`], which has the plan, the counters of all workers ([`Counted`]), and how the
+//! run ended ([`End`]). Output: its [`Report`], section by section ([`Record::report`]), rates
 //! between two times ([`sample`]), and sums of counters ([`totals`]).
 //!
 //! The crate is pure: it reads no clock, file or counter. It knows the engine's results, but

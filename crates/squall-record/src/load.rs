@@ -54,7 +54,7 @@ fn report_of<'a>(
     let plateau = load.plateau();
     let is_there = |i: usize| !load.templates[i].gone;
     let asked = |i: usize| {
-        let cps = is_there(i).then(|| load.asked_in(plateau, i)).flatten();
+        let cps = is_there(i).then(|| load.rate_in(plateau, i)).flatten();
         cps.map(squall_flows::Cps::value)
     };
     let called = |i: usize| load.templates[i].arrival == squall_flows::Arrival::Called;

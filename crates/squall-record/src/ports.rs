@@ -142,7 +142,7 @@ impl Record<'_> {
         all
     }
 
-    /// Departure errors of a port's streams, including streams without a histogram of their own.
+    /// Departure errors of a port's streams, including streams without their own histogram.
     pub(crate) fn departures(&self, port: usize) -> Histogram {
         let mut all = Histogram::default();
         if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {

@@ -42,9 +42,9 @@ impl Record<'_> {
     /// Rates and percentiles since the last sample. `report` is the report on this record at `now`.
     pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
         let (counted, elapsed) = (&self.counted, self.duration);
-        // Use the run's own time, which samples contain, so that rates multiplied by intervals
-        // equal the counters, because a run may start long after it was created. On virtual time,
-        // only the machine's clock can show progress.
+        // Use the run's own time, which samples contain: rates multiplied by intervals then equal
+        // the counters, even if a run starts long after it was created. On virtual time, only the
+        // machine's clock can show progress.
         let dt = match elapsed.saturating_sub(last.elapsed) {
             Nanos::ZERO => now.duration_since(last.at).as_secs_f64().max(1e-9),
             since => since.as_secs_f64(),

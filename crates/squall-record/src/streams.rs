@@ -42,7 +42,7 @@ impl Record<'_> {
                 0.0 => 0.0,
                 _ => t.packets.saturating_sub(segments) as f64 / seconds,
             },
-            asked_pps: planned.and_then(|s| s.asked_within(span)),
+            asked_pps: planned.and_then(|s| s.mean_rate_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
             rx: (known && listening && self.is_known(i)).then(|| self.received(i)),
@@ -124,10 +124,10 @@ impl Record<'_> {
         // than were sent.
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
-        // A sender on another node or in a file has another clock, so the difference is not a delay
-        // ...
+        // A sender on another node or in a file has another clock, so the difference is not a
+        // delay.
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        // ... unless they share a clock, each within its bound.
+        // If both nodes share a clock, it is a delay, within the bounds of both.
         if let (true, Some(clock)) = (away, clock) {
             let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
             rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();

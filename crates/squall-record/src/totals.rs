@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use squall_engine::{Busy, Counters};
+use squall_engine::{Counters, ThreadLoad};
 use squall_measure::StreamCounters;
 
 /// The counters of a run at one time. Octets are layer 2, with FCS.
@@ -17,7 +17,7 @@ pub struct Totals {
     /// index.
     pub streams: Vec<StreamTotals>,
     /// One entry per thread that sends or receives; empty in virtual time.
-    pub threads: Vec<Busy>,
+    pub threads: Vec<ThreadLoad>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

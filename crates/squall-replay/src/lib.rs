@@ -1,7 +1,7 @@
 //! Converts captures to frames, each with a port and a due time.
 //!
-//! The input is a [`Replay`], which names captures and configures how they are sent. The output is
-//! [`Chunk`]s of frames, loop after loop, in constant memory ([`Reader`]). It depends on the input
+//! Input: a [`Replay`], which names captures and configures how they are sent. Output: [`Chunk`]s
+//! of frames, loop after loop, in constant memory ([`Reader`]). The output depends on the input
 //! alone: this crate reads no clock and sends nothing. Ports are only numbers.
 #![forbid(unsafe_code)]
 

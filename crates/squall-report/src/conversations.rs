@@ -1,8 +1,8 @@
 //! Received flows as in Wireshark's *Conversations* and *Endpoints*. The input is the flows of a
-//! run ([`Flows`]) and a [`Question`], the output a page of rows.
+//! run ([`Flows`]) and a [`Question`]; the output is a page of rows.
 //!
-//! Sorting, filtering and limiting happen here, and not in the program that shows the rows, because
-//! a receiver may have a million flows, more than a browser can draw.
+//! Rows are sorted, filtered and limited here instead of in the program that shows them: a receiver
+//! may have a million flows, which a browser cannot display.
 
 mod filter;
 
@@ -27,7 +27,7 @@ pub struct Flows {
     /// Names of the run's ports.
     pub ports: Vec<String>,
     pub flows: Vec<Flow>,
-    /// Number of flows in the run, which is higher than the length of `flows` if not all were read.
+    /// Number of flows in the run; higher than the length of `flows` if not all of them were read.
     pub total: u64,
     /// Frames of flows beyond the flow limit of the run.
     pub rest: Option<RestReport>,
@@ -61,7 +61,7 @@ pub enum HostAddress {
     Other(Arc<str>),
 }
 
-/// Which rows to return.
+/// Selects the rows to return.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
     pub filter: Filter,
@@ -263,7 +263,7 @@ impl Flows {
             let matches = question.filter.matches(flow, &self.ports);
             rows.add(key, flow, usize::from(swapped), matches);
         }
-        // Do this before sorting, because A is the sender of the first frame.
+        // Before sorting, because the first frame determines which address is A.
         let rows = rows.map(|(one, two, protocol), sum| {
             if sum.ways[1].first_s < sum.ways[0].first_s {
                 sum.ways.swap(0, 1);
@@ -335,7 +335,7 @@ impl Flows {
         for flow in &self.flows {
             let matches = question.filter.matches(flow, &self.ports);
             for (address, way) in [(&flow.src, 0), (&flow.dst, 1)] {
-                // If only sources were measured, flows have no destination.
+                // If only sources were measured, flows have no destination address.
                 if *address != HostAddress::Other("".into()) {
                     rows.add(address.clone(), flow, way, matches);
                 }
@@ -392,7 +392,7 @@ impl Flows {
         rows.sort_unstable_by(|x, y| {
             let by_column = order(x, y);
             let by_column = if question.descending { by_column.reverse() } else { by_column };
-            // Keep the order of equal rows the same from one answer to the next.
+            // Ties are broken by key, so equal rows have the same order in every answer.
             by_column.then_with(|| x.0.cmp(&y.0))
         });
         Page {
@@ -411,7 +411,7 @@ impl Flows {
 type End = (HostAddress, Option<u16>);
 type Tuple = (End, End, Cow<'static, str>);
 
-/// Sums by row key.
+/// Sums of flows by row key.
 struct Rows<K> {
     rows: HashMap<K, Sum>,
 }
@@ -423,7 +423,7 @@ impl<K> Default for Rows<K> {
 }
 
 impl<K: Eq + Hash> Rows<K> {
-    /// Flows that do not match also create a row, which is counted but stays empty.
+    /// A flow that does not match also creates its row, which counts in the total but stays empty.
     fn add(&mut self, key: K, flow: &Flow, way: usize, matches: bool) {
         let sum = self.rows.entry(key).or_default();
         if matches {
@@ -528,7 +528,7 @@ mod tests {
 
     fn flows() -> Flows {
         let flows = vec![
-            // In the list, the answer precedes the request, but not in time.
+            // The answer is listed before the request, but is later in time.
             flow("10.0.0.1", "10.0.0.9", (53, 4000), 2, (0.5, 0.75)),
             flow("10.0.0.9", "10.0.0.1", (4000, 53), 3, (0.25, 0.5)),
             flow("10.0.0.9", "10.0.0.1", (4001, 53), 1, (2.0, 2.0)),
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!((client.tx_packets, client.rx_packets, client.packets), (4, 2, 6));
         assert_eq!((client.tx_octets, client.rx_octets, client.flows), (400, 200, 3));
         assert_eq!((client.start_s, client.duration_s), (0.25, 1.75));
-        // Losses count for the sender.
+        // Losses count for the sending address.
         assert_eq!(of("02:00:00:00:00:01").lost, Some(4));
         assert_eq!(of("ff:ff:ff:ff:ff:ff").lost, None);
         assert_eq!((page.total, page.packets), (6, 2 * 14));

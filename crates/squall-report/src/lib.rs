@@ -1,10 +1,10 @@
 //! Reports. The input is figures of a run ([`report`]) or of captures ([`info`]). The output is a
-//! verdict ([`verdict`]), criteria that are met or not ([`report::fail_if`]), text, pages and live
-//! views ([`render`]), received flows by conversation and by host ([`conversations`]), and the
-//! merged report of a run with several parts ([`merge`]).
+//! verdict ([`verdict`]), results of criteria ([`report::fail_if`]), text, pages and live views
+//! ([`render`]), received flows by conversation and by host ([`conversations`]), and merged reports
+//! of runs that consist of several parts ([`merge`]).
 //!
-//! The crate has no ports, plans, clocks or files. From Squall's other crates it uses only
-//! histograms: callers that measured fill in the figures.
+//! The crate uses no ports, plans, clocks or files, and of Squall's other crates only the
+//! histograms. Callers fill in the figures that they measured.
 //!
 //! ```
 //! use squall_report::{render, report::{Report, fail_if::FailIf}};

@@ -1,8 +1,8 @@
-//! Merges reports of runs that were parts of one run (`--part`, or several machines) into the
-//! report of the whole. Counters are added, histograms are merged bin by bin, and ratios and
-//! percentiles are recomputed from these, because a mean of means would be wrong. Values that
-//! cannot be computed from the parts are left out, and a note states this. Nodes may have different
-//! ports of the run, so one may receive the frames that another sent.
+//! Merges reports of the parts of a run (`--part`, or several machines) into the report of the
+//! whole. Counters are added, histograms are merged bin by bin, and ratios and percentiles are
+//! recomputed, because the mean of means would be wrong. Values that cannot be computed from the
+//! parts are omitted, which a note states. Nodes may have different ports of the run, so one node
+//! may receive the frames that another one sent.
 
 mod flows;
 mod nodes;
@@ -22,7 +22,7 @@ use crate::report::{
     Verdict, VerdictStatus, attack::AttackReport,
 };
 
-/// The reason why reports cannot be merged.
+/// Why reports cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeError(String);
 
@@ -34,8 +34,8 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// Merges the reports of a run's parts, each with its name: a file, or a node. If several parts
-/// have ports or sources with the same name, the part's name is put in front: `node1/A`.
+/// Merges the reports of a run's parts, each with the name of its file or node. If several parts
+/// have ports or sources of the same name, the name of the part is prefixed: `node1/A`.
 ///
 /// ```
 /// use squall_report::{merge::whole, report::{Report, StreamReport}};
@@ -47,7 +47,7 @@ impl std::error::Error for MergeError {}
 /// ```
 ///
 /// # Errors
-/// If there is no report, two belong to the same part, or their divisions or versions differ.
+/// If there is no report, if two are of the same part, or if their divisions or versions differ.
 pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, MergeError> {
     check(&parts)?;
     let absent = absent(&parts);
@@ -134,7 +134,7 @@ impl Merge for BTreeMap<String, u64> {
     }
 }
 
-/// If only one part has a value, that is the value of the whole.
+/// A value that only one part has is the value of the whole.
 impl<T: Merge + Clone> Merge for Option<T> {
     fn merge(&mut self, other: &Self) {
         match (self.as_mut(), other) {
@@ -155,7 +155,7 @@ sums! {
     Patterns { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets }
 }
 
-/// Adds the values in `others` to the entries with the same key. Appends those that have none.
+/// Adds the values of `others` to the entries with the same key, and appends those with a new key.
 pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     all: &mut Vec<T>,
     others: &[T],
@@ -169,7 +169,7 @@ pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
     }
 }
 
-/// Keeps `value` if both are the same, otherwise clears it.
+/// Keeps `value` if both are equal; otherwise clears it.
 fn common<T: PartialEq>(value: &mut Option<T>, other: Option<&T>) {
     if value.as_ref() != other {
         *value = None;
@@ -207,7 +207,7 @@ impl Merge for Report {
     }
 }
 
-/// As [`by_key`], but fast enough for a hundred thousand streams.
+/// The same as [`by_key`], but fast enough for 100,000 streams.
 fn streams(all: &mut Vec<StreamReport>, others: &[StreamReport]) {
     let mut at: BTreeMap<String, usize> =
         all.iter().enumerate().map(|(i, stream)| (stream.name.clone(), i)).collect();
@@ -250,7 +250,7 @@ impl Merge for Verdict {
             self.status = other.status;
         }
         self.valid &= other.valid;
-        // If a part did not end as requested, it determines how the whole run ended.
+        // A part that did not end as requested determines how the whole run ended.
         let own = |ended| matches!(ended, EndedBy::Done | EndedBy::Duration);
         if own(self.ended_by) {
             self.ended_by = other.ended_by;
@@ -302,7 +302,7 @@ impl Merge for Distribution {
 }
 
 impl Distribution {
-    /// The highest value of the bin that contains the quantile, like a histogram with these bins.
+    /// Highest value of the bin that contains the quantile, as for a histogram with these bins.
     fn quantile(&self, share: f64) -> u64 {
         let rank = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -323,15 +323,15 @@ impl Merge for StreamReport {
         common(&mut self.group, other.group.as_ref());
         merge!(self, other; tx_packets, tx_octets, tx_pps, asked_pps, not_sent, departure_error_ns, rx);
         if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
-            // A single receiver does not know how many frames all nodes sent together.
+            // A receiver does not know how many frames all nodes sent together.
             let sent = self.tx_packets;
             rx.lost = sent.saturating_sub(rx.packets - rx.duplicates);
             for receiver in &mut rx.receivers {
                 let unique = receiver.packets.saturating_sub(receiver.duplicates);
                 receiver.lost = sent.saturating_sub(unique);
             }
-            // A frame that a switch floods to two ports is not lost because a third did not get it,
-            // so count only the port that received the most frames.
+            // A frame that a switch floods to two ports is not lost if a third port did not receive
+            // it, so only the port with the most received frames counts.
             if rx.receivers.len() > 1 {
                 rx.lost = rx.receivers.iter().map(|one| one.lost).min().unwrap_or(0);
             }
@@ -361,7 +361,7 @@ impl Merge for StreamRx {
         let unique = self.packets.saturating_sub(self.duplicates);
         self.loss_ratio = ratio(self.lost, self.lost + unique);
         self.reordering_ratio = ratio(self.reordered, unique);
-        // Smoothed values from several receivers cannot be merged.
+        // Smoothed values of several receivers cannot be merged.
         if other.packets > 0 {
             self.jitter_ns = other.jitter_ns.filter(|_| !received);
         }
@@ -399,13 +399,14 @@ impl Merge for ReplayFlows {
     }
 }
 
-/// Keeps the busiest entries of both lists. Entries that a part dropped from its list are missing.
+/// Keeps the busiest entries of both lists. An entry that one part omitted from its list lacks the
+/// figures of that part.
 fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
     by_key(all, others, |share| share.name.clone());
     all.sort_by_key(|share| std::cmp::Reverse(share.octets));
 }
 
-/// Each part reads and solves all rules, and only the attacks are divided.
+/// Each part reads and solves all rules; only attacks are divided between parts.
 impl Merge for AttackReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; attacks, near_misses, unseen, left_out, frames, octets);
@@ -513,7 +514,7 @@ fn division(text: &str) -> Option<(u32, u32)> {
     Some((part.parse().ok()?, parts.parse().ok()?))
 }
 
-/// Names of parts for which there is no report.
+/// Names of parts that have no report.
 fn absent(parts: &[(String, Report)]) -> Vec<String> {
     let mut groups: BTreeMap<Vec<&str>, Vec<(u32, u32)>> = BTreeMap::new();
     for (_, report) in parts {
@@ -575,7 +576,7 @@ impl Doubles {
     }
 }
 
-/// Puts the part's name in front of its notes.
+/// Prefixes the notes of a part with its name.
 fn prefix_notes(name: &str, report: &mut Report) {
     let front = |text: &mut String| *text = format!("{name}: {text}");
     report.verdict.reasons.iter_mut().for_each(|reason| front(&mut reason.text));

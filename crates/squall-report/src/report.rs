@@ -32,7 +32,7 @@ pub struct Report {
     /// The part, if the run was divided (`--part`): `2/3`; `null`: the whole run.
     #[serde(default)]
     pub part: Option<String>,
-    /// Runs of which this report is the sum; empty for a single run.
+    /// Runs that were merged into this report; empty for a single run.
     #[serde(default)]
     pub parts: Vec<PartReport>,
     /// Name of the node, if several machines made the run.
@@ -190,7 +190,8 @@ pub struct ReplayRead {
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
-    /// Packets with a time stamp earlier than that of a previous packet; they follow it at once.
+    /// Packets with a time stamp earlier than that of a previous packet; they are sent right after
+    /// it.
     pub backward: u64,
 }
 

@@ -1,10 +1,11 @@
-//! The generator's audit of itself. Reads a report's [`SourceRecord`]s, the counters of its ports,
-//! and [`Facts`] that no record has: errors of ports, clocks that differ, stretched schedules.
+//! The generator's audit of itself. It reads the [`SourceRecord`]s of a report, the counters of its
+//! ports, and [`Facts`] that the report does not contain: errors of ports, clocks that differ,
+//! stretched schedules.
 //!
-//! VALID implies that the generator cannot have caused the measured results: no window had more
-//! load than requested beyond a stated excess, at most 0.1 % of the due frames are missing, and the
-//! requested work was done. The effect of the load on a device plays no role.
-//! docs/guide/measuring.md describes the same rules for users.
+//! VALID implies that the generator cannot have caused the measured results: in no window was the
+//! load above the requested one by more than a stated excess, at most 0.1 % of the due frames are
+//! missing, and the requested work was done. Effects of the load on a device are not considered.
+//! docs/guide/measuring.md explains the same rules to users.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,37 +18,35 @@ use crate::{
     },
 };
 
-/// Minimum time that counts. Shorter times are not significant.
+/// Minimum time that counts; shorter times are not significant.
 const MIN_S: f64 = 0.001;
-/// Surplus of frames or flows in a window that does not count as a burst, even for the slowest
-/// source.
+/// Surplus of frames or flows in a window that is not a burst, even for the slowest source.
 const ALLOWED_FRAMES: u64 = 2;
-/// Share of the due frames that may be missing.
+/// Fraction of the due frames that may be missing.
 const DEFICIT: f64 = 0.001;
-/// Maximum time by which a run may end after its schedule, as a share of its duration ...
+/// Maximum time by which a run may end after its schedule, as a fraction of its duration ...
 const ALLOWED_LAG: f64 = 0.001;
-/// ... and in seconds, for short runs: enough for the stalls of 1 to 8 ms that occasionally occur
-/// on virtual machines.
+/// ... and in seconds, for short runs. Virtual machines occasionally stall for 1 to 8 ms.
 const SHORT_ALLOWED_LAG: f64 = 0.01;
 const MAX_SHORT_ALLOWED_LAG_S: f64 = 0.010;
-/// Maximum time in which the thread of a run at full speed may be ready without a CPU, as a share
-/// of the duration ...
+/// Maximum time in which the thread of a run at full speed may be ready to run without a CPU, as a
+/// fraction of the duration ...
 const STARVED: f64 = 0.05;
 /// ... and in seconds, for short runs.
 const SHORT_STARVED_S: f64 = 0.010;
 
-/// Facts that are in no record.
+/// Facts that are not in the report.
 pub struct Facts {
     pub ended_by: EndedBy,
-    /// Errors of ports: the name, or name and direction, and the text.
+    /// Errors of ports: name, or name and direction, and the message.
     pub lost: Vec<(String, String)>,
     /// Streams, each with the number of frames that arrived before they were sent.
     pub early: Vec<(String, u64)>,
-    /// Streams whose schedule was stretched, each with the time in seconds.
+    /// Streams whose schedule was stretched, with the time in seconds.
     pub stretched: Vec<(String, f64)>,
     /// Whether each port receives.
     pub receives: Vec<bool>,
-    /// Length of the longest sent frame in octets without FCS; `None` if it is unknown.
+    /// Length of the longest sent frame, octets without FCS; `None`: unknown.
     pub longest_frame: Option<u32>,
     /// Streams from which a frame arrived that was never sent: the frame's sequence number, and the
     /// number of frames due.
@@ -59,8 +58,8 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
     for source in &report.sources {
-        // A device sees the traffic of the whole port. So if the port was audited, its sources only
-        // explain the verdict.
+        // A device is exposed to the traffic of the whole port. If the port was audited, its
+        // sources only explain the verdict.
         let of_it = |port: &&PortReport| source.ports.contains(&port.name);
         let pacing = report.ports.iter().filter(of_it).filter_map(|port| port.tx.pacing.as_ref());
         let lag_s = pacing.map(|pacing| pacing.lag_s).reduce(f64::max);
@@ -108,7 +107,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
     }
-    // Judge receivers after all ports, so that link-down reasons here concern only receiving.
+    // After all ports: reasons about links that were down then concern only receiving.
     for (port, _) in report.ports.iter().zip(&facts.receives).filter(|(_, receives)| **receives) {
         judge_receiver(port, facts.longest_frame, duration, &mut verdict);
     }
@@ -122,7 +121,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     verdict
 }
 
-/// Judges frames that this side lost or did not answer, because peers see them as loss.
+/// Judges frames that this side lost or did not answer; peers see these as loss.
 fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     for (counter, code, what, hint) in [
         (
@@ -156,19 +155,19 @@ fn nothing_sent(report: &Report) -> bool {
         && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
 }
 
-/// Seconds by which a run of this duration may end after its schedule.
+/// Time by which a run of this duration may end after its schedule, seconds.
 pub fn behind(duration_s: f64) -> f64 {
     (duration_s * ALLOWED_LAG)
         .max((duration_s * SHORT_ALLOWED_LAG).clamp(MIN_S, MAX_SHORT_ALLOWED_LAG_S))
 }
 
-/// A source's position in its schedule while the run continues.
+/// Position of a source in its schedule during the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
     pub name: &'a str,
     /// `packets` or `flows`.
     pub unit: &'a str,
-    /// Number due until now, and number of these that were sent.
+    /// Number due up to now, and number of these that were sent.
     pub due: u64,
     pub sent: u64,
     /// Time by which the source is late.
@@ -182,8 +181,8 @@ impl Report {
     pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
         let elapsed = self.duration_s;
         self.sources.iter().filter(|source| !source.unpaced).map(move |source| {
-            // `asked` counts only frames that were sent or never will be. The frames that a late
-            // source still owes follow from its rate and its lag.
+            // `asked` counts only frames that were sent or never will be. The number of frames that
+            // are still late follows from the rate and the lag.
             let scheduled_s = elapsed - source.lag_s;
             let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
             let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
@@ -245,8 +244,8 @@ fn judge_source(
         add(code, with_starved(text, code, source), hint);
         reported |= forgiven;
     }
-    // Skip this if missing frames were already reported, or if the port lagged as much, because the
-    // port's reason covers all its sources.
+    // Not if missing frames were already reported, or if the port lagged as much: the port's reason
+    // then covers all of its sources.
     let own_lag = port_lag_s.is_none_or(|lag_s| source.lag_s > lag_s);
     if !reported && own_lag && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
@@ -288,7 +287,7 @@ fn judge_source(
         let text = "it sends as fast as it can, and its CPU was taken".to_owned();
         add(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }
-    // Flows that are open when the drain time ends have an unknown outcome, so they do not count.
+    // Flows that are still open after the drain time have an unknown outcome, so they do not count.
     let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
     let count: u64 = failed().map(|(_, n)| n).sum();
     if source.kind == SourceKind::Flows
@@ -370,7 +369,7 @@ fn burst(excess: &Excess, unit: &str) -> String {
     )
 }
 
-/// Adds the time without a CPU to the text if the sender was starved.
+/// If the sender was starved, adds the time without a CPU to the text.
 fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
     match code {
         ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
@@ -416,8 +415,8 @@ fn failed_hint(reason: &str) -> &'static str {
     }
 }
 
-/// The cause of missing frames: a CPU that the sender lacked, the port (if it was full or accepting
-/// frames for more than half of the run), or the sender itself.
+/// Cause of missing frames: the lack of a CPU, the port (if it was full or accepting frames for
+/// more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
     if source.starved_s > duration_s * missing / 2.0 && source.starved_s > MIN_S {
@@ -429,7 +428,7 @@ fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
     }
 }
 
-/// Describes frames that did not leave, by cause. `bound` is the bottleneck that was found.
+/// Describes by cause the frames that were not sent. `bound` is the bottleneck that was found.
 fn missed(
     not_sent: &BTreeMap<String, u64>,
     bound: ReasonCode,
@@ -466,7 +465,7 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
         let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
         verdict.add_reason(ReasonCode::ReceiverBound, text, "");
     }
-    // Streams and captures report this themselves. For flows, only the port knows it.
+    // Streams and captures report this themselves. For flows, only the port has the number.
     let unlinked = port.tx.not_sent.get("link_down").copied().unwrap_or(0);
     if unlinked > 0 && !verdict.has(ReasonCode::LinkDown) {
         let were = if unlinked == 1 { "frame was" } else { "frames were" };
@@ -485,7 +484,7 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
         );
         verdict.add_reason(ReasonCode::CountersDiffer, text, "");
     }
-    // If there is a filter, the interface counts more frames than are read.
+    // With a filter, the interface counts more frames than are read.
     if report.filter.is_none() && receives && rx_surplus > 0 {
         let text = format!(
             "interface of port {} received {} frames, {} were read or counted as dropped",
@@ -509,12 +508,12 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
     let mtus = || port.mtu_changes.iter();
     let Some(first) = mtus().next() else { return };
-    // If the sent frames are unknown, compare the MTU with the one before the first change.
+    // If the sent frames are unknown, the MTU is compared with the one before the first change.
     let is_short = |mtu: u32| match longest {
         Some(longest) => mtu + LINK_OCTETS < longest,
         None => mtu < first.before,
     };
-    // A receiver whose MTU was too small from the start loses no more than before.
+    // A receiver whose MTU was too low from the start loses no more than it did before.
     let states = mtus().map(|change| (change.t_s, is_short(change.after)));
     if let (false, Some(short)) = (is_short(first.before), Outage::of(states, duration)) {
         let least = mtus().map(|change| change.after).min().unwrap_or(first.after);
@@ -527,20 +526,20 @@ fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdic
     }
 }
 
-/// Octets of a frame that the MTU does not include: Ethernet header and one VLAN tag.
+/// Octets of a frame that are not part of the MTU: Ethernet header (14) and one VLAN tag (4).
 const LINK_OCTETS: u32 = 18;
 
 /// Periods in which a port could not receive.
 struct Outage {
     times: u64,
     total_s: f64,
-    /// Start and end of the first outage; the end is `None` if it did not end.
+    /// Start and end of the first outage; the end is `None` if the outage lasted to the end.
     first: (f64, Option<f64>),
 }
 
 impl Outage {
-    /// `states` has the times at which the port could no longer receive (`true`) or could again, in
-    /// order.
+    /// `states` lists in order the times at which the port became unable (`true`) or able again to
+    /// receive.
     fn of(states: impl Iterator<Item = (f64, bool)>, end_s: f64) -> Option<Self> {
         let mut outages: Vec<(f64, Option<f64>)> = Vec::new();
         for (t_s, out) in states {
@@ -550,7 +549,7 @@ impl Outage {
                 _ => {}
             }
         }
-        // Remove outages that ended before the start; their times are 0.
+        // Remove outages before the start, whose times are 0.
         outages.retain(|(_, end)| end.is_none_or(|end| end > 0.0));
         let length = |(begin, end): &(f64, Option<f64>)| end.unwrap_or(end_s.max(*begin)) - begin;
         Some(Self {
@@ -592,7 +591,7 @@ mod tests {
         }
     }
 
-    /// 100,000 frames in 10 s, some of which did not leave.
+    /// 100,000 frames in 10 s, some of which were not sent.
     fn paced(not_sent: &[(&str, u64)]) -> SourceRecord {
         let not_sent: BTreeMap<String, u64> =
             not_sent.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
@@ -637,7 +636,7 @@ mod tests {
         };
         let late = SourceRecord { asked: 15_000, sent: 15_000, lag_s: 8.5, ..paced(&[]) };
         assert_eq!(progress_of(late.clone()), Some((100_000, 15_000, true)));
-        // A capture has no mean rate, so the rate of its schedule so far counts.
+        // A capture has no mean rate, so the rate of its schedule up to now is used.
         let replayed = SourceRecord { asked_rate: None, ..late.clone() };
         assert_eq!(progress_of(replayed), Some((100_000, 15_000, true)));
         assert_eq!(progress_of(paced(&[])), Some((100_000, 100_000, false)));
@@ -668,7 +667,7 @@ mod tests {
         );
     }
 
-    /// Two sources of port A, each of which kept to its own schedule.
+    /// Two sources of port A, both of which kept to their schedules.
     fn on_one_port(pacing: PortPacing) -> Verdict {
         let source = |name: &str| SourceRecord {
             name: name.into(),
@@ -736,8 +735,8 @@ mod tests {
         assert_eq!(late(0.0, 0.0, 0.0), ReasonCode::GeneratorBound);
         assert_eq!(late(0.0, 5.1, 0.0), ReasonCode::PortBound);
         assert_eq!(late(0.0, 0.0, 5.1), ReasonCode::PortBound);
-        // A call into the port may include time in which the thread was stopped. The port is not
-        // the cause of that.
+        // The time of a call into the port may include time in which the thread was stopped, which
+        // the port did not cause.
         assert_eq!(late(3.0, 0.0, 6.0), ReasonCode::Starved);
         assert_eq!(late(1.0, 0.0, 5.9), ReasonCode::GeneratorBound);
     }
@@ -778,7 +777,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
             assert!(reasons[0].hint.contains(hint), "{reasons:?}");
         }
-        // A device may let some flows pass, or hold them until the end.
+        // A device may pass only some of the flows, or hold them until the end.
         assert!(verdict(flows(60, &[], 1, &[("reset", 59)])).valid);
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
@@ -803,7 +802,7 @@ mod tests {
             assert_eq!((reasons.len(), reasons[0].code), (1, code), "{reasons:?}");
             assert!(reasons[0].text.starts_with(text), "{reasons:?}");
         }
-        // A frame that a device damaged is not the generator's fault.
+        // Frames that a device damaged do not count against the generator.
         assert!(with("bad_tcp_checksum").is_empty());
     }
 

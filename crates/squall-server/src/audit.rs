@@ -29,8 +29,8 @@ use crate::{
 /// Minimum time between two recorded refusals of a client. Without it, a client that guesses tokens
 /// would push all other entries out of the audit.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum clients whose refusals are counted, so that a scan from many addresses cannot fill the
-/// memory.
+/// Maximum number of clients whose refusals are counted, so that a scan from many addresses cannot
+/// fill the memory.
 const MAX_CLIENTS: usize = 1024;
 
 /// An action that was done or refused.
@@ -85,7 +85,8 @@ async fn list(
 /// users of one machine share its address, and one of them must not hide another's refusals.
 type RefusalKey = (IpAddr, Option<u32>);
 
-/// Refusals by client: the time of the last recorded one, and the number not recorded since.
+/// Refusals by client: the time of the last recorded one, and the number of later ones that were
+/// not recorded.
 #[derive(Default)]
 pub struct Refused(Mutex<HashMap<RefusalKey, (Instant, u64)>>);
 
@@ -137,7 +138,7 @@ impl Service {
         path: &str,
         status: StatusCode,
     ) {
-        // Cut, because clients choose the path, and the audit must stay bounded.
+        // Truncated, because clients choose the path, and the audit must stay bounded.
         let path: String = path.chars().take(200).collect();
         let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -29,22 +29,22 @@ pub struct Auth {
     /// The token, if it was made at this start.
     pub new_token: Option<String>,
     /// Rules for HTTP and gRPC.
-    pub http: Door,
+    pub http: AccessRules,
     /// Rules for TRex, separate because its clients cannot send a token.
-    pub trex: Door,
+    pub trex: AccessRules,
     sessions: Mutex<VecDeque<String>>,
 }
 
 /// Which clients need no token on one kind of listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct AccessRules {
     pub needs: Needs,
     /// Whether to look up the users of TCP connections. False if a proxy or tunnel may connect,
     /// because all of its clients would appear as the proxy's user.
     tcp_users: bool,
 }
 
-impl Door {
+impl AccessRules {
     /// The user of the process at the other end of a loopback connection. Uses the canonical
     /// address, because gRPC's core, Java, Go and .NET connect to 127.0.0.1 from IPv6 sockets
     /// (`::ffff:127.0.0.1`).
@@ -70,8 +70,9 @@ impl Door {
     }
 }
 
-/// All users but `own` and root need the token. In a user namespace the kernel shows all unmapped
-/// users, root among them, as the overflow user, so a daemon of that user cannot identify anyone.
+/// Requires the token from all users but `own` and root. In a user namespace the kernel shows all
+/// unmapped users, root among them, as the overflow user, so a daemon of that user cannot identify
+/// anyone.
 fn except(own: u32, user_namespace: bool) -> Needs {
     match own {
         OVERFLOW_UID if user_namespace => Needs::Everybody,
@@ -88,10 +89,10 @@ const OVERFLOW_UID: u32 = 65_534;
 ///
 /// # Errors
 /// Settings that admit no client, or that admit everyone without `--trex-allow-anyone`.
-fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
+fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<AccessRules, Error> {
     if trex.allow_anyone {
-        // Looked up all the same, because the audit names the users; they do not decide access.
-        return Ok(Door { needs: Needs::Nobody, tcp_users: true });
+        // Users are looked up only because the audit names them; they do not decide access.
+        return Ok(AccessRules { needs: Needs::Nobody, tcp_users: true });
     }
     for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
         if !at.ip().is_loopback() {
@@ -115,7 +116,7 @@ fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door
                 .into(),
         ));
     }
-    Ok(Door { needs, tcp_users: true })
+    Ok(AccessRules { needs, tcp_users: true })
 }
 
 impl Auth {
@@ -148,13 +149,13 @@ impl Auth {
             Token::Auto if !settings.plain => known(),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
-        // Not off loopback, because such a listener is also reached through tunnels and port
-        // forwarding, whose local end belongs to another user than the client.
+        // Users are not looked up off loopback, because such a listener is also reached through
+        // tunnels and port forwarding, whose local end belongs to another user than the client.
         let tcp_users = !remote && matches!(needs, Needs::Others(_));
-        let http = Door { needs, tcp_users };
+        let http = AccessRules { needs, tcp_users };
         let trex = match &settings.trex {
             Some(trex) => of_trex(trex, &settings.token, known)?,
-            None => Door { needs: Needs::Everybody, tcp_users: false },
+            None => AccessRules { needs: Needs::Everybody, tcp_users: false },
         };
         let (token, new_token) = match fs::read_to_string(&file) {
             Ok(text) => (check(text.trim(), &file)?.to_owned(), None),

@@ -15,17 +15,17 @@ use squall::Profile;
 
 use crate::{Refusal, service::Service};
 
-/// Maximum octets of a request with a profile: twice the size of 65,536 short streams. Limited,
-/// because parsing it takes a second or two, and twenty times the memory.
+/// Maximum size of a request with a profile, in octets: twice the size of 65,536 short streams.
+/// Limited, because parsing it takes a second or two, and twenty times the memory.
 pub const PROFILE: usize = 8 << 20;
-/// Maximum profiles to check, convert or plan at once. Few, because each may take twenty times
-/// [`PROFILE`].
+/// Maximum number of profiles to check, convert or plan at once. Few, because each may take twenty
+/// times [`PROFILE`].
 pub const PLANNING: usize = 2;
-/// Maximum streams of a profile. Receivers cannot distinguish more, because a signature has 16 bits
-/// for the stream's number.
+/// Maximum number of streams of a profile. Receivers cannot distinguish more, because a signature
+/// has 16 bits for the stream's number.
 const STREAMS: usize = 1 << 16;
-/// Maximum ports of a profile: more than any machine has. The number is limited because the cost
-/// per port grows with the number of streams.
+/// Maximum number of ports of a profile: more than any machine has. The number is limited because
+/// the cost per port grows with the number of streams.
 const PORTS: usize = 1 << 10;
 
 /// Adds this limit to routes whose bodies are profiles.

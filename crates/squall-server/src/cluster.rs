@@ -37,10 +37,11 @@ use crate::{
 
 /// Number of lines of the controller's output that an error quotes.
 const QUOTED_LINES: usize = 12;
-/// Maximum octets of a line. A line of the live view with a thousand nodes has a fifth of that.
+/// Maximum size of a line, in octets. A line of the live view with a thousand nodes has a fifth of
+/// that.
 const MAX_LINE: u64 = 1 << 20;
-/// Maximum lines in the queue. The reader blocks when it is full, so that a fast writer cannot use
-/// up memory.
+/// Maximum number of lines in the queue. The reader blocks when it is full, so that a fast writer
+/// cannot use up memory.
 const QUEUED_LINES: usize = 64;
 /// Interval for checking whether to stop the controller and whether it has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -50,8 +51,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub struct Controller {
     /// The program to start; it accepts the arguments of `squall`.
     pub program: PathBuf,
-    /// Time without output after which the controller is killed. Each of its steps has a shorter
-    /// limit of its own.
+    /// Time without output after which the controller is killed. Each of its steps has its own,
+    /// shorter limit.
     pub silent: Duration,
     /// Time from a stop request after which a controller without a report is killed.
     pub stopping: Duration,
@@ -289,8 +290,8 @@ impl ControllerFiles {
         on_line: impl FnMut(ViewLine),
     ) -> Vec<String> {
         let mut command = Command::new(&how.program);
-        // In its own process group, so that a SIGINT of the terminal does not reach it, and that
-        // `kill` reaches its children.
+        // Started in its own process group, so that a SIGINT of the terminal does not reach it, and
+        // that `kill` reaches its children.
         command.args(&self.arguments).process_group(0);
         // The live view is on standard error, and the report goes to a file instead of standard
         // output.
@@ -453,7 +454,7 @@ impl ControllerProcess {
     }
 }
 
-/// The next line, cut to [`MAX_LINE`] octets; `None` at the end of the output.
+/// The next line, truncated to [`MAX_LINE`] octets; `None` at the end of the output.
 fn next_line(printed: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     printed.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok()?;

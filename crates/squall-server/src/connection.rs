@@ -105,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// Returns `None` if the connection keeps its slot. Otherwise all kept slots are taken, another
-    /// client may get this one, and the result is the number of kept slots.
+    /// Returns `None` if the connection keeps its slot. If all kept slots are taken, another client
+    /// may get this slot, and the result is the number of kept slots.
     pub(crate) fn is_not_kept(&self) -> Option<usize> {
         self.place.upgrade().and_then(|place| place.is_not_kept())
     }
@@ -131,8 +131,8 @@ impl Connection {
         }
         let since =
             |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
-        // Not for HTTP/2, because it has frames between requests, which start no header; h2 has
-        // limits of its own.
+        // Does not apply to HTTP/2, because it has frames between requests, which start no header;
+        // h2 has its own limits.
         let header =
             self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
         (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// Milliseconds since `opened`. Never 0, which means "none" in `first`.
+    /// Milliseconds after `opened`. Never 0, which means "none" in `first`.
     fn now(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }

@@ -16,11 +16,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Maximum octets to drain from a refused request. They are discarded, so they cost nothing but the
-/// transfer.
+/// Maximum number of octets to drain from a refused request. They are discarded, so they cost
+/// nothing but the transfer.
 pub const MAX_REFUSED: u64 = 8 << 20;
-/// Maximum octets to drain from an admitted request: the largest body of all routes except uploads
-/// (`server::BODY`).
+/// Maximum number of octets to drain from an admitted request: the largest body of all routes
+/// except uploads (`server::BODY`).
 pub const MAX_ADMITTED: u64 = 64 << 20;
 /// Time limit for draining. Without it, a client that ends its body only after the reply would
 /// deadlock.
@@ -61,7 +61,7 @@ pub async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opt
     let all = async {
         let mut octets = 0;
         while let Some(frame) = body.frame().await {
-            // No error here, because a connection that has failed delivers nothing more.
+            // A failed connection is not an error here, because it delivers nothing more.
             let Ok(frame) = frame else { return true };
             octets += frame.data_ref().map_or(0, |data| data.len() as u64);
             if octets > most {

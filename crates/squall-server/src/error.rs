@@ -16,7 +16,7 @@ pub struct Refusal {
     pub status: u16,
     /// One word for programs.
     pub code: &'static str,
-    /// Text for people: the value found, the value expected, a remedy to try.
+    /// Human-readable text: the value found, the value expected, a remedy to try.
     pub message: String,
     /// Each error with its position, if there are several or if it has a position.
     pub details: Vec<Detail>,

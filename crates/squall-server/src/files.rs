@@ -15,9 +15,9 @@ use squall_units::Cannot;
 
 use crate::{Refusal, budget, error::Detail};
 
-/// Maximum octets of an upload.
+/// Maximum size of an upload, in octets.
 pub const MOST: u64 = 512 << 20;
-/// Maximum octets of a rule file that is scanned for includes.
+/// Maximum size of a rule file that is scanned for includes, in octets.
 const MOST_RULES: u64 = 64 << 20;
 
 /// Resolves names to paths, all inside the data directory.

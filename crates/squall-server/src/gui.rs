@@ -49,12 +49,13 @@ const MIN_COMPRESSED: usize = 1 << 10;
 
 /// Compressed files by entity tag. Kept, because every browser requests them and they never change.
 static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
-/// Maximum entries of [`GZIPPED`], because a debug build reads files that change.
+/// Maximum number of entries of [`GZIPPED`], because a debug build reads files that change.
 const MAX_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
-/// The page needs no token, because it has no secrets and asks for the token itself.
+/// Routes of the page, which needs no token, because it has no secrets and asks for the token
+/// itself.
 pub fn router<S: Clone + Send + Sync + 'static>(peers: &[Origin]) -> Router<S> {
     let policy = policy(peers);
     let at = |path: &'static str| {
@@ -101,12 +102,12 @@ fn file(path: &str, headers: &HeaderMap, policy: &HeaderValue) -> Response {
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap, policy: &HeaderValue) -> Response {
     let hash = to_hex(&found.metadata.sha256_hash()[..12]);
     let media = media_type(path);
-    // Only text, because files of the other type are images and fonts, which are compressed
-    // already.
+    // Only text is compressed, because files of the other type are images and fonts, which are
+    // compressed already.
     let gzip = found.data.len() >= MIN_COMPRESSED
         && media != "application/octet-stream"
         && takes_gzip(asked);
-    // The compressed file is another representation, so it needs a tag of its own (RFC 9110 section
+    // The compressed file is another representation, so it needs its own tag (RFC 9110 section
     // 8.8.3.3).
     let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
     // Names under assets/ contain a hash of the contents, so they can be cached forever. The index

@@ -30,7 +30,7 @@ const MAX_RUNS: i64 = 5000;
 const MAX_AUDIT: i64 = 50_000;
 /// Number of audit entries to keep in memory while the disk is full.
 const MAX_UNAUDITED: usize = 1000;
-/// Run numbers to reserve at once, because no number may be assigned twice, even if runs start
+/// Number of run numbers to reserve at once. No number may be assigned twice, even if runs start
 /// while the disk is full and the daemon is then killed; a kill skips at most this many numbers.
 const RESERVED_NUMBERS: u64 = 16;
 /// Version of the schema, which is the number of migration steps. An older database runs the steps
@@ -126,6 +126,12 @@ pub struct Asked {
     pub state: Option<String>,
     pub kind: Option<String>,
     pub words: Option<String>,
+    pub verdict: Option<VerdictStatus>,
+    pub passed: Option<bool>,
+    /// Earliest start, as in [`RunRow::started`].
+    pub from: Option<String>,
+    /// Starts are before this time.
+    pub until: Option<String>,
     pub before: Option<String>,
     pub limit: usize,
 }
@@ -138,6 +144,18 @@ impl Asked {
             && self.state.as_ref().is_none_or(|state| state == row.state.word())
             && self.kind.as_ref().is_none_or(|kind| kind == row.kind.word())
             && self.words.as_ref().is_none_or(|asked| words(row).contains(&asked.to_lowercase()))
+            && self.verdict.is_none_or(|verdict| {
+                row.verdict.as_ref().is_some_and(|found| found.status == verdict)
+            })
+            && self.passed.is_none_or(|passed| row.passed == Some(passed))
+            && self.from.as_ref().is_none_or(|from| row.started >= *from)
+            && self.until.as_ref().is_none_or(|until| row.started < *until)
+    }
+
+    /// The verdict as in the rows, which are JSON.
+    fn verdict_word(&self) -> Option<String> {
+        let word = serde_json::to_value(self.verdict?).ok()?;
+        word.as_str().map(str::to_owned)
     }
 }
 
@@ -178,7 +196,7 @@ impl History {
             .into());
         };
         if !missing.is_empty() {
-            // One transaction, so that a crash cannot leave a schema between two versions.
+            // Done in one transaction, so that a crash cannot leave a schema between two versions.
             let steps = missing.concat();
             connection.execute_batch(&format!(
                 "BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"
@@ -338,7 +356,7 @@ impl History {
             format!("%{plain}%")
         });
         let unwritten = self.unwritten();
-        // All runs of the database are older than a pending one, because it lacks these.
+        // A pending run that the database lacks is newer than all runs in the database.
         let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
         let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();
@@ -347,15 +365,30 @@ impl History {
                 "SELECT row FROM runs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR kind = \
                  ?2)
                  AND (?3 IS NULL OR words LIKE ?3 ESCAPE '\\')
-                 AND (?4 IS NULL OR n < (SELECT n FROM runs WHERE id = ?4)) ORDER BY n DESC LIMIT \
-                 ?5",
+                 AND (?4 IS NULL OR n < (SELECT n FROM runs WHERE id = ?4))
+                 AND (?6 IS NULL OR json_extract(row, '$.verdict.status') = ?6)
+                 AND (?7 IS NULL OR json_extract(row, '$.passed') = ?7)
+                 AND (?8 IS NULL OR json_extract(row, '$.started') >= ?8)
+                 AND (?9 IS NULL OR json_extract(row, '$.started') < ?9)
+                 ORDER BY n DESC LIMIT ?5",
             )
             .map_err(unreadable)?;
         let limit = i64::try_from(asked.limit).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![asked.state, asked.kind, words, before, limit], |row| {
-                row.get::<_, String>(0)
-            })
+            .query_map(
+                params![
+                    asked.state,
+                    asked.kind,
+                    words,
+                    before,
+                    limit,
+                    asked.verdict_word(),
+                    asked.passed,
+                    asked.from,
+                    asked.until
+                ],
+                |row| row.get::<_, String>(0),
+            )
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(unreadable)?;
         drop(statement);
@@ -635,6 +668,52 @@ mod tests {
         assert!(history.unwritten().is_empty());
         assert_eq!(known(), (State::Done, Some("{}".into()), 100_000));
         assert_eq!(all(Some("done")), ["r-20261122-0002"]);
+        drop(history);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn runs_are_found_by_verdict_and_by_date() {
+        let (path, history) = opened("found");
+        let over = |id: &str, day: u32, status, passed| RunRow {
+            state: State::Done,
+            started: format!("2026-11-{day}T10:00:00.000Z"),
+            verdict: Some(RunVerdict {
+                status,
+                valid: status == VerdictStatus::Valid,
+                ended_by: EndedBy::default(),
+                reasons: Vec::new(),
+            }),
+            passed,
+            ..row(id)
+        };
+        let runs = [
+            over("r-20261121-0001", 21, VerdictStatus::Valid, Some(true)),
+            over("r-20261122-0001", 22, VerdictStatus::NotValid, None),
+            over("r-20261123-0001", 23, VerdictStatus::Interrupted, Some(false)),
+        ];
+        for row in &runs {
+            history.insert(row, "text", "toml").expect("there is room");
+        }
+        // A run that the disk had no room for is found by the same rules.
+        pages(&history, 1);
+        let last = over("r-20261124-0001", 24, VerdictStatus::Valid, None);
+        history.insert(&last, &"x".repeat(100_000), "toml").expect("a run needs no disk");
+        let days = |asked: Asked| {
+            let found = history.runs(&Asked { limit: 10, ..asked }).expect("it can be read");
+            found.into_iter().map(|row| row.id[8..10].to_owned()).collect::<Vec<_>>()
+        };
+        let by = |verdict| days(Asked { verdict: Some(verdict), ..Asked::default() });
+        assert_eq!(by(VerdictStatus::Valid), ["24", "21"]);
+        assert_eq!(by(VerdictStatus::NotValid), ["22"]);
+        assert_eq!(by(VerdictStatus::Interrupted), ["23"]);
+        let failed = Asked { passed: Some(false), ..Asked::default() };
+        assert_eq!(days(failed), ["23"]);
+        let day = |day: u32| Some(format!("2026-11-{day}T00:00:00.000Z"));
+        let two = Asked { from: day(22), until: day(24), ..Asked::default() };
+        assert_eq!(days(two), ["23", "22"]);
+        let newest = Asked { from: day(24), ..Asked::default() };
+        assert_eq!(days(newest), ["24"]);
         drop(history);
         std::fs::remove_file(path).expect("removed");
     }

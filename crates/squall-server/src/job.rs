@@ -33,7 +33,7 @@ use crate::{
 pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
 /// Interval between samples.
 const EVERY: Duration = Duration::from_millis(500);
-/// Maximum flows per receive queue in a live report: about 12 MB of counters.
+/// Maximum number of flows per receive queue in a live report: about 12 MB of counters.
 const FLOWS: usize = 100_000;
 /// Maximum age of the flows that [`Job::received_flows`] returns. They are kept that long, because
 /// each query interrupts the workers, and several pages may query the same run.
@@ -274,7 +274,7 @@ impl Judged<'_> {
                 row.error.get_or_insert_with(|| lost.join("; "));
                 State::Failed
             }
-            // Not for nodes whose ports only receive, because without a source they correctly send
+            // Nodes whose ports only receive are excluded: without a source they correctly send
             // nothing.
             _ if !self.listens && !sent && !report.sources.is_empty() => {
                 row.error.get_or_insert_with(|| "nothing was sent".into());
@@ -336,8 +336,7 @@ impl Work for OnPorts {
         });
         live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
         _ = service.note(live, &RunRow { elapsed_s: 0.0, ..live.row() });
-        // Again, because the run may have ended before its job was set, when its end was not
-        // noticed.
+        // Checked again: if the run ended before its job was set, its end was not noticed.
         if here.driven.outcome().is_some() {
             service.finish(live);
         }

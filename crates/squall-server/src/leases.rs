@@ -23,7 +23,7 @@ pub struct Lease {
     pub ports: Vec<(String, Resource)>,
     pub ttl: Duration,
     pub keep: Keep,
-    /// The time at which it expires unless it is renewed.
+    /// The time at which it expires if it is not renewed.
     pub expires: Duration,
     /// The lease has ended, but its ports are not free yet.
     pub ending: bool,
@@ -132,7 +132,7 @@ impl Leases {
     /// Renews a lease. Returns `None` if there is no such lease or it has ended.
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
-        // Check the time too, because `expire` may not have run since the lease expired.
+        // Check the time too, because the lease may have expired after the last call of `expire`.
         if expires(lease, &self.connections) && lease.expires <= now {
             return None;
         }
@@ -154,7 +154,7 @@ impl Leases {
         .collect()
     }
 
-    /// The time until the next lease expires unless it is renewed; `None` if none will.
+    /// The time until the next lease expires if it is not renewed; `None` if none will.
     pub fn next_expiry(&self, now: Duration) -> Option<Duration> {
         let leases = self.leases.values().filter(|lease| expires(lease, &self.connections));
         leases.map(|lease| lease.expires.saturating_sub(now)).min()

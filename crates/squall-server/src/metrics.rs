@@ -440,7 +440,7 @@ fn process(all: &mut Families, started: SystemTime) {
     }
     // The kernel lists each open descriptor in this directory as a link (proc(5)).
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // Minus one, because this directory is read with a descriptor of its own.
+        // Minus one, because reading this directory uses a descriptor, too.
         all.gauge(
             "process_open_fds",
             "Open file descriptors",

@@ -92,7 +92,7 @@ pub async fn guard(
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
-        // Cut, because clients choose these texts, and the log keeps the last 1,000 requests.
+        // Truncated, because clients choose these texts, and the log keeps the last 1,000 requests.
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
         status: status.as_u16(),
@@ -172,8 +172,8 @@ fn same_site(
             )));
         }
     }
-    // Sec-Fetch-Site too, because browsers omit Origin from a GET without CORS (Fetch standard);
-    // older browsers lack this header.
+    // Checks Sec-Fetch-Site, too, because browsers omit Origin from a GET without CORS (Fetch
+    // standard); older browsers lack this header.
     if text(headers, "sec-fetch-site") == "cross-site"
         && text(headers, "sec-fetch-mode") != "navigate"
     {

@@ -71,7 +71,8 @@ pub fn sources(peers: &[Origin]) -> String {
 pub fn page<'a>(peers: &'a [Origin], uri: &Uri, headers: &HeaderMap) -> Option<&'a Origin> {
     let origin = headers.get(header::ORIGIN)?.to_str().ok()?;
     let api = uri.path().starts_with("/squall/v1/");
-    // Not login and logout, because they set cookies, which pages of other origins must not get.
+    // Login and logout are excluded, because they set cookies, which pages of other origins must
+    // not get.
     let cookies = matches!(uri.path(), "/squall/v1/login" | "/squall/v1/logout");
     peers.iter().find(|peer| api && !cookies && peer.0.eq_ignore_ascii_case(origin))
 }

@@ -32,7 +32,7 @@ struct Taken {
     /// Number of authenticated connections.
     known: usize,
     last: u64,
-    /// The time at which closed connections were last logged, and the number closed since then.
+    /// The time at which closed connections were last logged, and the number closed after that.
     logged: Option<Instant>,
     closed: u64,
 }
@@ -80,7 +80,8 @@ impl Places {
         let number = taken.last;
         let strangers = &mut taken.strangers;
         let of_the_source = strangers.iter().filter(|one| one.from == from).count();
-        // At most a quarter per source, so that one source cannot fill the strangers' half.
+        // At most a quarter of the slots per source, so that one source cannot fill the strangers'
+        // half.
         let crowd = if of_the_source >= self.most / 4 {
             Some(from)
         } else if strangers.len() >= self.most / 2 {
@@ -139,8 +140,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Notes that the client has authenticated. Moves the slot to the authenticated half unless
-    /// that is full.
+    /// Notes that the client has authenticated. Moves the slot to the authenticated half if that is
+    /// not full.
     pub fn is_known(&self) {
         if self.known.load(Ordering::Relaxed) {
             return;
@@ -149,7 +150,7 @@ impl Place {
         if taken.known >= self.places.most / 2 {
             return;
         }
-        // Only if it is still there, because the slot may just have been given to another
+        // Moves the slot only if it is still there, because it may just have been given to another
         // connection.
         if let Some(at) = taken.strangers.iter().position(|one| one.number == self.number) {
             taken.strangers.remove(at);
@@ -158,8 +159,8 @@ impl Place {
         }
     }
 
-    /// Returns `None` if the connection keeps its slot. Otherwise returns the number of kept slots,
-    /// for the error message.
+    /// Returns `None` if the connection keeps its slot. If it does not, returns the number of kept
+    /// slots, for the error message.
     pub fn is_not_kept(&self) -> Option<usize> {
         (!self.known.load(Ordering::Relaxed)).then_some(self.places.most / 2)
     }

@@ -303,7 +303,7 @@ impl Live {
         row
     }
 
-    /// Sets the job and the state, unless the run was stopped meanwhile.
+    /// Sets the job and the state. Has no effect if the run was stopped meanwhile.
     pub fn is(&self, job: Arc<dyn Job>, state: State) {
         let job = self.job.get_or_init(|| job);
         self.set_state(&[State::Starting], state);
@@ -476,7 +476,7 @@ impl Runs {
         }
         numbers.last += 1;
         if numbers.last > numbers.reserved {
-            // No error on a full disk, because the next run tries again.
+            // A full disk is no error here, because the next run tries again.
             numbers.reserved =
                 service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
         }
@@ -614,8 +614,8 @@ impl Service {
             listens: Kind::of(&session) == Kind::Capture,
             row: Mutex::new(row.clone()),
         });
-        // Before the traffic starts, so that the next start of a killed daemon knows the run (ADR
-        // 0034).
+        // Done before the traffic starts, so that the next start of a killed daemon knows the run
+        // (ADR 0034).
         if let Err(error) = self.history.insert(&row, &live.text, format) {
             self.give_back(&live, &lease.id);
             return Err(history::unreadable(error));
@@ -659,7 +659,7 @@ impl Service {
             let report = result_so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
-                // No report here, because a full disk is reported when the run ends.
+                // Errors are ignored, because a full disk is reported when the run ends.
                 _ = self.history.update(&live.row(), report);
             }
             drop(written);
@@ -675,7 +675,8 @@ impl Service {
         let row = live.row();
         *lock(&live.written) = true;
         if let Err(error) = self.history.delete(&row.id) {
-            // Only logged, because the next start of the daemon marks the run as interrupted.
+            // The error is only logged, because the next start of the daemon marks the run as
+            // interrupted.
             tracing::error!(
                 run = row.id,
                 %error,
@@ -820,7 +821,7 @@ impl Service {
         }
     }
 
-    /// The time until the next lease expires, unless it is renewed.
+    /// The time until the next lease expires if it is not renewed.
     pub fn next_expiry(&self) -> Option<Duration> {
         lock(&self.leases).next_expiry(self.now())
     }
@@ -921,7 +922,7 @@ fn in_use(held: &[Held]) -> Refusal {
         ..Detail::default()
     };
     let mut details: Vec<_> = held.iter().map(detail).collect();
-    // Without repetitions, because the two ends of a link have the same address.
+    // Repetitions are removed, because the two ends of a link have the same address.
     details.dedup();
     let lines: Vec<_> =
         details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();

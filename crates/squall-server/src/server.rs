@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Bound, BoundTrex, Refusal, Settings, api,
-    auth::Door,
+    auth::AccessRules,
     connection::{Connection, Peer, TrackedSocket},
     gui,
     identity::Identity,
@@ -47,9 +47,9 @@ use crate::{
 
 /// Maximum number of connections at once; less if half of the limit on open files is lower.
 const CONNECTIONS: usize = 1024;
-/// Maximum octets of a body, unless a route has another limit.
+/// Default maximum octets of a body; routes may have other limits.
 const BODY: usize = 64 << 20;
-/// Maximum octets of a request's header.
+/// Maximum size of a request's header, in octets.
 const HEADER: usize = 64 << 10;
 /// Maximum interval between checks for expired leases.
 const LEASE_INTERVAL: Duration = Duration::from_millis(200);
@@ -80,7 +80,7 @@ fn open_files() -> usize {
 /// # Errors
 /// If an address is in use, the data directory cannot be used, or the certificate is invalid.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
-    // Before any thread starts, because threads have their own privileges and memory arenas.
+    // Called before any thread starts, because threads have their own privileges and memory arenas.
     squall_port_linux::limit_arenas();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -94,7 +94,7 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
         signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
     };
     let done = runtime.block_on(serve_until(settings, ready, end));
-    // A short limit, because threads that still read a file or solve a rule would delay the end.
+    // A short limit: threads that still read a file or solve a rule would delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
@@ -130,7 +130,7 @@ pub async fn serve_until(
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
-    // After the check of the data directory, because it contains the certificate's key.
+    // Made after the check of the data directory, which contains the certificate's key.
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(settings, SystemTime::now())?),
@@ -143,7 +143,8 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    // At most half of the open files, because runs need some, too, and anyone can open connections.
+    // Connections get at most half of the open files, because runs need some, too, and anyone can
+    // open connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
@@ -345,7 +346,7 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
 /// Access checks of a listener. All protocols share them, so that none bypasses another.
 #[derive(Clone)]
 struct AccessChecks {
-    door: Door,
+    door: AccessRules,
     places: Arc<Places>,
     service: Arc<Service>,
 }
@@ -479,7 +480,7 @@ where
         // client.
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20))
-        // Otherwise a client could queue work without limit by opening and resetting streams
+        // Without this limit a client could queue endless work by opening and resetting streams
         // (CVE-2023-44487).
         .max_pending_accept_reset_streams(32);
     let app = app.layer(Extension(connection.clone()));

@@ -82,7 +82,8 @@ impl Service {
                 about.uid()
             )));
         }
-        // For this user only, because other users must not read profiles, reports and captures.
+        // Accessible to this user only, because other users must not read profiles, reports and
+        // captures.
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
         let lock = File::create(data.join("lock")).map_err(wrong)?;
         match lock.try_lock() {

@@ -13,7 +13,7 @@ pub struct Settings {
     pub grpc: Option<SocketAddr>,
     /// Whether gRPC runs without TLS even off loopback.
     pub grpc_plain: bool,
-    /// Whether to serve HTTP instead of HTTPS.
+    /// Whether to serve plain HTTP.
     pub plain: bool,
     /// Directory for token, certificate, history and files.
     pub data: PathBuf,
@@ -52,8 +52,8 @@ impl Settings {
         self.allow.iter().cloned().chain(whole).collect()
     }
 
-    /// Whether gRPC uses TLS. Not on loopback, because stock OTG clients cannot use TLS for gRPC,
-    /// and the traffic does not leave the machine.
+    /// Whether gRPC uses TLS. It does not on loopback, because stock OTG clients cannot use TLS for
+    /// gRPC, and the traffic does not leave the machine.
     pub(crate) fn grpc_has_tls(&self) -> bool {
         self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
     }

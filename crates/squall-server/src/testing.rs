@@ -9,9 +9,9 @@ use squall::{
     Error, Session,
     report::{EndedBy, VerdictStatus},
 };
-use squall_method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch};
+use squall_method::{Bounds, Estimate, Outcome, RecordedTrial, Status, Trial, Watch};
 use squall_report::conversations::Flows;
-use squall_trials::{Began, Test};
+use squall_trials::{StartTime, Test};
 
 use crate::{
     Refusal,
@@ -21,8 +21,8 @@ use crate::{
     service::Service,
 };
 
-/// Maximum trials in a row. Few, because each change of a row is sent to every watcher. The outcome
-/// has all trials.
+/// Maximum number of trials in a row of the list of runs. Few, because each change of a row is sent
+/// to every watcher. The outcome has all trials.
 const MAX_LATEST: usize = 20;
 
 /// Progress of a standard test.
@@ -51,7 +51,7 @@ pub struct TestProgress {
 pub struct TrialRow {
     pub trial: usize,
     pub label: String,
-    /// From 1; trials that the generator did not keep to are repeated.
+    /// From 1; trials in which the generator missed its schedule are repeated.
     pub attempt: u32,
     pub duration_s: f64,
     /// Frames; in a trial with flows: connections that were attempted.
@@ -73,7 +73,7 @@ impl TestProgress {
 }
 
 impl TrialRow {
-    fn of(trial: usize, recorded: &Recorded) -> Self {
+    fn of(trial: usize, recorded: &RecordedTrial) -> Self {
         let measured = &recorded.measured;
         let (sent, lost, delay) = match &measured.flows {
             Some(flows) => (flows.attempted, flows.failures(), flows.transaction),
@@ -95,8 +95,8 @@ impl TrialRow {
 /// A live standard test.
 pub struct Testing {
     test: Test,
-    began: Began,
-    trials: Mutex<Vec<Recorded>>,
+    began: StartTime,
+    trials: Mutex<Vec<RecordedTrial>>,
     progress: Mutex<TestProgress>,
     thread: Thread,
 }
@@ -104,10 +104,10 @@ pub struct Testing {
 impl Testing {
     /// The outcome that the test would have if it ended now.
     fn now(&self) -> Outcome {
-        self.test.so_far(&self.began, lock(&self.trials).clone())
+        self.test.partial_outcome(&self.began, lock(&self.trials).clone())
     }
 
-    fn add(&self, recorded: &Recorded) -> usize {
+    fn add(&self, recorded: &RecordedTrial) -> usize {
         let mut trials = lock(&self.trials);
         trials.push(recorded.clone());
         trials.len()
@@ -169,21 +169,21 @@ fn unchangeable() -> Refusal {
 struct ProgressWatch<'a>(&'a Testing);
 
 impl Watch for ProgressWatch<'_> {
-    fn known(&mut self, recorded: &Recorded) {
+    fn trial_known(&mut self, recorded: &RecordedTrial) {
         let trial = self.0.add(recorded);
         lock(&self.0.progress).trial = trial;
     }
 
-    fn begins(&mut self, trial: &Trial, number: usize) {
+    fn trial_started(&mut self, trial: &Trial, number: usize) {
         let mut progress = lock(&self.0.progress);
         (progress.trial, progress.label) = (number, trial.label.clone());
     }
 
-    fn searches(&mut self, bounds: Option<Bounds>) {
+    fn search_bounds(&mut self, bounds: Option<Bounds>) {
         lock(&self.0.progress).bounds = bounds;
     }
 
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         let row = TrialRow::of(self.0.add(recorded), recorded);
         let mut progress = lock(&self.0.progress);
         if progress.latest.len() == MAX_LATEST {
@@ -245,7 +245,7 @@ impl Work for Test {
         };
         let testing = Arc::new(Testing {
             test: self,
-            began: Began::now(),
+            began: StartTime::now(),
             trials: Mutex::default(),
             progress: Mutex::new(progress),
             thread: Thread::default(),

@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::{
     Needs,
-    auth::Door,
+    auth::AccessRules,
     connection::Peer,
     identity::Identity,
     places::Place,
@@ -40,10 +40,10 @@ use crate::{
 
 /// Owner of the ports. Users cannot choose this name.
 pub const OWNER: &str = "trex";
-/// Maximum octets of a message before decompression.
+/// Maximum size of a message before decompression, in octets.
 const LARGEST: usize = 64 << 20;
-/// Maximum octets of a message from a refused client. A smaller limit, because the message is only
-/// parsed for its method names.
+/// Maximum size of a message from a refused client, in octets. A smaller limit, because the message
+/// is only parsed for its method names.
 const MAX_REFUSED: usize = 64 << 10;
 /// Interval for checking whether traffic has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -83,7 +83,7 @@ pub struct Serving {
 pub struct Clients {
     asks: mpsc::Sender<Ask>,
     rings: watch::Sender<()>,
-    door: Door,
+    door: AccessRules,
     service: Weak<Service>,
 }
 
@@ -102,7 +102,7 @@ impl Serving {
     /// Ports that do not exist or are not allowed.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        // The server counts as a connection of its own, so that its leases do not expire.
+        // The server counts as a connection, so that its leases do not expire.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
@@ -338,7 +338,7 @@ fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
 }
 
 /// Whether a peer subscribes (`true`) or unsubscribes, and its topic. A subscription is a command
-/// since ZMTP 3.1, and a message in earlier versions.
+/// from ZMTP 3.1 on, and a message in earlier versions.
 fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
     match incoming {
         Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),

@@ -286,7 +286,7 @@ impl Watcher {
                     streams: vec![],
                 }
             });
-            // Without the elapsed time, because it differs at each tick.
+            // Compares without the elapsed time, because it differs at each tick.
             if (RunRow { elapsed_s: 0.0, ..sent_state.row.clone() })
                 != (RunRow { elapsed_s: 0.0, ..row.clone() })
             {
@@ -316,7 +316,7 @@ impl Watcher {
         let timeless = |rows: &[LeaseRow]| {
             rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>()
         };
-        // Without the remaining time, because it differs at each tick.
+        // Compares without the remaining time, because it differs at each tick.
         if timeless(&leases) != timeless(&self.leases) {
             messages.push(json!({ "type": "leases", "leases": leases }));
             self.leases = leases;

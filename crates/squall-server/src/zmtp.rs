@@ -19,9 +19,9 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Maximum frames of a message: one for the client, and one for each router on the path.
+/// Maximum number of frames of a message: one for the client, and one for each router on the path.
 const FRAMES: usize = 64;
-/// Maximum octets of a command: enough for a handshake, a heartbeat or a subscription.
+/// Maximum size of a command, in octets: enough for a handshake, a heartbeat or a subscription.
 const COMMAND_OCTETS: usize = 4 << 10;
 
 /// The socket type of this end.
@@ -72,7 +72,7 @@ pub struct Zmtp<S> {
     read: BytesMut,
     /// Frames of an incomplete message.
     frames: Vec<Bytes>,
-    /// Maximum octets of a message.
+    /// Maximum size of a message, in octets.
     most: usize,
 }
 

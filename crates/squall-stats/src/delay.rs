@@ -5,8 +5,8 @@ use crate::Histogram;
 /// Delay, delay variation and arrival gaps of one stream at one receiver.
 ///
 /// Expects only the first copy of each frame, in order of arrival: RFC 7679 measures the first
-/// copy, and duplicates would count twice. Variation, jitter and gaps need no synchronized clocks;
-/// the delay itself does, and negative samples are counted separately instead of being corrected.
+/// copy, and duplicates would count twice. Variation, jitter and gaps need no synchronized clocks,
+/// but the delay does. Negative samples are counted separately instead of being corrected.
 ///
 /// ```
 /// let mut t = squall_stats::DelayTracker::new();
@@ -21,10 +21,10 @@ pub struct DelayTracker {
     gap: Histogram,
     negative: u64,
     most_negative: i64,
-    /// Sixteen times the jitter, as in RFC 3550 appendix A.8, so that it is an integer.
+    /// Sixteen times the jitter, which makes it an integer (RFC 3550 appendix A.8).
     jitter_16: u64,
     last: Option<Last>,
-    /// The most recent send time, in nanoseconds on the receiver's clock, except for the difference
+    /// The most recent send time, nanoseconds on the receiver's clock plus the unknown offset
     /// between the clocks.
     newest: Option<i64>,
 }
@@ -42,7 +42,7 @@ pub struct DelaySummary {
 }
 
 impl DelaySummary {
-    /// Adds another receiver's figures.
+    /// Merges the figures of another receiver.
     pub fn merge(&mut self, other: &Self) {
         if other.count > 0 {
             self.min_ns = if self.count > 0 { self.min_ns.min(other.min_ns) } else { other.min_ns };
@@ -74,7 +74,7 @@ impl DelaySummary {
     }
 }
 
-/// Most frames in one [`DelayTracker::observe_run`].
+/// Maximum number of frames in one [`DelayTracker::observe_run`].
 pub const RUN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +109,8 @@ impl DelayTracker {
         self.vary(seq, delay_ns, arrival_ns);
     }
 
-    /// As [`DelayTracker::observe`], for callers that count gaps themselves. Records the delay
-    /// itself only if sender and receiver use `one` clock.
+    /// The same as [`DelayTracker::observe`], for callers that count gaps themselves. Records the
+    /// delay itself only if sender and receiver share a clock (`one`).
     #[inline]
     pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
         if one {
@@ -144,11 +144,11 @@ impl DelayTracker {
         self.newest = self.newest.max(sent(delay_ns, arrival_ns));
     }
 
-    /// Records frames with consecutive numbers from `seq` on, like single calls of
-    /// [`DelayTracker::observe`]. At most [`RUN`] frames.
+    /// Records frames with consecutive numbers from `seq` on, at most [`RUN`], with the same result
+    /// as single calls of [`DelayTracker::observe`].
     ///
     /// # Panics
-    /// If there are more, or the numbers of arrivals and delays differ.
+    /// If there are more than [`RUN`], or if the numbers of arrivals and delays differ.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, delays_ns: &[i64], arrivals_ns: &[u64]) {
         let n = delays_ns.len();
@@ -206,14 +206,14 @@ impl DelayTracker {
         }
     }
 
-    /// Whether a frame was sent more than `margin_ns` later than all frames before it: then, even
-    /// with a lower number, it is neither late nor a duplicate.
+    /// Whether a frame was sent more than `margin_ns` later than all previous frames. Such a frame
+    /// is neither late nor a duplicate, even if its number is lower.
     pub fn is_newer(&self, delay_ns: i64, arrival_ns: u64, margin_ns: i64) -> bool {
         let sent = sent(delay_ns, arrival_ns);
         self.newest.zip(sent).is_some_and(|(newest, sent)| sent > newest.saturating_add(margin_ns))
     }
 
-    /// Records that the sender has restarted: its next frame does not follow the last one.
+    /// Records a restart of the sender: its next frame does not follow the last one.
     pub fn restart(&mut self) {
         (self.last, self.newest) = (None, None);
     }
@@ -223,7 +223,7 @@ impl DelayTracker {
         &self.delay
     }
 
-    /// Magnitude of the IP packet delay variation (RFC 3393) in ns. The selection function takes
+    /// Magnitude of the IP packet delay variation (RFC 3393) in ns. The selection function is:
     /// frames with consecutive sequence numbers that arrived one after the other.
     pub fn ipdv(&self) -> &Histogram {
         &self.ipdv
@@ -239,7 +239,8 @@ impl DelayTracker {
         self.jitter_16 as f64 / 16.0
     }
 
-    /// Number of samples with a negative delay, which shows that the clocks of the two ends differ.
+    /// Number of samples with a negative delay, which is evidence of a clock offset between the two
+    /// ends.
     pub fn negative(&self) -> u64 {
         self.negative
     }
@@ -266,7 +267,7 @@ impl DelayTracker {
     }
 }
 
-/// When a frame was sent, on the receiver's clock, except for the difference between the clocks.
+/// Send time of a frame on the receiver's clock, plus the unknown offset between the clocks.
 fn sent(delay_ns: i64, arrival_ns: u64) -> Option<i64> {
     Some((arrival_ns as i64).wrapping_sub(delay_ns))
 }

@@ -1,7 +1,7 @@
-//! A histogram whose bins have a given width.
+//! A histogram with bins of a fixed width.
 
-/// Counts values in equal bins from 0 on. [`crate::Histogram`] needs no range, but its bins grow
-/// with the values.
+/// Counts values in equal bins from 0 on. Unlike [`crate::Histogram`], whose bins grow with the
+/// values, it has a limited range.
 ///
 /// ```
 /// let mut bins = squall_stats::EqualBins::new(3, 10);
@@ -16,6 +16,8 @@ pub struct EqualBins {
 }
 
 impl EqualBins {
+    /// An empty histogram of `bins` bins of `width` each, from 0 on.
+    ///
     /// # Panics
     /// If `width` is 0.
     pub fn new(bins: usize, width: u64) -> Self {
@@ -31,10 +33,10 @@ impl EqualBins {
         }
     }
 
-    /// Adds the values of `other`.
+    /// Merges the values of `other`.
     ///
     /// # Panics
-    /// If its bins differ.
+    /// If `other` has different bins.
     pub fn merge(&mut self, other: &Self) {
         assert_eq!(
             (self.width, self.counts.len()),
@@ -49,12 +51,12 @@ impl EqualBins {
         self.width
     }
 
-    /// Counts by bin: bin i has the values from i times the width to below (i + 1) times the width.
+    /// Counts by bin. Bin i has the values from i times the width to below (i + 1) times the width.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// Number of values above the last bin.
+    /// Number of values above the range of the bins.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }

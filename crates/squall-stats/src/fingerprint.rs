@@ -1,13 +1,13 @@
-//! A hash of a multiset of frames: independent of their order, and of the number of workers that
-//! count them.
+//! A hash of a multiset of frames, which does not depend on their order or on the number of workers
+//! that count them.
 
 use std::fmt;
 
-/// The wrapping sum of a 128-bit hash of each frame. A sum, not an XOR, so that a frame that was
-/// sent twice does not vanish.
+/// The wrapping sum of a 128-bit hash of each frame. With an XOR instead of a sum, two copies of a
+/// frame would cancel out.
 ///
-/// Shows whether two ends have seen the same frames; it does not resist intentional collisions. The
-/// hash never changes, because golden files contain its values.
+/// Equal values show that two ends have seen the same frames. The hash does not resist intentional
+/// collisions. It never changes, because golden files contain its values.
 ///
 /// ```
 /// use squall_stats::Fingerprint;
@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// The value without any frames: 0.
+    /// The value for no frames: 0.
     pub const fn new() -> Self {
         Self(0)
     }
@@ -30,12 +30,12 @@ impl Fingerprint {
         self.0 = self.0.wrapping_add(hash(frame));
     }
 
-    /// Adds another worker's frames.
+    /// Merges the frames of another worker.
     pub fn merge(&mut self, other: Self) {
         self.0 = self.0.wrapping_add(other.0);
     }
 
-    /// Subtracts frames that were added before, such as those of an earlier snapshot.
+    /// Subtracts frames that were added earlier, such as those of a previous snapshot.
     pub fn delta_since(self, earlier: Self) -> Self {
         Self(self.0.wrapping_sub(earlier.0))
     }
@@ -62,10 +62,11 @@ const K: [u64; 6] = [
     0x1319_8a2e_0370_7345,
 ];
 
-/// Two lanes like wyhash: each takes 16 octets per step as two little-endian words, multiplies them
-/// (mixed with a constant and the lane's state) to 128 bits and folds. In every 32 octets, lane `a`
-/// takes 0..16 and lane `b` 16..32. The remainder is the last 32 octets of the frame or, for a
-/// shorter frame, the frame padded with zeros; hashing the length makes that unambiguous.
+/// Two lanes like those of wyhash. Each takes 16 octets per step as two little-endian words, mixes
+/// them with a constant and the lane's state, multiplies them to 128 bits, and folds the product.
+/// In every 32 octets, lane `a` takes 0..16 and lane `b` 16..32. The remainder is the last 32
+/// octets of the frame, or a shorter frame padded with zeros; as the length is hashed, too, padding
+/// is unambiguous.
 #[inline]
 fn hash(frame: &[u8]) -> u128 {
     let len = frame.len() as u64;
@@ -75,7 +76,7 @@ fn hash(frame: &[u8]) -> u128 {
         step(block, &mut a, &mut b);
     }
     if rest.is_empty() {
-        // The last 32 octets were already hashed.
+        // The last 32 octets are already hashed.
     } else if let Some(last) = frame.last_chunk() {
         step(last, &mut a, &mut b);
     } else {
@@ -155,8 +156,8 @@ mod tests {
         assert_ne!(hash(&base[..32]), hash(&swapped));
     }
 
-    /// Golden files contain fingerprints: if this test fails, the hash has changed, which it must
-    /// not.
+    /// Golden files contain fingerprints. If this test fails, the hash has changed, which is not
+    /// allowed.
     #[test]
     fn the_hash_stays_as_it_is() {
         let frame: Vec<u8> = (0..=255).collect();

@@ -1,4 +1,4 @@
-//! A log-linear histogram like HDR: each octave has 128 equal bins.
+//! A log-linear histogram like HdrHistogram: each octave has 128 equal bins.
 
 /// Number of bins per octave, the inverse of the largest relative error.
 const BINS: usize = 128;
@@ -9,8 +9,8 @@ const OCTAVES: usize = 58;
 /// Counts of values. Values below 256 are exact, larger values within 1/128; count, minimum,
 /// maximum, sum and sum of squares are exact.
 ///
-/// Memory grows by octaves (1 KiB) as values occur: an unused histogram takes none, the delays of a
-/// quiet link four or five.
+/// Memory grows by octaves (1 KiB) as values occur: none for an unused histogram, four or five
+/// octaves for the delays of a quiet link.
 ///
 /// ```
 /// let mut h = squall_stats::Histogram::new();
@@ -22,7 +22,7 @@ const OCTAVES: usize = 58;
 /// ```
 #[derive(PartialEq, Eq)]
 pub struct Histogram {
-    /// Index of each octave's bins in `bins`, in units of `BINS`, plus one; 0 if there are none
+    /// For each octave, the index of its bins in `bins`, in units of `BINS`, plus one; 0: no bins
     /// yet.
     block_of: [u8; OCTAVES],
     bins: Vec<u64>,
@@ -59,8 +59,8 @@ impl Histogram {
             self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
     }
 
-    /// Records `values` as a batch: at less than half the cost of single values, and less still if
-    /// adjacent ones are equal.
+    /// Records `values` as a batch. This takes less than half the time of single values, and still
+    /// less if adjacent values are equal.
     #[inline]
     pub fn record_all(&mut self, values: &[u64]) {
         let Some(&first) = values.first() else { return };
@@ -87,8 +87,8 @@ impl Histogram {
         self.count += values.len() as u64;
         self.min = self.min.min(min);
         self.max = self.max.max(max);
-        // The squares of 256 values below 2^28 fit in 64 bits, and so does the sum of values below
-        // 2^56.
+        // The squares of 256 values below 2^28 fit in 64 bits, and so does the sum of 256 values
+        // below 2^56.
         let few = values.len() <= 256;
         self.sum += match few && max >> 56 == 0 {
             true => u128::from(sum),
@@ -103,9 +103,8 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// Records `n` values that are evenly spaced from `first` to `last`; the cost does not depend
-    /// on `n` if they share a bin. Sum and sum of squares are those of the exact values, rounded
-    /// down once.
+    /// Records `n` values, evenly spaced from `first` to `last`. If they share a bin, the time does
+    /// not depend on `n`. Sum and sum of squares are those of the exact values, rounded down once.
     #[inline]
     pub fn record_evenly(&mut self, first: u64, last: u64, n: u64) {
         if n < 2 {
@@ -153,7 +152,7 @@ impl Histogram {
             over += rest;
             let carry = over >= n - 1;
             over -= if carry { n - 1 } else { 0 };
-            // The last value may be the largest number, so the addition may wrap.
+            // After the last value, which may be the largest number, the addition may wrap.
             value = value.wrapping_add(step + u64::from(carry));
         }
         *self.bin_at(last) += seen;
@@ -174,7 +173,7 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
-    /// A histogram from counts that another program made in the same bins: (bin, count), where bin
+    /// A histogram of counts that another program made with the same bins: (bin, count), where bin
     /// 128·k + j is bin j of octave k. The sum of squares is computed from the bins.
     pub fn from_bins(
         bins: impl Iterator<Item = (usize, u64)>,
@@ -196,7 +195,7 @@ impl Histogram {
         all
     }
 
-    /// Adds the values of `other`.
+    /// Merges the values of `other`.
     pub fn merge(&mut self, other: &Self) {
         for octave in other.octaves() {
             let at = self.block(octave);
@@ -211,11 +210,12 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
     }
 
-    /// The values recorded since `earlier`, a previous copy of this histogram, for percentiles of
+    /// The values recorded since `earlier`, a previous copy of this histogram. For percentiles of
     /// an interval.
     ///
-    /// Count, mean and standard deviation are exact. Minimum and maximum are not stored for the
-    /// interval: they are those of the outermost bins, clamped to the total's.
+    /// Count, mean and standard deviation are exact. The minimum and maximum of the interval are
+    /// not stored; the result has the limits of the outermost bins, within the total's minimum and
+    /// maximum.
     pub fn delta_since(&self, earlier: &Self) -> Self {
         if earlier.is_empty() {
             return self.clone();
@@ -243,8 +243,8 @@ impl Histogram {
         delta
     }
 
-    /// The value that a fraction `q` (0 to 1) of the values does not exceed: the upper end of its
-    /// bin, at most the maximum. 0 if the histogram is empty.
+    /// The value that a fraction `q` (0 to 1) of the values does not exceed, as the upper end of
+    /// its bin, at most the maximum. 0 if the histogram is empty.
     pub fn quantile(&self, q: f64) -> u64 {
         if q <= 0.0 {
             return self.min();
@@ -260,12 +260,12 @@ impl Histogram {
         self.max
     }
 
-    /// 0 if the histogram is empty.
+    /// The mean; 0 if the histogram is empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The standard deviation of a population (divided by the count). 0 if the histogram is empty.
+    /// The population standard deviation (divided by the count); 0 if the histogram is empty.
     pub fn stddev(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -273,8 +273,9 @@ impl Histogram {
         if self.sum_of_squares == u128::MAX {
             return self.stddev_of_bins();
         }
-        // In integers until the end: as floats, the two terms would cancel for nanoseconds since
-        // some epoch. With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
+        // Integers until the end: in floating point, the two terms would cancel for large values
+        // such as nanoseconds since an epoch. With sum = n·mean + rest, sum²/n = n·mean² +
+        // 2·mean·rest + rest²/n.
         let n = u128::from(self.count);
         let (mean, rest) = (self.sum / n, self.sum % n);
         let whole =
@@ -282,12 +283,12 @@ impl Histogram {
         ((whole as f64 - rest as f64 / n as f64 * rest as f64).max(0.0) / n as f64).sqrt()
     }
 
-    /// 0 if the histogram is empty.
+    /// The minimum; 0 if the histogram is empty.
     pub fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// 0 if the histogram is empty.
+    /// The maximum; 0 if the histogram is empty.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -320,7 +321,7 @@ impl Histogram {
         self.bins.capacity() * size_of::<u64>()
     }
 
-    /// Removes all values, but keeps the memory.
+    /// Removes all values but keeps the memory.
     pub fn clear(&mut self) {
         let (block_of, mut bins) = (self.block_of, std::mem::take(&mut self.bins));
         bins.fill(0);
@@ -350,7 +351,7 @@ impl Histogram {
     #[cold]
     fn grow(&mut self, octave: usize) -> usize {
         let at = self.bins.len();
-        // Exactly that number: with thousands of streams, the doubling of `resize` would waste most
+        // Exactly that number: with thousands of streams, the doubling by `resize` would waste most
         // of the memory.
         self.bins.reserve_exact(BINS);
         self.bins.resize(at + BINS, 0);
@@ -363,7 +364,7 @@ impl Histogram {
         (0..OCTAVES).filter(move |&octave| block_of[octave] > 0)
     }
 
-    /// The octave's bins; empty if it was never used.
+    /// The octave's bins; empty if the octave was never used.
     fn octave(&self, octave: usize) -> &[u64] {
         match self.block_of[octave] {
             0 => &[],
@@ -397,7 +398,7 @@ fn highest(upper: u64) -> u64 {
 /// Octave and bin of a value.
 #[inline]
 fn place(value: u64) -> (usize, usize) {
-    // With `| 127`, all values of octave 0 have the same top bit, which avoids a branch.
+    // `| 127` gives all values of octave 0 the same top bit, which avoids a branch.
     let octave = (value | 127).ilog2() as usize - 6;
     (octave, (value >> octave.saturating_sub(1)) as usize % BINS)
 }
@@ -446,7 +447,7 @@ mod tests {
         h
     }
 
-    /// Values of all magnitudes with equal probability, up to an hour of nanoseconds and beyond.
+    /// Values of all magnitudes with equal probability, up to an hour in nanoseconds and above.
     fn value() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0..64u32).prop_map(|(v, shift)| v >> shift)
     }
@@ -493,7 +494,7 @@ mod tests {
                 each.sum()
             );
             let (a, b) = (all.sum_of_squares as f64, each.sum_of_squares as f64);
-            // The other values are rounded down before they are squared.
+            // The reference rounds the other values down before squaring.
             assert!(
                 (a - b).abs() <= 2.0 * (first.max(last) as f64 + 1.0) * n as f64,
                 "{first} {last} {n}: {a} {b}"

@@ -1,8 +1,8 @@
-//! Statistics of frames: from values, sequence numbers, delays or octets to distributions, loss,
-//! reordering, delay variation or a fingerprint.
+//! Statistics of frames. From values, sequence numbers, delays or octets, they compute
+//! distributions, loss, reordering, delay variation or a fingerprint.
 //!
-//! Pure arithmetic: no clock, no thread, no I/O, and no allocation once a stream's range is known.
-//! Times are in nanoseconds. Frames are not parsed here: `squall-measure` does that.
+//! Pure arithmetic: no clock, no thread, no I/O, and no allocation once the range of a stream is
+//! known. Times are in nanoseconds. `squall-measure` parses the frames.
 //!
 //! | | |
 //! |---|---|

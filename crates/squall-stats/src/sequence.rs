@@ -2,22 +2,22 @@
 
 use crate::Histogram;
 
-/// Number of sequence numbers whose arrival is stored individually: 512 octets, the last 0.4 ms at
+/// Number of recent sequence numbers whose arrival is stored individually: 512 octets, or 0.4 ms at
 /// 10 Mpps.
 const WINDOW: u64 = 4096;
-/// Number of gaps whose start is stored, for the extent of late frames.
+/// Number of gaps whose start is stored, from which the extent of late frames is computed.
 const GAPS: usize = 40;
-/// Number of late frames that are stored, for the n-reordering of later ones.
+/// Number of late frames that are stored, from which the n-reordering of later ones is computed.
 const LATE: usize = 24;
-/// Added to the first number, so that earlier numbers are still positive.
+/// Added to the first number, so numbers below it are still positive.
 const BASE: u64 = 1 << 32;
 
-/// Fate of the frames of one stream, which the sender numbers 0, 1, 2 ... modulo 2^32.
+/// Classifies the frames of a stream, which the sender numbers 0, 1, 2 ... modulo 2^32.
 ///
-/// Frames in order cost a comparison and a bit. The last 4096 numbers are stored exactly, so a late
-/// frame among them can be distinguished from a duplicate; older frames count as `too_old` and may
-/// be either. Memory is 1.2 KiB from the first frame on, and 6 KiB more once a frame is lost or
-/// late.
+/// A frame in order takes a comparison and a bit. The last 4096 numbers are stored exactly, so a
+/// late frame among them can be distinguished from a duplicate. Older frames count as `too_old` and
+/// may be either. Memory use is 1.2 KiB from the first frame on, and 6 KiB more once a frame is
+/// lost or late.
 ///
 /// ```
 /// use squall_stats::{Observation, SequenceTracker};
@@ -32,40 +32,38 @@ const BASE: u64 = 1 << 32;
 #[derive(Clone, Debug, Default)]
 pub struct SequenceTracker {
     counts: SequenceCounts,
-    /// The next expected number (NextExp of RFC 4737), unwrapped, plus [`BASE`]; 0 before the first
-    /// frame.
+    /// The next expected number (NextExp of RFC 4737), unwrapped, plus [`BASE`]; 0: no frame yet.
     next: u64,
     /// The lowest number that counts, plus [`BASE`].
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
-    /// Counts from before the sender's restart.
+    /// Counts of frames before the sender's restart.
     before: Option<Box<Before>>,
 }
 
-/// Counts from before a restart of the sender; all its earlier runs together.
+/// Counts of frames before the last restart of the sender, over all of its earlier runs.
 #[derive(Clone, Debug, Default)]
 struct Before {
     restarts: u64,
     unique: u64,
     missing: u64,
-    /// Patterns from before the restart, kept until the next frame allocates `memory`.
+    /// Patterns of frames before the restart, kept until the next frame allocates `memory`.
     patterns: Option<Box<Patterns>>,
 }
 
 /// A range of consecutive numbers: see [`SequenceTracker::span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The lowest number that counts; negative if the stream began before 0 (modulo 2^32).
+    /// The lowest number that counts; negative if the stream started below 0 (modulo 2^32).
     pub first: i64,
     /// The number after the highest received one.
     pub end: i64,
-    /// How many numbers in the range were received.
+    /// How many numbers of the range were received.
     pub unique: u64,
 }
 
-/// How losses are distributed over a stream (RFC 3357), and how late the late frames are (RFC
-/// 4737).
+/// Distribution of losses over a stream (RFC 3357), and lateness of late frames (RFC 4737).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
     pub periods: LossPeriods,
@@ -77,8 +75,8 @@ pub struct Patterns {
     /// RFC 4737 §4.2.1: extents of the reordered frames.
     pub extents: Histogram,
     /// RFC 4737 §5.4: for each reordered frame, the largest n for which it is n-reordered; 0 if it
-    /// follows a frame with a lower number. A lower bound if more than 24 late frames arrived since
-    /// its number was passed over.
+    /// directly follows a frame with a lower number. A lower bound if more than 24 late frames
+    /// arrived after its number was passed over.
     pub n_reordering: Histogram,
     /// Numbers of the first and the last lost frame, and of the first one of the longest period,
     /// unwrapped as in [`SequenceTracker::highest`]; 0 without loss.
@@ -88,8 +86,8 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Adds the figures of another receiver that shares the frames of the stream: periods and
-    /// distances are those that each receiver has seen.
+    /// Merges the figures of another receiver that shares the frames of the stream. Periods and
+    /// distances are those within each receiver.
     pub fn merge(&mut self, other: &Self) {
         if self.periods.lost == 0 {
             (self.first_lost, self.last_lost) = (other.first_lost, other.last_lost);
@@ -112,11 +110,11 @@ impl Patterns {
     }
 }
 
-/// Number of first copies and number of missing frames, for one stream at one receiver, or at
-/// several that share its frames.
+/// Number of first copies and of missing frames of a stream, at one receiver or at several that
+/// share its frames.
 ///
-/// Frames that are missing at one receiver may have reached another; that is only known if the
-/// sender has not restarted.
+/// Frames that are missing at one receiver may have reached another one, which can only be known if
+/// the sender has not restarted.
 pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) -> (u64, u64) {
     let (mut unique, mut before, mut first, mut end, mut came) = (0, 0, i64::MAX, i64::MIN, 0);
     for tracker in trackers {
@@ -135,31 +133,31 @@ pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) ->
 pub enum Observation {
     /// The next expected frame, or the first frame of all.
     InOrder,
-    /// Above the next expected one: `missing` frames are late or lost.
+    /// Above the next expected number: `missing` frames are late or lost.
     Ahead { missing: u32 },
-    /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many
-    /// frames earlier the first higher number arrived.
+    /// Type-P-Reordered (RFC 4737 §3): below the next expected number. `extent` (§4.2.1): the
+    /// number of frames since the arrival of the first higher number.
     Reordered { extent: u64 },
     /// A further copy of a frame (RFC 5560).
     Duplicate,
-    /// Below the window: late or a duplicate.
+    /// Below the window, so either late or a duplicate.
     TooOld,
 }
 
 impl Observation {
-    /// Whether the frame is a first copy, which must be measured.
+    /// Whether the frame is a first copy. Only these are measured.
     pub fn is_new(self) -> bool {
         matches!(self, Self::InOrder | Self::Ahead { .. } | Self::Reordered { .. })
     }
 }
 
-/// Frames by kind. `received` = `unique` + `duplicates` + `too_old`.
+/// Counts by kind. `received` = `unique` + `duplicates` + `too_old`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceCounts {
     pub received: u64,
     /// First copies.
     pub unique: u64,
-    /// Further copies (RFC 5560: duplicates, of which each copy counts).
+    /// Further copies (RFC 5560: each copy counts).
     pub duplicates: u64,
     /// First copies below the next expected number (RFC 4737 §3).
     pub reordered: u64,
@@ -167,12 +165,12 @@ pub struct SequenceCounts {
     /// actual loss may be lower than reported, by up to this number.
     pub too_old: u64,
     /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound if more than 40
-    /// gaps were opened before the late frame arrived.
+    /// gaps opened before the late frame arrived.
     pub max_reordering_extent: u64,
 }
 
 impl SequenceCounts {
-    /// Adds the counts of another receiver that shares the frames of the stream.
+    /// Merges the counts of another receiver that shares the frames of the stream.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.unique += other.unique;
@@ -183,7 +181,7 @@ impl SequenceCounts {
     }
 }
 
-/// Runs of consecutive losses (RFC 3357 §4: Type-P-One-Way-Loss-Period).
+/// Periods of consecutive losses (RFC 3357 §4: Type-P-One-Way-Loss-Period).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossPeriods {
     /// Number of periods.
@@ -192,23 +190,23 @@ pub struct LossPeriods {
     pub lost: u64,
     /// Frames in the longest period.
     pub longest: u64,
-    /// Smallest distance between losses in different periods, in sequence numbers; 0 if there are
-    /// fewer than two periods.
+    /// Smallest distance between losses of different periods, in sequence numbers; 0 with fewer
+    /// than two periods.
     pub min_distance: u64,
-    /// Length of the current period, and the number after its last loss; 0 before the first.
+    /// Length of the current period, and the number after its last loss; 0 before the first loss.
     run: u64,
     end: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Memory {
-    /// One bit per number, at index number modulo [`WINDOW`]. The bits of numbers before the first
-    /// are set, so that these do not count as missing.
+    /// One bit per number, at the index number modulo [`WINDOW`]. Bits of numbers before the first
+    /// are set, so these do not count as missing.
     seen: [u64; WINDOW as usize / 64],
     /// The most recent gaps, as a ring.
     gaps: [Gap; GAPS],
     newest: u32,
-    /// How often numbers were passed over.
+    /// How many times numbers were passed over.
     passed_over: u32,
     /// The most recent late frames, as a ring, and the total number of late frames.
     late: [Late; LATE],
@@ -224,19 +222,19 @@ struct Late {
     came: u32,
 }
 
-/// Numbers that were passed over, and when.
+/// A gap: numbers that were passed over, and when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
-    /// The lowest number, and how many numbers from there on; modulo 2^32.
+    /// The lowest number, and how many follow; modulo 2^32.
     from: u32,
     len: u32,
-    /// Number of unique frames before the gap was opened, modulo 2^32.
+    /// Number of unique frames before the gap opened, modulo 2^32.
     opened: u32,
 }
 
 impl SequenceTracker {
-    /// A tracker for which the first received frame is the first of the stream: for a receiver that
-    /// may have started later.
+    /// A tracker that takes the first received frame as the first of the stream: for a receiver
+    /// that may have started later than the sender.
     pub const fn new() -> Self {
         Self {
             counts: ZERO,
@@ -248,8 +246,8 @@ impl SequenceTracker {
         }
     }
 
-    /// A tracker that expects `first` as the first number: frames missing before the first received
-    /// frame count as missing.
+    /// A tracker that expects `first` as the first number: frames before the first received one
+    /// count as missing.
     pub const fn expecting(first: u32) -> Self {
         let at = BASE + first as u64;
         Self {
@@ -270,8 +268,8 @@ impl SequenceTracker {
             && let Some(memory) = &mut self.memory
         {
             let (word, bit) = memory.slot(self.next);
-            // The bit still belongs to the number that leaves the window; a zero means that it was
-            // never received.
+            // The bit still belongs to the number that leaves the window. A zero means that number
+            // was never received.
             if *word & bit == 0 {
                 *word |= bit;
                 self.lost.add(self.next - WINDOW, 1, memory.patterns());
@@ -284,13 +282,13 @@ impl SequenceTracker {
     }
 
     /// Records `n` frames with consecutive numbers from `seq` on, if they are the next expected
-    /// ones and reveal no loss. Returns whether it did; otherwise the caller must record them one
-    /// by one.
+    /// ones and reveal no loss. Returns whether it did; if not, the caller must record them one at
+    /// a time.
     #[inline]
     pub fn observe_run(&mut self, seq: u32, n: u64) -> bool {
         let Some(memory) = &self.memory else { return false };
-        // The bits still belong to the numbers that leave the window: all ones if all of them were
-        // received.
+        // The bits still belong to the numbers that leave the window; they are all ones if all of
+        // these were received.
         let came = |seq: u64, bits: u64| {
             let (word, at) = (memory.seen[(seq % WINDOW / 64) as usize], seq % 64);
             let mask = (u64::MAX >> (64 - bits)) << at;
@@ -314,33 +312,33 @@ impl SequenceTracker {
         self.counts
     }
 
-    /// How often a frame arrived above the next expected number, whether or not the missing frames
-    /// arrived later.
+    /// How many times a frame arrived above the next expected number, whether or not the missing
+    /// frames arrived later.
     pub fn gaps(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.passed_over.into())
     }
 
-    /// Number of frames among `sent` that were never received (RFC 7680); duplicates do not
-    /// compensate for them.
+    /// Number of the `sent` frames that were never received (RFC 7680). Duplicates do not
+    /// compensate for lost frames.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.counts.unique)
     }
 
-    /// Number of missing numbers below the highest received one: lost so far, or late.
+    /// Number of missing numbers below the highest received one: lost up to now, or late.
     pub fn missing_so_far(&self) -> u64 {
         let (missing, unique) =
             self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
         missing + (self.next - self.first).saturating_sub(self.counts.unique - unique)
     }
 
-    /// Records that the sender has restarted: numbers count from the next frame's number on.
-    /// Missing frames remain missing.
+    /// Records a restart of the sender: numbers count from that of the next frame on. Missing
+    /// frames remain missing.
     pub fn restart(&mut self) {
         let (missing, unique) = (self.missing_so_far(), self.counts.unique);
         self.lost_in_window();
         let before = self.before.get_or_insert_default();
         (before.restarts, before.unique, before.missing) = (before.restarts + 1, unique, missing);
-        // Without `memory`, the next frame counts as the first of the stream.
+        // Without `memory`, the next frame is taken as the first of the stream.
         let patterns = self.memory.take().and_then(|memory| memory.patterns);
         before.patterns = before.patterns.take().or(patterns);
         (self.next, self.first, self.lost.end) = (0, 0, 0);
@@ -370,14 +368,14 @@ impl SequenceTracker {
         self.before.as_ref().map_or(0, |before| before.restarts)
     }
 
-    /// The range received since the sender's (re)start, if any.
+    /// The range received since the start or restart of the sender, if any.
     pub fn span(&self) -> Option<Span> {
         let unique = self.counts.unique - self.before.as_ref().map_or(0, |before| before.unique);
         let number = |at: u64| at as i64 - BASE as i64;
         (unique > 0).then(|| Span { first: number(self.first), end: number(self.next), unique })
     }
 
-    /// Number of frames missing from before the last restart.
+    /// Number of frames that were missing before the last restart.
     pub fn missing_before(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.missing)
     }
@@ -413,9 +411,9 @@ impl SequenceTracker {
         self.patterns_with(None)
     }
 
-    /// As [`SequenceTracker::patterns`], of a sender that sent the numbers from 0 to below `sent`:
-    /// frames before the first received one and after the last one are lost, too. After a restart
-    /// of the sender, `sent` cannot be compared with its numbers, and adds nothing.
+    /// The same as [`SequenceTracker::patterns`], for a sender that sent the numbers from 0 to
+    /// below `sent`: frames before the first received one and after the last one are lost, too.
+    /// After a restart of the sender, `sent` cannot be related to its numbers, and has no effect.
     ///
     /// ```
     /// use squall_stats::SequenceTracker;
@@ -455,7 +453,7 @@ impl SequenceTracker {
         Patterns { periods: lost, ..patterns }
     }
 
-    /// Counts missing numbers in the window as lost.
+    /// Counts the missing numbers of the window as lost.
     fn lost_in_window(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
@@ -475,7 +473,7 @@ impl SequenceTracker {
             self.next = BASE + u64::from(seq);
             self.first = self.next;
         }
-        // One half of the number space is ahead, the other half in the past.
+        // Half of the number space is ahead of the next number, the other half is in the past.
         match seq.wrapping_sub(self.next as u32) as i32 {
             ahead @ 0.. => self.observe_ahead(ahead as u64),
             distance => self.observe_below(u64::from(distance.unsigned_abs())),
@@ -485,14 +483,14 @@ impl SequenceTracker {
     fn observe_ahead(&mut self, missing: u64) -> Observation {
         let memory = self.memory.as_mut().expect("made by observe_other");
         let seq = self.next + missing;
-        // All numbers that leave the window when `seq` enters it ...
+        // Numbers that leave the window when `seq` enters it ...
         for leaving in self.next..(self.next + WINDOW).min(seq + 1) {
             if !memory.has_seen(leaving) {
                 self.lost.add(leaving - WINDOW, 1, memory.patterns());
             }
             memory.forget(leaving);
         }
-        // ... and those that were never in it.
+        // ... and numbers that were never in it.
         if missing >= WINDOW {
             self.lost.add(self.next, missing + 1 - WINDOW, memory.patterns());
         }
@@ -522,7 +520,7 @@ impl SequenceTracker {
             return Observation::TooOld;
         }
         if seq < self.first {
-            // The stream began earlier than assumed: the numbers in between are missing, and the
+            // The stream started earlier than assumed: the numbers in between are missing, as the
             // first received frame passed over them.
             for between in seq..self.first {
                 memory.forget(between);
@@ -566,7 +564,7 @@ impl LossPeriods {
         Self { periods: 0, lost: 0, longest: 0, min_distance: 0, run: 0, end: 0 }
     }
 
-    /// Adds `n` losses from `seq` on, which are above all earlier losses.
+    /// Adds `n` losses from `seq` on. They are above all earlier losses.
     #[cold]
     fn add(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
         if n == 0 {
@@ -582,7 +580,7 @@ impl LossPeriods {
             if self.run > 0 {
                 self.close(patterns);
             }
-            // RFC 3357 §3: the distance between a loss and the previous one; undefined across a
+            // RFC 3357 §3: distance of a loss from the previous one, which is undefined across a
             // restart.
             if self.end > 0 {
                 let distance = seq + 1 - self.end;
@@ -603,7 +601,7 @@ impl LossPeriods {
         }
     }
 
-    /// Adds a period of `n` losses from `seq` on, below all others and not adjacent to them.
+    /// Adds a period of `n` losses from `seq` on, below all other losses and not adjacent to them.
     fn add_first(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
         if n == 0 || self.lost == 0 {
             return self.add(seq, n, patterns);
@@ -645,15 +643,15 @@ impl Memory {
         self.patterns.get_or_insert_default()
     }
 
-    /// RFC 4737 §5: how many consecutive frames before this one, the `came`-th, have higher numbers
-    /// than `seq`. Frames that arrived in order since `seq` was passed over are higher, so the
-    /// first lower one was late too.
+    /// RFC 4737 §5: how many consecutive frames before this one (the `came`-th) have numbers above
+    /// `seq`. Frames that arrived in order after `seq` was passed over have higher numbers, so the
+    /// first frame with a lower one was late, too.
     fn n_reordering(&mut self, seq: u32, came: u32, extent: u64) -> u64 {
         let known = (self.late_frames as usize).min(LATE);
         let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
         let lower = newest_first.into_iter().find(|late| (late.seq.wrapping_sub(seq) as i32) < 0);
         self.late[self.late_frames as usize % LATE] = Late { seq, came };
-        // Beyond 2^32 late frames, the ring would wrap at a wrong index.
+        // With more than 2^32 late frames, the ring would wrap at a wrong index.
         self.late_frames = self.late_frames.checked_add(1).unwrap_or(LATE as u32);
         lower.map_or(extent, |late| extent.min(u64::from(came.wrapping_sub(late.came)) - 1))
     }
@@ -682,7 +680,7 @@ impl Memory {
         self.gaps[self.newest as usize] = gap;
     }
 
-    /// Adds the oldest gap of all after the others, if there is room.
+    /// Adds a gap that is older than all stored ones, if there is room.
     fn open_gap_at_start(&mut self, gap: Gap) {
         let oldest = (self.newest as usize + 1) % GAPS;
         let free =
@@ -692,8 +690,8 @@ impl Memory {
         }
     }
 
-    /// Number of unique frames before `seq` was passed over. If its gap was dropped, the number
-    /// before the oldest stored gap.
+    /// Number of unique frames before `seq` was passed over. If its gap is no longer stored, the
+    /// number before the oldest stored gap.
     fn passed_at(&self, seq: u32) -> u32 {
         let newest_first = (0..GAPS).map(|i| &self.gaps[(self.newest as usize + GAPS - i) % GAPS]);
         let known = newest_first.take_while(|gap| gap.len > 0);
@@ -783,7 +781,7 @@ mod tests {
         };
         assert_eq!(n(&[1, 2, 3, 5, 6, 7, 4]), [(3, 1)]);
         assert_eq!(n(&[1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11]), [(0, 2), (4, 1)]);
-        // The last frames are in reverse order: 3 after 4 and 5, then 2 after all three.
+        // Frames in reverse order at the end: 3 after 4 and 5, then 2 after all three.
         assert_eq!(n(&[1, 5, 4, 3, 2]), [(1, 1), (2, 1), (3, 1)]);
     }
 
@@ -829,7 +827,7 @@ mod tests {
         assert_eq!(t.patterns().periods.lost, 1);
         let none = SequenceTracker::new().patterns_of(9);
         assert_eq!((none.periods.periods, none.periods.longest, none.last_lost), (1, 9, 8));
-        // The window is not the limit.
+        // Losses beyond the window count, too.
         let long = of((0..30_000).filter(|seq| (9_000..20_000).contains(seq))).patterns_of(30_000);
         assert_eq!((long.periods.longest, long.longest_from), (10_000, 20_000));
         assert_eq!(long.periods.lost, 19_000);
@@ -908,7 +906,7 @@ mod tests {
     fn many_gaps_make_the_extent_a_lower_bound() {
         let mut t = of((0..2_000).filter(|seq| seq % 10 != 5));
         assert_eq!(t.observe(1_995), Reordered { extent: 4 });
-        // 40 gaps ago is 400 numbers ago, of which 360 were received.
+        // 40 gaps ago is 400 numbers ago; 360 of them were received.
         let Reordered { extent } = t.observe(5) else { panic!("5 is new") };
         assert!((350..=1_800).contains(&extent), "{extent}");
     }
@@ -919,7 +917,7 @@ mod tests {
         assert!(size_of::<SequenceTracker>() <= 128, "{}", size_of::<SequenceTracker>());
     }
 
-    /// The definitions of RFC 4737, RFC 5560 and RFC 3357, with unlimited memory.
+    /// The definitions of RFC 4737, RFC 5560 and RFC 3357, computed with unlimited memory.
     fn reference(arrivals: &[u64]) -> (SequenceCounts, Vec<u64>) {
         let (mut counts, mut order) = (SequenceCounts::default(), Vec::new());
         for &seq in arrivals {

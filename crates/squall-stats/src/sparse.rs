@@ -1,12 +1,12 @@
-//! A compact histogram for objects most of which have only few values.
+//! A compact histogram, for collections in which most histograms have few values.
 
 use crate::Histogram;
 
-/// Number of values that are stored individually.
+/// Maximum number of values that are stored individually.
 const MAX_SINGLE: usize = 8;
 
-/// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one per
-/// flow, and most flows are short.
+/// A [`Histogram`] that takes only 72 octets for up to eight values. A receiver of 100,000 flows
+/// has one for each, and most flows are short.
 ///
 /// ```
 /// let mut values = squall_stats::Sparse::new();

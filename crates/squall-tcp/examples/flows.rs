@@ -85,7 +85,7 @@ impl Application for Web {
     }
 }
 
-/// Packets in transit, as many as a port lends at once.
+/// Packets in transit, up to the number that a port lends at once.
 struct Slots {
     octets: Vec<u8>,
     stride: usize,

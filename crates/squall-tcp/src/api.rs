@@ -174,13 +174,14 @@ pub enum SendError {
 
 /// Buffers for outgoing packets.
 pub trait Output {
-    /// The next packets were due at this tick of real time (2^16 ns; the lower half of its number).
-    /// Answers were due when the packet that they answer arrived.
+    /// Sets when the next packets were due: a tick of real time (2^16 ns; the lower half of its
+    /// number). Answers were due when the packet that they answer arrived.
     #[inline]
     fn due(&mut self, _tick: u32) {}
 
     /// A buffer for one IP packet of `len` octets, all of which the stack then writes. It holds
-    /// several segments if `cut` says how to cut it (offsets from the start of the IP packet).
-    /// `None`: full, ask again later. `class` is [`ClassId::STRAY`] for packets without a flow.
+    /// several segments if `cut` describes how to segment it (offsets from the start of the IP
+    /// packet). `None`: full, ask again later. `class` is [`ClassId::STRAY`] for packets without a
+    /// flow.
     fn packet(&mut self, class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]>;
 }

@@ -21,8 +21,9 @@ use crate::{
 const DEFAULT_MSS4: u16 = 536;
 const DEFAULT_MSS6: u16 = 1220;
 
-/// Linux's TCP_MIN_MSS, 60 + 60 + 8 - (20 + 20): the longest headers still leave 8 octets of data.
-/// A smaller announced MSS would multiply the packets of each response (CVE-2019-11479).
+/// As Linux's TCP_MIN_MSS, 60 + 60 + 8 - (20 + 20): the longest headers still leave 8 octets of
+/// data. A smaller announced MSS would multiply the packets of each response, the attack of
+/// CVE-2019-11479 (Linux's own floor for the announced MSS is TCP_MIN_SND_MSS, 48).
 pub(crate) const MIN_MSS: u16 = 88;
 
 const DONE: ControlFlow<()> = ControlFlow::Break(());
@@ -119,7 +120,8 @@ impl<A: Application> Stack<A> {
         Some(self.core.expand(now, place))
     }
 
-    /// §3.10.1 OPEN. The SYN counts as sent from here on, so that SND.NXT never moves backward.
+    /// Sends the SYN of an active open (OPEN, RFC 9293 §3.10.1). The SYN counts as sent from here
+    /// on, so that SND.NXT never moves backward.
     pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
         let isn = self.isn(now, key);
         let tunables = &self.core.class(flow).tunables;
@@ -134,10 +136,10 @@ impl<A: Application> Stack<A> {
         self.core.enqueue(flow);
     }
 
-    // §3.10.7.1 CLOSED, §3.10.7.2 LISTEN.
+    // Handles a segment that belongs to no flow: CLOSED and LISTEN (RFC 9293 §3.10.7.1, §3.10.7.2).
     #[inline(never)]
     fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
-        // First, a RST: never answered, since two closed ends would reset each other forever.
+        // First, a RST: never answered, because two closed ends would reset each other forever.
         if segment.has(RST) {
             self.core.strays.unknown_flow += 1;
             return;
@@ -387,9 +389,8 @@ impl<A: Application> Stack<A> {
         if fin { self.fin(now, flow) } else { CONTINUE }
     }
 
-    /// Schedules an acknowledgment of `octets` in-order octets. The second segment is acknowledged
-    /// at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay, unless the tunables
-    /// differ.
+    /// Schedules an acknowledgment of `octets` in-order octets. By default, the second segment is
+    /// acknowledged at once (RFC 9293 §3.8.6.3, SHLD-19), a single one after the delay.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
         let lag = self.core.lag;
@@ -418,7 +419,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    // §3.10.7.3 SYN-SENT.
+    // Handles a segment in SYN-SENT (RFC 9293 §3.10.7.3).
     #[inline(never)]
     fn arrives_syn_sent(
         &mut self,
@@ -514,7 +515,7 @@ impl<A: Application> Stack<A> {
         CONTINUE
     }
 
-    // §3.10.7.4, other states.
+    // Handles a segment in any other state (RFC 9293 §3.10.7.4).
     #[inline(never)]
     fn arrives_otherwise(
         &mut self,
@@ -674,7 +675,7 @@ impl<A: Application> Stack<A> {
         self.text(now, flow, seq, payload, flags & FIN != 0)
     }
 
-    /// Fifth: the ACK in the states after SYN-RECEIVED.
+    /// Processes the ACK in the states after SYN-RECEIVED (RFC 9293 §3.10.7.4, fifth step).
     #[inline]
     fn ack(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, seq: u32) -> ControlFlow<()> {
         let (f, class) = self.core.parts(flow);
@@ -923,7 +924,7 @@ impl<A: Application> Stack<A> {
         counters.out_of_order += 1;
         counters.out_of_order_octets += octets.len() as u64;
         counters.reassembly_drops += dropped as u64;
-        // At once (RFC 5681 §4.2): the sender counts duplicate ACKs.
+        // Acknowledges at once (RFC 5681 §4.2), because the sender counts duplicate ACKs.
         self.ack_now(flow);
     }
 
@@ -937,7 +938,7 @@ impl<A: Application> Stack<A> {
         taken
     }
 
-    // Eighth, the FIN.
+    // Processes a FIN (RFC 9293 §3.10.7.4, eighth step).
     fn fin(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let f = &mut self.core.flows[flow];
         f.rcv_nxt = f.rcv_nxt.wrapping_add(1);

@@ -83,7 +83,7 @@ pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
 }
 
 /// The new window: one segment more per acknowledged window (RFC 5681 §3.1, RFC 3465). `counted`:
-/// octets acknowledged since the window last grew.
+/// octets acknowledged after the window last grew.
 pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u32 {
     *counted += acked.min(cwnd);
     if *counted < cwnd {

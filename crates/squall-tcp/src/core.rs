@@ -21,15 +21,15 @@ use crate::{
     wheel::{Link, Links, Wheel, tick, ticks},
 };
 
-/// Most pending answers to packets that belong to no flow. A flood of them would otherwise use
-/// memory without bound.
+/// Maximum number of pending answers to packets that belong to no flow. A flood of them would
+/// otherwise use memory without bound.
 const MAX_ANSWERS: usize = 4096;
 
-/// Most outstanding octets: a quarter of the sequence space, the largest window of RFC 7323 §2.3.
-/// Comparisons modulo 2^32 need less than half of the space.
+/// Maximum number of outstanding octets: a quarter of the sequence space, the largest window of RFC
+/// 7323 §2.3. Comparisons modulo 2^32 need less than half of the space.
 const MAX_OUTSTANDING: u32 = 1 << 30;
 
-/// Most received octets that may stay unacknowledged: the size of a GRO packet.
+/// Maximum number of received octets that may stay unacknowledged: the size of a GRO packet.
 pub(crate) const MAX_UNACKED: u32 = 1 << 16;
 
 pub(crate) struct Core<S> {
@@ -73,7 +73,7 @@ pub(crate) struct Core<S> {
     /// When the current step was due, on the timer clock and in ticks of real time.
     pub cause: Nanos,
     pub cause_tick: u32,
-    /// Flows, without those in TIME-WAIT.
+    /// Number of flows, without those in TIME-WAIT.
     pub active: u32,
     pub time_wait: u32,
 }

@@ -48,7 +48,7 @@ counters! {
         /// Flows without an answer to keepalive probes (tcps_keepdrops).
         keepalive_timeout,
         idle,
-        /// Open flows, without those in TIME-WAIT.
+        /// Number of open flows, without those in TIME-WAIT.
         active,
         /// Flows in TIME-WAIT.
         time_wait,
@@ -139,7 +139,7 @@ counters! {
         octets_in,
         /// Packets that are neither IPv4 nor IPv6.
         not_ip,
-        /// Packets that are shorter than their headers say or have impossible headers.
+        /// Packets that are shorter than their headers indicate or have impossible headers.
         malformed,
         bad_ip_checksum,
         bad_tcp_checksum,

@@ -22,7 +22,7 @@ impl<A: Application> Stack<A> {
         self.notify(now, flow, Event::Established);
     }
 
-    /// The payload of `ip` ends with the datagram.
+    /// Receives the datagram in `ip`, whose payload ends with the datagram.
     pub(crate) fn receive_udp(&mut self, now: Nanos, packet: &[u8], ip: &Ip<'_>) {
         let key = Key {
             addresses: ip.addresses,

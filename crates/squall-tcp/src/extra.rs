@@ -9,8 +9,8 @@ use crate::{
     seq::{self, distance, le, lt},
 };
 
-/// Most ranges in the scoreboard, against peers that acknowledge every other octet. Further ranges
-/// are ignored: at worst data is retransmitted needlessly.
+/// Maximum number of ranges in the scoreboard, against peers that acknowledge every other octet.
+/// Further ranges are ignored: at worst data is retransmitted needlessly.
 const MAX_RANGES: usize = 128;
 
 /// Memory that a run of out-of-order octets counts for in addition to its octets: without this
@@ -39,7 +39,7 @@ pub(crate) struct Extra {
     /// 0 before.
     pub widest: u32,
     pub cubic: Cubic,
-    /// Octets acknowledged in congestion avoidance since the window last grew.
+    /// Octets acknowledged in congestion avoidance after the window last grew.
     pub counted: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Recovery {
 }
 
 impl Extra {
-    /// Whether the state equals a new one, so that it can be released.
+    /// Whether the state equals a new one. If so, it can be released.
     pub fn is_spare(&self) -> bool {
         self.pieces.is_empty()
             && self.reassembly.is_empty()
@@ -295,8 +295,8 @@ impl Scoreboard {
         self.ranges.last().map(|r| r.1)
     }
 
-    /// IsLost (RFC 6675 §4) holds for unsacked octets below this number, because three ranges, or
-    /// more than two segments' worth of octets, are sacked above it.
+    /// IsLost (RFC 6675 §4) holds for unsacked octets below this number: three ranges, or more than
+    /// two segments' worth of octets, are sacked above it.
     pub fn lost_below(&self, mss: u32) -> Option<u32> {
         let (mut octets, mut ranges) = (0u32, 0);
         for range in self.ranges.iter().rev() {

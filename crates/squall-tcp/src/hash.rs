@@ -18,7 +18,7 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// SipHash-2-4 of `words`, the whole message. RFC 6528 §3 requires a pseudorandom function that
+/// SipHash-2-4 of `words`, the whole message: RFC 6528 §3 requires a pseudorandom function that
 /// observers of ISNs cannot invert.
 pub(crate) fn strong(key: [u64; 2], words: &[u64]) -> u64 {
     // The initial state is that of the SipHash paper ("somepseudorandomlygeneratedbytes").

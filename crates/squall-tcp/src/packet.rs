@@ -536,7 +536,7 @@ pub(crate) struct TcpHeader<'a> {
 }
 
 /// Writes the header of `segment`, whose payload is already present, and its checksum. With
-/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that cuts a GSO
+/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that segments a GSO
 /// packet completes it for each segment.
 #[inline]
 pub(crate) fn write_tcp(

@@ -110,7 +110,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// RFC 5681 §3.2, RFC 6582 §3.2, RFC 6675 §5.
+    /// Counts a duplicate ACK, and begins fast retransmit at the threshold (RFC 5681 §3.2, RFC 6582
+    /// §3.2, RFC 6675 §5).
     pub(crate) fn duplicate_ack(&mut self, flow: u32) {
         let f = &mut self.core.flows[flow];
         f.bits.set_dupacks(f.bits.dupacks() + 1);
@@ -168,7 +169,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The peer has echoed a mark: reduces the window, at most once per round trip (RFC 3168
+    /// Reduces the window after the peer has echoed a mark, at most once per round trip (RFC 3168
     /// §6.1.2).
     pub(crate) fn ecn_reduce(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
@@ -189,7 +190,7 @@ impl<A: Application> Stack<A> {
         self.core.counters(flow).ecn_reductions += 1;
     }
 
-    /// The timer for retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 has fired. Breaks
+    /// Handles the timer for retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2. Breaks
     /// when the flow is released.
     pub(crate) fn rtx_expired(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         let class = self.core.class(flow);
@@ -254,8 +255,8 @@ impl<A: Application> Stack<A> {
         ControlFlow::Continue(())
     }
 
-    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: retransmits one segment, then all missing data in
-    /// slow start.
+    /// Retransmits one segment, then all missing data in slow start (RFC 5681 §3.1, RFC 6582 §4,
+    /// RFC 6675 §5.1).
     fn retransmission_timeout(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
         let (una, nxt, mss, again) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.retries() > 0);

@@ -119,7 +119,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether the table is larger than the CPU's near caches, so that [`Stack::prefetch`] pays.
+    /// Whether [`Stack::prefetch`] pays, because the table is larger than the CPU's near caches.
     #[inline]
     pub fn exceeds_cache(&self) -> bool {
         self.core.table.memory() > CACHE_SIZE
@@ -247,7 +247,7 @@ impl<A: Application> Stack<A> {
         Some(result)
     }
 
-    /// Open flows, without those in TIME-WAIT.
+    /// Number of open flows, without those in TIME-WAIT.
     pub fn active(&self) -> usize {
         self.core.active as usize
     }
@@ -381,7 +381,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// A timer of the flow has fired; the wheel has dropped the flow.
+    /// Handles a timer of the flow, which the wheel has dropped.
     fn expired(&mut self, now: Nanos, flow: u32) {
         let (rtx, app, ack) = self.core.due(now, flow);
         // A timer counts as due at its tick: a late call must not delay its consequences.

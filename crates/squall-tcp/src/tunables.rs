@@ -11,23 +11,22 @@ pub struct Tunables {
     /// octets less, because the header is longer, but at least 42. A smaller MSS announced by the
     /// peer limits it. A datagram may have 12 octets more.
     pub mss: u16,
-    /// Whether the peer's MSS limits segments (RFC 9293 §3.7.1); otherwise only this side's MSS
-    /// does.
+    /// Whether the peer's MSS limits segments (RFC 9293 §3.7.1). If not, only this side's MSS does.
     pub peer_mss: bool,
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
-    /// Most segments by which one acknowledgment increases the congestion window in slow start (L
-    /// of RFC 3465). The window then grows up to the peer's window, as in BSD. 0: the window grows
-    /// by the acknowledged octets if at least half of it was used.
+    /// Maximum number of segments by which one acknowledgment increases the congestion window in
+    /// slow start (L of RFC 3465). The window then grows up to the peer's window, as in BSD. 0: the
+    /// window grows by the acknowledged octets if at least half of it was used.
     pub abc_limit: u16,
-    /// Most octets sent and not acknowledged; the last of them has PSH (tcp.txbufsize). 0: no
-    /// limit.
+    /// Maximum number of octets sent and not acknowledged; the last of them has PSH
+    /// (tcp.txbufsize). 0: no limit.
     pub send_buffer: u32,
     /// Receive window, octets (tcp.rxbufsize). At most 65,535 << `wscale`.
     pub window: u32,
     /// Offered window scale (RFC 7323; tcp.do_rfc1323), 0..=14; `None`: the option is not sent.
     pub wscale: Option<u8>,
-    /// Most out-of-order octets buffered per flow; at most `window`.
+    /// Maximum number of out-of-order octets buffered per flow; at most `window`.
     pub reassembly: u32,
     /// Offer and use selective acknowledgments (RFC 2018, 6675).
     pub sack: bool,
@@ -45,8 +44,8 @@ pub struct Tunables {
     pub ack_octets: u32,
     /// Acknowledge segments with PSH at once.
     pub ack_push: bool,
-    /// PSH in each segment with data, which then leaves alone rather than in a GSO packet; else in
-    /// the last segment of queued data.
+    /// Sets PSH in each segment with data, which then leaves as a separate packet. If not set, PSH
+    /// is in the last segment of queued data.
     pub push_all: bool,
     /// Retransmission time-out before the first round-trip time sample (RFC 6298 §2.1).
     pub rto_initial: Nanos,
@@ -255,10 +254,9 @@ pub struct Settings {
     pub key: [u64; 2],
     /// Verify the checksums of received packets.
     pub verify: bool,
-    /// Longest IP packet that the output accepts together with instructions for cutting it, at most
-    /// 65,535; 0: none.
+    /// Longest IP packet that the output accepts for segmentation (GSO), at most 65,535; 0: no GSO.
     pub gso_max_size: u16,
-    /// Most out-of-order octets buffered, over all flows.
+    /// Maximum number of out-of-order octets buffered, over all flows.
     pub reassembly: u64,
     /// Challenge ACKs per second (RFC 5961 §7); also the limit on answers to segments outside of
     /// the window.

@@ -62,7 +62,8 @@ struct Ring {
     last: u32,
 }
 
-// In chunks of 32 KiB, because growth must not move entries, whose positions are in the table.
+// Entries are in chunks of 32 KiB, because growth must not move them: the table has their
+// positions.
 const CHUNK: usize = 1024;
 
 const EMPTY: Wait = Wait {

@@ -19,8 +19,8 @@ use crate::{
     wheel::{tick, ticks},
 };
 
-/// Most packets that a flow may send before other flows get their turn: a bulk transfer must not
-/// delay all others by a whole window.
+/// Maximum number of packets that a flow may send before other flows get their turn: a bulk
+/// transfer must not delay all others by a whole window.
 const TURN: usize = 32;
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
@@ -307,8 +307,8 @@ impl<A: Application> Stack<A> {
             if let Some(extra) = self.core.extra(flow) {
                 extra.high_rxt = max(extra.high_rxt, to);
             }
-            // RFC 6298 §5.1; RFC 6675 §5.1, step 4.3: a retransmission in fast recovery restarts
-            // the timer, so that it does not expire during the recovery.
+            // Restarts the timer for a retransmission in fast recovery, so that it does not expire
+            // during the recovery (RFC 6298 §5.1; RFC 6675 §5.1, step 4.3).
             let rto = self.core.rto(flow);
             if !self.core.flows[flow].bits.has(Bits::RTX) || recovery != Recovery::Loss {
                 self.core.start_rtx(now, flow, rto);
@@ -434,8 +434,8 @@ impl<A: Application> Stack<A> {
             if !last && flight > 0 {
                 return Some(false);
             }
-            // A segment that the window cuts short waits for the time-out (§3.8.6.2.1, condition
-            // 4), unless the window is at least half of the peer's largest one.
+            // A segment truncated by the window waits for the time-out (§3.8.6.2.1, condition 4),
+            // unless the window is at least half of the peer's largest one.
             if len == window && len < available && !self.is_wide(flow, window) {
                 if !bits.has(Bits::PERSIST) {
                     self.persist(now, flow);
@@ -510,8 +510,8 @@ impl<A: Application> Stack<A> {
         if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
             return;
         }
-        // If no timer runs, `rtx_at` is the time of the last acknowledgment; otherwise it is the
-        // keepalive deadline, which counts from that time.
+        // Without a running timer, `rtx_at` is the time of the last acknowledgment; with one, it is
+        // the keepalive deadline, which counts from that time.
         let keepalive = if f.bits.has(Bits::RTX) { ticks(class.tunables.keepidle) + 1 } else { 0 };
         let silence = tick(now).wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
         if f.bits.retries() > 0 || silence > self.core.rto(flow) {
@@ -519,8 +519,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// The window is closed. A lost window update would block both sides forever, so probes run
-    /// (RFC 9293 §3.8.6.1).
+    /// Starts the persist timer for a closed window. A lost window update would block both sides
+    /// forever, so probes run (RFC 9293 §3.8.6.1).
     #[cold]
     fn persist(&mut self, now: Nanos, flow: u32) {
         let bits = &mut self.core.flows[flow].bits;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use squall::{
-    Busy, Error, Profile, Session,
+    Error, Profile, Session, ThreadLoad,
     report::{EndedBy, Report},
     totals::PortTotals,
 };
@@ -388,7 +388,7 @@ impl Traffic {
     }
 
     /// The counters of the run's threads; empty without a run.
-    pub fn threads(&self) -> Vec<Busy> {
+    pub fn threads(&self) -> Vec<ThreadLoad> {
         let seen = (!self.control.is_over()).then(|| self.control.see(AGE)).flatten();
         seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }

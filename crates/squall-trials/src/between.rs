@@ -1,4 +1,4 @@
-//! A profile made from ports alone: the traffic that a method needs between them.
+//! Profiles for tests without one: the traffic that a method needs, from a list of ports.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,8 @@ use squall_profile::Profile;
 
 use squall::Error;
 
-/// Traffic between ports, for a test without a profile: UDP from each port to the next one, or
-/// flows between clients on the first port and servers on the second.
+/// Traffic between ports for a test without a profile: UDP from each port to the next one, or flows
+/// between clients on the first port and servers on the second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(
@@ -61,10 +61,10 @@ impl Default for Between {
 }
 
 impl Between {
-    /// The traffic that `method` needs between `ports`: names with addresses, in order.
+    /// The profile that `method` needs. `ports` maps names to addresses, in order.
     ///
     /// # Errors
-    /// Addresses that cannot be used.
+    /// An address that cannot be used.
     pub fn profile(
         &self,
         method: &Method,
@@ -83,7 +83,8 @@ impl Between {
         if method.wants_flows() {
             table.extend(self.clients_and_servers(ports));
         }
-        if method.wants_streams() || !method.wants_flows() {
+        // Methods that make their own streams take the speed of the links from these.
+        if method.wants_streams() || method.wants_rate() {
             table.insert("stream".into(), self.streams(ports));
         }
         Ok(Profile::from_value(&Value::Object(table), origin)?)
@@ -115,8 +116,8 @@ impl Between {
         tables.as_object().cloned().unwrap_or_default()
     }
 
-    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C, and of
-    /// RFC 5180 §8: one stream per direction and IP version.
+    /// UDP from each port to the next, one stream per direction and IP version. Addresses and UDP
+    /// ports are those of RFC 2544 appendix C and RFC 5180 §8.
     fn streams(&self, ports: &Map<String, Value>) -> Value {
         let names: Vec<&String> = ports.keys().collect();
         let mut pairs: Vec<(usize, usize)> = match names.len() {
@@ -157,8 +158,8 @@ impl Between {
     }
 }
 
-/// A packet from port `from` to port `to`. Even ports have addresses in one half of the range for
-/// benchmarks, odd ones in the other (RFC 2544 C.2.2, RFC 5180 §5.2.2).
+/// A packet from port `from` to port `to`. Ports with an even index have addresses in one half of
+/// the benchmarking range, odd ones in the other (RFC 2544 §C.2.2, RFC 5180 §5.2.2).
 fn packet(version: u8, from: usize, to: usize) -> String {
     let mac = |i: usize| format!("02:00:c6:12:00:{:02x}", i + 1);
     let ip = |i: usize| match version {

@@ -1,10 +1,10 @@
 //! Compares two profiles, or two results.
 
-use squall_method::{Outcome, Recorded, RetryPolicy, Status, Trial, Verdict, Watch, ab};
+use squall_method::{Outcome, RecordedTrial, RetryPolicy, Status, Trial, Verdict, Watch, ab};
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use crate::{Began, Job, Place, add_places, error, measured::measured_whole, rest};
+use crate::{Job, Place, StartTime, add_places, error, measured::measured_whole, settle};
 use squall::Error;
 
 /// A comparison of two profiles or two devices by alternating trials.
@@ -20,19 +20,19 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Runs both alternately, one trial each per pair. Discards a pair if the generator did not
-    /// keep to one of its trials within the allowed repetitions.
+    /// Runs trials of A and B in alternation, one of each per pair. Discards a pair if the
+    /// generator missed its schedule in all repetitions of either trial.
     ///
     /// # Errors
-    /// Wrong settings, a profile that never ends, ports that do not open, or too few valid pairs.
+    /// Invalid settings, a profile that never ends, ports that do not open, or too few valid pairs.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
         self.run_at(Place::Here, watch, stop)
     }
 
-    /// Like [`Comparison::run`], with trials at `place`.
+    /// The same as [`Comparison::run`], with trials at `place`.
     ///
     /// # Errors
-    /// As for [`Comparison::run`], or a node that can no longer be reached.
+    /// The same as of [`Comparison::run`], or a node that is no longer reachable.
     pub fn run_at(
         &self,
         place: Place<'_>,
@@ -40,7 +40,7 @@ impl Comparison {
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, Error> {
         self.settings.check().map_err(error)?;
-        let began = Began::now();
+        let began = StartTime::now();
         let places = place.description();
         let profiles = [place.placed(self.a.clone())?, place.placed(self.b.clone())?];
         let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
@@ -74,11 +74,12 @@ impl Comparison {
         }
         let mut outcome = ab::outcome(&settings, &a, &b, ab::metric).map_err(|halt| {
             Error::Environment(format!(
-                "{halt}: the generator did not keep to one trial at least of {left_out} pairs"
+                "{halt}: the generator missed its schedule in at least one trial of {left_out} \
+                 pairs"
             ))
         })?;
         if left_out > 0 {
-            let text = format!("{left_out} pairs left out: the generator did not keep to a trial");
+            let text = format!("{left_out} pairs left out: the generator missed its schedule");
             outcome.notes.push(text);
         }
         if stopped {
@@ -86,17 +87,17 @@ impl Comparison {
             outcome.verdict.text.insert(0, text);
         }
         outcome.trials = trials;
-        outcome.widen();
+        outcome.add_clock_uncertainty();
         let mut outcome = began.complete(outcome, self.a.to_toml(), &self.command);
         add_places(&mut outcome, places);
         Ok(outcome)
     }
 }
 
-/// The end of a trial of a comparison.
+/// Outcome of a trial of a comparison.
 enum Turn {
     Kept(ab::Metrics),
-    /// The generator did not keep to the trial in any repetition.
+    /// The generator missed its schedule in every repetition.
     NotKept,
     Stopped,
 }
@@ -109,7 +110,7 @@ struct Pairs<'a> {
     place: Place<'a>,
     watch: &'a mut dyn Watch,
     stop: &'a dyn Fn() -> bool,
-    trials: &'a mut Vec<Recorded>,
+    trials: &'a mut Vec<RecordedTrial>,
 }
 
 impl Pairs<'_> {
@@ -120,10 +121,10 @@ impl Pairs<'_> {
         };
         for attempt in 1..=self.comparison.retry.repeats + 1 {
             let trial = Trial { label: name.into(), ..Trial::default() };
-            if !self.trials.is_empty() && !rest(self.comparison.retry.rest_s, self.stop) {
+            if !self.trials.is_empty() && !settle(self.comparison.retry.rest_s, self.stop) {
                 return Ok(Turn::Stopped);
             }
-            self.watch.begins(&trial, self.trials.len() + 1);
+            self.watch.trial_started(&trial, self.trials.len() + 1);
             let job = Job {
                 label: name,
                 profile: profile.clone(),
@@ -134,9 +135,9 @@ impl Pairs<'_> {
             };
             let Some(ran) = self.place.run(job, self.stop)? else { return Ok(Turn::Stopped) };
             let measured = measured_whole(&ran)?;
-            let recorded = Recorded { trial, measured, attempt };
+            let recorded = RecordedTrial { trial, measured, attempt };
             self.trials.push(recorded.clone());
-            if !self.watch.ended(&recorded) {
+            if !self.watch.trial_ended(&recorded) {
                 return Ok(Turn::Stopped);
             }
             if recorded.measured.kept() {
@@ -147,24 +148,25 @@ impl Pairs<'_> {
     }
 }
 
-/// Compares two saved results of one method, pairing trials with the same label in order.
+/// Compares two saved results of the same method. Trials with equal labels form pairs, in their
+/// order.
 ///
 /// # Errors
-/// Wrong settings, or too few common trials.
+/// Invalid settings, or too few common trials.
 pub fn compare_results(
     a: &Outcome,
     b: &Outcome,
     settings: &ab::Settings,
     command: &str,
 ) -> Result<Outcome, Error> {
-    let began = Began::now();
-    let kept = |outcome: &Outcome| -> Vec<Recorded> {
+    let began = StartTime::now();
+    let kept = |outcome: &Outcome| -> Vec<RecordedTrial> {
         outcome.trials.iter().filter(|recorded| recorded.measured.kept()).cloned().collect()
     };
     let (of_a, mut of_b) = (kept(a), kept(b));
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for one in of_a {
-        let same = |other: &Recorded| other.trial == one.trial;
+        let same = |other: &RecordedTrial| other.trial == one.trial;
         if let Some(at) = of_b.iter().position(same) {
             left.push(ab::metrics(&one.measured));
             right.push(ab::metrics(&of_b.remove(at).measured));

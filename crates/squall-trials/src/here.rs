@@ -46,7 +46,7 @@ fn watch(
 /// Frames that streams sent and received in each second of a trial.
 #[derive(Default)]
 struct Seconds {
-    /// End of the current second; no second ends after `last_s`.
+    /// End of the current second. Seconds that would end after `last_s` are not counted.
     next_s: f64,
     last_s: f64,
     so_far: BTreeMap<String, [u64; 2]>,
@@ -54,8 +54,8 @@ struct Seconds {
 }
 
 impl Seconds {
-    /// Counts frames in the seconds that end by `end_s`, with a tolerance of half a second for the
-    /// last one; 0 counts none.
+    /// Counts frames of the seconds up to `end_s`; 0: none. The last second may end up to half a
+    /// second late, because it is read by polling.
     fn until(end_s: f64) -> Self {
         let last_s = if end_s > 0.0 { end_s + 0.5 } else { 0.0 };
         Self { next_s: 1.0, last_s, ..Self::default() }
@@ -94,11 +94,12 @@ impl<'a> ActionRunner<'a> {
         let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
         let mut command = Command::new("sh");
         command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
-        // A failure to start the shell does not affect the measurement; the method finds no reset.
+        // A failure to start the shell does not affect the measurement: the method then reports
+        // that it saw no reset.
         self.running = command.spawn().ok();
     }
 
-    /// Kills the command if it still runs: it could hang.
+    /// Kills the command if it is still running, because it could hang.
     pub(crate) fn end(self) {
         if let Some(mut child) = self.running
             && !matches!(child.try_wait(), Ok(Some(_)))

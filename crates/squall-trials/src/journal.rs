@@ -1,4 +1,5 @@
-//! Journal of completed trials, one JSON line each, so that an interrupted test can resume.
+//! Journal of completed trials, with a line of JSON for each, from which an interrupted test can
+//! continue.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,19 +9,19 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use squall_method::{Method, Recorded, Rig};
+use squall_method::{Method, RecordedTrial, Rig};
 
 use squall::Error;
 use squall_units::Cannot;
 
-/// The first line: identifies the test. Only the same test can resume.
+/// First line, which identifies the test: only the same test can continue from a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     schema: String,
     method: Value,
     rig: Value,
     profile: String,
-    /// The nodes and addresses of the ports, as text; empty without nodes.
+    /// Nodes and addresses of the ports, as text; empty if the test runs on this machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     nodes: String,
 }
@@ -46,8 +47,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal; returns it with its trials.
-    pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<Recorded>), Error> {
+    /// Opens the journal, and returns it with its trials.
+    pub fn open(path: &Path, head: &Head) -> Result<(Self, Vec<RecordedTrial>), Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = file.map_err(|error| Cannot::write(path, &error))?;
@@ -67,7 +68,7 @@ impl Journal {
             }
             match serde_json::from_slice(&line) {
                 Ok(recorded) if whole => known.push(recorded),
-                // An interrupted run may have truncated the last line; ignore the rest.
+                // An interrupted run may have truncated the last line, so the rest is ignored.
                 _ => whole = false,
             }
         }
@@ -80,11 +81,11 @@ impl Journal {
         Ok((journal, known))
     }
 
-    pub fn add(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    pub fn add(&mut self, recorded: &RecordedTrial) -> Result<(), Error> {
         self.line(recorded)
     }
 
-    fn rewrite(&mut self, head: &Head, known: &[Recorded]) -> Result<(), Error> {
+    fn rewrite(&mut self, head: &Head, known: &[RecordedTrial]) -> Result<(), Error> {
         self.file.set_len(0).map_err(|e| self.failed(&e))?;
         self.line(head)?;
         known.iter().try_for_each(|recorded| self.line(recorded))

@@ -1,12 +1,12 @@
-//! Trials of the standard tests, each one run.
+//! Runs the trials of the standard tests. Each trial is a run.
 //!
-//! A [`Test`] consists of a method, a profile and a place to run ([`Place`]: this process, or the
-//! nodes of a cluster). Its result is the outcome of the method; a [`Comparison`] compares two
-//! generators. Streams of a trial are derived from those of the profile, and its measurements from
-//! the reports of the runs.
+//! A [`Test`] consists of a method, a profile and the [`Place`] where it runs: this process, or the
+//! nodes of a cluster. It returns the outcome of the method. A [`Comparison`] compares two profiles
+//! or devices. The streams of a trial are derived from those of the profile, and its measurements
+//! from the reports of its run.
 //!
 //! [`squall_method`] decides on the next trial and on the end of a test. This crate has no command
-//! line, and exchanges only lines of JSON with the controller of the nodes.
+//! line. It communicates with the controller of the nodes only by lines of JSON.
 #![forbid(unsafe_code)]
 
 mod between;
@@ -26,8 +26,8 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Path,
-    Recorded, RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
+    Action, Bench, Bounds, Estimate, Lane, MaxLoad, Measured, Method, MethodError, Outcome, Path,
+    RecordedTrial, RetryPolicy, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{Mode, PacketSource, Profile, SizeLaw, Stream};
@@ -44,11 +44,11 @@ use squall::{Error, Session, report::Report};
 /// Interval at which a running trial checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Extra time of a trial on three nodes, compared to a single machine (docs/guide/cluster.md):
-/// opening ports, agreeing on a start, and collecting reports.
+/// Additional duration of a trial on three nodes (docs/guide/cluster.md): opening ports, agreeing
+/// on a start, and collecting reports.
 const NODES_S: f64 = 1.0;
 
-/// The place where trials run.
+/// Where trials run.
 pub enum Place<'a> {
     /// This process.
     Here,
@@ -56,31 +56,31 @@ pub enum Place<'a> {
     Nodes(&'a mut Nodes),
 }
 
-/// Parameters of a trial's run.
+/// Parameters of a run.
 struct Job<'a> {
     label: &'a str,
     profile: Profile,
     options: RunOptions,
     action: Option<&'a Action>,
-    /// End of the per-second counts of streams; 0: no such counts.
+    /// Time until which frames of streams are counted per second; 0: no such counts.
     seconds_s: f64,
-    /// Duration, if known.
+    /// Duration, seconds, if known.
     lasts_s: Option<f64>,
 }
 
 /// Result of a completed run.
 #[derive(Default)]
 struct RunResult {
-    /// Reports by node name; the name of this machine is empty.
+    /// Reports by node name. The name of this machine is empty.
     reports: Vec<(String, Report)>,
-    /// Nodes with a missing or incomplete report, and the reason.
+    /// Nodes whose report is missing or incomplete, with the reason.
     lost: BTreeMap<String, String>,
     /// Per-second counts by stream.
     seconds: BTreeMap<String, Vec<Second>>,
 }
 
 impl Place<'_> {
-    /// Runs a trial; `None`: it was stopped.
+    /// Runs a trial; `None` if it was stopped.
     fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<RunResult>, Error> {
         match self {
             Self::Here => here::run(job, stop),
@@ -88,7 +88,7 @@ impl Place<'_> {
         }
     }
 
-    /// Moves the profile's ports to nodes if trials run there.
+    /// Moves the ports of the profile to nodes if trials run there.
     fn placed(&self, mut profile: Profile) -> Result<Profile, Error> {
         if let Self::Nodes(nodes) = self {
             nodes.place(&mut profile)?;
@@ -96,8 +96,7 @@ impl Place<'_> {
         Ok(profile)
     }
 
-    /// The nodes and addresses of the ports, for the journal and the result; empty for this
-    /// machine.
+    /// Nodes and addresses of the ports, for the journal and the result; empty on this machine.
     fn description(&self) -> String {
         match self {
             Self::Here => String::new(),
@@ -106,18 +105,18 @@ impl Place<'_> {
     }
 }
 
-/// A standard test on the streams of a profile.
+/// A standard test with the streams of a profile.
 #[derive(Clone, Debug)]
 pub struct Test {
     pub method: Method,
     pub profile: Profile,
-    /// Options of each trial; the method sets its end.
+    /// Options of each trial, except that the method determines its end.
     pub options: RunOptions,
-    /// Highest rate of a port, in frames or line bits per second; `None`: the link's speed.
+    /// Highest rate of a port, in frames or line bits per second; `None`: the link speed.
     pub most: Option<Rate>,
     pub retry: RetryPolicy,
-    /// File to which trials are written as they end. Trials of the same test in it are not
-    /// repeated.
+    /// File to which completed trials are appended. Trials of the same test that it already has are
+    /// not repeated.
     pub journal: Option<PathBuf>,
     /// Command that repeats the test, for the outcome.
     pub command: String,
@@ -148,18 +147,18 @@ impl Test {
         trials.rig(self.most.or(any))
     }
 
-    /// Estimated duration, if the device carries at most half of the offered load.
+    /// Estimated duration on a device that forwards at most half of the offered load.
     ///
     /// # Errors
-    /// Wrong settings, or a profile that no trial can send.
+    /// Invalid settings, or a profile that no trial can send.
     pub fn estimate(&self) -> Result<Estimate, Error> {
         self.estimate_at(Place::Here)
     }
 
-    /// Like [`Test::estimate`], with trials at `place`.
+    /// The same as [`Test::estimate`], with trials at `place`.
     ///
     /// # Errors
-    /// As for [`Test::estimate`].
+    /// The same as of [`Test::estimate`].
     pub fn estimate_at(&self, place: Place<'_>) -> Result<Estimate, Error> {
         let never = || false;
         let more_s = match place {
@@ -176,7 +175,7 @@ impl Test {
     ///
     /// ```
     /// use squall::{Format, Profile, RunOptions};
-    /// use squall_method::{Method, RetryPolicy, Unwatched, rfc2544};
+    /// use squall_method::{Method, RetryPolicy, NoWatch, rfc2544};
     /// use squall_trials::Test;
     ///
     /// // A device that carries 10,000 frames/s and holds 50, in virtual time.
@@ -202,29 +201,29 @@ impl Test {
     ///     journal: None,
     ///     command: String::new(),
     /// };
-    /// let outcome = test.run(&mut Unwatched, &|| false)?;
+    /// let outcome = test.run(&mut NoWatch, &|| false)?;
     /// let throughput = outcome.figure("throughput/64").unwrap().value;
     /// assert!(throughput <= 10_000.0 && throughput > 9_950.0, "{throughput}");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// Wrong settings, ports that do not open, a journal of another test.
+    /// Invalid settings, ports that do not open, or a journal of another test.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
         self.run_at(Place::Here, watch, stop)
     }
 
-    /// Like [`Test::run`], with trials at `place`.
+    /// The same as [`Test::run`], with trials at `place`.
     ///
     /// # Errors
-    /// As for [`Test::run`], or a node that can no longer be reached.
+    /// The same as of [`Test::run`], or a node that is no longer reachable.
     pub fn run_at(
         &self,
         place: Place<'_>,
         watch: &mut dyn Watch,
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, Error> {
-        let began = Began::now();
+        let began = StartTime::now();
         let places = place.description();
         let mut runner = self.trials(place, stop)?;
         let rig = self.rig(&runner)?;
@@ -248,23 +247,27 @@ impl Test {
         Ok(outcome)
     }
 
-    /// The outcome of an incomplete test, with the trials so far.
-    pub fn so_far(&self, began: &Began, trials: Vec<Recorded>) -> Outcome {
-        began.complete(self.method.so_far(trials), self.profile.to_toml(), &self.command)
+    /// The outcome of an incomplete test, with the trials up to now.
+    pub fn partial_outcome(&self, began: &StartTime, trials: Vec<RecordedTrial>) -> Outcome {
+        began.complete(self.method.partial_outcome(trials), self.profile.to_toml(), &self.command)
     }
 }
 
 /// Start time of a test.
-pub struct Began(SystemTime, Instant);
+pub struct StartTime(SystemTime, Instant);
 
-impl Began {
+impl StartTime {
     pub fn now() -> Self {
         Self(SystemTime::now(), Instant::now())
     }
 
-    /// Adds host, version and times to an outcome.
+    /// Adds host, version, and start and end time to an outcome.
     fn complete(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
         let host = squall_machine::host().facts().map(|(name, value)| (name.to_owned(), value));
+        // Set by `squall lab exec` (`squall_port_linux::lab::DEVICE_VARIABLE`).
+        let device = std::env::var("SQUALL_LAB_DEVICE").ok();
+        let device = device.map(|device| ("device of the lab".to_owned(), device));
+        let host: BTreeMap<_, _> = host.into_iter().chain(device).collect();
         Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),
@@ -272,20 +275,20 @@ impl Began {
             started: humantime::format_rfc3339_seconds(self.0).to_string(),
             ended: humantime::format_rfc3339_seconds(self.0 + self.1.elapsed()).to_string(),
             duration_s: self.1.elapsed().as_secs_f64(),
-            host: host.into(),
+            host,
             ..outcome
         }
     }
 }
 
-/// Adds the nodes' ports to an outcome.
+/// Adds the ports of nodes to an outcome.
 fn add_places(outcome: &mut Outcome, places: String) {
     if !places.is_empty() {
         outcome.host.insert("ports of nodes".into(), places);
     }
 }
 
-/// Writes each trial to the journal as it ends.
+/// Appends each completed trial to the journal.
 struct Journaled<'a> {
     journal: Option<journal::Journal>,
     watch: &'a mut dyn Watch,
@@ -293,31 +296,31 @@ struct Journaled<'a> {
 }
 
 impl Watch for Journaled<'_> {
-    fn begins(&mut self, trial: &Trial, number: usize) {
-        self.watch.begins(trial, number);
+    fn trial_started(&mut self, trial: &Trial, number: usize) {
+        self.watch.trial_started(trial, number);
     }
 
-    fn known(&mut self, recorded: &Recorded) {
-        self.watch.known(recorded);
+    fn trial_known(&mut self, recorded: &RecordedTrial) {
+        self.watch.trial_known(recorded);
     }
 
-    fn searches(&mut self, bounds: Option<Bounds>) {
-        self.watch.searches(bounds);
+    fn search_bounds(&mut self, bounds: Option<Bounds>) {
+        self.watch.search_bounds(bounds);
     }
 
-    fn ended(&mut self, recorded: &Recorded) -> bool {
+    fn trial_ended(&mut self, recorded: &RecordedTrial) -> bool {
         let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(recorded));
-        let goes_on = self.watch.ended(recorded);
+        let goes_on = self.watch.trial_ended(recorded);
         self.failed = written.err();
         goes_on && self.failed.is_none()
     }
 }
 
-fn error(halt: Halt) -> Error {
+fn error(halt: MethodError) -> Error {
     match halt {
-        Halt::Usage(text) => Error::Usage(text),
-        Halt::Stopped => Error::Usage("stopped".into()),
-        Halt::Environment(text) => Error::Environment(text),
+        MethodError::Usage(text) => Error::Usage(text),
+        MethodError::Stopped => Error::Usage("stopped".into()),
+        MethodError::Environment(text) => Error::Environment(text),
     }
 }
 
@@ -326,20 +329,20 @@ pub struct Trials<'a> {
     profile: Profile,
     options: RunOptions,
     place: Place<'a>,
-    /// Whether to stop now.
+    /// Returns whether to stop now.
     stop: &'a dyn Fn() -> bool,
     virtual_time: bool,
     /// Link speed of each port, bits per second; `None`: unknown.
     speeds: Vec<Option<u64>>,
-    /// Whether a trial has begun before.
+    /// Whether an earlier trial has started.
     began: bool,
 }
 
 impl<'a> Trials<'a> {
-    /// `options` apply to each trial; the method sets its end.
+    /// `options` apply to each trial, except that the method determines its end.
     ///
     /// # Errors
-    /// Ports that no trial can use.
+    /// Ports that cannot be used for trials.
     pub fn new(
         profile: Profile,
         options: RunOptions,
@@ -347,7 +350,8 @@ impl<'a> Trials<'a> {
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let profile = place.placed(profile)?;
-        // CPUs and files in the options refer to the nodes, so check the profile without them.
+        // CPUs and files in the options are those of nodes, so the profile is checked here without
+        // them.
         let options_here = match place {
             Place::Here => options.clone(),
             Place::Nodes(_) => RunOptions::default(),
@@ -368,15 +372,15 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// The streams in the form that methods use. `most`: highest rate of a port; `None`: the link's
+    /// The streams in the form that methods use. `most`: highest rate of a port; `None`: the link
     /// speed.
     ///
     /// # Errors
-    /// A link of unknown speed.
+    /// A link whose speed is unknown.
     pub fn rig(&self, most: Option<Rate>) -> Result<Rig, Error> {
         let most = match most {
             Some(rate) => most_load(rate)?,
-            None => MostLoad::BpsL1(self.link_bps()?),
+            None => MaxLoad::BpsL1(self.link_bps()?),
         };
         let weights: Vec<f64> = self.profile.streams.iter().map(weight).collect();
         let on_port = |port: usize| {
@@ -399,7 +403,7 @@ impl<'a> Trials<'a> {
         Ok(Rig { ports, lanes, clients, servers, most, link_bps: self.link_bps().ok() })
     }
 
-    /// Bits per second of the slowest link through which a stream leaves.
+    /// Speed of the slowest link on which a stream is sent, bits per second.
     fn link_bps(&self) -> Result<f64, Error> {
         let sending = self.profile.streams.iter().map(|stream| stream.port);
         let speed = |port: usize| {
@@ -419,8 +423,8 @@ impl<'a> Trials<'a> {
         sending.map(speed).try_fold(f64::INFINITY, |least, speed| Ok(least.min(speed? as f64)))
     }
 
-    /// The profile of one trial.
-    fn of(&self, trial: &Trial) -> Result<Profile, Halt> {
+    /// The profile of a trial.
+    fn of(&self, trial: &Trial) -> Result<Profile, MethodError> {
         let mut profile = self.profile.clone();
         profile.streams = trial
             .lanes
@@ -429,12 +433,13 @@ impl<'a> Trials<'a> {
             .collect::<Result<_, _>>()?;
         profile.flows = match (&trial.flows, &self.profile.flows) {
             (Some(load), Some(flows)) => Some(loaded(flows, load, trial.duration_s)?),
-            (Some(_), None) => return Err(Halt::Usage("the profile has no flows".into())),
+            (Some(_), None) => return Err(MethodError::Usage("the profile has no flows".into())),
             (None, _) => None,
         };
         profile.replays.clear();
         profile.attacks.clear();
-        // Bursts end by themselves; a duration could cut off their last frame.
+        // Lanes with a number of frames end by themselves. A duration could cut off their last
+        // frame.
         let counted = trial.flows.is_none() && trial.lanes.iter().all(|lane| lane.frames.is_some());
         profile.stop = squall_profile::Stop {
             duration: (!counted).then(|| Nanos::from_secs_f64(trial.duration_s)),
@@ -443,17 +448,17 @@ impl<'a> Trials<'a> {
         Ok(profile)
     }
 
-    fn stream(&self, lane: &Lane, duration_s: f64) -> Result<Stream, Halt> {
+    fn stream(&self, lane: &Lane, duration_s: f64) -> Result<Stream, MethodError> {
         let stream = match &lane.template {
             Some(template) => self.made(template)?,
             None => {
                 let known = self.profile.streams.iter().find(|stream| stream.name == lane.stream);
-                let none = || Halt::Usage(format!("there is no stream {:?}", lane.stream));
+                let none = || MethodError::Usage(format!("there is no stream {:?}", lane.stream));
                 known.cloned().ok_or_else(none)?
             }
         };
         let rate = exact(lane.rate_fps).ok_or_else(|| {
-            Halt::Usage(format!(
+            MethodError::Usage(format!(
                 "stream {:?}: {} frames/s cannot be sent",
                 lane.stream, lane.rate_fps
             ))
@@ -475,8 +480,8 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// A stream from a method's template.
-    fn made(&self, template: &Template) -> Result<Stream, Halt> {
+    /// The stream that a method's template defines.
+    fn made(&self, template: &Template) -> Result<Stream, MethodError> {
         let ports = self.profile.ports.iter().map(|port| (port.name.clone(), json!(port.address)));
         let stream = json!({
             "port": template.port,
@@ -487,16 +492,16 @@ impl<'a> Trials<'a> {
         let profile = json!({"ports": Map::from_iter(ports), "stream": [stream]});
         let profile = Profile::from_value(&profile, "<method>");
         let mut streams = profile.map_err(|error| halt(error.into()))?.streams;
-        streams.pop().ok_or_else(|| Halt::Usage("a template is a stream".into()))
+        streams.pop().ok_or_else(|| MethodError::Usage("a template is a stream".into()))
     }
 
-    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
+    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, MethodError> {
         let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
         if self.began {
             // Each trial overwrites the same files.
             options.force = Some(true);
         }
-        // RFC 2544 §23: wait 2 s for frames in flight.
+        // RFC 2544 §23 requires a wait of 2 s for frames in flight.
         options.linger.get_or_insert(Time::from_secs(if self.virtual_time { 0 } else { 2 }));
         Ok(Job {
             label: &trial.label,
@@ -510,16 +515,16 @@ impl<'a> Trials<'a> {
 }
 
 impl Runner for Trials<'_> {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let job = self.job(trial)?;
         self.began = true;
         match self.place.run(job, self.stop).map_err(halt)? {
             Some(ran) => measured(trial, ran).map_err(halt),
-            None => Err(Halt::Stopped),
+            None => Err(MethodError::Stopped),
         }
     }
 
-    fn prove(&mut self, path: &Path) -> Result<(), Halt> {
+    fn prove(&mut self, path: &Path) -> Result<(), MethodError> {
         let mut dead = None;
         for (part, wait) in path::ATTEMPTS {
             let trial = path.slower(part);
@@ -530,24 +535,24 @@ impl Runner for Trials<'_> {
             }
             self.began = true;
             let Some(ran) = self.place.run(job, self.stop).map_err(halt)? else {
-                return Err(Halt::Stopped);
+                return Err(MethodError::Stopped);
             };
             dead = path::dead(path, &trial, &self.profile, ran).map_err(halt)?;
             if dead.is_none() {
                 break;
             }
         }
-        dead.map_or(Ok(()), |cannot| Err(Halt::Environment(cannot.to_string())))
+        dead.map_or(Ok(()), |cannot| Err(MethodError::Environment(cannot.to_string())))
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         let seconds = if self.virtual_time { 0.0 } else { seconds };
-        if rest(seconds, self.stop) { Ok(()) } else { Err(Halt::Stopped) }
+        if settle(seconds, self.stop) { Ok(()) } else { Err(MethodError::Stopped) }
     }
 }
 
-/// Waits between trials; returns false if the test was stopped.
-fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
+/// Waits between trials. Returns `false` if the test was stopped.
+fn settle(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
     let (began, all) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
     while let left = all.saturating_sub(began.elapsed())
         && !left.is_zero()
@@ -560,39 +565,39 @@ fn rest(seconds: f64, stop: &dyn Fn() -> bool) -> bool {
     true
 }
 
-fn halt(error: Error) -> Halt {
+fn halt(error: Error) -> MethodError {
     match error {
-        Error::Environment(_) | Error::Engine(_) => Halt::Environment(error.to_string()),
-        _ => Halt::Usage(error.to_string()),
+        Error::Environment(_) | Error::Engine(_) => MethodError::Environment(error.to_string()),
+        _ => MethodError::Usage(error.to_string()),
     }
 }
 
-/// Share of a stream in its port's load, relative to the others.
+/// Share of a stream in the load of its port, relative to the other streams.
 fn weight(stream: &Stream) -> f64 {
     let value = stream.rate.value();
     if value.is_finite() && value > 0.0 { value } else { 1.0 }
 }
 
-/// Whether the outermost IP header is IPv6. False for frames of a capture, whose headers are
-/// unknown here.
+/// Whether the outermost IP header is IPv6. `false` for frames of a capture, whose headers are not
+/// known here.
 fn is_ipv6(stream: &Stream) -> bool {
     let PacketSource::Layers(packet) = &stream.packet else { return false };
     let mut names = packet.layers.iter().map(|layer| layer.header.name);
     names.find(|name| name.starts_with("ipv")) == Some("ipv6")
 }
 
-fn most_load(rate: Rate) -> Result<MostLoad, Error> {
+fn most_load(rate: Rate) -> Result<MaxLoad, Error> {
     match rate.unit {
-        RateUnit::Pps => Ok(MostLoad::Fps(rate.value())),
-        // The speed of a link counts line bits, so treat both units as such.
-        RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MostLoad::BpsL1(rate.value())),
+        RateUnit::Pps => Ok(MaxLoad::Fps(rate.value())),
+        // The link speed counts line bits, so layer 2 rates are treated as line rates, too.
+        RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MaxLoad::BpsL1(rate.value())),
         RateUnit::Percent | RateUnit::Max => Err(Error::Usage(format!(
             "--max-rate {rate}: expected bits or frames per second, such as 1Gbps or 100kpps"
         ))),
     }
 }
 
-/// Rounds down to a millionth of a frame per second, so that the rate never exceeds `fps`.
+/// Rounds down to a millionth of a frame per second, so the rate never exceeds `fps`.
 fn exact(fps: f64) -> Option<Rate> {
     const DEN: f64 = 1e6;
     let num = (fps * DEN + 1e-3).floor();

@@ -1,4 +1,4 @@
-//! Converts the reports of this machine or of nodes to the measurements of a method.
+//! Converts reports of this machine or of nodes to the measurements of a method.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,15 @@ use squall::{
     },
 };
 
-/// A node that began later than both this share of its trial and [`LATE_NS`] did not keep its
-/// start.
+/// A node missed the agreed start if it was later than both this fraction of the trial and
+/// [`LATE_NS`].
 const LATE_PART: f64 = 0.01;
 const LATE_NS: f64 = 10e6;
 
+/// Converts the reports of a run to the measurements of a trial.
+///
 /// # Errors
-/// Reports that do not belong to one run.
+/// Reports that are not of the same run.
 pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let mut lane = |lane: &Lane| {
@@ -37,7 +39,7 @@ pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Er
     measured.not_kept.extend(ran.late(trial.duration_s));
     if let Some(flows) = &mut measured.flows {
         if trial.flows.as_ref().is_some_and(|load| load.bulk.is_some()) {
-            // Bulk transfers are open until the trial ends.
+            // Bulk transfers are open until the trial ends, so "stopped" is not a failure.
             flows.failed.remove("stopped");
         }
         if trial.seconds {
@@ -49,7 +51,7 @@ pub(crate) fn measured(trial: &Trial, mut ran: RunResult) -> Result<Measured, Er
 
 /// Goodput at each sample of a run.
 fn goodput(report: &Report) -> Vec<Goodput> {
-    // Samples of a run in virtual time have no time.
+    // In virtual time, samples have no timestamp.
     let samples = report.series.iter().filter(|sample| sample.t_s > 0.0);
     let at = |sample: &Sample| {
         let templates = sample.flows.iter().filter(|row| row.name != ALL);
@@ -61,10 +63,10 @@ fn goodput(report: &Report) -> Vec<Goodput> {
     samples.map(at).collect()
 }
 
-/// The measurements of an unmodified profile.
+/// The measurements of a profile that was run unchanged.
 ///
 /// # Errors
-/// Reports that do not belong to one run.
+/// Reports that are not of the same run.
 pub(crate) fn measured_whole(ran: &RunResult) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let lane = |stream: &StreamReport| ran.lane(stream.asked_pps.unwrap_or(stream.tx_pps), stream);
@@ -89,11 +91,11 @@ impl RunResult {
 
     fn without_lanes(&self, whole: &Report) -> Measured {
         let flows = whole.flows.as_ref().and_then(flows_measured);
-        // A device that lets no connection through is not a failure of the generator.
+        // If a device passes no connection, the generator has not failed.
         let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
         let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
         let reasons = whole.verdict.reasons.iter().filter(counts);
-        // Lost nodes come first, because they cause other reasons.
+        // Lost nodes first: they are the cause of other reasons.
         let lost = self.lost.iter().map(|(node, why)| format!("node {node:?}: {why}"));
         let mut not_kept: Vec<String> =
             lost.chain(reasons.map(|reason| reason.text.clone())).collect();
@@ -109,7 +111,7 @@ impl RunResult {
         }
     }
 
-    /// Nodes that did not keep their start.
+    /// Nodes that missed the agreed start.
     fn late(&self, lasts_s: f64) -> impl Iterator<Item = String> {
         let limit_ns = LATE_NS.max(lasts_s * 1e9 * LATE_PART);
         self.reports.iter().filter_map(move |(node, report)| {
@@ -123,7 +125,7 @@ impl RunResult {
         })
     }
 
-    /// Ports in the order of the profile; sums nodes that share a port.
+    /// Ports in the order of the profile. A port that nodes share is the sum over the nodes.
     fn ports(&self) -> Vec<PortMeasured> {
         let mut all: Vec<PortMeasured> = Vec::new();
         for port in self.reports.iter().flat_map(|(_, report)| &report.ports) {
@@ -157,7 +159,7 @@ impl RunResult {
         }
     }
 
-    /// Ports and gaps of a stream, from each report that received it.
+    /// Ports and arrival gaps of a stream, from each report that received it.
     fn arrivals<'a>(
         &'a self,
         name: &'a str,
@@ -170,8 +172,8 @@ impl RunResult {
         })
     }
 
-    /// Received frames per second. Sums the rates of nodes that share a port, as each gets a part
-    /// of its frames; over several ports it is the mean of all frames.
+    /// Received frames per second. If nodes share a port, each gets a part of its frames, so their
+    /// rates add up. Over several ports, this is the mean rate, weighted by frames.
     fn output_fps(&self, name: &str) -> Option<f64> {
         let mut ports: BTreeMap<&[String], (u64, f64)> = BTreeMap::new();
         for (at, gap) in self.arrivals(name) {

@@ -1,6 +1,6 @@
-//! Trials on the nodes of a cluster. Their controller is a separate process that lives as long as
-//! the test, so that nodes and clocks are set up once. It reads each trial's profile as a line of
-//! JSON, and answers with the nodes' reports (`squall.cluster._trials` in Python).
+//! Trials on the nodes of a cluster. Their controller is a separate process that runs as long as
+//! the test, so nodes and clocks are set up only once. It reads the profile of each trial as a line
+//! of JSON, and answers with the reports of the nodes (`squall.cluster._trials` in Python).
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,18 +26,18 @@ use crate::{Job, POLL_INTERVAL, RunResult, here::ActionRunner};
 use squall::{Error, report::Report};
 use squall_port::Address;
 
-/// Time limits of the controller.
+/// Timeouts of the controller.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Until all nodes are up.
+    /// Start of the nodes.
     ready: Duration,
-    /// Without a line during a trial, although it sends several per second.
+    /// Silence during a trial, in which the controller sends several lines per second.
     silent: Duration,
-    /// Until a trial begins, including opening ports and sending missing files to nodes.
+    /// Start of a trial, including opening ports and sending files to nodes that lack them.
     begin: Duration,
-    /// Beyond the duration of a trial.
+    /// Time by which a trial may exceed its duration.
     more: Duration,
-    /// From the request to end until its exit.
+    /// Time from the request to exit until the exit.
     end: Duration,
 }
 
@@ -49,7 +49,7 @@ const LIMITS: Limits = Limits {
     end: Duration::from_secs(30),
 };
 
-/// Lines of the controller's standard error to keep.
+/// Number of lines of the controller's standard error to keep.
 const ERROR_LINES: usize = 20;
 
 /// A port on a node.
@@ -60,7 +60,7 @@ struct NodePort {
     speed_bps: Option<u64>,
 }
 
-/// A port of the inventory, with its nodes.
+/// Ports of the inventory, with their nodes.
 type Places = Vec<(String, Vec<NodePort>)>;
 
 #[derive(Serialize)]
@@ -69,7 +69,7 @@ enum Request<'a> {
     Trial {
         label: &'a str,
         profile: Value,
-        /// Directory of the files that the profile names.
+        /// Directory of the files that the profile refers to.
         folder: &'a Path,
         options: &'a RunOptions,
         linger_s: f64,
@@ -80,12 +80,12 @@ enum Request<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// All nodes are up; `ports` has each port of the inventory with its nodes.
+    /// All nodes are up. `ports` has the nodes of each port of the inventory.
     Ready {
         version: String,
         ports: Places,
     },
-    /// Seconds since the start; negative before it, `null` while the start is undecided.
+    /// Seconds since the start; negative before it, `null` while the nodes have not agreed on it.
     Elapsed(Option<f64>),
     Done {
         reports: BTreeMap<String, Report>,
@@ -93,12 +93,12 @@ enum Answer {
     },
     Refused {
         text: String,
-        /// Whether it is an error of the user rather than of a machine.
+        /// Whether it is a user error, not an error of a machine.
         usage: bool,
     },
 }
 
-/// The nodes of a cluster. Dropping it ends the nodes that were started for it.
+/// The nodes of a cluster. Nodes that were started for the test end when it is dropped.
 pub struct Nodes {
     controller: Child,
     requests: Option<ChildStdin>,
@@ -109,10 +109,10 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts the controller, and waits until the nodes are up.
+    /// Starts the controller and waits until the nodes are up.
     ///
     /// # Errors
-    /// A controller that does not start, an invalid inventory, or a missing node.
+    /// The controller does not start, the inventory is invalid, or a node is missing.
     pub fn start(controller: Command, stop: &dyn Fn() -> bool) -> Result<Self, Error> {
         Self::within(LIMITS, controller, stop)
     }
@@ -123,8 +123,8 @@ impl Nodes {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let program = controller.get_program().to_string_lossy().into_owned();
-        // A separate process group, so that an interrupt from the terminal reaches only this
-        // process, which asks the controller to stop and still gets the results.
+        // A separate process group: Ctrl-C then interrupts only this process, which asks the
+        // controller to stop and still receives the results.
         controller.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut controller = controller.process_group(0).spawn().map_err(|error| {
             Error::Environment(format!(
@@ -156,12 +156,12 @@ impl Nodes {
         Err(self.timed_out("until the nodes are up", self.limits.ready))
     }
 
-    /// Ports of the inventory, in its order.
+    /// Ports in the order of the inventory.
     pub fn ports(&self) -> impl Iterator<Item = &str> {
         self.places.iter().map(|(port, _)| port.as_str())
     }
 
-    /// The nodes and addresses of all ports, such as `A = node1/af_packet:eth1`.
+    /// Nodes and addresses of all ports: `A = node1/af_packet:eth1`.
     pub(crate) fn places_text(&self) -> String {
         let place = |place: &NodePort| format!("{}/{}", place.node, place.address);
         let port = |(port, places): &(String, Vec<NodePort>)| {
@@ -171,7 +171,7 @@ impl Nodes {
         self.places.iter().map(port).collect::<Vec<_>>().join(", ")
     }
 
-    /// Moves the profile's ports to nodes.
+    /// Moves the ports of the profile to nodes.
     pub(crate) fn place(&self, profile: &mut Profile) -> Result<(), Error> {
         for port in &mut profile.ports {
             let Some((_, places)) = self.places.iter().find(|(name, _)| *name == port.name) else {
@@ -198,7 +198,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Link speed of each port of the profile, bits per second; the sum over the nodes that share
+    /// Link speed of each port of the profile, bits per second, summed over the nodes that share
     /// it.
     pub(crate) fn speeds(&self, profile: &Profile) -> Vec<Option<u64>> {
         let speed = |port: &squall_profile::Port| {
@@ -233,7 +233,7 @@ impl Nodes {
         Ok(Some(RunResult { reports: reports.into_iter().collect(), lost, seconds }))
     }
 
-    /// Waits for the end of a trial with the duration `lasts`, if known; `None`: it was stopped.
+    /// Waits for the end of a trial of duration `lasts`, if known; `None` if it was stopped.
     fn wait_trial(
         &mut self,
         lasts: Option<Duration>,
@@ -285,7 +285,7 @@ impl Nodes {
         }
     }
 
-    /// The controller's next answer; `None`: none within the time.
+    /// The next answer of the controller; `None` after the timeout.
     fn answer(&mut self, timeout: Duration) -> Result<Option<Answer>, Error> {
         match self.answers.recv_timeout(timeout) {
             Ok(line) => match serde_json::from_str(&line) {
@@ -304,7 +304,7 @@ impl Nodes {
         self.fault(&format!("did not answer {what}, within {:.0} s", limit.as_secs_f64()))
     }
 
-    /// Kills a controller that does not follow the protocol.
+    /// Kills a controller that violates the protocol.
     fn fault(&mut self, what: &str) -> Error {
         let _ = self.controller.kill();
         let errors = self.error_lines();
@@ -313,7 +313,7 @@ impl Nodes {
         ))
     }
 
-    /// Reports the error of a controller that has ended, which prints it like any command.
+    /// The error of a controller that exited. It prints it like any command.
     fn ended(&mut self) -> Error {
         let status = wait(&mut self.controller, self.limits.end);
         let errors = self.error_lines();
@@ -335,12 +335,13 @@ impl Nodes {
     }
 }
 
-/// Reports by node, and lost nodes with the reason.
+/// Reports by node, and lost nodes with their reason.
 type NodeReports = (BTreeMap<String, Report>, BTreeMap<String, String>);
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // On end of input the controller stops the run, ends the nodes that it started, and exits.
+        // At the end of its input, the controller stops the run, ends the nodes that it started,
+        // and exits.
         self.requests = None;
         if wait(&mut self.controller, self.limits.end).is_none() {
             let _ = self.controller.kill();
@@ -357,7 +358,7 @@ impl NodePort {
     }
 }
 
-/// Whether a port runs in virtual time: files, and ports that ask for it.
+/// Whether a port runs in virtual time: files, and ports whose address requests it.
 fn has_own_time(address: &str) -> bool {
     address.starts_with("pcap:") || address.split([':', ',']).any(|part| part == "virtual")
 }
@@ -377,7 +378,8 @@ fn refused(text: String, usage: bool) -> Error {
     if usage { Error::Usage(text) } else { Error::Environment(text) }
 }
 
-/// Sends lines of the controller's output to the receiver; keeps its standard error in `stderr_lines`.
+/// Passes lines of the controller's output to the receiver, and keeps its standard error in
+/// `stderr_lines`.
 fn listen(controller: &mut Child, stderr_lines: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
     let (sender, answers) = channel();
     let (output, errors) = (controller.stdout.take(), controller.stderr.take());
@@ -399,8 +401,8 @@ fn listen(controller: &mut Child, stderr_lines: &Arc<Mutex<VecDeque<String>>>) -
                 return;
             }
         }
-        // Wait for the last error lines before the channel closes. Limit the wait, because child
-        // processes may hold the pipe open.
+        // Wait for the last error lines before the channel closes, but not forever: child processes
+        // may keep the pipe open.
         let end = Instant::now() + Duration::from_secs(1);
         while !errors.is_finished() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
@@ -409,7 +411,7 @@ fn listen(controller: &mut Child, stderr_lines: &Arc<Mutex<VecDeque<String>>>) -
     answers
 }
 
-/// Waits for the exit status; `None`: still running after the limit.
+/// Waits for the exit status; `None` if the process is still running after `limit`.
 fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + limit;
     loop {
@@ -423,14 +425,15 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Frames of streams per second, from the nodes' samples. Nodes sample at different times, so
-/// frames are spread evenly between two samples. Only seconds with samples of all nodes count.
+/// Frames of streams per second, from the samples of the nodes. Nodes sample at different times, so
+/// the frames between two samples are spread evenly. Only seconds for which all nodes have samples
+/// count.
 fn seconds<'a>(
     reports: impl Iterator<Item = &'a Report> + Clone,
     end_s: f64,
 ) -> BTreeMap<String, Vec<Second>> {
     let last = |report: &Report| report.series.last().map_or(0.0, |sample| sample.t_s);
-    // The last sample of a trial may come just before its end.
+    // The last sample of a trial may be slightly before its end.
     let whole = (reports.clone().map(last).fold(end_s, f64::min) + 0.05).max(0.0) as usize;
     let mut all: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for report in reports {
@@ -453,7 +456,7 @@ fn seconds<'a>(
     all.into_iter().map(counted).collect()
 }
 
-/// Adds the frames of an interval to its seconds.
+/// Spreads the frames of an interval over its seconds.
 fn spread(counts: &mut [[f64; 2]], (from_s, to_s): (f64, f64), pps: [f64; 2]) {
     let (first, last) = (from_s.max(0.0) as usize, to_s.max(0.0).ceil() as usize);
     for (second, count) in counts.iter_mut().enumerate().take(last).skip(first) {

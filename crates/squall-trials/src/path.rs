@@ -1,4 +1,4 @@
-//! Whether frames and connections came through the path, and the reasons why they did not.
+//! Checks whether frames and connections pass the path, and if not, explains why.
 
 use squall_method::{FlowsMeasured, Lane, Measured, Path, Trial};
 use squall_profile::{Flows, Network, Profile};
@@ -7,17 +7,17 @@ use squall_units::{Cannot, Nanos};
 use crate::{RunResult, measured::measured};
 use squall::{Error, report::flows::LinkReport};
 
-/// Parts of the path's rates, each with the time to wait for frames in flight and open connections.
-/// A path that is there takes some 70 ms. One with a long delay, or a device that learns addresses
-/// first or whose link comes up late, has more time in the second attempt.
+/// Attempts: the fraction of the path's rates, and the wait for frames in flight and open
+/// connections. A working path takes about 70 ms. The second attempt leaves time for a path with a
+/// long delay, for a device that has to learn addresses, and for a link that comes up late.
 pub(crate) const ATTEMPTS: [(f64, Nanos); 2] =
     [(1.0, Nanos(50_000_000)), (0.02, Nanos(2_000_000_000))];
 
-/// Why the path cannot be used; `None`: some frames of each lane, and some connections, came
+/// Why the path cannot be used; `None` if some frames of each lane and some connections came
 /// through.
 ///
 /// # Errors
-/// Reports that do not belong to one run.
+/// Reports that are not of the same run.
 pub(crate) fn dead(
     path: &Path,
     trial: &Trial,
@@ -41,12 +41,12 @@ pub(crate) fn dead(
     Ok(Some(cannot.with_hint(hint(&counts, !silent.is_empty()))))
 }
 
-/// Frames or connections of one direction.
+/// Number of frames or connections of one direction.
 struct Count {
     what: String,
     came: u64,
     of: u64,
-    /// The most frequent failure of connections.
+    /// The most frequent reason for failed connections.
     because: Option<String>,
     connections: bool,
 }
@@ -58,7 +58,7 @@ impl Count {
     }
 }
 
-/// Counts of a lane: one, or one for each receiver of a multicast.
+/// Count of a lane. A multicast lane has one for each receiver.
 fn lanes(path: &Path, lane: &Lane, profile: &Profile, measured: &Measured) -> Vec<Count> {
     let found = measured.lane(&lane.name).cloned().unwrap_or_default();
     let from = sender(lane, profile);
@@ -89,7 +89,7 @@ fn ports(profile: &Profile) -> impl Iterator<Item = &str> {
     profile.ports.iter().map(|port| port.name.as_str())
 }
 
-/// The port from which a lane is sent.
+/// The port that sends a lane.
 fn sender<'a>(lane: &'a Lane, profile: &'a Profile) -> &'a str {
     if let Some(template) = &lane.template {
         return &template.port;
@@ -98,7 +98,7 @@ fn sender<'a>(lane: &'a Lane, profile: &'a Profile) -> &'a str {
     stream.map_or("", |stream| &profile.ports[stream.port].name)
 }
 
-/// Connections that were opened. UDP has none, so its completed exchanges count.
+/// Opened connections. UDP has none, so completed exchanges count instead.
 fn connections(trial: &Trial, profile: &Profile, measured: &Measured) -> Option<Count> {
     let (load, flows) = (trial.flows.as_ref()?, profile.flows.as_ref()?);
     let found = measured.flows.as_ref()?;
@@ -110,7 +110,11 @@ fn connections(trial: &Trial, profile: &Profile, measured: &Measured) -> Option<
     };
     Some(Count {
         what,
-        came: if load.kept.is_some() { found.completed } else { found.established },
+        came: if load.kept.is_some() || load.dns.is_some() {
+            found.completed
+        } else {
+            found.established
+        },
         of: load.limit.unwrap_or(found.attempted),
         because: most_frequent(found),
         connections: true,
@@ -122,7 +126,7 @@ fn most_frequent(flows: &FlowsMeasured) -> Option<String> {
     most.map(|(reason, count)| format!("{count} {}", reason.replace('_', " ")))
 }
 
-/// Next hops of both sides that were asked for their MAC address and did not answer.
+/// Next hops of both sides that did not answer the request for their MAC address.
 fn silent(flows: &Flows, profile: &Profile, ran: &RunResult) -> Vec<String> {
     let sides = [
         (flows.clients, &flows.client_network, servers(flows)),
@@ -150,13 +154,13 @@ fn counter(link: &LinkReport, name: &str) -> u64 {
     link.counters.get(name).copied().unwrap_or_default()
 }
 
-/// The first address of the first template's servers.
+/// The first address of the servers of the first template.
 fn servers(flows: &Flows) -> Option<&str> {
     let pool = flows.pools.get(flows.templates.first()?.servers)?;
     pool.addresses.first()?.text.split(['-', '/']).next()
 }
 
-/// The question for a next hop's MAC address: that of the gateway, or of a peer in the same network.
+/// The ARP or ND request of a next hop: the gateway, or a peer in the same network.
 fn question(network: &Network, peer: Option<&str>) -> Option<String> {
     let address = network.gateway.first().map_or(peer, |gateway| Some(&gateway.text))?;
     let protocol = if address.contains(':') { "neighbor discovery" } else { "ARP" };

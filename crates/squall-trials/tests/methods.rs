@@ -1,19 +1,19 @@
-//! Standard tests of devices with known properties, in virtual time: the results must match the
-//! device.
+//! Standard tests of devices with known properties, in virtual time. The results must match the
+//! properties.
 
 use squall::{Error, Format, Profile, RunOptions};
 use squall_method::{
-    Limit, Method, Outcome, RetryPolicy, Status, Unwatched, bufferbloat, capacity, rfc2544, rfc8219,
+    Limit, Method, NoWatch, Outcome, RetryPolicy, Status, bufferbloat, capacity, rfc2544, rfc8219,
 };
 use squall_trials::Test;
 use squall_units::SplitMix64;
 
-/// Devices per property; SQUALL_DEVICES overrides it.
+/// Number of devices per property. SQUALL_DEVICES overrides it.
 fn devices() -> u64 {
     std::env::var("SQUALL_DEVICES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
-/// Random properties of a device, the same for each run.
+/// Random properties of a device. Every run of the test has the same.
 struct Draw(SplitMix64);
 
 impl Draw {
@@ -46,7 +46,7 @@ fn try_find(name: &str, device: &str, most: &str, method: Method) -> Result<Outc
         journal: None,
         command: String::new(),
     };
-    test.run(&mut Unwatched, &|| false)
+    test.run(&mut NoWatch, &|| false)
 }
 
 fn settings(tests: &[rfc2544::Test], size: u32) -> rfc2544::Settings {
@@ -90,17 +90,17 @@ fn throughput_buffer_and_delay_are_those_of_the_device() {
         assert_eq!(outcome.verdict.status, Status::Measured, "{about}");
         let throughput = value("throughput").unwrap();
         assert!(throughput <= capacity && throughput >= capacity * 0.995, "{about}");
-        // At the throughput, a frame waits only for its own transmission.
+        // At the throughput, a frame waits only for its own transmission, in no queue.
         let alone = delay as f64 + (1e9 / capacity).ceil();
         assert!((value("latency.min").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
         assert!((value("latency").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
-        // A burst limited by the search does not measure the device.
+        // If the search limits the burst, it does not measure the device.
         let burst = outcome.figure(&format!("back-to-back/{size}"));
         if burst.is_some_and(|burst| burst.limit == Limit::Device) {
             let found = value("buffer").unwrap();
             assert!((found - buffer as f64).abs() <= 1.0, "{found} {about}");
         }
-        // The queue is full at the end of the overload, and drains at once.
+        // The queue is full at the end of the overload, and drains from then on.
         assert!(value("recovery").unwrap() <= 2.0 / (capacity / 2.0), "{about}");
     }
 }
@@ -197,20 +197,20 @@ fn a_full_queue_adds_its_length_divided_by_its_rate_to_the_latency() {
         journal: None,
         command: String::new(),
     };
-    let outcome = test.run(&mut Unwatched, &|| false).unwrap();
+    let outcome = test.run(&mut NoWatch, &|| false).unwrap();
     assert_eq!(outcome.verdict.status, Status::Measured, "{:?}", outcome.verdict);
     let measured = &outcome.trials[0].measured;
     for stream in ["A to B", "B to A"] {
         let delay = |phase: &str| measured.lane(&format!("{stream}, {phase}")).unwrap().delay;
         let (idle, loaded) = (delay("idle").unwrap(), delay("loaded").unwrap());
-        // The stream of the phase and that of the interval leave at the same time.
+        // The frames of the phase's lane and of the interval's lane leave at the same time.
         assert!(idle.max as f64 <= 2.0 * 1e9 / fps, "{stream}: {idle:?}");
         let full = buffer / fps * 1e9;
         let last = loaded.max as f64;
         assert!(last > full - 2.0 * 1e9 / fps && last <= full + 1e9 / fps, "{stream}: {loaded:?}");
         assert!(loaded.mean > 2.0 * idle.mean, "{stream}: {loaded:?}");
     }
-    // 1460 octets in each frame, of which some are acknowledgments and measurements.
+    // 1460 octets per frame; some frames are acknowledgments and measurement frames.
     for direction in ["down", "up"] {
         let bps = outcome.figure(&format!("goodput.{direction}")).unwrap().value;
         assert!(bps > 0.0 && bps < fps * 1460.0 * 8.0, "{direction}: {bps}");
@@ -219,8 +219,8 @@ fn a_full_queue_adds_its_length_divided_by_its_rate_to_the_latency() {
 
 #[test]
 fn a_reset_by_rfc_8219_takes_as_long_as_the_device_is_out() {
-    // The device is out from 2 s to 2.3 s after the first frame of each trial; the trials of the
-    // search are shorter.
+    // The device is down from 2 s to 2.3 s after the first frame of each trial, which is later than
+    // the end of the search's trials.
     let settings = rfc8219::Settings {
         tests: vec![rfc8219::Test::Reset],
         setup: rfc8219::Setup::Dual,
@@ -232,6 +232,6 @@ fn a_reset_by_rfc_8219_takes_as_long_as_the_device_is_out() {
     let device = "drain=2kpps,buffer=20,reset=2s:300ms";
     let outcome = find("reset", device, "10kpps", Method::Rfc8219(settings));
     let reset = outcome.figure("reset/84").unwrap();
-    // Two gaps, and the frames that the queue lost.
+    // Two frame gaps, and the frames that the queue lost.
     assert!((reset.value - 0.3).abs() <= 22.0 / 2_000.0, "{reset:?}");
 }

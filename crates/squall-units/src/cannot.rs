@@ -1,4 +1,4 @@
-//! The form of error messages: `cannot X: Y`, and a hint.
+//! Error messages of the form `cannot X: Y`, with an optional hint.
 
 use std::{
     fmt,
@@ -36,7 +36,7 @@ impl Cannot {
         Self { what: what.into(), why: why.to_string(), hint: None, kind: ErrorKind::Other }
     }
 
-    /// Creates it from an error of the operating system.
+    /// Returns the error for `what`, with the reason that the operating system gave.
     pub fn of_io(what: impl Into<String>, error: &Error) -> Self {
         Self { kind: error.kind(), ..Self::new(what, reason(error)) }
     }
@@ -45,8 +45,8 @@ impl Cannot {
         Self::of_io(format!("read {}", path.as_ref().display()), error)
     }
 
-    /// For an error when writing to `path`. Writing creates a missing file, so "not found" means
-    /// that the directory does not exist.
+    /// An error of writing to `path`. Writing creates a missing file, so "not found" is about its
+    /// directory.
     pub fn write(path: impl AsRef<Path>, error: &Error) -> Self {
         let path = path.as_ref();
         let cannot = Self::of_io(format!("write {}", path.display()), error);
@@ -63,8 +63,8 @@ impl Cannot {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Whether the user named the wrong file (exit status 2), rather than the machine refusing the
-    /// right one because of a missing permission or a full disk (exit status 3).
+    /// Whether it is a user error (exit status 2), such as a wrong file name. Otherwise the machine
+    /// refused, because of a missing permission or a full disk (exit status 3).
     pub fn is_usage(&self) -> bool {
         matches!(
             self.kind,
@@ -89,8 +89,8 @@ impl fmt::Display for Cannot {
 
 impl std::error::Error for Cannot {}
 
-/// The system's error text, without its number, which is of no use, and in lower case, because it
-/// follows a colon.
+/// Error text of the system without its number, which does not help users. In lower case, because
+/// it follows a colon.
 fn reason(error: &Error) -> String {
     let text = error.to_string();
     if error.get_ref().is_some() {

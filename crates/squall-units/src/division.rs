@@ -1,7 +1,7 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Part `index` (from 0) of a whole that is divided into `of` parts. A number belongs to the part
-/// given by its remainder, so the parts are disjoint and complete.
+/// Part `index` (0-based) of a whole that is divided into `of` parts. A number belongs to the part
+/// given by its remainder, so the parts are disjoint and cover the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Division {
     index: u32,
@@ -23,7 +23,7 @@ impl Division {
         if index < of { Some(Self { index, of }) } else { None }
     }
 
-    /// Index of the part, from 0.
+    /// Index of the part, 0-based.
     pub const fn index(self) -> u32 {
         self.index
     }
@@ -59,7 +59,7 @@ impl Division {
     }
 
     /// Share `index` if this part is divided into `of` shares. Returns the first number of the
-    /// share in the whole, and the distance to its next number.
+    /// share within the whole, and the step to its next number.
     pub const fn share(self, index: u64, of: u64) -> (u64, u64) {
         (self.index as u64 + self.of as u64 * index, self.of as u64 * of)
     }

@@ -23,7 +23,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median. For an even number of values, the higher of the middle two, so that the result is
+/// The median. For an even number of values, the higher of the middle two, which makes the result
 /// one of `values`.
 pub fn median_high(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.into_iter().collect();
@@ -31,8 +31,8 @@ pub fn median_high(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
-/// The standard deviation that remains without a part of known deviation, if the two are
-/// independent: sqrt(total² - part²), never below 0.
+/// Standard deviation that remains if an independent part of known deviation is removed:
+/// sqrt(total² - part²), at least 0.
 pub fn remaining_sd(total: f64, part: f64) -> f64 {
     (total * total - part * part).max(0.0).sqrt()
 }

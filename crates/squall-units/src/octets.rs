@@ -1,30 +1,30 @@
 //! Numbers in network byte order, read from octets.
 
-/// The two octets at `at` as a number.
+/// The two octets at offset `at` as a number.
 ///
 /// # Panics
-/// If `octets` ends before that.
+/// If `octets` ends before `at + 2`.
 #[inline]
 pub fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }
 
-/// The four octets at `at` as a number.
+/// The four octets at offset `at` as a number.
 ///
 /// # Panics
-/// If `octets` ends before that.
+/// If `octets` ends before `at + 4`.
 #[inline]
 pub fn be32(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
-/// As [`be16`], but `None` if `octets` ends before that.
+/// The same as [`be16`], but `None` if `octets` is too short.
 #[inline]
 pub fn get_be16(octets: &[u8], at: usize) -> Option<u16> {
     octets.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-/// As [`be32`], but `None` if `octets` ends before that.
+/// The same as [`be32`], but `None` if `octets` is too short.
 #[inline]
 pub fn get_be32(octets: &[u8], at: usize) -> Option<u32> {
     octets.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{MacAddr, Nanos, Rate, RateUnit};
 
-/// An invalid text, and the expected form.
+/// Error for an invalid text, with the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not {expected}; try {hint}")]
 pub struct UnitError {
@@ -26,8 +26,8 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     number.times(scale).and_then(Fraction::whole).ok_or(error("a whole number below 2^64"))
 }
 
-/// Parses octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. Refuses a lower-case `b`,
-/// because it means bits.
+/// Parses octets: `"64"`, `"1500B"`, `"10 kB"`, `"2MiB"`, `"1GB"`. Rejects a lower-case `b`, which
+/// means bits.
 pub fn parse_octets(text: &str) -> Result<u64, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a number of octets", hint };
     const EXAMPLES: &str = r#""1500", "10 kB", "2 MiB""#;
@@ -82,9 +82,9 @@ pub(crate) fn duration(text: &str) -> Result<Nanos, UnitError> {
     }
 }
 
-/// Prints in the largest unit for which the value is at least 1 and exact with three decimals. With
-/// a precision (`{:.1}`), uses the largest unit for which the value is at least 1, and rounds to
-/// that many decimals.
+/// Prints in the largest unit in which the value is at least 1 and needs at most three decimals.
+/// With a precision (`{:.1}`), uses the largest unit in which the value is at least 1, and rounds
+/// to that number of decimals.
 pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const UNITS: [(u64, &str); 6] = [
         (3_600_000_000_000, "h"),
@@ -112,12 +112,12 @@ pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
     })
 }
 
-/// Suffixes of rates in bits per second, as in profiles, reports and other tools. Longer ones come
-/// first.
+/// Suffixes of rates in bits per second, as in profiles, reports and other tools. Longer ones
+/// first, because the first match is taken.
 const BITS: [&str; 6] = ["bits/s", "bit/s", "b/s", "bps", "bits", "bit"];
 
-/// Parses a rate. Prefixes may be in lower case (TRex writes `1mpps`), but `B` is not `b`: `MBps`
-/// means octets, and reading it as bits would give an eighth of the rate. So it is refused.
+/// Parses a rate. Prefixes may be in lower case (TRex writes `1mpps`). `MBps` is rejected: `B`
+/// means octets, and reading it as bits would give an eighth of the rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     let error = |hint| UnitError { found: text.into(), expected: "a rate", hint };
     const EXAMPLES: &str = r#""10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max""#;
@@ -159,7 +159,8 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     Ok(Rate { num, den, unit })
 }
 
-/// As for durations. A value that has no short decimal form is printed as a fraction: `1000/3 pps`.
+/// Prints like durations. A value without a short decimal form is printed as a fraction: `1000/3
+/// pps`.
 pub(crate) fn print_rate(rate: &Rate, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (unit, layer) = match rate.unit {
         RateUnit::Max => return f.write_str("max"),
@@ -219,7 +220,7 @@ pub(crate) fn mac(text: &str) -> Result<MacAddr, UnitError> {
     Ok(MacAddr(octets))
 }
 
-/// An exact number in lowest terms, not negative.
+/// A non-negative exact number in lowest terms.
 #[derive(Clone, Copy)]
 struct Fraction {
     num: u128,
@@ -255,8 +256,8 @@ impl Fraction {
     }
 }
 
-/// Splits off the number at the start of `text`: `"1_000.5e3 x"`. Returns it and the trimmed rest.
-/// Digits may be grouped with `_`; a sign is not allowed.
+/// Splits off the number at the start of `text`: `"1_000.5e3 x"`. Returns the number and the
+/// trimmed rest. Digits may be grouped with `_`. A sign is not allowed.
 fn split_number(text: &str) -> Option<(Fraction, &str)> {
     let text = text.trim();
     let mut num = 0u128;
@@ -293,7 +294,7 @@ fn split_number(text: &str) -> Option<(Fraction, &str)> {
     Some((number?, text[at..].trim_start()))
 }
 
-/// Parses `e6` or `E-3`. Returns the exponent and the length of the text.
+/// Parses an exponent such as `e6` or `E-3`. Returns it with the length of its text.
 fn exponent_at(text: &str) -> Option<(i32, usize)> {
     let digits = text.strip_prefix(['e', 'E'])?;
     let signed = digits.strip_prefix(['+', '-']).unwrap_or(digits);
@@ -313,7 +314,7 @@ fn decimal_prefix(lower_case: &str) -> Option<u64> {
     })
 }
 
-/// `num / den` with at most `places` decimals; `None` if that is not exact.
+/// `num / den` with at most `places` decimals; `None` if that would round.
 fn decimal(num: u128, den: u128, places: u32) -> Option<String> {
     let (whole, mut rest) = (num / den, num % den);
     let mut text = whole.to_string();
@@ -364,14 +365,14 @@ mod tests {
             ("2 Gbps_l1", (2_000_000_000, 1, BpsL1)),
             ("2 Gbps L1", (2_000_000_000, 1, BpsL1)),
             ("10kbpsl1", (10_000, 1, BpsL1)),
-            // As in reports.
+            // The form of reports.
             ("1 Gb/s", (1_000_000_000, 1, BpsL2)),
             ("33.5 kb/s L1", (33_500, 1, BpsL1)),
             ("512 kb/s l2", (512_000, 1, BpsL2)),
             ("1.2 k", (1200, 1, Pps)),
             ("1k", (1000, 1, Pps)),
             ("2M", (2_000_000, 1, Pps)),
-            // As in tc.
+            // The form of tc.
             ("4Mbit", (4_000_000, 1, BpsL2)),
             ("4 mbit/s", (4_000_000, 1, BpsL2)),
             ("9600 bits/s", (9600, 1, BpsL2)),

@@ -1,4 +1,4 @@
-//! Rates: frames per second, bits per second on two layers, or a share of the port's speed.
+//! Rates: frames per second, bits per second at layer 1 or 2, or a percentage of the port's speed.
 
 use std::{fmt, str::FromStr};
 
@@ -54,8 +54,8 @@ impl Rate {
         })
     }
 
-    /// `self · num / den`, rounded to six digits if necessary, so that this can be applied
-    /// repeatedly. [`RateUnit::Max`] does not change. `None` if there is no such rate.
+    /// `self · num / den`, rounded to six digits if necessary, so the terms stay short if this is
+    /// applied repeatedly. [`RateUnit::Max`] does not change. `None` if there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         if self.unit == RateUnit::Max {
             return Some(self);
@@ -85,7 +85,7 @@ impl Rate {
 }
 
 /// A fraction with short terms: `num / den` itself if its denominator has at most six digits,
-/// otherwise a value rounded to at least six digits. `None` if it is too large, or rounds to 0.
+/// otherwise rounded to at least six digits. `None` if it is too large or rounds to 0.
 pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
     const SHORT: u128 = 1_000_000;
     let reduced = |num: u128, den: u128| {

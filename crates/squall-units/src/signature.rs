@@ -1,13 +1,13 @@
-//! Recognition of signatures, for the code that writes and reads them, and for ports that must
+//! Recognition of signatures, shared by the code that writes and reads them and by ports that must
 //! recognize frames of their own run.
 
-/// Multiplier for the low half, constant, and multiplier for the whole.
+/// Hash constants: multiplier of the low half, addend, and multiplier of the whole.
 pub const SIGNATURE_HASH: [u64; 3] =
     [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
 
-/// A hash over everything except the check; the check is this hash XOR the run's key. Keys have 16
+/// Hash of everything except the check. The check is this hash XOR the run's key. Keys have 16
 /// bits, so random octets match the key of some run with a probability of 2^-16, and the key of a
-/// given run with 2^-32. The upper half of `high` is the check itself, so the hash leaves it out.
+/// given run with 2^-32. The upper half of `high` is the check itself, so it is not hashed.
 #[inline]
 pub fn signature_check(high: u64, low: u64) -> u32 {
     let [of_low, constant, of_all] = SIGNATURE_HASH;
@@ -30,7 +30,6 @@ pub const TREX_GROUPS: u16 = 1023;
 pub struct TrexMark {
     /// Below [`TREX_HW_IDS`].
     pub hw_id: u8,
-    /// Changes each time the stream starts, so that late frames from an earlier start are not
-    /// counted.
+    /// Changes with each start of the stream, so late frames of an earlier start are not counted.
     pub flow_seq: u8,
 }

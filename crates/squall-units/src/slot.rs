@@ -11,11 +11,12 @@ pub struct TxMeta {
     /// Identifies the content of the slot. Set by the filler; the port keeps it between uses. 0 for
     /// a new slot.
     pub owner: u32,
-    /// A second mark of the filler, which is kept, too.
+    /// A second identifier set by the filler, and kept in the same way.
     pub mark: u32,
-    /// How the frame is to be cut. Set by the filler together with `owner`, and kept, too.
+    /// How to cut the frame. Set by the filler together with `owner`, and kept in the same way.
     pub cut: Cut,
-    /// When the frame is due. Written to files; hardware may use it as the launch time.
+    /// Due time of the frame. Files have it as the timestamp; hardware may use it as the launch
+    /// time.
     pub due: Nanos,
 }
 
@@ -42,7 +43,7 @@ impl Cut {
         self.size == 0
     }
 
-    /// Whether the frame is UDP. The length of the header decides, because TCP's is longer.
+    /// Whether the frame is UDP: the header length shows it, because a TCP header is longer.
     #[inline]
     pub fn is_udp(self) -> bool {
         self.payload - self.transport == UDP_HEADER

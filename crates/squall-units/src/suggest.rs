@@ -2,7 +2,7 @@
 
 /// Returns `did you mean "rate"?`, or a list of all names.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    /// Maximum number of names to list, because a profile may have thousands.
+    /// Maximum number of names to list: a profile may have thousands.
     const MAX_LISTED: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(word, known.iter().copied()) {
@@ -28,11 +28,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
     known
         .into_iter()
-        // A cheap test, which rejects most names if there are 100,000.
+        // A cheap test that rejects most names, for lists of 100,000.
         .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
         .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
-        // For a single letter, one edit would be enough for any other letter, so it is no
-        // similarity.
+        // With a single letter, any other letter is one edit away, so an edit shows no similarity.
         .filter(|(d, k)| begun(k) || *d == 0 || *d <= most && k.len() > 1 && *d < k.len())
         .min()
         .map(|(_, name)| name)
@@ -41,7 +40,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// Number of occurrences of each letter in an ASCII word.
 struct Letters(Option<[i16; 128]>);
 
-/// Maximum number of letters to compare, because names are short.
+/// Maximum number of letters to compare: names are short.
 const MAX_LETTERS: usize = 64;
 
 impl Letters {

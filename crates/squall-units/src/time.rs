@@ -50,8 +50,8 @@ impl ops::Sub for Nanos {
 
 impl Picos {
     pub const SECOND: Self = Self(1_000_000_000_000);
-    /// Maximum duration of a run, 106 days 18 hours: 2^63, so that the longest gap after it still
-    /// fits into 64 bits.
+    /// Maximum duration of a run: 2^63 ps, or 106 days 18 hours. The longest gap after it still
+    /// fits in 64 bits.
     pub const LONGEST_RUN: Self = Self(1 << 63);
 
     pub fn as_nanos(self) -> Nanos {

@@ -256,7 +256,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     })
 }
 
-/// Whether the frames are equal except for zeros of padding.
+/// Whether `built` is `wanted`, possibly followed by zero padding.
 fn is_same(built: &[u8], wanted: &[u8]) -> bool {
     built
         .split_at_checked(wanted.len())

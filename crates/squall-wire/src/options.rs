@@ -37,7 +37,8 @@ pub struct Tlv {
     pub(crate) unit: usize,
     /// Whether the length counts such units instead of octets.
     pub(crate) in_units: bool,
-    /// Whether an entry outside `defs` ends the list, because other octets may follow the list.
+    /// Whether the list ends at the first entry that is not in `defs`. Set for lists that other octets
+    /// may follow.
     pub(crate) known: bool,
     /// Octets after the last entry.
     pub(crate) end: &'static [u8],

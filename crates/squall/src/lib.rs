@@ -35,7 +35,7 @@ mod settings;
 
 pub use error::Error;
 pub use session::{Amount, Caller, Held, Opened, Planned, Resolved, Run, Session};
-pub use squall_engine::{Busy, EngineError};
+pub use squall_engine::{EngineError, ThreadLoad};
 pub use squall_flows::{FlowInfo, FlowState, Ignored, OpenFlow, Services};
 pub use squall_options::{Multiplier, RunOptions};
 pub use squall_plan::{

@@ -6,7 +6,7 @@ use std::{convert::Infallible, path::Path};
 use squall_engine::{Outcome, Take};
 use squall_flows::{FailedConversation, Served};
 use squall_plan::{LiveFlows, PlanFlows, PlanReplay};
-use squall_profile::{Attack, Diagnostics, Mistakes, Port, Profile};
+use squall_profile::{Attack, Diagnostics, ErrorCollector, Port, Profile};
 use squall_report::report::attack::AttackReport;
 use squall_units::{Division, Nanos};
 
@@ -41,7 +41,7 @@ pub fn prepare(
     _: Division,
     _: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> Result<Option<Prepared>, Error> {
-    let mut mistakes = Mistakes::of(profile);
+    let mut mistakes = ErrorCollector::of(profile);
     for attack in &profile.attacks {
         mistakes.at(attack.at, &format!("attack {:?}: {WHY}", attack.name), HINT);
     }

@@ -1,4 +1,4 @@
-//! From a profile to a report.
+//! Runs of a profile, from planning to the report.
 
 use std::{
     collections::hash_map::RandomState,
@@ -408,7 +408,7 @@ impl Resolved {
             let (limit, note) =
                 look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
-            // A note that several ports have appears only once.
+            // List a note shared by several ports only once.
             notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((limits, notes))
@@ -533,7 +533,7 @@ impl Resolved {
             ));
         }
         let for_ever = for_ever || plan.replays.iter().any(PlanReplay::is_endless);
-        let endless = plan.streams.iter().any(|s| s.is_endless()) || goes_round(&plan) || for_ever;
+        let endless = plan.streams.iter().any(|s| s.is_endless()) || has_cycle(&plan) || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -560,7 +560,7 @@ impl Resolved {
         })
     }
 
-    /// Whether signatures need a new key that no earlier run had. That is so on real time, unless a
+    /// Whether signatures need a new key that no earlier run had. They do on real time, unless a
     /// seed fixes the octets or other processes send a share of the same streams.
     fn is_new_run(&self, limits: &[PortLimits], virtual_time: bool) -> bool {
         let alone = self.part().is_whole() && !limits.iter().any(|limit| limit.elsewhere);
@@ -666,7 +666,7 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
 }
 
 /// Whether streams start each other in an endless cycle.
-fn goes_round(plan: &Plan) -> bool {
+fn has_cycle(plan: &Plan) -> bool {
     let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
     // If a chain has as many steps as there are streams, it contains a stream twice.
     (0..plan.streams.len())
@@ -1147,7 +1147,6 @@ impl Run {
     /// own `start`. Open flows of missing ones are aborted, and their counters stay in the report.
     /// New and missing templates are possible in loads without a total, a limit of flows or a
     /// capture, and for servers that no other template shares.
-    /// template shares.
     ///
     /// # Errors
     /// Errors in the profile, in which case nothing changes.

@@ -735,8 +735,8 @@ fn live_without_napi() -> Outcome {
 /// Sends some 10,000 frames over a loop to the port itself with one impairment, and checks the
 /// counters.
 fn faults() -> Outcome {
-    // Not a multiple of ten, so the last frame is not held back: it would have to wait for a next
-    // frame, and never arrive.
+    // The number is not a multiple of ten, so the last frame is not held back: it would have to
+    // wait for a next frame, and never arrive.
     const FRAMES: u64 = 10_005;
     // (impairment, sent, refused, received by the port, lost, duplicates, reordered)
     let cases = [

@@ -1,5 +1,5 @@
-"""Runs over several machines: Ray places a node on each and carries messages; Squall's daemons send
-and measure.
+"""Runs on several machines: Ray places a node on each machine and carries messages; Squall's
+daemons send and measure.
 
 Needs ``pip install squall[cluster]``; nothing else of `squall` imports Ray.
 

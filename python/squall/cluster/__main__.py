@@ -1,5 +1,5 @@
-"""``python -m squall.cluster``: the node side of `squall cluster`, `squall run --nodes` and `squall
-test --nodes`.
+"""``python -m squall.cluster``: the Python side of `squall cluster`, `squall run --nodes` and
+`squall test --nodes`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from . import _host
 from ._inventory import Inventory, InventoryError
 from ._node import Refused
 
-#: Exit statuses of the command line tool: wrong input, environment.
+#: Exit statuses of the command line tool: invalid input, environment.
 WRONG, ENVIRONMENT = 2, 3
-#: Maximum time for which the nodes of a run keep running after the daemon that started it has gone.
+#: Maximum time for which the nodes of a run keep running after the daemon that started it has died.
 ORPHAN_S = 10.0
 
 
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.command(args)
         return status
     except (InventoryError, ProfileError) as error:
-        # As the command line tool does: an error with a position begins with it, for editors.
-        # A profile that cannot be read has none.
+        # As the command line tool does: an error with a position starts with the position, so
+        # editors can jump to it. An error for a profile that cannot be read has no position.
         placed = isinstance(error, ProfileError) and all(one.origin for one in error.diagnostics)
         print(error if placed else f"squall: {error}", file=sys.stderr)
         return WRONG
@@ -126,7 +126,7 @@ def _down(args: argparse.Namespace) -> int:
             ended = [peer.name for peer in peers]
             _tell(args, f"{len(ended)} nodes have ended: {', '.join(ended)}")
     except Error:
-        # A cluster that does not answer must still be stopped on this machine.
+        # Even if the cluster does not respond, Ray on this machine is stopped.
         if inventory.start is None:
             raise
     for line in bring_down(inventory):
@@ -154,15 +154,15 @@ def _trials(args: argparse.Namespace) -> int:
 
 
 def _loaded(path: str) -> Inventory:
-    """Load an inventory; also set the environment that Ray reads when it is imported."""
+    """Load an inventory, and set the environment variables that Ray reads on import."""
     inventory = Inventory.load(path)
     os.environ.update(_host.environment(inventory))
     return inventory
 
 
 def _at_most(seconds: float) -> threading.Timer:
-    """End this process at a deadline, unless the timer is canceled: some calls of Ray wait without
-    a limit for a head that has gone."""
+    """End this process at a deadline, unless the timer is canceled: some calls of Ray wait forever
+    for a head that has died."""
 
     def end() -> None:
         print(f"squall: Ray does not answer within {seconds:.0f} s", file=sys.stderr, flush=True)
@@ -175,13 +175,13 @@ def _at_most(seconds: float) -> threading.Timer:
 
 
 def _until_input_ends() -> None:
-    """End this process and its children when the process at the other end of its standard input
-    ends, even if it is killed."""
+    """End this process and its children when its standard input ends, that is, when the process at
+    the other end exits or is killed."""
 
     def end() -> None:
         while os.read(0, 4096):
             pass
-        # A few seconds for the nodes to stop, as after Ctrl-C.
+        # Allow the nodes a few seconds to stop, as after Ctrl-C.
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(ORPHAN_S)
         os._exit(ENVIRONMENT)

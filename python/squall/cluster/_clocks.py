@@ -1,16 +1,16 @@
-"""Offset and drift of a node's clock against the controller's, with bounds that hold.
+"""Offset and drift of a node's clock relative to the controller's, with guaranteed error bounds.
 
-Pure functions: times come in as integers of nanoseconds.
+Pure functions: times are integers in nanoseconds.
 
 The controller sends at `c0`, the node reads its clock at `n_in` and again at `n_out`, and the
-controller has the answer at `c1`. With any delays, the controller's clock was past `c0` at `n_in`,
-and not yet at `c1` at `n_out`. So an exchange bounds the shift (controller's time minus node's)
-from below at `n_in` and from above at `n_out`. Delays need not be the same in both directions, nor
-steady.
+controller receives the answer at `c1`. Whatever the delays, the controller's clock was past `c0` at
+`n_in`, and had not reached `c1` at `n_out`. So an exchange bounds the shift (controller's time
+minus node's) from below at `n_in` and from above at `n_out`. Delays may differ between the
+directions, and may vary.
 
-A clock that runs at a steady rate is a line through all these bounds. The lines that pass are a
-polygon in the plane of (shift, drift); the estimate is its middle, and the error at any moment is
-at most the distance to its farthest corner.
+A clock that runs at a steady rate is a line between all these bounds. The possible lines form a
+polygon in the (shift, drift) plane; the estimate is its center, and the error at any time is at
+most the distance to the farthest corner.
 
 >>> exchanges = [Exchange(c0=1_000, n_in=51_200, n_out=51_300, c1=1_500)]
 >>> mapping = fit(exchanges).mapping(at_ns=51_250)
@@ -25,20 +25,20 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["Clock", "Exchange", "Fit", "Mapping", "NoLine", "fit"]
 
-#: Maximum difference in rate of two clocks before it is measured: free-running crystals are
-#: specified to 50 ppm or better, and two may differ in opposite directions.
+#: Maximum difference of two clock rates before it is measured: free-running crystals are specified
+#: to 50 ppm or better, and two may deviate in opposite directions.
 MAX_DRIFT_PPB = 100_000
-#: Maximum change of a rate within the window: temperature, and the kernel as it follows NTP.
+#: Maximum change of a rate within the window, caused by temperature and by NTP adjustments.
 WANDER_PPB = 200
-#: Length and number of the periods, from each of which the narrowest exchange is kept: a longer
-#: base for the drift does not reduce the precision of the offset.
+#: Length and number of the periods from each of which only the narrowest exchange is kept: a long
+#: time base for the drift, without wide exchanges that would blur the offset.
 STRETCH_NS, STRETCHES = 4_000_000_000, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """A question and its answer, in nanoseconds: `c0` and `c1` on the controller's clock, `n_in`
-    and `n_out` on the node's."""
+    """A clock question and its answer, in nanoseconds: `c0` and `c1` are read on the controller's
+    clock, `n_in` and `n_out` on the node's."""
 
     c0: int
     n_in: int
@@ -47,14 +47,14 @@ class Exchange:
 
     @property
     def width_ns(self) -> int:
-        """Time on the network: the round trip without the node's own time."""
+        """Network time: the round trip without the processing time of the node."""
         return (self.c1 - self.c0) - (self.n_out - self.n_in)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mapping:
-    """Cluster time is ``local + shift_ns + drift_ppb * 1e-9 * (local - at_ns)``, wrong by at most
-    `bound_ns`.
+    """Maps local time to cluster time: ``local + shift_ns + drift_ppb * 1e-9 * (local - at_ns)``,
+    with an error of at most `bound_ns`.
     """
 
     shift_ns: int
@@ -63,21 +63,21 @@ class Mapping:
     bound_ns: int
 
     def cluster(self, local_ns: int) -> int:
-        """Cluster time at a node's time."""
+        """Convert a node's local time to cluster time."""
         return local_ns + self.shift_ns + round(self.drift_ppb * 1e-9 * (local_ns - self.at_ns))
 
     def local(self, cluster_ns: int) -> int:
-        """The node's time at a cluster time."""
+        """Convert a cluster time to the node's local time."""
         since = cluster_ns - self.shift_ns - self.at_ns
         return self.at_ns + round(since / (1 + self.drift_ppb * 1e-9))
 
     def table(self) -> dict[str, float]:
-        """The mapping in the form of the daemon's requests."""
+        """Return the mapping as in requests to the daemon."""
         return dataclasses.asdict(self)
 
     def perturbed(self, offset_ns: int, drift_ppb: float, at_ns: int) -> Mapping:
-        """The mapping for a clock that reads `local`, where this one is for ``local + offset_ns +
-        drift_ppb * 1e-9 * (local - at_ns)``.
+        """Return the mapping for a clock that reads `local` when this mapping's clock reads ``local
+        + offset_ns + drift_ppb * 1e-9 * (local - at_ns)``.
         """
 
         def read(local: int) -> int:
@@ -89,7 +89,8 @@ class Mapping:
 
 
 class NoLine(ValueError):
-    """No steady rate fits the exchanges: a clock was set, changed its rate, or was suspended."""
+    """No steady rate fits the exchanges: a clock was set, its rate changed, or the node was
+    suspended."""
 
 
 #: A line as (shift - reference in ns, drift in ppb).
@@ -98,8 +99,8 @@ _Line = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """All lines that pass between the bounds: the corners of their polygon. `base_ns` is the node's
-    time at which shifts are counted, `reference_ns` the shift that they are relative to.
+    """All lines between the bounds, given by the corners of their polygon. Shifts are taken at the
+    node's time `base_ns`, relative to the shift `reference_ns`.
     """
 
     base_ns: int
@@ -108,18 +109,18 @@ class Fit:
     wander_ppb: float
 
     def mapping(self, at_ns: int, horizon_ns: int = 0) -> Mapping:
-        """The estimate for the node's times from `at_ns` until `horizon_ns` later."""
+        """Return the estimate for the node's times from `at_ns` until `horizon_ns` later."""
         low_drift, high_drift = _range(drift for _, drift in self.corners)
         drift = (low_drift + high_drift) / 2
         low, high = self._shifts(at_ns)
         shift = self.reference_ns + round((low + high) / 2)
         widest = 0.0
-        # The distance to each line is linear in time, so it is largest at an end.
+        # The distance to each line is linear in time, so it is largest at one of the two ends.
         for when in (at_ns, at_ns + horizon_ns):
             estimate = (shift - self.reference_ns) + drift * 1e-9 * (when - at_ns)
             low, high = self._shifts(when)
             widest = max(widest, high - estimate, estimate - low)
-        # Plus 1 for the rounding of the shift.
+        # Plus 1 for the rounding error of the shift.
         return Mapping(shift, drift, at_ns, int(widest) + 1)
 
     def _shifts(self, when_ns: int) -> tuple[float, float]:
@@ -134,27 +135,26 @@ def fit(
     max_drift_ppb: float = MAX_DRIFT_PPB,
     wander_ppb: float = WANDER_PPB,
 ) -> Fit:
-    """All steady rates that the exchanges allow.
+    """Find all steady rates that are consistent with the exchanges.
 
     Parameters
     ----------
     exchanges : sequence of Exchange
-        At least one, in the order of time.
+        At least one, in order of time.
     max_drift_ppb : float
-        The rates differ at most by this.
+        Maximum difference of the clock rates.
     wander_ppb : float
-        Within the time of the exchanges, and until the mapping is used, the rate changes at most by
-        this.
+        Maximum change of the rate during the exchanges, and until the mapping is used.
 
     Raises
     ------
     NoLine
-        There is none.
+        No rate is consistent with all exchanges.
     """
     newest = exchanges[-1]
     base = newest.n_in
     reference = newest.c0 - newest.n_in
-    # Wide enough for every line that the newest exchange allows; that exchange cuts it first.
+    # Wide enough for every line that the newest exchange allows, which is clipped against it first.
     room = float(abs(newest.width_ns) + max_drift_ppb * 1e-9 * (newest.n_out - newest.n_in) + 1e3)
     corners: list[_Line] = [
         (-room, -max_drift_ppb),
@@ -174,9 +174,9 @@ def fit(
 
 
 def _cut(corners: list[_Line], p: float, q: float, least: float) -> list[_Line]:
-    """The part of a convex polygon with ``p * x + q * y >= least`` (Sutherland and Hodgman)."""
+    """Clip a convex polygon to ``p * x + q * y >= least`` (Sutherland-Hodgman)."""
     kept: list[_Line] = []
-    # A small tolerance, so that bounds that touch leave a point.
+    # With a small tolerance, so that bounds that only touch still leave a point.
     over = [p * x + q * y - least + 1e-3 for x, y in corners]
     for i, (x, y) in enumerate(corners):
         if over[i] >= 0:
@@ -194,19 +194,19 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
 
 
 class Clock:
-    """The estimate of one node's clock: exchanges come in, mappings go out."""
+    """The running estimate of a node's clock: takes exchanges, returns mappings."""
 
     def __init__(
         self, max_drift_ppb: float = MAX_DRIFT_PPB, wander_ppb: float = WANDER_PPB
     ) -> None:
         self._max_drift_ppb, self._wander_ppb = max_drift_ppb, wander_ppb
         self._best: list[Exchange] = []
-        #: Number of times that the clock contradicted its past exchanges, which were then dropped.
+        #: Number of times that an exchange contradicted all earlier ones, which were then dropped.
         self.jumps = 0
         self.width_ns: int | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Add an exchange. Only the narrowest one per stretch of time is kept."""
+        """Add an exchange. Only the narrowest exchange of each period is kept."""
         stretch = exchange.n_in // STRETCH_NS
         if self._best and self._best[-1].n_in // STRETCH_NS == stretch:
             if exchange.width_ns <= self._aged(self._best[-1], exchange.n_in):
@@ -216,24 +216,24 @@ class Clock:
         self.width_ns = min(one.width_ns for one in self._best[-2:])
 
     def mapping(self, at_ns: int, horizon_ns: int = 0) -> Mapping:
-        """The estimate from `at_ns` of the node's time until `horizon_ns` later.
+        """Return the estimate from the node's time `at_ns` until `horizon_ns` later.
 
         Raises
         ------
         NoLine
-            There was no exchange yet.
+            There has been no exchange yet.
         """
         if not self._best:
             raise NoLine("the node's clock has not been read yet")
         try:
             line = fit(self._best, self._max_drift_ppb, self._wander_ppb)
         except NoLine:
-            # The past exchanges are not valid any more.
+            # The earlier exchanges are no longer valid.
             self.jumps += 1
             self._best = self._best[-1:]
             line = fit(self._best, self._max_drift_ppb, self._wander_ppb)
         return line.mapping(at_ns, horizon_ns)
 
     def _aged(self, exchange: Exchange, now_ns: int) -> float:
-        """The width of an exchange, plus its growth since then because the drift is unknown."""
+        """Return the width of an exchange, plus its growth with age: the drift is uncertain."""
         return exchange.width_ns + 2e-9 * self._max_drift_ppb * (now_ns - exchange.n_in)

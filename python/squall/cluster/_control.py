@@ -1,4 +1,4 @@
-"""A run over nodes: clocks, a simultaneous start, heartbeats, reports. This module is independent
+"""The controller of a run on nodes: clocks, a simultaneous start, heartbeats, reports. Independent
 of Ray: it calls nodes through `Peer`.
 """
 
@@ -15,23 +15,30 @@ from typing import Any, Protocol, TypeVar
 
 from .._errors import Error
 from ._clocks import Clock, Exchange, Mapping
-from ._node import Refused
+from ._node import OVER, Refused
 
 __all__ = ["Control", "Member", "NodeLost", "Part", "Peer", "Settings"]
 
 T = TypeVar("T")
 
-#: Number of clock exchanges with a node before a run, and after it.
+#: Number of clock exchanges with a node, both before and after a run.
 EXCHANGES = 20
-#: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
+#: Time limits of slow calls: opening ports and compiling, and fetching a report.
 PREPARE_S, FETCH_S = 60.0, 60.0
-#: Number of heartbeats per lease. A node that was silent for a lease is lost, because its traffic
-#: has ended by then.
+#: Number of heartbeats per lease.
 BEATS = 4
+#: Seconds between renewals of a lease, in total and per node: the controller can send and receive
+#: about 5,000 per second.
+RENEW_S, RENEW_NODE_S = 0.05, 0.0002
+#: Seconds between the expiry of a lease, when the node's traffic has ended, and the time when a
+#: silent node counts as lost. An answer can be that late although the lease was renewed: after a
+#: link failure, a node retries ARP for the controller only once per second (retrans_time_ms in
+#: arp(7)).
+GRACE_S = 1.5
 
 
 class NodeLost(Error):
-    """A node does not answer, or has gone."""
+    """A node does not answer, or has disappeared."""
 
     def __init__(self, node: str, why: str, gone: bool = False) -> None:
         super().__init__(f"node {node!r}: {why}")
@@ -49,11 +56,11 @@ class Peer(Protocol):
         Raises
         ------
         NodeLost
-            No answer came within `timeout` seconds, or none can come (`gone`).
+            No answer came within `timeout` seconds, or none is possible (`gone`).
         """
 
     async def clock(self, timeout: float) -> Exchange:
-        """Read the node's clock, in the quickest way available; by default like any other call.
+        """Read the node's clock by the fastest available path; by default like any other call.
 
         Raises
         ------
@@ -64,11 +71,16 @@ class Peer(Protocol):
         n_in, n_out = await self.call("clock", timeout=timeout)
         return Exchange(c0, n_in, n_out, time.monotonic_ns())
 
+    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+        """Renew the lease of a run until canceled, in addition to the heartbeats. Calls `heard`
+        with each answer. The default implementation does nothing.
+        """
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A node's part of a run: the request for its daemon, and whether it sends: a node that only
-    receives cannot know when the run is over.
+    """A node's part of a run: the request for its daemon, and whether the node sends. A node that
+    only receives cannot know when the run is over.
     """
 
     node: str
@@ -78,18 +90,18 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of a run over nodes.
+    """Settings of a run on nodes.
 
     Attributes
     ----------
     lease_s : float
     on_loss : str
-        ``end`` the run of all nodes when one is lost, or ``continue`` on the others.
+        ``end`` the run on all nodes when one is lost, or ``continue`` on the others.
     lead_s : float
-        Minimum time from the order to start until the start; a node that has not answered within
-        half of it ends the run. It grows with the number of nodes and their round trips.
+        Minimum time between the order to start and the start; it grows with the number of nodes and
+        their round-trip times. A node that has not answered within half of it ends the run.
     linger_s : float
-        How long nodes receive after the last frame has left.
+        How long nodes receive after the last frame has been sent.
     """
 
     lease_s: float = 2.0
@@ -100,7 +112,7 @@ class Settings:
 
 
 class Member:
-    """A node in a run."""
+    """A node that takes part in a run."""
 
     def __init__(self, peer: Peer, max_drift_ppb: float) -> None:
         self.peer, self.name = peer, peer.name
@@ -109,42 +121,58 @@ class Member:
         self.run: str | None = None
         self.state = "idle"
         self.row: dict[str, Any] = {}
-        #: Rates and counts of the latest heartbeat.
+        #: Rates and counts from the latest heartbeat.
         self.now: dict[str, Any] = {}
         self.report: dict[str, Any] | None = None
-        #: Reason why the node's state is not known any more.
+        #: Reason why the node's state is no longer known.
         self.lost: str | None = None
         self.gone = False
-        #: Silences longer than a lease: when each began, and its length.
+        #: Maximum seconds without an answer before the node counts as lost.
+        self.patience_s = float("inf")
+        #: Longer periods without an answer, as start time and length in seconds.
         self.silences: list[tuple[float, float]] = []
         self.last_answer_s = time.monotonic()
+        #: Ticket that renews the run's lease; None: only heartbeats renew it.
+        self.ticket: int | None = None
+        #: Departure time of the latest renewal that was answered.
+        self.renewed_ns = 0
         self.sends = True
-        #: When the heartbeat was sent that `row` answers.
+        #: Departure time of the heartbeat that `row` answers.
         self.asked_ns = 0
 
     @property
     def over(self) -> bool:
-        """Whether the node's run has ended, as far as known."""
-        return self.run is None or self.gone or self.state in ("done", "failed", "interrupted")
+        """Whether the node's run is known to have ended."""
+        return self.run is None or self.gone or self.state in OVER
 
     @property
     def bound_ns(self) -> int | None:
-        """The error bound of the node's clock."""
+        """The error bound of the node's clock; None if it is unknown."""
         return None if self.mapping is None else self.mapping.bound_ns
 
+    @property
+    def silent(self) -> bool:
+        """Whether the node has not answered for too long."""
+        return time.monotonic() - self.last_answer_s > self.patience_s
+
     async def exchange(self, timeout: float) -> int:
-        """Read the node's clock; return the time that it showed."""
+        """Read the node's clock. Return the time that it showed."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
-        self.last_answer_s = time.monotonic()
+        self._heard()
         return exchange.n_out
+
+    def renewed(self, exchange: Exchange) -> None:
+        """Record the answer to a renewal, which includes a clock reading."""
+        self.clock.add(exchange)
+        self.renewed_ns = exchange.c0
+        self._heard()
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
         """Record the answer to a heartbeat that was sent at `c0`."""
-        c1, now = time.monotonic_ns(), time.monotonic()
-        self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], c1))
+        self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], time.monotonic_ns()))
         self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
-        self.last_answer_s, self.lost = now, None
+        self._heard()
         if "run" in answer:
             self.row, self.state, self.asked_ns = answer["run"], answer["run"]["state"], c0
             self.now = answer["now"]
@@ -152,6 +180,14 @@ class Member:
             self.gone, self.lost = True, "its daemon is gone"
         elif "refused" in answer:
             self.lost = answer["refused"][0]
+
+    def _heard(self) -> None:
+        now = time.monotonic()
+        if self.silent and not self.over:
+            self.silences.append((self.last_answer_s, now - self.last_answer_s))
+        self.last_answer_s = now
+        if not self.gone:
+            self.lost = None
 
 
 class Control:
@@ -162,9 +198,9 @@ class Control:
     peers : sequence of Peer
     settings : Settings
     watch : callable, optional
-        Called with this object after each round of heartbeats.
+        Called with this controller after each round of heartbeats.
     clocks : dict, optional
-        Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
+        Clocks of nodes from earlier runs, by name; this run adds its exchanges.
     """
 
     def __init__(
@@ -179,9 +215,11 @@ class Control:
         if clocks is not None:
             for name, member in self.members.items():
                 member.clock = clocks.setdefault(name, member.clock)
+        for member in self.members.values():
+            member.patience_s = settings.lease_s + GRACE_S
         #: The start in cluster time.
         self.start_ns: int | None = None
-        #: The reason why the run was ended early; and the signal, if it was one.
+        #: The reason why the run was ended early, and the signal, if a signal ended it.
         self.ending: str | None = None
         self.interrupted: int | None = None
         self._beats: list[asyncio.Task[None]] = []
@@ -189,14 +227,14 @@ class Control:
     # The whole
 
     async def run(self, parts: Sequence[Part]) -> None:
-        """Prepare all nodes, start them simultaneously, watch, and fetch the reports.
+        """Prepare all nodes, start them simultaneously, monitor them, and fetch the reports.
 
         Raises
         ------
         Refused
-            A node cannot do its part, or not in time: nothing was sent anywhere.
+            A node cannot do its part, or not in time: nothing was sent on any node.
         NodeLost
-            A node does not answer: nothing was sent anywhere.
+            A node does not answer: nothing was sent on any node.
         """
         try:
             await self.measure()
@@ -209,8 +247,8 @@ class Control:
             await self.end()
 
     async def measure(self) -> None:
-        """Read all clocks. A few nodes one after the other, because exchanges at the same time
-        would disturb each other."""
+        """Read all clocks, a few nodes at a time: too many simultaneous exchanges would delay each
+        other."""
         members = list(self.members.values())
         if len(members) <= 16:
             for member in members:
@@ -220,22 +258,22 @@ class Control:
             await _all(self._read(member, exchanges) for member in members)
 
     async def prepare(self, parts: Sequence[Part]) -> None:
-        """Give each node its part: it opens its ports and compiles, and sends nothing yet."""
-        # Distinguishes the frames of this run from those of earlier runs.
+        """Give each node its part. The node opens its ports and compiles, but sends nothing yet."""
+        # Distinguishes the frames of this run from late frames of earlier runs.
         key = secrets.randbelow(0xFFFF) + 1
         await _all(self._prepare(self.members[part.node], part, key) for part in parts)
 
     async def collect(self) -> None:
-        """Fetch the reports of all nodes that answer, and read their clocks a last time."""
+        """Fetch the reports of all nodes that answer, and read their clocks once again."""
         await _all(self._fetch(member) for member in self._running())
 
     def stop(self, why: str) -> None:
-        """End the run on all nodes; `run` then collects."""
+        """End the run on all nodes; `run` then collects the reports."""
         if self.ending is None:
             self.ending = why
 
     def interrupt(self, number: int) -> None:
-        """Handle a signal: end the run, and report."""
+        """Handle a signal: end the run and report."""
         self.interrupted = number
         self.stop(signal.Signals(number).name)
 
@@ -247,18 +285,21 @@ class Control:
         await asyncio.gather(*self._beats, return_exceptions=True)
 
     def lost(self) -> dict[str, str]:
-        """Nodes whose results are missing or incomplete, with reasons."""
+        """Nodes whose results are missing or incomplete, with the reasons."""
         found = {}
         for member in self._running():
             if member.report is None:
                 found[member.name] = member.lost or f"its run {member.state}, without a report"
             elif member.silences:
-                at, lasted = member.silences[0]
+                began_s, lasted = member.silences[0]
+                at = began_s - (self.start_ns or 0) / 1e9
                 found[member.name] = f"it was silent for {lasted:.1f} s after {at:.1f} s"
+            elif member.state == "interrupted":
+                found[member.name] = f"its run was interrupted: {member.row.get('error')}"
         return found
 
     def elapsed_s(self) -> float:
-        """Seconds since the start; negative before it."""
+        """Return the seconds since the start; negative before it."""
         if self.start_ns is None:
             return 0.0
         return (time.monotonic_ns() - self.start_ns) / 1e9
@@ -270,8 +311,8 @@ class Control:
 
     @property
     def _horizon_ns(self) -> int:
-        """Time for which a mapping is used before it is replaced."""
-        return round(self.settings.lease_s * 1e9)
+        """Return the time for which a mapping is used before it is replaced."""
+        return round((self.settings.lease_s + GRACE_S) * 1e9)
 
     async def _read(self, member: Member, exchanges: int) -> None:
         for _ in range(exchanges):
@@ -280,14 +321,14 @@ class Control:
 
     async def _prepare(self, member: Member, part: Part, key: int) -> None:
         body = {**part.body, "hold": True, "key": key}
-        row = _answer(
-            member, await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
-        )["run"]
+        answer = await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
+        row = _answer(member, answer)["run"]
         member.run, member.row, member.state = row["id"], row, row["state"]
+        member.ticket = answer.get("ticket")
         member.sends = part.sends
         member.last_answer_s = time.monotonic()
-        # Start heartbeats now, because opening the ports of other nodes may take longer than this
-        # node's lease.
+        # Start heartbeats now: opening the ports of other nodes may take longer than this node's
+        # lease lasts.
         self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
 
     async def _until_ready(self) -> None:
@@ -297,7 +338,7 @@ class Control:
             if not waited:
                 return
             for member in waited:
-                if member.over or self._silent(member):
+                if member.over or member.silent:
                     why = member.row.get("error") or member.lost or member.state
                     raise NodeLost(member.name, f"not ready: {why}")
             if time.monotonic() > end or self.ending:
@@ -306,8 +347,8 @@ class Control:
             await asyncio.sleep(0.02)
 
     async def _go(self) -> None:
-        """Agree on the start time. If a node does not agree in time, the run ends everywhere before
-        that."""
+        """Agree on a start time. If a node does not confirm in time, the run ends on all nodes
+        before it."""
         members = self._running()
         trip = max(member.clock.width_ns or 0 for member in members) / 1e9
         lead = self.settings.lead_s + 4 * trip + 0.002 * len(members)
@@ -321,31 +362,32 @@ class Control:
         _answer(member, answer)
 
     async def _until_over(self) -> None:
-        while not all(member.over or self._silent(member) for member in self._running()):
+        while not all(member.over or member.silent for member in self._running()):
             if self._watch is not None:
                 self._watch(self)
             for member in self._running():
                 if self._is_lost(member) and self.settings.on_loss == "end":
                     self.stop(f"node {member.name!r} was lost: {member.lost}")
-            # A node that receives cannot know when the others have sent everything.
+            # A node that only receives cannot know when the others have sent everything.
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
-                # The nodes receive frames in transit, and write their reports.
+                # The nodes receive the frames in transit, and write their reports.
                 await self._settled(self.settings.lease_s + self.settings.linger_s + 5)
                 return
             await asyncio.sleep(0.05)
         if any(not member.over for member in self._running()):
-            # A node that is only silent may answer again.
+            # A node that is only silent may answer again, so wait for the length of a lease.
             await asyncio.sleep(self.settings.lease_s)
             await self._settled(self.settings.lease_s)
 
     def _all_sent(self) -> bool:
-        """Whether all nodes have reported, after the start, that they have nothing left to send."""
+        """Return whether all nodes have reported, after the start, that they have nothing left to
+        send."""
         start_ns = self.start_ns
         return start_ns is not None and all(
             member.over
             or not member.sends
-            or self._silent(member)
+            or member.silent
             or (member.asked_ns > start_ns and bool(member.row.get("sent_all")))
             for member in self._running()
         )
@@ -354,7 +396,7 @@ class Control:
         """Wait until the runs of all nodes that answer have ended, or until the time limit."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
-            if all(member.over or self._silent(member) for member in self._running()):
+            if all(member.over or member.silent for member in self._running()):
                 return
             await asyncio.sleep(0.05)
 
@@ -368,7 +410,7 @@ class Control:
         )
 
     async def _fetch(self, member: Member) -> None:
-        if member.gone or (self._silent(member) and not member.over):
+        if member.gone or (member.silent and not member.over):
             return
         try:
             answer = await member.peer.call(
@@ -383,20 +425,32 @@ class Control:
 
     async def _beat(self, member: Member) -> None:
         every = self.settings.lease_s / BEATS
-        while not member.over:
-            began = time.monotonic()
-            await self._once(member)
-            await asyncio.sleep(max(0.0, began + every - time.monotonic()))
+        renewals = asyncio.create_task(self._renew(member), name=f"renew {member.name}")
+        try:
+            while not member.over:
+                began = time.monotonic()
+                await self._once(member)
+                await asyncio.sleep(max(0.0, began + every - time.monotonic()))
+        finally:
+            renewals.cancel()
+
+    async def _renew(self, member: Member) -> None:
+        """Renew the lease more often than the heartbeats, which run over TCP: after an outage, TCP
+        may wait for seconds before it retransmits."""
+        if member.ticket is not None:
+            every = max(RENEW_S, RENEW_NODE_S * len(self.members))
+            await member.peer.renew(member.ticket, every, member.renewed)
 
     async def _narrow(self, member: Member) -> None:
-        """Exchange clock readings with a node. Heartbeats wait for the daemon and for a CPU; these
-        exchanges do not, so they narrow the bound."""
+        """Read the clock of a node that answers no renewals. Heartbeats wait for the daemon and for
+        a CPU, these exchanges do not, so they narrow the error bound."""
+        if time.monotonic_ns() - member.renewed_ns < self.settings.lease_s * 1e9 / BEATS:
+            return
         for _ in range(min(4, 48 // len(self.members))):
             await member.exchange(self.settings.lease_s)
 
     async def _once(self, member: Member) -> None:
         c0 = time.monotonic_ns()
-        silent_since = member.last_answer_s
         try:
             answer = await member.peer.call(
                 "beat", c0, member.run, member.mapping, timeout=self.settings.lease_s
@@ -404,18 +458,18 @@ class Control:
             member.took(c0, answer, self._horizon_ns)
             await self._narrow(member)
         except NodeLost as error:
-            member.lost, member.gone = error.why, member.gone or error.gone
-            return
-        lasted = member.last_answer_s - silent_since
-        if lasted > self.settings.lease_s:
-            member.silences.append((self.elapsed_s() - lasted, lasted))
-
-    def _silent(self, member: Member) -> bool:
-        return time.monotonic() - member.last_answer_s > self.settings.lease_s
+            member.gone = member.gone or error.gone
+            # A node that answers renewals is not lost: only this connection is slow.
+            if member.gone or member.renewed_ns < c0:
+                member.lost = error.why
 
     def _is_lost(self, member: Member) -> bool:
-        if member.gone or (self._silent(member) and not member.over):
-            member.lost = member.lost or f"silent for {self.settings.lease_s:g} s"
+        """Return whether the node's traffic has ended without a request to stop."""
+        if member.gone or (member.silent and not member.over):
+            member.lost = member.lost or f"silent for {member.patience_s:g} s"
+            return True
+        if member.state == "interrupted" and self.ending is None:
+            member.lost = member.lost or f"its run was interrupted: {member.row.get('error')}"
             return True
         return False
 
@@ -428,7 +482,7 @@ def _answer(member: Member, answer: dict[str, Any]) -> Any:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await all; the first error cancels the others."""
+    """Await all; the first exception cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

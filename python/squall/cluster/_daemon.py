@@ -1,4 +1,4 @@
-"""A node's daemon: started on this machine for one owner, and ended with them."""
+"""A node's daemon, started on this machine for one owner, and ended with it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .._http import Http, Reply
 
 __all__ = ["Daemon", "DaemonError"]
 
-#: Prefix of a command that must end with this process.
+#: Command prefix for a process that must end with this process.
 KEPT = (sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("_keeper.py")))
-#: Maximum seconds until the daemon serves, and until it has ended after a request.
+#: Maximum seconds until the daemon serves, and until it has ended after a request to end.
 START_S, END_S = 20.0, 8.0
-#: Number of characters of the log that a message shows.
+#: Number of characters of the log that an error message shows.
 LAST = 2000
 
 
 class DaemonError(Error):
-    """A node's daemon does not start, or has gone."""
+    """A node's daemon does not start, or has died."""
 
 
 class Daemon:
-    """``squall serve`` on loopback, reached through its Unix socket with a private token.
+    """``squall serve`` on loopback, accessed through its Unix socket with a private token.
 
-    Its directory is private to this user. Without `data` it is temporary, and removed with the
-    daemon.
+    Its directory is private to this user. Without `data` the directory is temporary, and removed
+    with the daemon.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Daemon:
     def ask(
         self, method: str, path: str, body: Any = None, query: dict[str, Any] | None = None
     ) -> Any:
-        """Send a request to ``/squall/v1``, and return the answer's JSON."""
+        """Send a request to ``/squall/v1``, and return the JSON of the response."""
         reply = self.send(method, path, body, query)
         return reply.json() if reply.body else None
 
@@ -91,19 +91,19 @@ class Daemon:
         return self.http.send(method, f"/squall/v1{path}", body, query)
 
     def alive(self) -> bool:
-        """Whether the daemon's process is running."""
+        """Return whether the daemon's process is running."""
         return self.process.poll() is None
 
     def last_words(self) -> str:
-        """The end of the daemon's log."""
+        """Return the end of the daemon's log."""
         with contextlib.suppress(OSError):
             return self.log.read_bytes()[-LAST:].decode(errors="replace").strip()
         return ""
 
     def end(self) -> None:
-        """End the daemon and remove a temporary directory, within some seconds in any case."""
+        """End the daemon and remove a temporary directory, within a few seconds in any case."""
         if self.process.stdin:
-            # To the keeper this means that its parent has ended.
+            # The keeper takes end of file as the end of its parent.
             self.process.stdin.close()
         try:
             self.process.wait(END_S)
@@ -118,7 +118,7 @@ class Daemon:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _served(self) -> dict[str, Any]:
-        """The line that the daemon prints when it is ready to serve."""
+        """Return the line that the daemon prints when it is ready to serve."""
         assert self.process.stdout is not None
         end, text = time.monotonic() + START_S, b""
         while not text.endswith(b"\n"):

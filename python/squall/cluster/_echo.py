@@ -1,10 +1,13 @@
-"""A node's clock, over UDP.
+"""A node's clock and the leases of its runs, over UDP.
 
-A thread that does nothing else answers, and a callback that reads the clock first receives the
-answer: the round trip is then that of the network rather than of messages between workers, so the
-error bound of the clock is narrower. Both sides have a key, which they received over another
-channel: only messages with that key are answered or used. Questions are as long as answers, so that
-the echo cannot amplify packets with a forged source.
+Answers are sent by a thread that does nothing else, and received by a callback that reads the clock
+first: the round trip is then that of the network instead of that of messages between workers, so
+the error bound of the clock is narrower. A question may also renew a lease: TCP waits longer after
+each lost packet, UDP does not, so a lease is renewed as soon as the network works again.
+
+Both sides have a key, which they received over another channel: messages without a valid code are
+ignored. Questions are as long as answers, so the echo cannot be used for amplification with forged
+source addresses.
 """
 
 from __future__ import annotations
@@ -24,21 +27,25 @@ from typing import NamedTuple
 from .._errors import Error
 from ._clocks import Exchange
 
-__all__ = ["Echo", "Where", "ask"]
+__all__ = ["Echo", "Where", "ask", "renew"]
 
-#: Number of the question; the node's times of its arrival and of the answer's departure. The
-#: authentication code follows.
+#: Fields before the authentication code: a number and two times. In an answer, the number is that
+#: of the question, followed by the node's times of the question's arrival and of the answer's
+#: departure. In a renewal, the number is the controller's departure time, followed by the run's
+#: ticket and 0.
 MESSAGE = struct.Struct("!Qqq")
 CODE = 16
-#: Personalizations of the authentication code: without them a question that is sent back would
-#: pass for its own answer.
-QUESTION, ANSWER = b"question", b"answer"
+#: Personalizations of the authentication code: without them a reflected question would pass for its
+#: own answer, and a recorded question for a renewal.
+QUESTION, RENEWAL, ANSWER = b"question", b"renewal", b"answer"
 #: Maximum length of a message; longer ones are ignored.
 LARGEST = 128
+#: Maximum number of unanswered renewals that are remembered; older ones are dropped.
+UNANSWERED = 100
 
 
 class Where(NamedTuple):
-    """Address and key of a clock echo."""
+    """Address and key of a clock echo server."""
 
     address: str
     port: int
@@ -46,24 +53,34 @@ class Where(NamedTuple):
 
 
 class Echo:
-    """Answers on a UDP port of `address` until it is closed.
+    """Clock echo server on a UDP port of `address`.
 
     Parameters
     ----------
     address : str
     port : int
-        0: any free one.
+        0: any free port.
     now : callable
         Reads the clock, in ns.
+    renewed : callable, optional
+        Called with each renewal: the ticket, the controller's departure time and this clock's
+        arrival time, in ns. It must return quickly, because the thread answers only after it
+        returns.
 
     Raises
     ------
     Error
-        The port is taken.
+        The port is in use.
     """
 
-    def __init__(self, address: str, port: int, now: Callable[[], int]) -> None:
-        self._now, self._socket = now, _socket(address)
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        now: Callable[[], int],
+        renewed: Callable[[int, int, int], object] = lambda *_: None,
+    ) -> None:
+        self._now, self._renewed, self._socket = now, renewed, _socket(address)
         try:
             self._socket.bind((address, port))
         except OSError as error:
@@ -79,12 +96,12 @@ class Echo:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and close the port."""
         self._closing = True
-        # shutdown() of an unconnected socket fails, but wakes a thread that waits for it.
+        # shutdown() of an unconnected socket fails, but it wakes up a thread that is blocked in it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # Wait for the thread before the descriptor can be reused.
+        # Wait for the thread before the descriptor is closed and can be reused.
         self._thread.join()
         self._socket.close()
 
@@ -94,9 +111,14 @@ class Echo:
                 question, asker = self._socket.recvfrom(LARGEST)
                 came = self._now()
                 number = _number(question, self.where.key, QUESTION)
-                if number is not None:
-                    answer = _sealed(self.where.key, ANSWER, number, came, self._now())
-                    self._socket.sendto(answer, asker)
+                if number is None:
+                    number = _number(question, self.where.key, RENEWAL)
+                    if number is None:
+                        continue
+                    _, ticket, _ = MESSAGE.unpack_from(question)
+                    self._renewed(ticket, number, came)
+                answer = _sealed(self.where.key, ANSWER, number, came, self._now())
+                self._socket.sendto(answer, asker)
 
 
 async def ask(where: Where, timeout: float) -> Exchange:
@@ -140,18 +162,62 @@ async def ask(where: Where, timeout: float) -> Exchange:
             loop.remove_reader(asking)
 
 
+async def renew(
+    where: Where, ticket: int, every_s: float, heard: Callable[[Exchange], object]
+) -> None:
+    """Renew the lease of a run every `every_s` seconds, until the task is canceled. Calls `heard`
+    with each answer, also with late and reordered ones.
+    """
+    loop = asyncio.get_running_loop()
+    sent: dict[int, None] = {}
+    with _socket(where.address) as asking:
+        asking.setblocking(False)
+        asking.connect((where.address, where.port))
+
+        def came() -> None:
+            # The kernel reports errors of earlier packets here, such as "no route to host" while
+            # the network is down. The next renewal may get through.
+            with contextlib.suppress(OSError):
+                answer = asking.recv(LARGEST)
+                c1 = time.monotonic_ns()
+                number = _number(answer, where.key, ANSWER)
+                # Each renewal has at most one answer; duplicates and answers to others are ignored.
+                if number in sent:
+                    del sent[number]
+                    _, n_in, n_out = MESSAGE.unpack_from(answer)
+                    heard(Exchange(number, n_in, n_out, c1))
+
+        loop.add_reader(asking, came)
+        try:
+            due = loop.time()
+            while True:
+                c0 = time.monotonic_ns()
+                sent[c0] = None
+                if len(sent) > UNANSWERED:
+                    del sent[next(iter(sent))]
+                with contextlib.suppress(OSError):
+                    asking.send(_sealed(where.key, RENEWAL, c0, ticket, 0))
+                # After a stall of this process, resume the interval from now instead of sending the
+                # missed renewals.
+                due = max(due + every_s, loop.time())
+                await asyncio.sleep(due - loop.time())
+        finally:
+            loop.remove_reader(asking)
+
+
 def _socket(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.socket(family, socket.SOCK_DGRAM)
 
 
-def _sealed(key: bytes, kind: bytes, number: int, n_in: int, n_out: int) -> bytes:
-    message = MESSAGE.pack(number, n_in, n_out)
+def _sealed(key: bytes, kind: bytes, number: int, one: int, other: int) -> bytes:
+    message = MESSAGE.pack(number, one, other)
     return message + _code(key, kind, message)
 
 
 def _number(message: bytes, key: bytes, kind: bytes) -> int | None:
-    """The number of a question or answer; None: it is not of `kind`, or not made with `key`."""
+    """Return the number of a message; None if it is not of `kind`, or not authenticated by
+    `key`."""
     content, code = message[: MESSAGE.size], message[MESSAGE.size :]
     if not hmac.compare_digest(code, _code(key, kind, content)):
         return None

@@ -1,9 +1,9 @@
-"""Starts Ray on one machine, and stops it by its process id, because ``ray stop`` would end every
+"""Starts and stops Ray on one machine. It is stopped by process ID: ``ray stop`` would end every
 Ray on the machine, including those of other users.
 
-``python -m squall.cluster host up|down`` runs on each machine, where ``squall cluster up`` calls it
-through ``reach`` (ssh). It reads its parameters from standard input and not from arguments, because
-all users of a machine can read arguments, and Ray's token is among them.
+``squall cluster up`` runs ``python -m squall.cluster host up|down`` on each machine through
+``reach`` (ssh). Parameters, among them Ray's token, are read from standard input, because arguments
+are visible to all users of a machine.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ RUNNING = "Ray runtime started"
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Settings with which Ray is started on a machine.
+    """Settings for Ray on one machine.
 
     Attributes
     ----------
     cluster : str
     name : str
-        Name of the node; ``head`` for the controller's machine.
+        Name of the node; ``head`` on the controller's machine.
     address : str
-        Address on this machine at which all services of Ray listen.
+        Address of this machine on which all services of Ray listen.
     head : str or None
-        ``HOST:PORT`` of the head; None: this machine is the head.
+        ``HOST:PORT`` of the head; None: the head is on this machine.
     port : int
         TCP port of the head.
     node : bool
@@ -62,7 +62,7 @@ class Host:
     environment: Mapping[str, str]
 
     def arguments(self) -> list[str]:
-        """Arguments for ``ray``."""
+        """Return the arguments for ``ray``."""
         words = ["start", "--block", "--disable-usage-stats", "--include-log-monitor=false"]
         words += [f"--node-ip-address={self.address}"]
         if self.head is None:
@@ -71,7 +71,7 @@ class Host:
             words += ["--dashboard-host=127.0.0.1"] if self.dashboard else []
         else:
             words += [f"--address={self.head}"]
-        # Only node actors run here, and they request no CPU: one worker in advance is enough.
+        # Only node actors run here, and they request no CPU, so one prestarted worker is enough.
         words += ["--num-cpus=1", f"--object-store-memory={self.object_store_mb << 20}"]
         if self.worker_ports is not None:
             first, last = self.worker_ports
@@ -80,12 +80,12 @@ class Host:
 
 
 def up(host: Host) -> dict[str, Any]:
-    """Start Ray here, unless it is up.
+    """Start Ray on this machine, unless it is running.
 
     Raises
     ------
     Error
-        It does not start; the message has the end of its log.
+        Ray does not start; the message has the end of its log.
     """
     folder = _folder(host.cluster, host.name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -114,14 +114,14 @@ def up(host: Host) -> dict[str, Any]:
 
 
 def down(cluster: str, name: str) -> dict[str, Any]:
-    """Stop the Ray that `up` started here, with all its processes."""
+    """Stop the Ray that `up` started on this machine, with all its processes."""
     folder = _folder(cluster, name)
     pid = _running(folder)
     if pid is not None:
         family = _descendants(pid)
         os.kill(pid, signal.SIGTERM)
         _until_gone(family, END_S)
-        # Processes that were started meanwhile, or that end slowly.
+        # Kill processes that were started meanwhile, or that are slow to end.
         for member in family | _descendants(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
@@ -136,7 +136,7 @@ def _folder(cluster: str, name: str) -> pathlib.Path:
 
 
 def _ray() -> str:
-    """Path of the command ``ray`` of this Python."""
+    """Return the path of the command ``ray`` of this Python installation."""
     for folder in (pathlib.Path(sys.executable).parent, sysconfig.get_path("scripts")):
         command = pathlib.Path(folder) / "ray"
         if os.access(command, os.X_OK):
@@ -147,8 +147,8 @@ def _ray() -> str:
 
 
 def _running(folder: pathlib.Path) -> int | None:
-    """Process number of the Ray that `up` started, if it is still that process: numbers are
-    reused."""
+    """Return the process ID of the Ray that `up` started, if it still belongs to that process: IDs
+    are reused."""
     try:
         pid, started = (folder / "ray.pid").read_text().split()
     except (OSError, ValueError):
@@ -157,7 +157,7 @@ def _running(folder: pathlib.Path) -> int | None:
 
 
 def _started(pid: int) -> str | None:
-    """Start time of a process, in the kernel's ticks; None if there is no such process."""
+    """Return the start time of a process, in clock ticks; None if there is no such process."""
     try:
         state, _, _, *rest = _stat(pid)
     except OSError:
@@ -166,13 +166,13 @@ def _started(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of the process's stat file, from the state on: proc(5), field 3."""
+    """Return the fields of the process's stat file from the state on: proc(5), field 3."""
     text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     return text.rpartition(")")[2].split()
 
 
 def _descendants(pid: int) -> set[int]:
-    """A process, its session and their children."""
+    """Return a process, the processes of its session, and their children."""
     parents: dict[int, int] = {}
     found = {pid}
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
@@ -196,8 +196,9 @@ def _until_gone(pids: set[int], seconds: float) -> None:
 
 
 def environment(inventory: Inventory) -> dict[str, str]:
-    """Environment variables to set before Ray is imported or started: certificates, and the token
-    of a cluster that `squall cluster up` starts. For an existing cluster, the user sets the token.
+    """Return environment variables to set before Ray is imported or started: certificates, and the
+    token of a cluster that `squall cluster up` starts. For an existing cluster, the user sets the
+    token.
     """
     found = {"RAY_USAGE_STATS_ENABLED": "0"}
     if inventory.tls is not None:
@@ -208,7 +209,7 @@ def environment(inventory: Inventory) -> dict[str, str]:
 
 
 def _token(cluster: str) -> str:
-    """The cluster's token, from a file of this user on the controller's machine."""
+    """Return the cluster's token, from a private file of this user on the controller's machine."""
     folder = _folder(cluster, "head")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / "token"
@@ -219,7 +220,7 @@ def _token(cluster: str) -> str:
 
 
 def main(action: str) -> int:
-    """Perform `squall cluster up` or `down` on this machine; print one line of JSON."""
+    """Run `squall cluster up` or `down` on this machine, and print one line of JSON."""
     table = json.load(sys.stdin)
     try:
         if action == "up":

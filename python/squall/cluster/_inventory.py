@@ -1,4 +1,4 @@
-"""The inventory: nodes, how they are reached, and their ports."""
+"""The inventory: nodes, how to reach them, and their ports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Inventory", "InventoryError", "NodeEntry", "Place", "Start", "Tls"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m)\s*")
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
-#: Default lease of runs: traffic ends within this time after the controller has gone.
+#: Default lease of runs: traffic ends within this time after the controller has disappeared.
 LEASE_S = 2.0
 
 
 class InventoryError(Error, ValueError):
-    """An inventory is wrong; nothing was started."""
+    """An inventory is invalid; nothing was started."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,22 +35,22 @@ class NodeEntry:
     ----------
     name : str
     address : str or None
-        The address by which Ray knows its machine.
+        The address by which Ray identifies its machine.
     ray_id : str or None
-        Ray's id of its machine.
+        Ray's ID of its machine.
     resource : str or None
-        A custom resource of Ray that only its machine has.
+        A custom Ray resource that only its machine has.
     allow : tuple of str
-        Interfaces that its daemon may use, as with ``squall serve --allow``. The ports of the
-        inventory are allowed without this.
+        Interfaces that its daemon may use, as with ``squall serve --allow``. The ports in the
+        inventory are always allowed.
     squall : str or None
-        Path of the program on its machine. Default: that of its Python package.
+        Path of the program on its machine. Default: that in its Python package.
     data : str or None
         Directory of its daemon. Default: a temporary one.
     clock_port : int
-        UDP port for exchanges with its clock. 0: any free one.
+        UDP port of its clock echo server. 0: any free port.
     clock_offset_ns, clock_drift_ppb
-        An error added to its clock, for tests: results must be the same as without.
+        Artificial error of its clock, for tests: results must not depend on it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class NodeEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A port of a node, as the inventory names it."""
+    """A port of a node, as written in the inventory."""
 
     node: str
     address: str
@@ -75,22 +75,22 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """How `squall cluster up` starts a Ray cluster over the nodes.
+    """How `squall cluster up` starts a Ray cluster on the nodes.
 
     Attributes
     ----------
     head : str
         This machine's address, to which the nodes connect.
     port : int
-        TCP port of Ray's head. The ports of its other services follow where they are set.
+        TCP port of Ray's head. If set, the ports of its other services follow it.
     reach : str
-        Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
+        Prefix of commands to run on a node; ``{name}`` and ``{address}`` are replaced.
     python : str
         Python with squall[cluster] on the nodes.
     dashboard : bool
-        Whether Ray's dashboard is started: on loopback of this machine.
+        Whether to start Ray's dashboard, on loopback of this machine.
     worker_ports : tuple of int, or None
-        First and last TCP port of Ray's workers, for firewalls.
+        First and last TCP port of Ray's workers, to open in firewalls.
     object_store_mb : int
     """
 
@@ -105,14 +105,14 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Tls:
-    """Certificates for all of Ray's connections: each side must have one from this authority."""
+    """Certificates for all connections of Ray: each side must have one from this authority."""
 
     cert: str
     key: str
     ca: str
 
     def environment(self) -> dict[str, str]:
-        """The environment variables from which Ray reads them."""
+        """Return the environment variables from which Ray reads them."""
         return {
             "RAY_USE_TLS": "1",
             "RAY_TLS_SERVER_CERT": self.cert,
@@ -155,7 +155,7 @@ class Inventory:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Inventory:
-        """Read a file.
+        """Read an inventory from a file.
 
         Raises
         ------
@@ -180,18 +180,18 @@ class Inventory:
             raise InventoryError(f"{origin}: {wrong}") from None
 
     def ports_of(self, node: str) -> dict[str, str]:
-        """Addresses for a node's profile: its own ports, and those of other nodes as
+        """Return the addresses for a node's profile: its own ports, and those of other nodes as
         ``elsewhere:NODE``.
         """
         return {port: _seen_by(node, places) for port, places in self.ports.items()}
 
     def part_of(self, node: str) -> tuple[int, int]:
-        """The node's part of its ports: (I, N) for part I of N; ``(1, 1)`` is the whole.
+        """Return the node's part of its ports: (I, N) for part I of N; ``(1, 1)`` is the whole.
 
         Raises
         ------
         InventoryError
-            The node would have different parts of two of its ports.
+            Two of the node's ports would have different parts.
         """
         shares = {
             (tuple(place.node for place in places).index(node) + 1, len(places)): port
@@ -208,36 +208,36 @@ class Inventory:
         return next(iter(shares), (1, 1))
 
     def own_ports(self, node: str) -> tuple[str, ...]:
-        """Names of the node's own ports."""
+        """Return the names of the node's own ports."""
         return tuple(
             port for port, places in self.ports.items() if any(p.node == node for p in places)
         )
 
     def senders(self) -> tuple[str, ...]:
-        """Nodes that have at least one port, in the order of the inventory."""
+        """Nodes with at least one port, in the order of the inventory."""
         return tuple(name for name in self.nodes if self.own_ports(name))
 
     def near(self, node: str) -> str:
-        """Nodes whose names are similar to `node`, for messages."""
+        """Return nodes with names similar to `node`, for error messages."""
         return _near(node, self.nodes)
 
 
 class _Wrong(Exception):
-    """An error in an inventory: key, error, hint."""
+    """An error in an inventory: key, message, hint."""
 
 
 class _Table:
-    """A TOML table whose keys are taken one by one, so that unknown keys remain."""
+    """A TOML table whose keys are consumed one by one, so that unknown keys remain."""
 
     def __init__(self, values: Mapping[str, Any], origin: str, path: str) -> None:
         self._values, self._origin, self.path = dict(values), origin, path
         self._known: list[str] = []
 
     def take(self, key: str, kind: type[Any] | tuple[type[Any], ...], expected: str) -> Any:
-        """Take the value of a key; None if it is missing."""
+        """Consume a key and return its value; None if it is missing."""
         self._known.append(key)
         value = self._values.pop(key, None)
-        # True is an int for Python.
+        # isinstance(True, int) is true in Python.
         wrong = isinstance(value, bool) and kind is not bool
         if value is not None and (wrong or not isinstance(value, kind)):
             raise _Wrong(f"{self.key(key)} = {value!r}: expected {expected}")
@@ -252,12 +252,12 @@ class _Table:
         return None if value is None else _Table(value, self._origin, self.key(key))
 
     def rest(self) -> Iterable[tuple[str, Any]]:
-        """Take the remaining keys."""
+        """Consume the remaining keys."""
         rest, self._values = self._values, {}
         return rest.items()
 
     def end(self) -> None:
-        """Check that no unknown key is left."""
+        """Raise an error if unknown keys are left."""
         for key in self._values:
             raise _Wrong(f"{self.key(key)}: unknown key\n  try {_near(key, self._known)}")
 
@@ -443,7 +443,7 @@ def _address(key: str, text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        # For some of its arguments, Ray accepts no names.
+        # Ray does not resolve host names in some of its arguments.
         raise _Wrong(f"{key} = {text!r}: expected an IP address, such as 10.0.0.11") from None
 
 

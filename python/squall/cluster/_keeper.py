@@ -1,13 +1,13 @@
-"""Runs a command that must end with the process that started it, even if that is killed.
+"""Runs a command that must end with the process that started it, even if that process is killed.
 
-``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...`` passes on its standard output and
-error. Its standard input is a pipe whose other end its parent holds: end of file means that the
-parent is gone, by exit, crash or SIGKILL. The command then gets SIGTERM, and SIGKILL after some
-seconds (with ``--kill`` at once), and the directory is removed, even if the command has ended
-before. The keeper is a process of its own, because the kernel clears ``PR_SET_PDEATHSIG`` of a
-program with file capabilities when it starts.
+``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...``: standard output and error are
+those of the command. Standard input is a pipe from the parent: end of file means that the parent
+has exited, crashed or been killed. The command then gets SIGTERM, and SIGKILL after some seconds
+(at once with ``--kill``), and the directory is removed, even if the command has ended before. The
+keeper is a process of its own because the kernel clears ``PR_SET_PDEATHSIG`` on execution of a
+program with file capabilities.
 
-It uses only the standard library, because it starts with each node.
+It uses only the standard library, which keeps its start fast: each node starts one.
 """
 
 import ctypes
@@ -19,17 +19,17 @@ import sys
 import threading
 
 PR_SET_PDEATHSIG = 1
-#: A daemon ends within two seconds.
+#: A daemon takes at most two seconds to end.
 TIMEOUT_S = 4
 
 
 def _dies_with_parent() -> None:
-    # In case the keeper itself is killed.
+    # For the case that the keeper itself is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def main() -> int:
-    # At the terminal's Ctrl-C the parent ends first, in its own way.
+    # In a session of its own: at Ctrl-C in the terminal, the parent decides how to end.
     os.setsid()
     words = sys.argv[1:]
     at_once = words[0] == "--kill"
@@ -56,12 +56,12 @@ def main() -> int:
 
 
 def _remove(folder: str, orphaned: threading.Event) -> None:
-    """Remove the directory now, or after the end of the parent, which first reads the log there and
-    must be notified of the command's end without waiting for that."""
+    """Remove the directory now, or once the parent has ended. The parent first reads the log there,
+    and must see the command's end without waiting for the removal."""
     if not orphaned.is_set():
         if os.fork():
             return
-        # The parent waits for the end of the command's output.
+        # The parent waits for the end of the command's output, so close it.
         os.close(1)
         os.close(2)
         _wait_for_end_of_parent()

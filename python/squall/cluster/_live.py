@@ -1,4 +1,4 @@
-"""The live view of a run over nodes: the sum and each node."""
+"""The live view of a run on nodes: totals, and one line per node."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import IO, Any
 
 from ._control import Control, Member
 
-#: Counters that are summed over the nodes.
+#: Counters of which the live view shows the sum over all nodes.
 KEYS = ("tx_pps", "rx_pps", "tx_packets", "rx_packets", "lost")
 
 __all__ = ["Live", "snapshot", "text"]
 
 
 def snapshot(control: Control) -> dict[str, Any]:
-    """Values for JSON: sums over all nodes, and each node's own."""
+    """Return values for JSON: sums over all nodes, and the values of each node."""
     nodes = [_node(member) for member in control.members.values()]
     return {
         "t_s": round(control.elapsed_s(), 3),
@@ -26,7 +26,7 @@ def snapshot(control: Control) -> dict[str, Any]:
 
 
 def text(table: dict[str, Any]) -> list[str]:
-    """The table for a terminal, in lines."""
+    """Return the table for a terminal, as lines."""
     every = {"name": f"{len(table['nodes'])} nodes", "state": f"{table['t_s']:.1f} s"}
     rows = [{**every, **table["all"], "clock_bound_ns": None, "why": None}, *table["nodes"]]
     head = f"{'NODE':14} {'STATE':12} {'TX':>12} {'RX':>12} {'SENT':>14} {'RECEIVED':>14}"
@@ -35,7 +35,7 @@ def text(table: dict[str, Any]) -> list[str]:
 
 
 class Live:
-    """Shows a run each second: ``text``, ``json`` or ``off``."""
+    """Shows a run once per second, as ``text`` or ``json``, or not at all (``off``)."""
 
     def __init__(self, form: str, out: IO[str] = sys.stderr) -> None:
         self._form, self._out = form, out
@@ -49,7 +49,7 @@ class Live:
         self._show(control)
 
     def last(self, control: Control) -> None:
-        """Show the end of the run."""
+        """Show the final state of the run."""
         if self._form != "off":
             self._show(control)
 
@@ -60,7 +60,7 @@ class Live:
             return
         lines = text(table)
         if self._out.isatty() and self._drawn:
-            # Overwrites the previous lines.
+            # Overwrite the lines of the previous table.
             self._out.write(f"\x1b[{self._drawn}A\x1b[J")
         self._drawn = len(lines)
         print("\n".join(lines), file=self._out, flush=True)

@@ -1,5 +1,5 @@
-"""A profile for each node: all ports, those of other nodes as ``elsewhere:``, and the files that it
-names.
+"""The profile of each node: all ports, those of other nodes as ``elsewhere:``, and the files that
+the profile refers to.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ._inventory import Inventory
 
 __all__ = ["Job", "check_ports", "divided", "job"]
 
-#: Maximum octets of a file, as in the daemon's limit for uploads.
+#: Maximum octets of a file; the same as the daemon's upload limit.
 LARGEST = 512 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The parts of a profile, and the files that nodes need.
+    """The parts of a profile, and the files that the nodes need.
 
     Attributes
     ----------
     parts : tuple of Part
     files : mapping of str to Path
-        Files on this machine, by their names in the profiles.
+        Files on this machine, by their names in the nodes' profiles.
     """
 
     parts: tuple[Part, ...]
@@ -45,8 +45,8 @@ def job(
     name: str,
     within: str | os.PathLike[str] | None = None,
 ) -> Job:
-    """Make a profile's parts. Nodes get the files that it names, or those of them in the directory
-    `within`.
+    """Split a profile into parts. Nodes get the files that it refers to; with `within`, only those
+    in that directory.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def job(
 
 
 def check_ports(inventory: Inventory, ports: Iterable[str], origin: str) -> None:
-    """Check that the inventory has these ports, which `origin` names.
+    """Check that the inventory has these ports; errors refer to `origin`.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def divided(
     name: str,
     only_within: bool = False,
 ) -> Job:
-    """Divide a profile into its parts. The profile has no errors, and its files are named relative
-    to `folder`; with `only_within` they must be in that directory."""
+    """Split a profile into its parts. The profile must be valid, and its file names relative to
+    `folder`. With `only_within` the files must be in that directory."""
     files: dict[str, pathlib.Path] = {}
     table = _named(table, lambda text: _file(text, folder, files, only_within))
     used = set(table["ports"])
@@ -107,13 +107,13 @@ def _part(
 
 
 def _senders(table: Mapping[str, Any]) -> set[str]:
-    """Ports that send; others only receive, or answer."""
+    """Return the ports that send; others only receive, or answer."""
     keys = ("port", "port2")
     kinds = ("stream", "replay", "attack")
     rows = [row for kind in kinds for row in table.get(kind, ())]
     found = {row[key] for row in rows for key in keys if row.get(key) is not None}
     if any("port" not in row for row in rows):
-        # A part without a port name uses the first one.
+        # A part without a port name uses the first port.
         found.add(next(iter(table["ports"])))
     if flows := table.get("flows"):
         found.add(flows["clients"])
@@ -121,7 +121,7 @@ def _senders(table: Mapping[str, Any]) -> set[str]:
 
 
 def _named(value: Any, name: Callable[[str], str]) -> Any:
-    """A value in which every string is replaced by the result of `name`."""
+    """Return a copy of a value, with `name` applied to every string."""
     if isinstance(value, dict):
         return {key: _named(item, name) for key, item in value.items()}
     if isinstance(value, list):
@@ -130,19 +130,21 @@ def _named(value: Any, name: Callable[[str], str]) -> Any:
 
 
 def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], inside: bool) -> str:
-    """The daemon's name for the path of a file here, or of one `inside` the folder."""
+    """Return the daemon's name for a file on this machine. If `inside`, the file must be in the
+    folder."""
     if len(text) > 4096 or "\n" in text or not text.strip("./ "):
         return text
     file, hash_mark, packet = text.partition("#")
     path = folder / file
     if not ("." in path.name or os.sep in file) or not path.is_file():
         return text
-    # Any string in a profile may look like a path, and its author may not have access to all files.
+    # Any string in a profile may name a file, and its author may not be permitted to read all
+    # files.
     if inside and not path.resolve().is_relative_to(folder):
         return text
     if path.stat().st_size > LARGEST:
         raise ProfileError(f"{path}: more than 512 MiB, the most that a node takes in")
-    # Two files with the same name remain two files.
+    # The digest distinguishes files with the same base name.
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"cluster-{digest}-{path.name}"
     files[name] = path

@@ -1,4 +1,4 @@
-"""Ray: connects to a cluster, creates and calls node actors. No other module imports Ray."""
+"""Ray: connects to a cluster, and creates and calls node actors. No other module imports Ray."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .._errors import Error
 from ._clocks import Exchange
 from ._control import NodeLost, Peer
-from ._echo import Where, ask
+from ._echo import Where, ask, renew
 from ._host import Host, down, environment, up
 from ._inventory import Inventory, NodeEntry
 from ._node import Node
@@ -39,59 +39,70 @@ __all__ = ["Connected", "RayPeer", "bring_down", "bring_up"]
 NAMESPACE = "squall"
 #: Maximum seconds until the head's port answers.
 CONNECT_S = 5.0
-#: Maximum seconds for creating an actor with its daemon, and for ending it.
+#: Maximum seconds for creating an actor with its daemon, and for ending both.
 CREATE_S, END_S = 60.0, 10.0
-#: Seconds after which an actor without a heartbeat ends. A controller may send none for less than
-#: that, while it opens ports or fetches reports.
+#: Seconds without a heartbeat after which an actor ends. A controller sends none while it opens
+#: ports or fetches reports, which takes less than that.
 FORGOTTEN_S = 90.0
-#: Threads of an actor: fetching a report must not delay a heartbeat.
+#: Threads of an actor: with a single one, fetching a report would delay heartbeats.
 THREADS = 4
-#: Time limit of an answer by UDP, and number of missing answers in a row after which the clock is
-#: read through Ray.
+#: Time limit of a UDP answer, and number of consecutive missing answers after which the clock is
+#: read through Ray, until a renewal is answered.
 ECHO_S, ECHOES = 0.1, 3
 
 
 class RayPeer(Peer):
-    """A node's actor."""
+    """A node's actor, as a peer of the controller."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name, self.actor = name, actor
-        #: Address of its clock for UDP; None: its clock is read through Ray.
+        #: UDP address of its clock; None: not known yet.
         self.echo: Where | None = None
         self._unheard = 0
 
+    @property
+    def by_udp(self) -> bool:
+        """Whether the clock is read over UDP; if not, through Ray."""
+        return self.echo is not None and self._unheard < ECHOES
+
     async def clock(self, timeout: float) -> Exchange:
-        """As `Peer`. If UDP is blocked, for example by a firewall, the clock is read through
-        Ray."""
-        if self.echo is None:
+        """Like `Peer.clock`. If UDP is blocked, for example by a firewall, the clock is read
+        through Ray."""
+        if self.echo is None or not self.by_udp:
             return await super().clock(timeout)
         try:
             exchange = await ask(self.echo, min(timeout, ECHO_S))
         except (OSError, asyncio.TimeoutError):
             self._unheard += 1
-            if self._unheard == ECHOES:
-                self.echo = None
             return await super().clock(timeout)
         self._unheard = 0
         return exchange
 
+    async def renew(self, ticket: int, every_s: float, heard: Callable[[Exchange], object]) -> None:
+        """Like `Peer.renew`, over UDP."""
+
+        def answered(exchange: Exchange) -> None:
+            self._unheard = 0
+            heard(exchange)
+
+        if self.echo is not None:
+            await renew(self.echo, ticket, every_s, answered)
+
     async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
-        """As `Peer`."""
+        """Call a method as in `Peer.call`."""
         try:
             reference = getattr(self.actor, method).remote(*arguments)
             return await asyncio.wait_for(asyncio.wrap_future(reference.future()), timeout)
         except asyncio.TimeoutError:
             raise NodeLost(self.name, f"no answer to {method} within {timeout:g} s") from None
-        except ray.exceptions.RayActorError as error:
-            raise NodeLost(self.name, _brief(error), gone=True) from None
         except ray.exceptions.RayError as error:
-            raise NodeLost(self.name, _brief(error)) from None
+            raise NodeLost(self.name, _brief(error), gone=_has_ended(error)) from None
 
 
 class SquallNode(Node):
     """A node in a worker process of Ray. The process ends on request, or, unless it `stays`, some
-    time after the last heartbeat of its controller. Ray also ends it when the controller has gone,
-    but needs a connection to notice that."""
+    time after the controller's last heartbeat. Ray also ends it when the controller is gone, but
+    only detects that by its connection."""
 
     def __init__(
         self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...], stays: bool
@@ -102,9 +113,9 @@ class SquallNode(Node):
             threading.Thread(target=self._until_forgotten, daemon=True).start()
 
     def end(self) -> None:
-        """As `Node.end`; makes no request to Ray, whose head may have gone."""
+        """End like `Node.end`, without a request to Ray: its head may have died."""
         super().end()
-        # After the answer has been sent.
+        # Exit only after the answer has been sent.
         threading.Timer(0.2, os._exit, (0,)).start()
 
     def _until_forgotten(self) -> None:
@@ -149,23 +160,23 @@ class Connected:
         ray.shutdown()
 
     def machines(self) -> list[dict[str, Any]]:
-        """The machines in Ray's own form."""
+        """Return the machines in Ray's format."""
         return list(ray.nodes())  # type: ignore[no-untyped-call]
 
     def found(self, entry: NodeEntry) -> RayPeer | None:
-        """The node's actor, if there is one."""
+        """Return the node's actor; None if it does not exist."""
         with contextlib.suppress(ValueError):
             return RayPeer(entry.name, ray.get_actor(_actor(entry.name), namespace=NAMESPACE))
         return None
 
     def peers(self, names: Iterable[str], stays: bool) -> list[RayPeer]:
-        """The actors of nodes; missing ones are made. With `stays` they outlive this process, until
-        `squall cluster down`.
+        """Return the actors of nodes, and create missing ones. With `stays` they outlive this
+        process, until `squall cluster down`.
 
         Raises
         ------
         NodeLost
-            An actor cannot be made; the message has a hint.
+            An actor cannot be created; the message has a hint.
         """
         entries = [self.inventory.nodes[name] for name in names]
         peers = [self.found(entry) or self._make(entry, stays) for entry in entries]
@@ -174,8 +185,8 @@ class Connected:
         return peers
 
     def end(self, peers: Iterable[RayPeer]) -> None:
-        """End daemons and actors, within a time limit for all of them. Unreachable ones end with
-        this process, or were made to stay.
+        """End daemons and actors, within a time limit for all of them. Unreachable ones end when
+        this process does, unless they were created to stay.
         """
         asked = {peer.actor.end.remote(): peer for peer in peers}
         done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=END_S)
@@ -184,7 +195,7 @@ class Connected:
                 ray.kill(asked[reference].actor)
 
     def _make(self, entry: NodeEntry, stays: bool) -> RayPeer:
-        # The interface is allowed, with any options of its port.
+        # An interface is allowed with any port options.
         ports = tuple(
             place.address.partition(",")[0]
             for places in self.inventory.ports.values()
@@ -207,7 +218,7 @@ class Connected:
         return RayPeer(entry.name, actor)
 
     def _where(self, entry: NodeEntry) -> dict[str, Any]:
-        """The resource that binds an actor to the node's machine."""
+        """Return the Ray resource that pins an actor to the node's machine."""
         alive = [machine for machine in self.machines() if machine["Alive"]]
         known = ", ".join(sorted(str(machine["NodeManagerAddress"]) for machine in alive))
         for machine in alive:
@@ -243,7 +254,7 @@ class Connected:
 
 
 def _reachable(address: str) -> None:
-    """Whether the head's port answers: Ray itself would try for minutes."""
+    """Check that the head's port answers: Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon:
         return
@@ -257,8 +268,8 @@ def _reachable(address: str) -> None:
 
 
 def bring_up(inventory: Inventory) -> Iterator[str]:
-    """Start Ray on this machine and on all nodes, unless the inventory names a cluster; yields one
-    message per step.
+    """Start Ray on this machine and on all nodes, unless the inventory names an existing cluster.
+    Yields one message per step.
     """
     if inventory.start is None:
         return
@@ -273,7 +284,7 @@ def bring_up(inventory: Inventory) -> Iterator[str]:
 
 
 def bring_down(inventory: Inventory) -> Iterator[str]:
-    """Stop the Ray that `bring_up` has started; yields one message per step."""
+    """Stop the Ray that `bring_up` started. Yields one message per step."""
     if inventory.start is None:
         return
     head, *others = _hosts(inventory)
@@ -285,7 +296,8 @@ def bring_down(inventory: Inventory) -> Iterator[str]:
 
 
 def _hosts(inventory: Inventory) -> list[Host]:
-    """The head's machine first, because it may have a node as well."""
+    """Return all machines. The head's machine is first: if it also has a node, it is started only
+    once."""
     start = inventory.start
     assert start is not None
 
@@ -310,14 +322,14 @@ def _hosts(inventory: Inventory) -> list[Host]:
 
 
 def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
-    """Runs `_host` on a node's machine, within a time limit."""
+    """Run `_host` on a node's machine, within a time limit."""
     start = inventory.start
     assert start is not None
     reach = start.reach.format(name=host.name, address=host.address)
     table = json.dumps({**vars(host), "environment": dict(host.environment)})
     command = [start.python, "-m", "squall.cluster", "host", action]
     words = shlex.split(reach)
-    # ssh passes its arguments to a shell, other commands do not.
+    # ssh passes its arguments to a shell, so they are quoted; other commands pass them unchanged.
     if words and os.path.basename(words[0]) == "ssh":
         words.append(shlex.join(command))
     else:
@@ -337,8 +349,14 @@ def _actor(node: str) -> str:
     return f"squall:{node}"
 
 
+def _has_ended(error: ray.exceptions.RayError) -> bool:
+    """Return whether an actor has ended. An unavailable one may only be unreachable for a while."""
+    unavailable = isinstance(error, ray.exceptions.ActorUnavailableError)
+    return isinstance(error, ray.exceptions.RayActorError) and not unavailable
+
+
 def _brief(error: BaseException) -> str:
-    """The line of an error of Ray that has the reason: the others are Ray's own stack."""
+    """Return the line of a Ray error that has the reason; the others are Ray's own stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     errors = [line for line in lines if "Error:" in line]
     return (errors or lines or [type(error).__name__])[-1 if errors else 0]

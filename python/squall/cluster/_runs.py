@@ -1,4 +1,4 @@
-"""``squall run PROFILE --nodes INVENTORY``: from a profile to one report."""
+"""``squall run PROFILE --nodes INVENTORY``: a run on nodes, up to its report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ._profiles import Job, job
 
 __all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
-#: Octets per piece of a file sent to a node, and maximum seconds for each piece.
+#: Octets per piece of an uploaded file, and maximum seconds for each piece.
 PIECE, UPLOAD_S = 4 << 20, 30.0
-#: Exit status of a run that is not valid.
+#: Exit status if the run is not valid.
 NOT_VALID = 4
 
 
 def command(args: argparse.Namespace, inventory: Inventory) -> int:
-    """Run the command; its exit status is that of `squall report` on the reports of all nodes."""
+    """Run the command. The exit status is that of `squall report` for the reports of all nodes."""
     options = json.loads(args.options)
     with _folder(args.keep) as folder:
         control = over_nodes(
@@ -63,17 +63,17 @@ def run(
     keep: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Report:
-    """Run a profile over the nodes of an inventory; return the report of the whole run.
+    """Run a profile on the nodes of an inventory. Return the report of the whole run.
 
     Parameters
     ----------
     profile, nodes : path
         Files. `nodes` may also be an `Inventory`.
     on_loss : str
-        If a node is lost: ``end`` the run on all nodes, or ``continue`` on the others. The report
-        is then not valid, and names the missing nodes.
+        If a node is lost: ``end`` the run on all nodes, or ``continue`` on the others. In both
+        cases the report is not valid, and names the missing nodes.
     keep : path, optional
-        Keep the report and the log of each node in this folder.
+        Save the report and the log of each node in this directory.
     **options
         Options of the run, as `squall.run` has them.
 
@@ -102,8 +102,8 @@ def over_nodes(
     live: Live | None,
     within: str | None = None,
 ) -> Control:
-    """Run a profile; the nodes' reports and logs are then in `folder`. Files that the profile names
-    must be in the directory `within`, if it is given."""
+    """Run a profile, and save the nodes' reports and logs in `folder`. With `within`, files that
+    the profile refers to must be in that directory."""
     from ._ray import Connected
 
     work = job(inventory, profile, options, pathlib.Path(profile).stem, within)
@@ -112,7 +112,7 @@ def over_nodes(
         stays = {node for node in inventory.nodes if cluster.found(inventory.nodes[node])}
         peers = cluster.peers([part.node for part in work.parts], stays=False)
         try:
-            # Ray prints messages about dying workers to stdout, where a report may be written.
+            # Ray prints messages about dying workers to stdout, which may be used for a report.
             with contextlib.redirect_stdout(sys.stderr):
                 return asyncio.run(perform(peers, work, settings, folder, live))
         except asyncio.CancelledError:
@@ -128,16 +128,17 @@ async def perform(
     folder: pathlib.Path,
     live: Live | None = None,
 ) -> Control:
-    """Perform a job, and keep the reports and logs of its nodes in `folder`."""
+    """Run a job, and save the reports and logs of its nodes in `folder`."""
     control = Control(peers, settings, live)
     task = asyncio.current_task()
     assert task is not None
 
     def came(number: int) -> None:
-        # At the second signal, end without waiting for reports.
+        # A second signal ends the run without waiting for reports.
         task.cancel() if control.interrupted else control.interrupt(number)
 
-    # A thread other than the main one cannot handle signals, so its own program must end the run.
+    # Python handles signals only in the main thread; in another thread, the caller must end the
+    # run.
     main = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ():
         asyncio.get_running_loop().add_signal_handler(number, came, number)
@@ -185,7 +186,7 @@ def _folder(kept: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
 
 
 async def upload(peer: Peer, files: Mapping[str, pathlib.Path]) -> None:
-    """Store files on a node, under the names that its profile has for them."""
+    """Store files on a node, under the names that its profile uses."""
     for name, path in files.items():
         with path.open("rb") as file:
             piece = file.read(PIECE)

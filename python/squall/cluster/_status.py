@@ -17,7 +17,7 @@ ANSWER_S = 5.0
 
 
 async def status(cluster: Connected, inventory: Inventory) -> dict[str, Any]:
-    """Values for JSON."""
+    """Return the state as values for JSON."""
     nodes = await asyncio.gather(
         *(_node(cluster, inventory, entry) for entry in inventory.nodes.values())
     )
@@ -50,13 +50,13 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
         **{key: hello[key] for key in ("host", "version", "cpus", "pid", "daemon_pid", "data")},
         "clock_shift_ns": mapping.shift_ns,
         "clock_bound_ns": mapping.bound_ns,
-        "clock_by": "ray" if peer.echo is None else "udp",
+        "clock_by": "udp" if peer.by_udp else "ray",
         "runs": live,
     }
 
 
 def text(table: dict[str, Any]) -> str:
-    """Text for people."""
+    """Return the state as text."""
     alive = sum(machine["alive"] for machine in table["machines"])
     lines = [
         f"cluster {table['cluster']}: {alive} machines of Ray, {len(table['nodes'])} nodes",

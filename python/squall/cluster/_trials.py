@@ -1,13 +1,13 @@
-"""``python -m squall.cluster trials INVENTORY``: trials of a standard test, one after the other, over
-the same nodes. The other side is ``squall test --nodes`` (`crates/squall-trials/src/nodes.rs`),
-which makes the profiles and reads the reports.
+"""``python -m squall.cluster trials INVENTORY``: trials of a standard test, one after the other on
+the same nodes. The peer process is ``squall test --nodes`` (`crates/squall-trials/src/nodes.rs`),
+which makes the profiles and evaluates the reports.
 
-Lines of JSON come in: a trial, or a request to stop the running one::
+Input is one JSON object per line: a trial, or a request to stop the current one::
 
     {"trial": {"label": "...", "profile": {...}, "folder": ".", "options": {...}, "linger_s": 2}}
     {"stop": {}}
 
-Lines of JSON go out: the nodes are up, the progress of a trial, and its outcome::
+Output is one JSON object per line: that the nodes are up, the progress of a trial, its outcome::
 
     {"ready": {"version": "...", "ports": [["A", [{"node": ..., "address": ..., "speed_bps": ...}]]]}}
     {"elapsed": -0.2}
@@ -41,12 +41,12 @@ from ._runs import upload
 
 __all__ = ["Reach", "Trials", "command"]
 
-#: Seconds between messages about the progress of a trial; and between heartbeats to nodes from one
-#: trial to the next: a node without heartbeats ends after 90 s.
+#: Seconds between progress messages; and between heartbeats to nodes from one trial to the next: a
+#: node without heartbeats ends after 90 s.
 PULSE_S, REST_S = 0.25, 10.0
-#: Number of attempts to start a trial that no node has begun.
+#: Number of attempts to start a trial, if no node has begun it.
 STARTS = 3
-#: Maximum number of characters of a run's name in a node's list; longer names are cut off.
+#: Maximum length of a run's name in a node's list, in characters; longer names are truncated.
 NAME = 60
 ANSWER_S = 10.0
 
@@ -55,7 +55,7 @@ class Reach(Protocol):
     """Access to nodes: through Ray, or simulated in tests."""
 
     def peers(self) -> list[Peer]:
-        """All nodes that have ports; missing ones are started.
+        """Return all nodes that have ports, and start missing ones.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class Reach(Protocol):
         """
 
     def again(self, names: Sequence[str]) -> list[Peer]:
-        """Return all nodes, after a restart of the named ones that were started for the test."""
+        """Restart the named nodes that were started for the test. Return all nodes."""
 
 
 def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], None]) -> int:
@@ -72,7 +72,7 @@ def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], Non
     out = _answers()
     if args.port:
         check_ports(inventory, args.port, args.profile)
-        # Only nodes whose ports are used are started.
+        # Start only the nodes whose ports are used.
         ports = {name: inventory.ports[name] for name in inventory.ports if name in args.port}
         inventory = dataclasses.replace(inventory, ports=ports)
     if args.dry_run:
@@ -92,7 +92,7 @@ def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], Non
 
 
 def ready(inventory: Inventory, speeds: Mapping[tuple[str, str], int | None]) -> dict[str, Any]:
-    """The nodes of each port. `speeds`: bits per second of links, by node and address."""
+    """Return the nodes of each port. `speeds` has link speeds in b/s, by node and address."""
     ports = [
         (
             name,
@@ -118,7 +118,7 @@ class Trials:
     inventory : Inventory
     reach : Reach
     send : callable
-        Called with each answer.
+        Called with each output object.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class Trials:
         self._inventory, self._reach, self._send = inventory, reach, send
         self._peers = {peer.name: peer for peer in reach.peers()}
         self._clocks: dict[str, Clock] = {}
-        #: Nodes that need a check before the next trial.
+        #: Nodes to check before the next trial.
         self._lost: set[str] = set()
-        #: Files that each node has: name, modification time, size.
+        #: Files already on each node: name, modification time, size.
         self._files: dict[str, set[tuple[str, int, int]]] = {}
         self._control: Control | None = None
         self._stopping = False
@@ -138,8 +138,8 @@ class Trials:
     async def serve(
         self, listen: Callable[[Callable[[dict[str, Any] | None], None]], None]
     ) -> None:
-        """Run until the end of the input. `listen` gets a function to call with each line, and with
-        None at the end."""
+        """Run until the end of the input. `listen` is called with a function that takes each line,
+        and None at the end."""
         loop = asyncio.get_running_loop()
         self._send({"ready": ready(self._inventory, await self._speeds())})
         listen(lambda line: _later(loop, self._came, line))
@@ -154,7 +154,7 @@ class Trials:
             self._stopping = False
             self._asked.put_nowait(line["trial"])
             return
-        # End a running trial on all nodes, also at the end of the input.
+        # Also at the end of the input, end a running trial on all nodes.
         self._stopping = True
         if self._control is not None:
             self._control.stop("stopped")
@@ -169,7 +169,7 @@ class Trials:
                 await asyncio.gather(*(self._visit(peer) for peer in self._peers.values()))
 
     async def _visit(self, peer: Peer) -> None:
-        """Send a heartbeat to a node and read its clock, between two trials."""
+        """Send a heartbeat to a node and read its clock, between trials."""
         try:
             await peer.call("beat", time.monotonic_ns(), timeout=ANSWER_S)
             exchange = await peer.clock(ANSWER_S)
@@ -203,7 +203,7 @@ class Trials:
     async def _begun(self, trial: dict[str, Any]) -> Control:
         """Run a trial to its end; retry its start if nodes were not ready."""
         left = STARTS
-        # Runs of an earlier test without a controller hold ports until their leases end.
+        # Runs of an earlier test whose controller died hold their ports until their leases expire.
         free = time.monotonic() + self._inventory.lease_s + 1
         while True:
             try:
@@ -215,7 +215,7 @@ class Trials:
                 if left == 0 or self._stopping:
                     raise
             except Refused as error:
-                # The start time was too early, or a port is not free yet.
+                # The start time had passed, or a port is not free yet: retry.
                 if error.status != 409 or time.monotonic() > free or self._stopping:
                     raise
                 await asyncio.sleep(0.5)
@@ -246,7 +246,7 @@ class Trials:
         for name in self._lost:
             self._clocks.pop(name, None)
             self._files.pop(name, None)
-        # Calls of Ray block, so they run on a thread while messages continue.
+        # Ray's calls block, so they run on a thread; the event loop keeps handling messages.
         peers = await asyncio.to_thread(self._reach.again, sorted(self._lost))
         self._peers = {peer.name: peer for peer in peers}
         self._lost.clear()
@@ -284,13 +284,13 @@ def _later(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], val
 
 
 async def _ports(peer: Peer) -> list[dict[str, Any]]:
-    """Interfaces of a node; none if it does not list them."""
+    """Return the interfaces of a node; none if it does not list them."""
     answer = await peer.call("ask", "GET", "/ports", timeout=ANSWER_S)
     return list(answer["ok"]["ports"]) if "ok" in answer else []
 
 
 def _interface(address: str) -> str:
-    """The interface of an address: ``eth1`` for ``af_packet:eth1,fanout=2``."""
+    """Return the interface of an address: ``eth1`` for ``af_packet:eth1,fanout=2``."""
     kind, colon, rest = address.partition(":")
     return (rest if colon else kind).partition(",")[0]
 
@@ -298,7 +298,7 @@ def _interface(address: str) -> str:
 class _ByRay:
     """Nodes as actors of Ray."""
 
-    #: Maximum seconds until the name of an ended actor is free.
+    #: Maximum seconds until the name of an ended actor can be reused.
     FREE_S = 15.0
 
     def __init__(self, cluster: Any, inventory: Inventory) -> None:
@@ -307,12 +307,12 @@ class _ByRay:
         self._made: list[Any] = []
 
     def peers(self) -> list[Peer]:
-        """As `Reach`."""
+        """Return the nodes as in `Reach.peers`."""
         self._made = self._cluster.peers(self._names, stays=False)
         return list(self._made)
 
     def again(self, names: Sequence[str]) -> list[Peer]:
-        """As `Reach`."""
+        """Restart nodes as in `Reach.again`."""
         ended = set(names) - self._stays
         self._cluster.end(peer for peer in self._made if peer.name in ended)
         until = time.monotonic() + self.FREE_S
@@ -342,8 +342,8 @@ def _listen(came: Callable[[dict[str, Any] | None], None]) -> None:
 
 
 def _answers() -> IO[str]:
-    """Return a copy of standard output, for answers only; Ray and its workers then print to
-    stderr."""
+    """Return a copy of standard output for output objects only. Everything else that Ray and its
+    workers print goes to stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return out

@@ -1,4 +1,4 @@
-// The daemon's native API. Errors are `ApiError`, with the fields that the daemon names.
+// The daemon's native API. Errors are of type `ApiError`, with the fields of the daemon's error.
 
 import type { Problem } from "./types";
 import { authorization, servers, type Server } from "./servers.svelte";
@@ -16,7 +16,7 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** The message and all details that it does not contain, one per line. */
+  /** The message, and all details that it does not contain, one per line. */
   get lines(): string[] {
     const more = this.details.filter(({ message }) => !this.message.includes(message));
     return [this.message, ...more.map((d) => (d.path ? `${d.path}: ${d.message}` : d.message))];
@@ -31,7 +31,7 @@ async function ask(
   server: Server = servers.current,
 ): Promise<Response> {
   let answer: Response;
-  // Cookies are neither sent to other daemons nor accepted from them.
+  // Other daemons neither get cookies nor set them.
   const own = !server.url;
   const logins = session.logins;
   try {
@@ -89,7 +89,7 @@ export const upload = async (name: string, octets: Blob): Promise<void> =>
 export const problemText = (problem: Problem | undefined): string | undefined =>
   problem && [problem.message, ...(problem.details ?? [])].join("\n");
 
-/** The part of an error that concerns a single request. */
+/** The first line of an error. */
 export const firstOf = (error: unknown): string =>
   error instanceof ApiError ? (problemText(error.details[0]) ?? error.message) : messageOf(error);
 

@@ -1,16 +1,16 @@
-// Requests to the daemon and the reasons of errors, for all pages, forms and buttons.
+// Requests to the daemon, and the reasons of their errors, for all pages, forms and buttons.
 
 import { get, linesOf, messageOf } from "./api";
 import { session } from "./session.svelte";
 
-/** The latest answer to a request that is repeated. */
+/** The latest response to a repeated request. */
 export class Answer<T> {
   value = $state.raw<T | null>(null);
-  /** The reason why there is no answer, or no newer one. */
+  /** The reason why there is no response, or no newer one. */
   problem = $state<string>();
   #asked = 0;
 
-  /** Sends a request. An answer that arrives after that of a later request is dropped. */
+  /** Sends a request. Discards a response that arrives after that of a later request. */
   async ask(path: string): Promise<void> {
     const asked = ++this.#asked;
     try {
@@ -21,7 +21,7 @@ export class Answer<T> {
     }
   }
 
-  /** For an answer that does not change: sends the request only if there is no answer yet. */
+  /** For constant responses: sends the request only if there is no response yet. */
   async once(path: string): Promise<void> {
     if (this.#asked) return;
     await this.ask(path);
@@ -34,7 +34,7 @@ export class Answer<T> {
   }
 }
 
-/** The request of a form: whether it is in progress, and the reasons of an error. */
+/** The request of a form: whether it is pending, and the reasons of its error. */
 export class Request {
   busy = $state(false);
   refused = $state.raw<string[]>([]);
@@ -51,8 +51,8 @@ export class Request {
   }
 }
 
-/** Runs the action of a button; an error that belongs to no field is shown at the edge of the page.
- * Returns whether the action succeeded. */
+/** Runs the action of a button. An error that belongs to no field is shown as a toast. Returns
+ * whether the action succeeded. */
 export async function attempt(what: () => Promise<unknown>): Promise<boolean> {
   try {
     await what();

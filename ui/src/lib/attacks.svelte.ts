@@ -1,4 +1,4 @@
-// Attacks of the draft.
+// Attacks in the draft.
 
 import { assign, draft } from "./draft.svelte";
 import type { Attack } from "./generated";
@@ -17,7 +17,7 @@ export function addAttack(rules?: string): number {
   });
 }
 
-/** Adds attacks for these rules, or for one of them; returns their index. */
+/** Adds attacks for these rules, or for one of them. Returns their index. */
 export function attackWith(rules: string, sid?: string): number {
   const known = attacksOf().findIndex((attack) => rulesOf(attack).join() === rules);
   const index = known >= 0 ? known : addAttack(rules);

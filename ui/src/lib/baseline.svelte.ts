@@ -1,5 +1,5 @@
-// Counters at the time when they were cleared on this page, which shows only the difference. The
-// daemon does not reset its counters, and its report has all of them.
+// Baselines of counters: after a "clear", this page shows only the increase. The daemon's counters
+// and its report are not reset.
 
 import { SvelteMap } from "svelte/reactivity";
 
@@ -18,10 +18,10 @@ export interface FlowCounts {
   not_begun: Record<string, number>;
 }
 
-/** Cleared counters by run, until the browser is closed. */
+/** Baselines by run, kept until the page is closed. */
 export const baselines = new SvelteMap<string, Counts>();
 
-/** The difference; a counter below its earlier value has restarted at 0. */
+/** The increase. A counter below its baseline has restarted at 0. */
 export const since = (now: number, then: number | undefined): number =>
   now >= (then ?? 0) ? now - (then ?? 0) : now;
 

@@ -1,4 +1,4 @@
-// Rows as a file for spreadsheets and pandas (RFC 4180).
+// Rows as CSV (RFC 4180), for spreadsheets and pandas.
 
 type Cell = string | number | null | string[];
 
@@ -13,7 +13,7 @@ function cell(value: Cell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Saves the octets as a file, through the browser. */
+/** Downloads the content as a file in the browser. */
 export function keep(name: string, octets: Blob): void {
   const url = URL.createObjectURL(octets);
   const link = document.createElement("a");

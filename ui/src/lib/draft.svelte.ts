@@ -1,5 +1,5 @@
-// The profile that is being edited: a mix of streams, flows, replays, attacks and a capture; each
-// page shows one kind. It is stored in this browser, and checked by the daemon whenever it changes.
+// The profile that is being edited: streams, flows, replays, attacks and a capture; each page shows
+// one kind. It is stored in this browser, and the daemon checks it after each change.
 
 import { ApiError, linesOf, messageOf, post, problemText } from "./api";
 import type { Checked } from "./generated";
@@ -9,15 +9,15 @@ import { remembered, store } from "./session.svelte";
 import { startAndShow } from "./start";
 import type { Problem, Profile, Stream } from "./types";
 
-/** The common keys of all parts of a profile that send. */
+/** The keys that all kinds of sources in a profile have in common. */
 export interface Part {
   name?: string;
   enabled?: boolean;
   [key: string]: unknown;
 }
 
-/** Tables of the profile whose parts send: their page, singular and plural names of their parts,
- * and the name of the frames that they send. */
+/** Tables of the profile whose parts send: their page, the singular and plural of a part, and the
+ * kind of frames that they send. */
 export const KINDS = {
   stream: {
     page: "streams",
@@ -61,7 +61,7 @@ export const KIND_IDS = Object.keys(KINDS) as Kind[];
 export const counted = (n: number, kind: Kind): string =>
   `${n} ${n === 1 ? KINDS[kind].one : KINDS[kind].many}`;
 
-/** Keys that name the port on which a part sends. */
+/** Keys whose values name the ports of a part. */
 const PORT_KEYS = ["port", "port2", "clients", "servers"];
 
 const KEY = "squall.draft";
@@ -95,7 +95,7 @@ function kept(): Profile {
     const profile = JSON.parse(remembered(KEY, "null")) as Profile | null;
     if (profile && typeof profile === "object") return profile;
   } catch {
-    // The stored draft is not valid: start from an empty one.
+    // The stored draft is invalid: start from an empty one.
   }
   return structuredClone(EXAMPLE);
 }
@@ -129,7 +129,7 @@ class Draft {
     return this.parts(kind).filter((part) => part.enabled !== false);
   }
 
-  /** Whether runs of the draft write received frames to a file. */
+  /** Whether runs of the draft capture received frames to a file. */
   get captures(): boolean {
     const capture = this.profile.run?.capture;
     return capture !== undefined && capture !== null;
@@ -145,7 +145,7 @@ class Draft {
     return kinds + (this.captures ? 1 : 0) > 1;
   }
 
-  /** Problems that belong to no field of any page. */
+  /** Problems that belong to no field on any page. */
   get elsewhere(): Problem[] {
     return this.problems.filter(
       ({ path = "", message }) =>
@@ -154,9 +154,9 @@ class Draft {
     );
   }
 
-  /** Checks and stores the profile. Call this from an effect that has read the profile. */
+  /** Stores the profile and has it checked. Call this from an effect that has read the profile. */
   changed(snapshot: string): void {
-    // A refused value may be valid by now.
+    // A value refused at the last start may be valid now.
     this.refused = [];
     store(KEY, snapshot);
     clearTimeout(this.#timer);
@@ -179,13 +179,13 @@ class Draft {
     }
   }
 
-  /** The problem at a path (`stream[0].rate`) or below it. */
+  /** The problem at a path (`stream[0].rate`), or at a path below it. */
   at(path: string): string | undefined {
     return problemText(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
-  /** Like `at`; otherwise the problem that names one of these values and has no path, or the path of
-   * a pool that the daemon made from them. */
+  /** Like `at`, but falls back to a problem that mentions one of these values and either has no
+   * path, or has the path of a pool that the daemon made from the values. */
   about(path: string, ...values: unknown[]): string | undefined {
     const words = values
       .flat()
@@ -206,15 +206,21 @@ class Draft {
     return this.problems.filter((problem) => inside(placeOf(problem), path)).length;
   }
 
+  /** Whether the profile is the example, on any ports, or is empty. */
+  get isExample(): boolean {
+    const stream = JSON.stringify(EXAMPLE.stream);
+    return this.isEmpty || JSON.stringify(this.profile.stream) === stream;
+  }
+
   replace(profile: Profile): void {
     this.profile = profile;
     this.problems = [];
   }
 
-  /** Adds a part under an unused name; returns its index. */
+  /** Adds a part under an unused name. Returns its index. */
   add(kind: Kind, part: Part): number {
     const parts = this.parts(kind);
-    // An unused name, because reports and `after` distinguish parts of all kinds by their names.
+    // Names are unique among all kinds, because reports and `after` identify parts by name alone.
     const names = KIND_IDS.flatMap((each) => this.parts(each).map(({ name }) => name));
     const name = free(part.name ?? KINDS[kind].one, names);
     this.#set(kind, [...parts, { ...part, name }]);
@@ -246,14 +252,14 @@ class Draft {
       return;
     }
     delete this.profile[kind];
-    // Without templates, `[flows]` and pools have no use.
+    // `[flows]` and pools are unused without templates.
     if (kind === "template") {
       delete this.profile.flows;
       delete this.profile.pool;
     }
   }
 
-  /** Sets an option of the draft's runs; `undefined` removes it. */
+  /** Sets a run option of the draft; `undefined` removes it. */
   option(key: string, value: unknown): void {
     const options = { ...this.profile.run };
     assign(options, key, value);
@@ -273,7 +279,7 @@ class Draft {
       for (const key of PORT_KEYS) if (part[key] === from) part[key] = to;
   }
 
-  /** Starts the whole mix, or one kind of it. */
+  /** Starts a run of all parts, or of one kind. */
   async start(only?: Kind): Promise<void> {
     this.starting = true;
     this.refused = [];
@@ -308,7 +314,7 @@ class Draft {
   }
 }
 
-/** A name for a run's own label file, so no run overwrites an earlier one. */
+/** A unique name for a run's label file, so no run overwrites that of another. */
 const labelsName = (): string =>
   `labels-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, "").replace("T", "-")}.csv`;
 
@@ -321,7 +327,7 @@ export const free = (wanted: string, names: (string | undefined)[]): string => {
   return name;
 };
 
-/** The path of a problem. The daemon may name the table in the plural. */
+/** The path of a problem. The daemon may use the plural of the table. */
 const placeOf = (problem: Problem): string => (problem.path ?? "").replace(/^streams\b/, "stream");
 
 const inside = (place: string, path: string): boolean =>
@@ -340,8 +346,8 @@ export function assign(target: Record<string, unknown>, key: string, value: unkn
 export const typed = (part: Part, key: string, text: string): void =>
   assign(part, key, scalar(text));
 
-/** Converts text that is a number to one; other text stays text, because the profile accepts both.
- */
+/** Converts numeric text to a number; leaves other text unchanged, because the profile accepts
+ * both. */
 export function scalar(text: string): string | number | undefined {
   const trimmed = text.trim();
   if (!trimmed) return undefined;

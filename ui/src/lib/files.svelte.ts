@@ -18,7 +18,7 @@ class Files {
     }
   }
 
-  /** Newest first, because a user mostly looks for the latest file. */
+  /** Sorted by time, newest first: usually a user looks for the latest file. */
   newest(...kinds: StoredFile["kind"][]): StoredFile[] {
     return this.of(...kinds).sort((a, b) => (a.modified < b.modified ? 1 : -1));
   }
@@ -27,7 +27,7 @@ class Files {
     return (this.all ?? []).filter(({ kind }) => kinds.includes(kind));
   }
 
-  /** Uploads a file; returns the name under which it is stored, or null after an error. */
+  /** Uploads a file. Returns its name on the daemon, or null after an error. */
   async put(file: File | undefined): Promise<string | null> {
     if (!file || !(await attempt(() => upload(file.name, file)))) return null;
     await this.load();

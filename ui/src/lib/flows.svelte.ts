@@ -1,4 +1,4 @@
-// Flows of the draft: common settings, pools of addresses, templates.
+// Flows in the draft: common settings, address pools, templates.
 
 import { Answer } from "./asked.svelte";
 import { draft, free } from "./draft.svelte";
@@ -18,7 +18,7 @@ export const applications = new Known();
 export const templatesOf = (): Template[] => draft.profile.template ?? [];
 export const poolsOf = (): Pool[] => draft.profile.pool ?? [];
 
-/** Until ports are chosen, puts clients on the first port and servers on the second. */
+/** Assigns clients to the first port and servers to the second, unless ports are already chosen. */
 function stand(): void {
   const [first, second] = draft.portNames;
   const chosen = draft.profile.flows ?? {};
@@ -76,7 +76,7 @@ export function addExample(): void {
   for (const template of structuredClone(EXAMPLE_TEMPLATES)) addTemplate(template);
 }
 
-/** Ways to set the number of flows, and their titles. */
+/** Ways to define the load, with their titles. */
 export const LOADS = {
   cps: "flows per second (CPS)",
   users: "users, each with one flow at a time",

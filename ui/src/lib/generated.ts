@@ -12,7 +12,7 @@ export interface Refusal {
   status: number;
   /** One word for programs. */
   code: string;
-  /** Text for people: the value found, the value expected, a remedy to try. */
+  /** Human-readable text: the value found, the value expected, a remedy to try. */
   message: string;
   /** Each error with its position, if there are several or if it has a position. */
   details: Detail[];
@@ -91,6 +91,7 @@ export interface AuditRow {
 
 export interface PortList {
   ports: PortRow[];
+  lab: LabState;
 }
 
 /** A port and its users. */
@@ -138,6 +139,16 @@ export interface PortLease {
   expires_s: number | null;
 }
 
+/** The lab in the daemon's network namespace. */
+export interface LabState {
+  /** Its interfaces, which any run may use; empty: there is no lab. */
+  interfaces: string[];
+  /** Whether a request created it, and another can remove it. */
+  removable: boolean;
+  /** Why the daemon cannot create one; `null`: it can. */
+  refused: string | null;
+}
+
 export interface LeaseList {
   leases: LeaseRow[];
 }
@@ -157,6 +168,8 @@ export interface LeaseRow {
   ending: boolean;
   runs: string[];
 }
+
+export type VerdictStatus = "valid" | "not-valid" | "interrupted";
 
 export interface RunList {
   runs: RunRow[];
@@ -213,8 +226,6 @@ export interface RunVerdict {
   reasons: string[];
 }
 
-export type VerdictStatus = "valid" | "not-valid" | "interrupted";
-
 export type EndedBy =
   | "running"
   | "done"
@@ -263,7 +274,7 @@ export interface Estimate {
 export interface Bounds {
   /** The highest load that passed; 0: none so far. */
   passed: number;
-  /** The lowest load that failed, or that the generator did not keep to; absent: none so far. */
+  /** The lowest load that failed, or that the generator did not sustain; absent: none so far. */
   failed: number | null;
 }
 
@@ -271,7 +282,7 @@ export interface Bounds {
 export interface TrialRow {
   trial: number;
   label: string;
-  /** From 1; trials that the generator did not keep to are repeated. */
+  /** From 1; trials in which the generator missed its schedule are repeated. */
   attempt: number;
   duration_s: number;
   /** Frames; in a trial with flows: connections that were attempted. */
@@ -451,7 +462,7 @@ export interface Report {
   seed: number;
   /** The part, if the run was divided (`--part`): `2/3`; `null`: the whole run. */
   part: string | null;
-  /** Runs of which this report is the sum; empty for a single run. */
+  /** Runs that were merged into this report; empty for a single run. */
   parts: PartReport[];
   /** Name of the node, if several machines made the run. */
   node: string | null;
@@ -1179,7 +1190,9 @@ export interface ReplayRead {
   not_ethernet: number;
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
-  /** Packets with a time stamp earlier than that of a previous packet; they follow it at once. */
+  /**
+   * Packets with a time stamp earlier than that of a previous packet; they are sent right after it.
+   */
   backward: number;
 }
 
@@ -1252,8 +1265,8 @@ export interface FlowsReport {
   /** Time from the start of the load to the end of the last flow. */
   duration_s: number;
   /**
-   * The part of this until one gap after the last flow was due. The rest is the drain. All of it if
-   * the run has no clients.
+   * Time from the start of the load to one gap after the last flow was due; the drain follows.
+   * Equal to `duration_s` if the run has no clients.
    */
   arrivals_s: number;
   /** Templates in the order of the profile. */
@@ -1862,13 +1875,13 @@ export interface InventoryPort {
 }
 
 export interface Methods {
-  methods: About[];
+  methods: MethodInfo[];
   /** JSON schema of `between`. */
   between: unknown;
 }
 
 /** Description of a method. */
-export interface About {
+export interface MethodInfo {
   /** Name on the command line. */
   name: string;
   title: string;
@@ -2199,7 +2212,16 @@ export interface ApplicationInfo {
   /** Description in one line. */
   about: string;
   /** Keys that `options` of a template can have. */
-  options: string[];
+  options: OptionInfo[];
+}
+
+/** An option of an application. */
+export interface OptionInfo {
+  name: string;
+  /** The value that applies if the option is absent; `null`: absent is not a value. */
+  default: string | null;
+  /** Description in one line. */
+  about: string;
 }
 
 /** Some packets of a capture. */
@@ -2385,10 +2407,10 @@ export interface Stream {
    */
   size?: unknown;
   /**
-   * Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets of
-   * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), otherwise by
-   * Squall. Rates and counters are those of the frames on the wire. Without a size, as many whole
-   * segments as fit.
+   * Segment size: octets of TCP or UDP payload per frame on the wire. The stream's frames are GSO
+   * frames of up to 65553 octets. The kernel or the NIC segments them if the port supports it
+   * (af_packet), otherwise Squall does. Rates and counters are those of the frames on the wire.
+   * Without `size`, a GSO frame holds as many full segments as fit.
    */
   segment?: number | string;
   /**
@@ -2637,7 +2659,7 @@ export interface Vary {
   ip_min?: number | string;
   /** For tuple: the last address. */
   ip_max?: number | string;
-  /** For tuple: the first port; the next port follows after the last address. Default 1025. */
+  /** For tuple: the first port. The port advances when the addresses wrap. Default 1025. */
   port_min?: number | string;
   /** For tuple: the last port. Default 65535. */
   port_max?: number | string;
@@ -2814,7 +2836,7 @@ export interface Flows {
    * How late a flow may begin; later ones are not begun, and counted as late. Default 1 s. Units:
    * ns, us, ms, s, min, h; a bare number is seconds.
    */
-  patience?: string | number;
+  max_delay?: string | number;
   /**
    * Addresses and encapsulation of the clients' packets. Addresses and encapsulation of a side's
    * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.

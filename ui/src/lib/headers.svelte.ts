@@ -1,4 +1,4 @@
-// The headers and the meaning of their fields: the daemon's table, loaded once.
+// The headers and the descriptions of their fields: the daemon's table, loaded once.
 
 import { Answer } from "./asked.svelte";
 import type { Header, HeaderField } from "./types";

@@ -1,4 +1,4 @@
-// Runs in progress, over one WebSocket: their states, and rates as series for charts.
+// Live runs, over a single WebSocket: their states, and rates as series for charts.
 
 import { BASE, get, post } from "./api";
 import { attempt } from "./asked.svelte";
@@ -8,7 +8,7 @@ import { session } from "./session.svelte";
 import type { Line } from "../parts/Chart.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
 
-/** Maximum number of points of a series. When it is full, every second point is removed, so that a
+/** Maximum number of points of a series. When it is full, every second point is removed, so a whole
  * day fits on a chart. */
 const POINTS = 1200;
 
@@ -44,12 +44,12 @@ export interface SourceLine {
   isLate: boolean;
 }
 
-/** Not reactive: an effect that draws a series depends on `version`. */
+/** Arrays that are not reactive: an effect that draws a series depends on `version`. */
 export interface Series {
   t: number[];
   ports: PortLine[];
   streams: StreamLine[];
-  /** Sources with a schedule, if the run is in progress. */
+  /** Sources with a schedule; only while the run is live. */
   sources: SourceLine[];
 }
 
@@ -74,7 +74,7 @@ const streamLine = (name: string): StreamLine => ({
   max: null,
 });
 
-/** The series of a report, and its totals at the end. */
+/** The series of a report, and its final totals. */
 export function seriesOf(report: Report): Series {
   const series: Series = {
     t: [],
@@ -123,7 +123,7 @@ interface SampleRows {
   t_s: number;
   ports: number[][];
   streams: (number | null)[][];
-  /** Missing in messages from earlier versions of the daemon. */
+  /** Absent in messages from older daemons. */
   sources?: [string, string, number, number, number, boolean][];
 }
 
@@ -141,14 +141,14 @@ class Live {
   runs = $state<Record<string, Run>>({});
   leases = $state<Lease[]>([]);
   log = $state<LoggedRequest[]>([]);
-  /** Increases with each sample, for charts. */
+  /** Increases with each sample, so charts are redrawn. */
   version = $state(0);
   #series = new Map<string, Series>();
   #socket: WebSocket | null = null;
   #wait = 500;
   #logged = false;
 
-  /** Runs in progress, newest first. */
+  /** Live runs, newest first. */
   active = $derived(
     Object.values(this.runs)
       .filter((run) => isLive(run))
@@ -181,9 +181,9 @@ class Live {
       this.connected = false;
       if (this.#socket !== socket) return;
       this.#socket = null;
-      // Find out whether the daemon has ended, or needs its token again.
+      // Find out whether the daemon has stopped, or requires its token again.
       void get("/runs?limit=1").catch(() => {});
-      // The interval grows: a restarted daemon is found soon, and one that has ended does not get
+      // Exponential backoff: a restarted daemon is found soon, and one that is down does not get
       // many requests.
       setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
       this.#wait = Math.min(this.#wait * 2, 8000);
@@ -196,8 +196,8 @@ class Live {
     socket?.close();
   }
 
-  /** Log messages cost the daemon one message per request, so only a page that shows the log gets
-   * them. */
+  /** Log messages cost the daemon one message per request, so they are sent only to a page that
+   * shows the log. */
   withLog(on: boolean): void {
     if (this.#logged === on) return;
     this.#logged = on;
@@ -269,7 +269,7 @@ class Live {
     void this.#before(names.run, series);
   }
 
-  /** Loads the samples taken before this page was opened. */
+  /** Loads the samples from before this page was opened. */
   async #before(run: string, series: Series): Promise<void> {
     try {
       const { report } = await get<Stats>(`/runs/${run}/stats`);
@@ -289,7 +289,7 @@ class Live {
       valuesOf(series).forEach((values, i) => values.unshift(...(before[i] ?? [])));
       this.version++;
     } catch {
-      // Without earlier samples, the chart begins now.
+      // If earlier samples are not available, the chart begins now.
     }
   }
 
@@ -336,7 +336,7 @@ class Live {
   }
 }
 
-/** All arrays of values of a series, in a fixed order. */
+/** All value arrays of a series, in a fixed order. */
 const valuesOf = ({ ports, streams }: Series): (number | null)[][] => [
   ...ports.flatMap((line) => [line.tx_pps, line.tx_bps, line.rx_pps, line.rx_bps]),
   ...streams.flatMap((line) => [line.tx_pps, line.rx_pps, line.p50, line.p99]),
@@ -350,7 +350,7 @@ function thin(series: Series): void {
   }
 }
 
-/** Sent and received rates of the first ports, for a chart. */
+/** Chart lines of the sent and received rates of the first ports. */
 export const portLines = (series: Series | null, bits = false): Line[] =>
   (series?.ports ?? []).slice(0, 4).flatMap((port, i): Line[] => [
     { label: `${port.name} sent`, values: bits ? port.tx_bps : port.tx_pps, color: i * 2 },
@@ -362,7 +362,7 @@ export const portLines = (series: Series | null, bits = false): Line[] =>
     },
   ]);
 
-/** The kind of a run; for a mix, its parts. */
+/** The kind of a run; for a mix, the kinds of its parts. */
 export function kindOf({ kind, parts }: Run): string {
   return parts?.length ? `${kind} of ${parts.join(", ")}` : kind;
 }

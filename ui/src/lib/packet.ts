@@ -1,5 +1,5 @@
-// Parses packet text (docs/reference/packets.md) only as far as necessary to set one field; the
-// daemon does the rest.
+// Parses packet text (docs/reference/packets.md) just enough to set one field; everything else is
+// done by the daemon.
 
 import type { Layer } from "./types";
 
@@ -9,7 +9,7 @@ export interface TextLayer {
   args: { key?: string; value: string }[];
 }
 
-/** Splits at `separator` outside of brackets and quotes. */
+/** Splits at `separator`, except inside brackets and quotes. */
 function split(text: string, separator: string): string[] {
   const parts: string[] = [];
   let depth = 0;
@@ -58,7 +58,7 @@ export function textOf(layers: TextLayer[]): string {
     .join("/");
 }
 
-/** Sets a field of the layer at `index`; null restores its default. */
+/** Sets a field of the layer at `index`; null resets it to its default. */
 export function withField(
   packet: string,
   index: number,
@@ -87,7 +87,7 @@ export function withoutLayer(packet: string, at: number): string {
   return textOf(layers);
 }
 
-/** The layer that contains an octet of the frame, and the smallest field there. */
+/** The layer that contains an octet of the frame, and the smallest field at that octet. */
 export function fieldAt(layers: Layer[], octet: number) {
   const layer = layers.findIndex(
     ({ offset, length }) => octet >= offset && octet < offset + length,

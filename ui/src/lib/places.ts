@@ -1,10 +1,10 @@
-// Finds the field of a form that an error belongs to, so that it is shown there.
+// Assigns errors to the fields of a form, so that each is shown at its field.
 
 export interface Place {
-  /** The daemon's names for the field: `duration_s: expected ...`, `port eth1: filter "...": ...`.
-   */
+  /** The field's names in messages of the daemon: `duration_s: expected ...`, `port eth1: filter
+   * "...": ...`. */
   keys?: string[];
-  /** The values typed into the field, which the daemon repeats. */
+  /** The values typed into the field, which messages repeat. */
   values?: string[];
 }
 
@@ -14,7 +14,7 @@ export interface Placed<K extends string> {
   rest: string[];
 }
 
-/** Splits a field into addresses, because several may be typed into one: `eth1, loop:0`. */
+/** Splits the text of a field with several addresses: `eth1, loop:0`. */
 export const addressesOf = (text: string): string[] =>
   text.split(/[\s,]+(?=[a-z_]+:|\w+$)/).filter(Boolean);
 
@@ -36,14 +36,14 @@ export function placed<K extends string>(lines: string[], fields: Record<K, Plac
     }
     const text = [first, ...more.map((each) => each.trim())].join("\n");
     found.at[field] = found.at[field] ? `${found.at[field]}\n${text}` : text;
-    // A port in use is shown with a link to the ports page.
+    // An error about a port in use is shown with a link to the ports page.
     if (/: held by /.test(line)) found.rest.push(line);
   }
   return found;
 }
 
-/** Whether a line contains a value as a whole word: `eth1` is not in `eth10`, but in
- * `af_packet:eth1: no such interface`. */
+/** Whether a line contains a value as a whole word: `eth1` is found in `af_packet:eth1: no such
+ * interface`, but not in `eth10`. */
 function mentions(line: string, value: string): boolean {
   const at = line.indexOf(value);
   const outside = (c: string | undefined): boolean => c === undefined || !/[\w.-]/.test(c);

@@ -1,4 +1,4 @@
-// Replays of the draft.
+// Replays in the draft.
 
 import { assign, draft, scalar } from "./draft.svelte";
 import type { Replay } from "./generated";
@@ -7,7 +7,7 @@ export const replaysOf = (): Replay[] => draft.parts("replay");
 
 export const filesOf = ({ files }: Replay): string[] => (files ? [files].flat() : []);
 
-/** Ways to set the speed: the key of each, and its unit. */
+/** Ways to define the speed: the profile's key and the unit. */
 export const SPEEDS = {
   captured: { title: "as captured", key: undefined, amount: "" },
   multiplier: { title: "multiplier", key: "multiplier", amount: "Multiplier" },
@@ -30,7 +30,7 @@ export function speedOf(replay: Replay): Speed {
   );
 }
 
-/** The amount in the text field; for frames per second, only the number. */
+/** The value shown in the text field; for frames per second, only the number. */
 export function amountOf(replay: Replay): string {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];
@@ -56,7 +56,7 @@ export function setSpeed(replay: Replay, speed: Speed): void {
 export function setAmount(replay: Replay, text: string): void {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];
-  // A plain number keeps the chosen unit; a number with a unit is a rate.
+  // A plain number keeps the selected unit; a number with a unit is a rate.
   if (key)
     assign(
       replay,

@@ -1,5 +1,5 @@
-// The current page and its details are in the hash, `#/streams?stream=2&tab=vary`, so that a reload
-// and a link keep them.
+// The current page and its details are in the URL's hash, `#/streams?stream=2&tab=vary`, so they
+// survive a reload and can be linked to.
 
 export const PAGES = [
   { id: "ports", title: "Ports", key: "p", icon: "ports" },
@@ -33,7 +33,7 @@ class Route {
     this.params = Object.fromEntries(new URLSearchParams(query));
   }
 
-  /** The selected index among `count`, from 0; the address counts from 1. */
+  /** The selected index among `count`, 0-based; the URL is 1-based. */
   index(key: string, count: number): number {
     return Math.min(Math.max(Number(this.params[key] ?? 1) - 1, 0), Math.max(count - 1, 0));
   }
@@ -42,7 +42,7 @@ class Route {
     location.hash = href(page, params);
   }
 
-  /** Stores details of the page in the address; undefined removes one. Not a step in the browser's
+  /** Stores details of the page in the URL; undefined removes one. Adds no entry to the browser's
    * history. */
   set(changes: Record<string, string | undefined>): void {
     const params: Record<string, string> = { ...this.params };

@@ -1,6 +1,6 @@
-// The daemons that this page shows: its own, and others that the user added with their tokens. A
-// daemon accepts requests of another daemon's page only if it was started for that (`squall serve
-// --peer`).
+// The daemons that this page can show: its own, and others that the user added with their tokens. A
+// daemon accepts requests from another daemon's page only if it was started with `squall serve
+// --peer`.
 
 import { remembered, store } from "./session.svelte";
 
@@ -28,7 +28,7 @@ function kept(): Server[] {
 class Servers {
   others = $state<Server[]>(kept());
   all = $derived([OWN, ...this.others]);
-  /** The daemon that the pages show, until the page is reloaded. */
+  /** The daemon that the pages show; changes only with a reload. */
   readonly current: Server =
     kept().find(({ url }) => url === remembered(CURRENT, "")) ?? structuredClone(OWN);
 
@@ -43,8 +43,8 @@ class Servers {
     if (url === this.current.url) this.use(OWN.url);
   }
 
-  /** Switches to another daemon. All state of the page belongs to one daemon, so the page reloads.
-   */
+  /** Switches to another daemon by a reload, because all state of the page belongs to one daemon.
+   * */
   use(url: string): void {
     store(CURRENT, url);
     location.reload();
@@ -57,7 +57,7 @@ class Servers {
 
 export const servers = new Servers();
 
-/** The URL in the form of the daemon's `--peer`; null: not the address of a daemon. */
+/** The origin as in the daemon's `--peer`; null if the text is not the address of a daemon. */
 export function originOf(text: string): string | null {
   const typed = text.trim();
   try {
@@ -71,7 +71,7 @@ export function originOf(text: string): string | null {
 export const authorization = (server: Server): Record<string, string> =>
   server.token ? { authorization: `Bearer ${server.token}` } : {};
 
-/** Opens a WebSocket; the token is a subprotocol, because a page cannot set headers. */
+/** Opens a WebSocket. The token is passed as a subprotocol, because scripts cannot set headers. */
 export function socketTo(server: Server, path: string): WebSocket {
   const base = server.url || location.origin;
   const protocols = server.token ? ["squall.v1", `squall.token.${server.token}`] : ["squall.v1"];

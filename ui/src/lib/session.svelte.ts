@@ -1,4 +1,4 @@
-// State of the whole page: the login, the theme, the latest messages.
+// State of the whole app: login, theme, toasts.
 
 import type { Info } from "./types";
 
@@ -29,12 +29,14 @@ export function store(key: string, value: string): void {
 class Session {
   info = $state<Info | null>(null);
   loginNeeded = $state(false);
-  /** Number of logins, to discard answers to requests from before the last one. */
+  /** Number of logins, used to discard responses to requests sent before the latest one. */
   logins = 0;
   reachable = $state(true);
   theme = $state<Theme>(stored("squall.theme", "auto") as Theme);
-  /** Single keys as commands; users of speech input turn them off (WCAG 2.1.4). */
+  /** Whether single keys are commands; can be turned off for speech input (WCAG 2.1.4). */
   shortcuts = $state(stored("squall.shortcuts", "on") === "on");
+  /** Whether the ports page has the first steps; null: while the daemon has no run. */
+  firstSteps = $state<boolean | null>(stored("squall.first-steps", "") === "off" ? false : null);
   toasts = $state<Toast[]>([]);
   #dark = matchMedia("(prefers-color-scheme: dark)");
   dark = $state(this.#dark.matches);
@@ -66,6 +68,11 @@ class Session {
   setShortcuts(on: boolean): void {
     this.shortcuts = on;
     store("squall.shortcuts", on ? "on" : "off");
+  }
+
+  setFirstSteps(on: boolean): void {
+    this.firstSteps = on;
+    store("squall.first-steps", on ? "" : "off");
   }
 
   tell(kind: Toast["kind"], text: string): void {

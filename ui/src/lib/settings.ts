@@ -1,10 +1,12 @@
-// Settings of a method as a form: text fields and check boxes, made from the daemon's schema.
+// Settings of a method as a form: text fields and check boxes, generated from the daemon's schema.
 
 import type { Method, SettingSchema } from "./types";
+import { titled } from "./units";
 
 export type Form = Record<string, string | boolean>;
 
-/** The text of a setting: lists of numbers or words with commas, nested values as JSON. */
+/** The text of a setting: lists of numbers or words are separated by commas, nested values are
+ * JSON. */
 function textOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object"))
@@ -20,18 +22,50 @@ export const initial = (method: Method): Form =>
     }),
   );
 
-/** The schema to which a reference points. */
+/** The schema that a `$ref` refers to. */
 function resolved(method: Method, schema: SettingSchema | undefined): SettingSchema {
   const name = schema?.$ref?.replace("#/$defs/", "");
   return (name ? method.settings.$defs?.[name] : schema) ?? {};
 }
 
-/** The allowed words of a setting, or of its items. */
+/** The permitted values of a setting, or of its items. */
 export function choices(method: Method, property: SettingSchema): string[] {
   const of = resolved(method, property.items ?? property);
-  return [...(of.enum ?? []), ...(of.oneOf ?? []).map((each) => each.const)].filter(
-    (word): word is string => typeof word === "string",
+  const words = [
+    ...(of.enum ?? []).map((word) => ({ word, about: undefined })),
+    ...(of.oneOf ?? []).map((each) => ({ word: each.const, about: each.description })),
+  ];
+  return words.flatMap(({ word, about }) =>
+    typeof word === "string" ? [{ word, title: titled(word.replaceAll("-", " ")), about }] : [],
   );
+}
+
+export const isList = (property: SettingSchema): boolean =>
+  [property.type].flat().includes("array");
+
+/** The words of a list with choices. */
+export const chosen = (text: string | boolean | undefined): string[] =>
+  String(text ?? "")
+    .split(/\s*,\s*/)
+    .filter(Boolean);
+
+/** The list with a word added or removed, in the order of the choices. */
+export const toggled = (all: Choice[], text: string | boolean | undefined, word: string): string =>
+  all
+    .map((choice) => choice.word)
+    .filter((each) => chosen(text).includes(each) !== (each === word))
+    .join(", ");
+
+/** The description of a setting, with its default. */
+export function helpOf(method: Method, key: string, property: SettingSchema): string {
+  const words = choices(method, property);
+  const preset = textOf(method.defaults[key]);
+  const shown = words.length
+    ? chosen(preset)
+        .map((word) => words.find((each) => each.word === word)?.title ?? word)
+        .join(", ")
+    : preset;
+  return [property.description, shown && `Default: ${shown}`].filter(Boolean).join(". ");
 }
 
 function valueOf(text: string): unknown {
@@ -45,13 +79,12 @@ function valueOf(text: string): unknown {
 function read(property: SettingSchema, text: string | boolean): unknown {
   if (typeof text === "boolean") return text;
   const typed = text.trim();
-  const isList = [property.type].flat().includes("array");
-  if (!isList) return typed ? valueOf(typed) : null;
+  if (!isList(property)) return typed ? valueOf(typed) : null;
   if (typed.startsWith("[")) return valueOf(typed);
   return typed ? typed.split(/\s*,\s*/).map(valueOf) : [];
 }
 
-/** The settings that differ from the defaults. */
+/** The settings that differ from their defaults. */
 export function settingsOf(method: Method, form: Form): Record<string, unknown> {
   const first = initial(method);
   const changed = Object.entries(method.settings.properties).filter(

@@ -1,11 +1,11 @@
-// Starts a run in the daemon, and opens the page that shows it.
+// Starts a run on the daemon, and opens the page that shows it.
 
 import { post } from "./api";
 import { live } from "./live.svelte";
 import { route } from "./route.svelte";
 import type { Run } from "./types";
 
-/** The holder of the ports, as other users see it. */
+/** Name of the ports' holder, as shown to other users. */
 const OWNER = "web page";
 
 export async function start(path: "/runs" | "/captures" | "/tests", body: object): Promise<Run> {

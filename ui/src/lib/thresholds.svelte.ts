@@ -1,5 +1,5 @@
-// Limits above which a figure is red. They are stored in this browser and do not fail runs:
-// `--fail-if` does that.
+// Thresholds above which a figure is red. They are stored in this browser and have no effect on
+// runs; `--fail-if` makes runs fail.
 
 import { remembered, store } from "./session.svelte";
 import { count, nanos, ratio } from "./units";
@@ -9,7 +9,7 @@ const KEY = "squall.thresholds";
 interface Kind {
   title: string;
   unit: string;
-  /** Factor from the unit that is typed to the unit of the figure. */
+  /** Factor from the displayed unit to the unit of the figure. */
   scale: number;
   format: (value: number | null | undefined) => string;
   /** The default. */
@@ -41,7 +41,7 @@ function kept(): Chosen {
 class Thresholds {
   #chosen = $state<Chosen>(kept());
 
-  /** The limit, in the unit that is typed; null: none. */
+  /** The threshold in the displayed unit; null: none. */
   of(id: ThresholdId): number | null {
     const chosen = this.#chosen[id];
     if (chosen !== undefined) return chosen;
@@ -64,7 +64,7 @@ class Thresholds {
     return limit !== null && typeof value === "number" && value > limit * KINDS[id].scale;
   }
 
-  /** The reason for a red figure, as a hint and for users who do not see colors. */
+  /** Why a figure is red, as a tooltip and for screen readers. */
   why(id: ThresholdId, value: number | null | undefined): string | undefined {
     if (!this.over(id, value)) return undefined;
     const kind: Kind = KINDS[id];

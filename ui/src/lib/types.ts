@@ -1,5 +1,5 @@
-// The daemon's answers, by the names that the page uses. Their fields and profiles are generated;
-// this file has types without a schema, and types that are looser than their schema.
+// The daemon's responses, under the names that the page uses. Their fields, and profiles, are
+// generated; this file has the types without a schema, and types that are looser than their schema.
 
 export type {
   Conversation,
@@ -34,17 +34,17 @@ export type {
 } from "./generated";
 import type * as api from "./generated";
 
-/** The verdict of a report, or of a run, which has its reasons as texts. */
+/** The verdict of a report; or that of a run, whose reasons are plain text. */
 export type Verdict = api.Verdict | api.RunVerdict;
 
-/** A setting of a method (JSON schema), as far as its form needs it. */
+/** A setting of a method (JSON schema), with the keywords that its form uses. */
 export interface SettingSchema {
   $ref?: string;
   type?: string | string[];
   description?: string;
   items?: SettingSchema;
   enum?: unknown[];
-  oneOf?: { const?: unknown }[];
+  oneOf?: { const?: unknown; description?: string }[];
 }
 
 export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"> {
@@ -55,7 +55,7 @@ export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"
   defaults: Record<string, unknown>;
 }
 
-/** The outcome of a standard test: schemas/test.schema.json. */
+/** The result of a standard test: schemas/test.schema.json. */
 export interface Outcome {
   title: string;
   verdict: { status: string; text: string[] };
@@ -64,14 +64,14 @@ export interface Outcome {
   command: string;
 }
 
-/** A problem in a profile; an error has fewer fields. */
+/** A problem in a profile. An error has fewer fields. */
 export type Problem = Partial<api.Problem> & Pick<api.Problem, "message">;
 
-/** Alerts of an engine compared with the attacks sent. */
+/** The alerts of an engine compared to the attacks sent. */
 export interface Score {
   labels: number;
   alerts: number;
-  /** Alerts at times or addresses that no label has. */
+  /** Alerts whose time or addresses match no label. */
   outside: number;
   alerts_files: { path: string; bad: number; errors: string[] }[];
   counts: {

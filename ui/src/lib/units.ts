@@ -1,4 +1,4 @@
-// Numbers for people: thin spaces between thousands and before units, and only significant digits.
+// Number formatting: thin spaces between thousands and before units, and only significant digits.
 
 const THIN = "\u202f";
 
@@ -36,7 +36,7 @@ export const packets = (value: number | null | undefined): string =>
       : scaled(value, "", ["", "k", "M", "G", "T"]).trimEnd()
     : "–";
 
-/** Rounds a rate; below a hundred per second it keeps a fraction. */
+/** Rounds a rate; rates below 100 per second keep decimals. */
 const round = (value: number): number =>
   Math.abs(value) < 100 ? Math.round(value * 100) / 100 : Math.round(value);
 
@@ -84,11 +84,11 @@ export function asPps(rate: unknown): number | null {
   return Number(match[1]) * (scale[(match[2] ?? "").toLowerCase()] ?? 1);
 }
 
-/** A number with fixed decimals: times of packets are compared digit by digit. */
+/** A number with a fixed number of decimals, so that packet times align. */
 export const decimals = (value: number | null | undefined, digits: number): string =>
   known(value) ? value.toFixed(digits) : "–";
 
-/** The change from one value to another: +12.5 %. */
+/** The relative change from one value to another: +12.5 %. */
 export function change(from: number, to: number): string {
   if (from === to) return "same";
   if (from === 0) return "new";
@@ -96,7 +96,7 @@ export function change(from: number, to: number): string {
   return `${by > 0 ? "+" : "−"}${Math.abs(by * 100).toFixed(1)}${THIN}%`;
 }
 
-/** The title of a figure, from the daemon's name with a unit: `loss_ratio` is Loss. */
+/** The title of a figure, derived from the daemon's name with a unit: `loss_ratio` becomes Loss. */
 export function titled(name: string): string {
   const words = name
     .replace(/_(s|ns)$/, "")
@@ -105,6 +105,6 @@ export function titled(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The label of a number field: `trial_s` is Trial (s). */
+/** The label of a number field: `trial_s` becomes Trial (s). */
 export const labelled = (name: string): string =>
   titled(name) + (/_(s|ns)$/.exec(name)?.[0].replace("_", " (").concat(")") ?? "");

@@ -115,7 +115,8 @@ impl<'a> Lexer<'a> {
         self.rest().find('\n').unwrap_or(self.rest().len())
     }
 
-    /// The length of a string that begins with `open` octets and ends at an unescaped `quote`.
+    /// The length of a string with an opening delimiter of `open` octets, up to an unescaped
+    /// `quote`.
     fn string(&self, open: usize, quote: &str) -> usize {
         let rest = self.rest();
         let mut at = open;
@@ -163,7 +164,7 @@ impl<'a> Lexer<'a> {
             } else if self.sees("#[") || self.sees("#![") {
                 self.push(Kind::Attribute, self.attribute());
             } else if self.sees("r#") {
-                // A raw identifier, because raw strings were tried before.
+                // A raw identifier: raw strings were matched before.
                 self.push(Kind::Code, 2);
             } else if starts_name(c) {
                 self.push(Kind::Name, self.name());
@@ -173,7 +174,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A Rust block comment, which may contain others.
+    /// A Rust block comment; they can be nested.
     fn nested(&self) -> usize {
         let (rest, mut at, mut depth) = (self.rest(), 0, 0);
         while at < rest.len() {
@@ -321,7 +322,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether a slash begins a regular expression. It is a division if it follows a value.
+    /// Whether a slash starts a regular expression. After a value it is a division.
     fn regex_may_start(&self) -> bool {
         let Some(last) = self.tokens.iter().rev().find(|token| token.kind != Kind::Comment) else {
             return true;

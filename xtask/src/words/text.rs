@@ -82,7 +82,7 @@ impl Block {
                 | Event::End(TagEnd::Link | TagEnd::Emphasis | TagEnd::Strong) => {}
                 Event::Start(_) | Event::End(_) => open = false,
                 Event::Text(text) if !code => push(&mut open, at.start, &text),
-                // Code is a word in the sentence, so put a placeholder in its place.
+                // Code counts as a word of the sentence, so insert a placeholder.
                 Event::Code(_) => push(&mut open, at.start, "`"),
                 Event::SoftBreak | Event::HardBreak => push(&mut open, at.start, " "),
                 _ => {}
@@ -120,7 +120,7 @@ const DIRECTIVES: &[&str] =
 /// The blocks of comments and docstrings in `tokens`.
 pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
     let mut blocks: Vec<Block> = vec![];
-    // Line number and marker with which a comment would continue the last block.
+    // Line number and marker of a comment that would continue the last block.
     let mut continued: Option<(usize, &str)> = None;
     let mut code_line = 0;
     for token in tokens {

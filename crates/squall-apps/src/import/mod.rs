@@ -17,15 +17,15 @@ use squall_wire::tcp_flags;
 use crate::{Program, Transport};
 use reassembly::Stream;
 
-/// How conversations become programs.
+/// How conversations are converted to programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportOptions {
     pub delays: Delays,
-    /// Shorter pauses are dropped, because the network and the machine cause them, not the
+    /// Shorter pauses are dropped: they are caused by the network and the machine, not by the
     /// application.
     pub shortest_delay: Nanos,
     pub holes: Holes,
-    /// Time limit of a wait; `None`: a lost datagram makes its flow wait without a limit.
+    /// Time limit of a wait; `None`: a lost datagram makes its flow wait forever.
     pub udp_within: Option<Nanos>,
     /// Length of the silence that separates two UDP conversations with the same addresses and
     /// ports.
@@ -148,7 +148,7 @@ pub struct LeftOut {
     /// Packets with truncated or contradictory headers.
     pub damaged: u64,
     pub fragments: u64,
-    /// Packets to multicast or broadcast addresses: no server can answer them as a flow.
+    /// Packets to multicast or broadcast addresses, which no single server can answer.
     pub multicast: u64,
     /// Packets of conversations without data and without a handshake.
     pub silent: u64,
@@ -180,7 +180,8 @@ pub enum ImportError {
 /// the other port is below 1024; otherwise the side seen first.
 ///
 /// # Errors
-/// Where the capture is damaged; or the packet at which a limit of `options` is reached.
+/// If the capture is damaged, with the position; or if a limit of `options` is reached, with the
+/// packet.
 pub fn import<R: Read>(
     capture: &mut CaptureReader<R>,
     name: &str,

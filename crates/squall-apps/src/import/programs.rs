@@ -88,17 +88,17 @@ impl Conversation {
     }
 }
 
-/// Longest message: two of these fit into the octets that a flow may have outstanding.
+/// Maximum length of a message: two of these fit into the octets that a flow may have outstanding.
 const MAX_MESSAGE: u64 = 512 << 20;
 
 /// Instructions of one side.
 #[derive(Default)]
 struct Side {
     done: Vec<Instruction>,
-    /// Data that is in no instruction yet; for UDP, one part per datagram.
+    /// Data that is not in an instruction yet; for UDP, one part per datagram.
     outgoing: Vec<Part>,
     outgoing_len: u64,
-    /// Received octets or datagrams that are in no instruction yet.
+    /// Received octets or datagrams that are not in an instruction yet.
     incoming: u64,
     /// Sum of the other side's pauses meanwhile.
     waited: u64,
@@ -236,7 +236,7 @@ impl Writer<'_> {
             Delays::Keep => gap,
             Delays::Scale(factor) => (gap as f64 * factor.max(0.0)) as u64,
         };
-        // Programs refuse a delay of over a day.
+        // Programs do not accept a delay of more than a day.
         let pause = pause.min(86_400 * 1_000_000_000);
         if pause > 0 {
             self.sides[1 - side].waited += pause;
@@ -299,7 +299,7 @@ impl Side {
         }
     }
 
-    /// Takes the data that is in no instruction yet as one message.
+    /// Combines the data that is not in an instruction yet into one message.
     fn message(&mut self) -> Message {
         self.outgoing_len = 0;
         let parts = std::mem::take(&mut self.outgoing);
@@ -307,7 +307,7 @@ impl Side {
             Part::Octets(octets) => Some(octets.clone()),
             _ => None,
         };
-        // A single run of octets, in which flows find an offset without a search.
+        // A single run of octets: flows find an offset in it without a search.
         match parts.iter().map(octets).collect::<Option<Vec<_>>>() {
             Some(all) if all.len() > 1 => Message::octets(all.concat()),
             _ => Message { parts },
@@ -317,7 +317,7 @@ impl Side {
     fn flush(&mut self, transport: Transport, options: &ImportOptions) {
         match transport {
             Transport::Udp => {
-                // Receives come before sends: otherwise one of them would be empty.
+                // Receives come before sends; in the other order, one of them would be empty.
                 while self.incoming > 0 {
                     let packets = self.incoming.min(u64::from(u32::MAX)) as u32;
                     let within = options.udp_within.map(|within| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::SideReport;
 
-/// Time and number of a packet, which together order packets.
+/// Time and number of a packet, which define the order of packets.
 pub type Instant = (u64, u64);
 
 /// The data of one side.
@@ -18,7 +18,7 @@ pub struct Stream {
     chunks: Vec<Chunk>,
     /// All octets, in order of arrival.
     octets: Vec<u8>,
-    /// Where the side's stream ends according to its FIN, and the FIN's time.
+    /// Where the side's stream ends according to its FIN, and the time of the FIN.
     fin: Option<(i64, Instant)>,
     pub report: SideReport,
 }
@@ -96,13 +96,12 @@ impl Stream {
             Some(syn) => syn.wrapping_add(1),
             None => seq,
         });
-        // The offset nearest to the known end of the data, because sequence numbers wrap after 4
-        // GiB.
+        // The offset nearest to the known end of the data: sequence numbers wrap after 4 GiB.
         let end = self.chunks.last().map_or(0, Chunk::end);
         let near = origin.wrapping_add(end as u32);
         let at = end + i64::from(seq.wrapping_sub(near) as i32);
         if self.first_seq.is_some() && at < 0 {
-            // A leftover of an earlier connection, from before the SYN.
+            // A segment of an earlier connection, from before the SYN.
             return;
         }
         if fin {
@@ -113,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Inserts octets; the first copy of an octet is used.
+    /// Inserts octets; the first copy of each octet is kept.
     fn insert(&mut self, time: Instant, at: i64, payload: &[u8], len: u32, push: bool) {
         let end = at + i64::from(len);
         let (before, last) = (self.chunks.len(), self.chunks.last().map_or(at, |chunk| chunk.at));
@@ -157,8 +156,8 @@ impl Stream {
         from..self.octets.len()
     }
 
-    /// All data in order, each part with the earliest time of itself and the parts after it: data
-    /// that was captured late must have been sent before the data after it.
+    /// All data in order. The time of each part is the earliest of that part and those after it:
+    /// data captured late must have been sent before the data that follows it.
     pub fn in_order(&self, datagrams: bool) -> Vec<(Instant, StreamPart)> {
         let mut parts = vec![];
         let first = if self.first_seq.is_some() {

@@ -36,14 +36,14 @@ pub struct Tls {
     pub(crate) server_name: Option<ServerName<'static>>,
 }
 
-/// Compares the settings, because a generated certificate differs each time.
+/// Compares the settings: a generated certificate differs each time.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
     }
 }
 
-/// Most servers whose tickets a worker stores, and most tickets per server.
+/// Maximum number of servers whose tickets a worker stores, and of tickets per server.
 const REMEMBERED: usize = 1024;
 const TICKETS: usize = 64;
 
@@ -130,7 +130,7 @@ impl Tls {
         Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
     }
 
-    /// A copy with its own ticket store: workers must not wait for each other.
+    /// A copy with its own ticket store, so that workers do not wait for each other.
     pub(crate) fn for_worker(&self) -> Self {
         let mut own = self.clone();
         if self.settings.resumption {
@@ -188,7 +188,7 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// ECDSA over P-256, because signing is fastest with it here.
+/// ECDSA over P-256, whose signatures are the fastest with this library.
 fn self_signed(
     name: Option<&str>,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
@@ -264,7 +264,7 @@ impl ClientSessionStore for Tickets {
 }
 
 /// Accepts any certificate and any signature: a load generator measures a server's capacity, and
-/// needs no proof of its identity.
+/// does not need proof of its identity.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

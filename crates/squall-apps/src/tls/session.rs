@@ -27,8 +27,8 @@ pub(crate) const SESSION: u32 = 1 << 31;
 
 /// Maximum plaintext of a record (RFC 8446 §5.1).
 const RECORD: u32 = 1 << 14;
-/// Most octets encrypted before TCP has sent them: several full GSO packets. Bounds the memory for
-/// a peer that does not read.
+/// Maximum octets encrypted before TCP has sent them: several full GSO packets. Bounds the memory
+/// for a peer that does not read.
 const AHEAD: u32 = 128 << 10;
 /// Time limit of a handshake.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
@@ -261,7 +261,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             // Data after the end is ignored.
             return;
         }
-        // Usually whole records arrive, so nothing must be stored.
+        // Usually whole records arrive, so nothing must be buffered.
         let mut incoming = std::mem::take(&mut self.session.incoming);
         if incoming.is_empty() {
             incoming = std::mem::take(&mut self.buffers.incoming);
@@ -307,7 +307,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         let octets = octets.min(self.session.kept.len() as u32);
         self.session.begins = self.session.begins.wrapping_add(octets);
         if octets as usize == self.session.kept.len() {
-            // Frees the memory of idle sessions.
+            // Free the memory of idle sessions.
             self.session.kept = VecDeque::new();
         } else {
             self.session.kept.drain(..octets as usize);
@@ -350,7 +350,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             self.apps.observer_mut().insecure(self.program, &"the flow ended during the handshake");
         }
         // A peer that closed first no longer reads this side's close_notify, so its host resets the
-        // flow, after both sides have received all data.
+        // flow after both sides have received all data.
         let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
         let complete = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
         self.program(match event {
@@ -402,7 +402,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
             let outstanding = self.session.kept.len() + self.buffers.cipher.len();
             self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
             // A peer that closed first usually no longer reads, and its host would reset the flow
-            // (nginx omits close_notify in this case, too).
+            // (nginx also omits close_notify in this case).
             if self.session.open && !self.session.over && !self.session.peer_closed {
                 // The flow ends even if the message cannot be encoded.
                 self.session.encrypt(None, &mut self.buffers.cipher);
@@ -607,7 +607,7 @@ fn progress(
             Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => peer_closed = true,
-            // Closed by both sides, this one first.
+            // Closed by both sides, by this one first.
             Ok(ConnectionState::Closed) => {
                 return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
             }

@@ -1,4 +1,4 @@
-//! Captures become programs that send the same data.
+//! Captures are converted to programs that send the same data.
 
 use proptest::prelude::*;
 use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program, ProtocolError};
@@ -79,7 +79,7 @@ fn repeated_late_and_reordered_data_appears_once_and_in_order() {
     let mut capture = Capture::default();
     capture.handshake();
     capture.tcp(0, ACK, 1001, 5001, b"abc").tcp(0, ACK, 1007, 5001, b"ghi").wait_us(200_000);
-    // The lost segment is sent again after a time-out, which is not a pause of the application.
+    // The lost segment is retransmitted after a timeout, which is not a pause of the application.
     // Then segments overlap, one of them with different octets.
     capture.tcp(0, ACK, 1004, 5001, b"defGHI").tcp(0, ACK | PSH, 1001, 5001, b"aBc").tcp(
         1,
@@ -299,7 +299,7 @@ proptest! {
                 segments.push((seq[side], piece));
                 seq[side] = seq[side].wrapping_add(piece.len() as u32);
             }
-            // Segments are reordered, repeated and cut differently, but none is missing.
+            // Segments are reordered, repeated and split differently, but none is missing.
             for i in 1..segments.len() {
                 if chance(4) {
                     segments.swap(i - 1, i);
@@ -337,7 +337,7 @@ proptest! {
             prop_assert_eq!((counts.finished, counts.gone, counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]), "side {}", side);
         }
         pair.assert_nothing_left();
-        // Printed programs parse to themselves.
+        // Printed programs parse to the same programs.
         for program in [&one.client, &one.server] {
             let texts = lines(program);
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

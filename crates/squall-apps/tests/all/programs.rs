@@ -447,7 +447,7 @@ fn requests_after_the_server_closes_are_missing_and_the_flow_is_unfinished() {
         (checked, CLOSE, (3, 3, 0, 1)),
         // Two requests were outstanding.
         (builtin::HttpClient { pipeline: 5, ..plain(5) }, CLOSE, (5, 3, 0, 1)),
-        // The end of the connection ends an answer without a length.
+        // A response without Content-Length is delimited by the close (RFC 9112 §6.3).
         (plain(9), r"HTTP/1.1 200 OK\r\n\r\nhello", (3, 3, 0, 1)),
         // A redirect after which no request follows.
         (

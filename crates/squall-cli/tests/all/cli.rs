@@ -1488,6 +1488,26 @@ fn recv_separates_flows_and_reads_sequence_numbers_of_other_tools() {
 }
 
 #[test]
+fn stages_of_a_load_are_given_on_the_command_line() {
+    let stages = |args: &[&str]| {
+        let flows = ["flows", "http", "--url", "http://10.0.0.2/", "-p", "null:"];
+        let all = [&flows[..], &["--clients", "10.0.0.1"], args, &["--print-profile"]].concat();
+        let (status, out, err) = run(&all);
+        (status, if status == 0 { out } else { err })
+    };
+    let (status, toml) = stages(&["--stage", "2s:100", "--stage", "500ms:0"]);
+    assert_eq!(status, 0, "{toml}");
+    assert!(toml.contains(r#"{ duration = "2 s", to = 100.0 }"#), "{toml}");
+    assert!(toml.contains(r#"{ duration = "500 ms", to = 0.0 }"#), "{toml}");
+    let (status, toml) = stages(&["--users", "10", "--stage", "2s:10"]);
+    assert!(status == 0 && toml.contains("users = 10"), "{toml}");
+    let (status, err) = stages(&["--stage", "100"]);
+    assert!(status == 2 && err.contains("expected TIME:LEVEL"), "{err}");
+    let (status, err) = stages(&["--stage", "2s:100", "--ramp-up", "1s"]);
+    assert!(status == 2 && err.contains("cannot be used with"), "{err}");
+}
+
+#[test]
 fn servers_of_both_families_are_served_together() {
     let serve = |servers: &[&str]| {
         let args = ["flows", "serve", "-p", "null:", "--listen", "8080", "--print-profile"];

@@ -1,5 +1,5 @@
-//! A NetFlow probe and collector on an interface: softflowd exports, nfcapd stores, and every flow
-//! is compared with a capture that tcpdump made of the same frames.
+//! A NetFlow probe and collector on an interface: softflowd exports, nfcapd stores. Each flow is
+//! compared with tcpdump's capture of the same frames.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use squall_pcap::CaptureReader;
 
 use crate::{process::Program, tools::Tool};
 
-/// A unidirectional flow over IPv4.
+/// A unidirectional IPv4 flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     pub src: Ipv4Addr,
@@ -30,7 +30,7 @@ pub struct Flow {
     pub protocol: u8,
 }
 
-/// Packets, and octets of IP packets.
+/// Number of packets, and of octets on layer 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets: u64,
@@ -39,25 +39,25 @@ pub struct Counts {
 
 pub type Flows = HashMap<Flow, Counts>;
 
-/// The collector's records, compared flow by flow with those of the capture.
+/// Flows of the collector compared with those of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
-    /// Flows of the capture, and of the collector.
+pub struct FlowScore {
+    /// Number of flows in the capture, and in the collector's records.
     pub captured: u64,
     pub collected: u64,
-    /// The same packets and octets in both.
+    /// In both, with equal packets and octets.
     pub exact: u64,
-    /// In the capture only, and in the collector only.
+    /// Only in the capture, and only in the collector's records.
     pub missing: u64,
     pub extra: u64,
-    /// In both, with other counts.
+    /// In both, with different counts.
     pub different: u64,
     pub packets_captured: u64,
     pub packets_collected: u64,
 }
 
-/// The flow of a frame without VLAN tags and IP options, and its octets on layer 3; `None` if it is
-/// neither TCP nor UDP over IPv4.
+/// The flow of a frame, and its octets on layer 3. `None` unless it is TCP or UDP over IPv4,
+/// without VLAN tags and IP options.
 pub fn flow_of(frame: &[u8]) -> Option<(Flow, u64)> {
     let number = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
     let address = |at: usize| {
@@ -73,10 +73,10 @@ pub fn flow_of(frame: &[u8]) -> Option<(Flow, u64)> {
     Some((flow, number(16)?.into()))
 }
 
-/// All flows of a capture.
+/// The flows of a capture.
 ///
 /// # Errors
-/// It cannot be read to its end.
+/// It cannot be read to the end.
 pub fn flows_of(capture: &Path) -> Result<Flows, String> {
     let failed = |error: squall_pcap::CaptureError| error.to_string();
     let mut reader = CaptureReader::open(capture).map_err(failed)?;
@@ -91,15 +91,15 @@ pub fn flows_of(capture: &Path) -> Result<Flows, String> {
     Ok(flows)
 }
 
-/// Compares flow by flow.
-pub fn judge(captured: &Flows, collected: &Flows) -> Judged {
+/// Compares each flow.
+pub fn judge(captured: &Flows, collected: &Flows) -> FlowScore {
     let packets = |flows: &Flows| flows.values().map(|counts| counts.packets).sum();
-    let mut judged = Judged {
+    let mut judged = FlowScore {
         captured: captured.len() as u64,
         collected: collected.len() as u64,
         packets_captured: packets(captured),
         packets_collected: packets(collected),
-        ..Judged::default()
+        ..FlowScore::default()
     };
     for (flow, counts) in captured {
         match collected.get(flow) {
@@ -112,8 +112,8 @@ pub fn judge(captured: &Flows, collected: &Flows) -> Judged {
     judged
 }
 
-/// Lines `src,dst,src port,dst port,protocol,packets,octets` of nfdump. A flow that was exported
-/// several times has the sum.
+/// Parses nfdump's lines `src,dst,src port,dst port,protocol,packets,octets`. Adds up flows that
+/// were exported several times.
 fn parse(text: &str) -> Flows {
     let mut flows = Flows::new();
     for line in text.lines() {
@@ -147,10 +147,10 @@ const PROBE: u16 = 9995;
 const COLLECTOR: u16 = 9996;
 const LOOK: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_secs(20);
-/// The longest wait for softflowd to process what its queue holds.
+/// Maximum time for softflowd to process its queue.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// softflowd, nfcapd, and the relay between them; they end when it is dropped.
+/// softflowd, nfcapd, and a relay between them. All of them end when it is dropped.
 pub struct Collector {
     softflowd: Program,
     nfcapd: Program,
@@ -159,7 +159,7 @@ pub struct Collector {
     records: PathBuf,
 }
 
-/// The programs that a collector needs, with their package, and those that are not installed.
+/// The programs that a collector needs and that are not installed, with their packages.
 pub fn lacking() -> Vec<String> {
     ["softflowd", "softflowctl", "nfcapd", "nfdump"]
         .into_iter()
@@ -180,7 +180,7 @@ fn program(name: &str, arguments: &[String], log: PathBuf) -> Result<Program, St
     Program::start(&path, arguments, None, log)
 }
 
-/// Runs a program to its end. Returns its output.
+/// Runs a program to completion, and returns its output.
 fn output(name: &str, arguments: &[&str]) -> Result<String, String> {
     let path = find(name).ok_or_else(|| format!("{name} is not installed"))?;
     let done = Command::new(path).args(arguments).output().map_err(|e| format!("{name}: {e}"))?;
@@ -203,23 +203,24 @@ fn wait(what: &str, at_most: Duration, mut come: impl FnMut() -> bool) -> Result
 }
 
 impl Collector {
-    /// Starts all of it on `interface`, with files in `folder`. The loopback interface must be up.
+    /// Starts the programs on `interface`, with files in `folder`. The loopback interface must be
+    /// up.
     ///
     /// # Errors
-    /// A program is missing, or does not start.
+    /// A program is missing or does not start.
     pub fn start(interface: &str, folder: &Path) -> Result<Self, String> {
         let records = folder.join("records");
         let _ = fs::remove_dir_all(&records);
         fs::create_dir(&records).map_err(|e| format!("{}: {e}", records.display()))?;
         let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        // One file of records, which is written out when nfcapd ends.
+        // A single file of records, which nfcapd writes when it ends.
         let options = format!("-w {} -b 127.0.0.1 -p {COLLECTOR} -t 3600", records.display());
         let nfcapd = program("nfcapd", &words(options), folder.join("nfcapd.log"))?;
         wait("nfcapd", START, || queue(COLLECTOR).is_some())?;
         let relay = Relay::start().map_err(|e| format!("UDP port {PROBE}: {e}"))?;
         let control = folder.join("softflowd.ctl");
-        // No flow expires, neither by time nor because of the number of flows. libpcap's queue of
-        // 64 MiB holds all packets, even if softflowd reads them late.
+        // No flow expires by time or by the number of flows. libpcap's buffer of 64 MiB holds all
+        // packets, even if softflowd is late to read them.
         let mut options = words(format!(
             "-d -i {interface} -n 127.0.0.1:{PROBE} -v 9 -m 500000 -B 67108864 -c {} -p {}",
             control.display(),
@@ -239,11 +240,12 @@ impl Collector {
         output("softflowctl", &["-c", &self.control.to_string_lossy(), command])
     }
 
-    /// Waits until softflowd has processed `packets`, and calls `push` between looks: libpcap hands
-    /// over a block of packets when it is full.
+    /// Waits until softflowd has processed `packets`, calling `push` between polls: libpcap
+    /// delivers a block of packets only when it is full.
     ///
     /// # Errors
-    /// They do not come.
+    ///
+    /// The packets do not arrive.
     pub fn drain(&self, packets: u64, mut push: impl FnMut()) -> Result<(), String> {
         wait("softflowd has all packets", DRAIN, || {
             push();
@@ -251,7 +253,8 @@ impl Collector {
         })
     }
 
-    /// Ends everything. Returns the flows, and the number of datagrams lost on the way to nfcapd.
+    /// Stops the programs. Returns the flows, and the number of datagrams lost on the way to
+    /// nfcapd.
     ///
     /// # Errors
     /// A program does not end, or nfdump cannot read the records.
@@ -270,13 +273,13 @@ impl Collector {
     }
 }
 
-/// `Packets processed: 1402` of softflowctl.
+/// Parses `Packets processed: 1402` of softflowctl.
 fn processed(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Packets processed:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Octets that wait in the UDP socket of `port`, and datagrams that it has dropped.
+/// Octets waiting in the UDP socket of `port`, and datagrams that it has dropped.
 fn queue(port: u16) -> Option<(u64, u64)> {
     queue_in(&fs::read_to_string("/proc/thread-self/net/udp").ok()?, port)
 }
@@ -291,9 +294,9 @@ fn queue_in(sockets: &str, port: u16) -> Option<(u64, u64)> {
     })
 }
 
-/// Relays datagrams to nfcapd one by one. softflowd sends all flows together, hundreds of datagrams,
-/// and a socket's queue holds a few dozen. The relay keeps them in memory, and sends each one when
-/// nfcapd has read the previous one.
+/// Relays datagrams to nfcapd one at a time. softflowd exports all flows at once, in hundreds of
+/// datagrams, and the queue of a socket holds a few dozen. The relay buffers them, and sends each
+/// one when nfcapd has read the previous one.
 struct Relay {
     over: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
@@ -309,7 +312,7 @@ impl Relay {
         let ended = over.clone();
         let take = std::thread::spawn(move || {
             let mut datagram = vec![0; 65_536];
-            // After its end was asked for, it runs until nothing has come for a while.
+            // After `finish`, continue until no datagram has arrived for `LOOK`.
             loop {
                 match taken.recv(&mut datagram) {
                     Ok(length) if sender.send(datagram[..length].to_vec()).is_err() => break,
@@ -333,10 +336,11 @@ impl Relay {
         Ok(Self { over, threads: [take, give] })
     }
 
-    /// The number of datagrams lost.
+    /// Number of datagrams lost.
     fn finish(self) -> u64 {
         let dropped = || [PROBE, COLLECTOR].into_iter().filter_map(queue).map(|(_, n)| n).sum();
-        // The socket of the first thread goes with it.
+        // The first thread closes its socket when it ends, which removes the counter of that
+        // socket.
         let before: u64 = dropped();
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -376,7 +380,7 @@ mod tests {
             (flow(2), counts(1, 41)),
             (flow(4), counts(9, 9)),
         ]);
-        let expected = Judged {
+        let expected = FlowScore {
             captured: 3,
             collected: 3,
             exact: 1,

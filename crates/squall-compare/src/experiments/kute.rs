@@ -1,13 +1,14 @@
-//! The evaluation of KUTE (Zander, Kennedy, Armitage, 2005): how fast senders send and receivers
-//! receive, and how regular the gaps between frames are.
+//! The evaluation of KUTE (Zander, Kennedy, Armitage, 2005): maximum rates of senders and
+//! receivers, and regularity of the gaps between frames.
 //!
-//! KUTE was a kernel module of Linux 2.6, compared with RUDE and CRUDE, tcpdump, and a Smartbits.
-//! Here Squall's ports, MGEN and, where installed, RUDE send, and Squall, tcpdump and MGEN receive.
-//! All frames carry a message of MGEN, so that every receiver accepts every sender's frames.
+//! KUTE was a kernel module for Linux 2.6. The paper compared it with RUDE and CRUDE, tcpdump, and
+//! a Smartbits. Here, Squall's ports, MGEN and, if installed, RUDE send, and Squall, tcpdump and
+//! MGEN receive. All frames carry an MGEN message, so every receiver accepts the frames of every
+//! sender.
 //!
-//! The paper took the receiver's own deviation from a Smartbits, whose gaps were exact. Without
-//! one, it comes from times of departure in the frames ([`gaps::added_sd_ns`]), which is an upper
-//! bound: it includes everything that happens after the sender read its clock.
+//! The paper took the receiver's own deviation from the exact gaps of a Smartbits. Without one, it
+//! is computed from the departure times in the frames ([`gaps::added_sd_ns`]). This is an upper
+//! bound, as it includes everything that happens after the sender has read its clock.
 
 use std::path::{Path, PathBuf};
 
@@ -45,43 +46,43 @@ pub const EXPERIMENT: Known = Known {
     run,
 };
 
-/// Sizes, rates and times of a run of the experiment.
+/// Sizes, rates and durations of the experiment.
 #[derive(Clone, Debug)]
 struct Extent {
-    /// Octets without FCS, for the maximum rates of senders.
+    /// Frame sizes for the maximum rates of senders, octets without FCS.
     sizes: Vec<u32>,
-    /// Rates that are offered to receivers, in frames per second; then as fast as possible.
+    /// Rates offered to receivers, frames per second. The maximum rate follows.
     offered_pps: Vec<f64>,
-    /// Rates at which gaps are measured, and the senders.
+    /// Rates at which gaps are measured, frames per second, and the senders.
     gap_pps: Vec<f64>,
     gap_senders: Vec<&'static str>,
     rounds: u32,
-    /// Time of each maximum rate.
+    /// Duration of each measurement of a maximum rate.
     rate_step: Nanos,
-    /// Time of each measurement of gaps.
+    /// Duration of each measurement of gaps.
     gap_step: Nanos,
 }
 
-/// The rate of the distributions, as in the paper.
+/// Rate of the measurements that have a distribution (as in the paper).
 const DISTRIBUTION_PPS: f64 = 25_000.0;
-/// Bins of a distribution: 1 us, to twice the nominal gap.
+/// Bin width of a distribution: 1 us. Bins end at twice the nominal gap.
 const BIN_NS: u64 = 1_000;
 const BINS: usize = 80;
-/// Octets of the frames whose gaps are measured: a message of MGEN and a signature.
+/// Size of the frames whose gaps are measured: an MGEN message and a signature, octets without FCS.
 const GAP_OCTETS: u32 = 128;
-/// MGEN sends no smaller frame.
+/// Smallest frame that MGEN can send, octets without FCS.
 const LEAST_OCTETS: u32 = 70;
-/// Time after the first frame in which caches fill; it is left out.
+/// Excluded time after the first frame, in which caches fill.
 const WARM_UP_NS: u64 = 300_000_000;
 
 const SENDERS: &str = "squall,squall-af_xdp,squall-xdp_live,mgen,rude";
 const RECEIVERS: [&str; 4] = ["squall", "squall-af_xdp", "tcpdump", "mgen"];
-/// Receivers that take the frames from the host would leave nothing to compare them with; the gaps
-/// are those of the kernel's timestamps and of MGEN's socket.
+/// Receivers of gaps. If a receiver takes frames away from the host, there is nothing to compare
+/// its gaps with. The gaps are from kernel timestamps, or those of MGEN's socket.
 const GAP_RECEIVERS: [&str; 3] = ["squall", "tcpdump", "mgen"];
 
 impl Extent {
-    /// Every tool with every data set at every rate, in each round.
+    /// Each tool with each data set at each rate, in every round.
     fn design(&self, data: usize, rates: usize, tools: usize) -> Design {
         Design { data, write: 1, rates, tools, rounds: self.rounds as usize }
     }
@@ -116,12 +117,12 @@ impl Extent {
 struct ReceiverStep {
     receiver: String,
     sender: String,
-    /// Absent for the sender's maximum.
+    /// Absent for the maximum rate of the sender.
     asked_pps: Option<f64>,
-    /// Frames per second that the interface counted, and that the receiver recorded.
+    /// Frames per second counted by the interface, and recorded by the receiver.
     arrived_pps: Option<f64>,
     received_pps: Option<f64>,
-    /// Share of frames that arrived and were not recorded, 0 to 1.
+    /// Fraction of the frames that arrived but were not recorded, 0 to 1.
     plr: Option<f64>,
     rounds: Vec<Reception>,
 }
@@ -132,43 +133,44 @@ struct GapStep {
     sender: String,
     receiver: String,
     asked_pps: f64,
-    /// By the counters of the receiving interface.
+    /// Frames per second, from the counters of the receiving interface.
     arrived_pps: Option<f64>,
-    /// Standard deviation of the gaps as received: s_total.
+    /// Standard deviation of the received gaps: s_total of the paper.
     sd_ns: Option<f64>,
     mean_ns: Option<f64>,
-    /// s_total over the mean gap.
+    /// s_total divided by the mean gap.
     relative_sd: Option<f64>,
-    /// Share of gaps within 10 % of the nominal one.
+    /// Fraction of gaps within 10 % of the nominal gap.
     within_tenth: Option<f64>,
-    /// The deviation after departure, by the times in this sender's frames.
+    /// Deviation added after departure, from the departure times in this sender's frames.
     added_sd_ns: Option<f64>,
-    /// s_receiver of this receiver at this rate.
+    /// s_receiver of the paper, of this receiver at this rate.
     receiver_sd_ns: Option<f64>,
-    /// s_sender by equation (1).
+    /// s_sender of the paper, by its equation (1).
     sender_sd_ns: Option<f64>,
     rounds: Vec<Reception>,
-    /// [`Reception::distribution`] of the last round that succeeded.
+    /// [`Reception::distribution`] of the last successful round.
     distribution: Vec<(f64, f64)>,
 }
 
 /// One run of a sender and a receiver.
 #[derive(Clone, Debug, Default)]
 struct Reception {
-    /// Frames that the interface counted, from the first to the last.
+    /// Frames that the interface counted, from first to last.
     arrived: u64,
     arrived_pps: f64,
     /// Frames that the receiver recorded.
     received: u64,
     gaps: Option<Gaps>,
     added_sd_ns: Option<f64>,
-    /// Share of gaps by lower edge in nanoseconds; at the rate of the distributions only.
+    /// Fraction of gaps by lower edge of the bin, nanoseconds; only at the rate of the
+    /// distributions.
     distribution: Vec<(f64, f64)>,
     failed: Option<String>,
 }
 
 impl Reception {
-    /// Share of frames that arrived and were not recorded.
+    /// Fraction of the frames that arrived but were not recorded.
     fn plr(&self) -> Option<f64> {
         let lost = self.arrived.saturating_sub(self.received) as f64;
         (self.arrived > 0 && self.failed.is_none()).then(|| lost / self.arrived as f64)
@@ -189,7 +191,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     let receivers = Receiver::parse_list(&RECEIVERS, &settings.squall)?;
     let mut sender_infos: Vec<ToolInfo> = senders.iter().map(Generator::info).collect();
     let mut receiver_infos: Vec<ToolInfo> = receivers.iter().map(Receiver::info).collect();
-    // Files in memory, so that a disk is no part of a receiver's rate.
+    // Files are in memory, so a disk does not limit the receivers.
     let folder = Work::within(Path::new("/dev/shm"))?;
     let plain = wire::captures(&extent.sizes, &run.work.0)?;
     let frame = wire::mgen_frame(GAP_OCTETS, &run.work.0)?;
@@ -253,7 +255,7 @@ fn describe(run: &mut Run<'_>, extent: &Extent) {
     );
 }
 
-/// The sender of Squall with the highest rate at the smallest size.
+/// The Squall sender with the highest rate at the smallest frame size.
 fn fastest<'a>(senders: &'a [Generator], steps: &[GeneratorStep]) -> Option<&'a Generator> {
     let least = steps.iter().map(|step| step.octets).min()?;
     let mean = |name: &str| {
@@ -265,7 +267,7 @@ fn fastest<'a>(senders: &'a [Generator], steps: &[GeneratorStep]) -> Option<&'a 
     rated.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(sender, _)| sender)
 }
 
-/// Where the sender writes the time of departure.
+/// Position of the departure time in the sender's frames.
 fn stamp(sender: &Generator) -> Stamp {
     match sender.name.as_str() {
         name if name.starts_with("squall") => Stamp::Signature,
@@ -389,7 +391,7 @@ impl Bench<'_, '_> {
         let (file, report) = (self.folder.join("received"), self.folder.join("report.json"));
         let _ = std::fs::remove_file(&file);
         let interface = self.place.interfaces[1].as_str();
-        // Before the receiver starts: the setting stops the interface for a moment.
+        // Before the receiver starts, because this setting takes the interface down for a moment.
         let _ = set_gro(interface, sender.polls());
         let at = At {
             interface,
@@ -472,7 +474,7 @@ impl Measured for ReceiverStep {
 }
 
 impl GapStep {
-    /// Whether the sender did not keep to the rate.
+    /// Whether the sender missed the requested rate.
     fn is_off_rate(&self) -> bool {
         self.arrived_pps.is_some_and(|pps| (pps / self.asked_pps - 1.0).abs() > 0.02)
     }
@@ -505,8 +507,8 @@ impl Measured for GapStep {
     }
 }
 
-/// Splits every deviation by equation (1). A receiver's own part at a rate is the smallest that the
-/// frames of any sender show, since each is an upper bound of it.
+/// Separates sender and receiver in each deviation by equation (1). The receiver's part at a rate
+/// is the minimum over all senders, since each of their values is an upper bound.
 fn split(steps: &mut [GapStep]) {
     let known: Vec<(String, f64, f64)> = steps
         .iter()
@@ -525,8 +527,8 @@ fn split(steps: &mut [GapStep]) {
     }
 }
 
-/// The highest rate that each receiver recorded, and the highest that arrived without loss:
-/// `(receiver, recorded, without loss)`.
+/// The highest rate that each receiver recorded, and the highest without loss: `(receiver,
+/// recorded, without loss)`.
 fn receiver_maxima(steps: &[ReceiverStep]) -> Vec<(&str, f64, Option<f64>)> {
     let names = in_order(steps.iter().map(|step| step.receiver.as_str()));
     let of = |name| steps.iter().filter(move |step| step.receiver == name);
@@ -710,7 +712,7 @@ fn gap_table(steps: &[GapStep]) -> Table {
     table
 }
 
-/// Extremes and percentiles of the gaps whose distributions are figures.
+/// Extremes and percentiles of the gaps that have a distribution figure.
 fn distribution_table(steps: &[GapStep]) -> Table {
     let mut table = Table::new(
         "distributions",
@@ -741,7 +743,7 @@ fn distribution_table(steps: &[GapStep]) -> Table {
     table
 }
 
-/// The figures of one receiver, with a series for each sender.
+/// The figures of a receiver, with a series for each sender.
 fn gap_figures(receiver: &str, steps: &[&GapStep]) -> [Figure; 4] {
     let rate = || Axis::new("packets per second", Unit::Pps);
     let against_rate = |id: &str, title: &str, y: Axis, value: fn(&GapStep) -> Option<f64>| {
@@ -852,7 +854,7 @@ mod tests {
         };
         assert_eq!(lines(0), [("squall", 1), ("mgen", 1)]);
         assert_eq!(lines(1), [("squall", 3)]);
-        // Without `split`, nothing is known of the sender's part.
+        // Before `split`, the sender's part is unknown.
         assert_eq!(lines(2), [("squall", 0), ("mgen", 0)]);
         assert_eq!(figures[3].series[0].points, [(25e3, 0.125)]);
     }

@@ -1,5 +1,5 @@
-//! Limits of CPU time and memory for the programs of an experiment: a control group (cgroup) of
-//! version 2, or of version 1 where version 2 has no controllers.
+//! Limits of CPU time and memory for the programs of an experiment, by a control group of cgroup
+//! v2, or of v1 if v2 has no controllers here.
 
 use std::{
     fs,
@@ -7,22 +7,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A control group, removed when dropped. Programs in it must have ended by then.
+/// A control group, removed when dropped. All programs in it must have ended before that.
 pub struct Limits {
     folders: Vec<PathBuf>,
 }
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// The period of the limit of CPU time, microseconds: the kernel's default.
+/// Period of the CPU limit, microseconds: the default of the kernel.
 const PERIOD_US: u64 = 100_000;
-/// The kernel removes ended processes from a group a little after their end.
+/// Maximum wait for an empty group: the kernel removes processes slightly after their end.
 const EMPTY: Duration = Duration::from_secs(2);
 
 impl Limits {
-    /// A group with `cpus` CPUs' time and `memory` octets.
+    /// Creates a group that may use the time of `cpus` CPUs and `memory` octets.
     ///
     /// # Errors
-    /// No control group can be made here: the reason, as text.
+    /// No control group can be created; the error is the reason.
     pub fn new(cpus: u32, memory: u64) -> Result<Self, String> {
         let quota = u64::from(cpus) * PERIOD_US;
         let controllers = fs::read_to_string(format!("{ROOT}/cgroup.controllers"));
@@ -54,7 +54,7 @@ impl Limits {
         Ok(folder.into())
     }
 
-    /// Puts a process, and the children that it starts from now on, into the group.
+    /// Moves a process into the group, along with the children that it starts from then on.
     ///
     /// # Errors
     /// The reason, as text.

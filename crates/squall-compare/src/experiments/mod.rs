@@ -1,10 +1,10 @@
-//! Repeats experiments of papers about traffic generators: each is one call that measures the
-//! paper's tables and figures in a private lab, in its units, next to its numbers where it has
-//! them.
+//! Repeats experiments of papers about traffic generators. Each is a single call that measures the
+//! paper's tables and figures in a private lab, in the units of the paper, next to its values if it
+//! has them.
 //!
-//! The input is [`ExperimentSettings`], the result an [`Experiment`]. An experiment is a [`Known`]:
-//! a function that fills in a [`Run`]. A part that this machine does not have is in the result with
-//! its reason, and the rest still runs.
+//! The input is [`ExperimentSettings`], the result an [`Experiment`]. An experiment is a [`Known`],
+//! with a function that fills in a [`Run`]. If this machine lacks something for a part, the result
+//! states that, and the other parts run.
 
 mod collector;
 mod kute;
@@ -41,31 +41,31 @@ use crate::{
 /// Settings of an experiment.
 #[derive(Clone, Debug)]
 pub struct ExperimentSettings {
-    /// The whole experiment rather than its short form of at most two minutes.
+    /// Run the full experiment, not the short form of at most two minutes.
     pub full: bool,
-    /// Names of the tools, separated by commas; all tools of the experiment if absent.
+    /// Comma-separated names of the tools; absent: all tools of the experiment.
     pub tools: Option<String>,
-    /// The measured time of each step, in place of the experiment's own.
+    /// Duration of each step, instead of that of the experiment.
     pub step: Option<Nanos>,
-    /// Path of this program, which experiments run as one of the tools.
+    /// Path of this program, which is one of the tools.
     pub squall: PathBuf,
     /// The command line, for the result.
     pub command: String,
 }
 
-/// An experiment that can be repeated.
+/// An experiment of a paper.
 pub struct Known {
     pub name: &'static str,
     pub title: &'static str,
     pub paper: &'static str,
-    /// The measured quantities, in a line.
+    /// The measured quantities, in one line.
     pub about: &'static str,
-    /// About how long it takes, in short form and in full, seconds.
+    /// Approximate duration of the short form and of the full experiment, seconds.
     pub takes_s: [u32; 2],
     run: fn(&mut Run<'_>) -> Result<(), Error>,
 }
 
-/// All experiments, in the order of the papers' years.
+/// All experiments, in the order of the papers' years of publication.
 pub const EXPERIMENTS: &[Known] = &[
     kute::EXPERIMENT,
     tcpdump::EXPERIMENT,
@@ -77,7 +77,7 @@ pub const EXPERIMENTS: &[Known] = &[
 /// Finds an experiment by its name.
 ///
 /// # Errors
-/// There is none; the message lists those that there are.
+/// The name is unknown; the message lists the known ones.
 pub fn find(name: &str) -> Result<&'static Known, Error> {
     EXPERIMENTS.iter().find(|known| known.name == name).ok_or_else(|| {
         let names = EXPERIMENTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
@@ -85,22 +85,24 @@ pub fn find(name: &str) -> Result<&'static Known, Error> {
     })
 }
 
-/// An experiment that runs, and its result so far.
+/// A running experiment, and its result up to now.
 pub(crate) struct Run<'a> {
     pub settings: &'a ExperimentSettings,
     pub result: Experiment,
-    /// A folder for logs and captures, removed at the end.
+    /// A directory for logs and captures, removed at the end.
     pub work: Work,
     progress: &'a mut dyn FnMut(&str),
     stop: &'a dyn Fn() -> bool,
 }
 
-/// Runs an experiment. `progress` gets a line for each step; `stop` is polled.
+/// Runs an experiment. `progress` receives a line for each step; `stop` is polled.
 ///
-/// The process moves into a lab's namespace and stays there. It must have one thread.
+/// The process moves into the network namespace of a lab and stays there, so it must have a single
+/// thread.
 ///
 /// # Errors
-/// No lab, or no tool that can be driven. Steps that fail are in the result.
+///
+/// No lab, or no usable tool. Steps that fail are part of the result.
 pub fn run(
     known: &Known,
     settings: &ExperimentSettings,
@@ -128,12 +130,12 @@ pub fn run(
 }
 
 impl Run<'_> {
-    /// The length of a step: as set, or one of the experiment's own.
+    /// Duration of a step: that of the settings, or one of these two.
     pub fn step(&self, short: Nanos, full: Nanos) -> Nanos {
         self.settings.step.unwrap_or(if self.settings.full { full } else { short })
     }
 
-    /// Whether the user wants the experiment to end.
+    /// Whether the user has interrupted the experiment.
     pub fn stopped(&self) -> bool {
         (self.stop)()
     }
@@ -158,10 +160,11 @@ impl Run<'_> {
         self.result.missing.push(Missing { what: what.into(), why: why.into() });
     }
 
-    /// The tools that can be driven. The others, by their `infos`, are missing in the result.
+    /// The usable tools. The others are listed as missing in the result, from their `infos`.
     ///
     /// # Errors
-    /// As [`usable`].
+    ///
+    /// The same as of [`usable`].
     pub fn usable<T>(
         &mut self,
         tools: impl IntoIterator<Item = T>,
@@ -175,7 +178,7 @@ impl Run<'_> {
         usable(tools, infos)
     }
 
-    /// Moves this process into a private lab, and returns the names of its two interfaces.
+    /// Moves this process into a private lab. Returns the names of its two interfaces.
     pub fn enter_lab(&self, mtu: u32) -> Result<[String; 2], Error> {
         let options = LabOptions { mtu, ..LabOptions::default() };
         enter_private(&options).map_err(|error| Error::Environment(error.to_string()))

@@ -1,5 +1,5 @@
-//! The result of an experiment: tables and figures, with the numbers of the paper next to those
-//! measured here. Units are part of the columns and axes.
+//! Result of an experiment: tables and figures, with the values of the paper next to the measured
+//! ones. Units are part of columns and axes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,13 @@ pub use squall_report::render::page::{Axis, Style, Unit};
 
 use crate::compared::ToolInfo;
 
-/// The version of this structure.
+/// Version of this structure.
 pub const EXPERIMENT_SCHEMA: &str = "squall-experiment/1";
 
-/// An experiment of a paper that was repeated, or the part that was done before it was
-/// interrupted.
+/// A repeated experiment of a paper, or the part that was done before an interruption.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
-    /// The version of this structure: `squall-experiment/1`.
+    /// Version of this structure: `squall-experiment/1`.
     pub schema: String,
     /// The command line.
     pub command: String,
@@ -24,22 +23,22 @@ pub struct Experiment {
     pub started: String,
     pub duration_s: f64,
     pub host: Host,
-    /// The experiment's name on the command line.
+    /// Name of the experiment on the command line.
     pub name: String,
     pub title: String,
-    /// The paper whose experiment this is.
+    /// The paper that describes the experiment.
     pub paper: String,
-    /// Whether it ran in full length; otherwise in its short form.
+    /// Whether this is the full experiment; otherwise its short form.
     pub full: bool,
-    /// Settings that the results depend on.
+    /// Settings that affect the results.
     pub method: Vec<Fact>,
     pub tools: Vec<ToolInfo>,
     pub tables: Vec<Table>,
     pub figures: Vec<Figure>,
-    /// Parts of the paper's experiment that could not be had here.
+    /// Parts of the experiment that could not be repeated here.
     pub missing: Vec<Missing>,
     pub notes: Vec<String>,
-    /// The experiment was interrupted; it has the measurements made before.
+    /// The experiment was interrupted; only measurements made before that are included.
     pub interrupted: bool,
 }
 
@@ -55,13 +54,13 @@ pub struct Missing {
     pub why: String,
 }
 
-/// A table. Its first column names the rows.
+/// A table, with the names of its rows in the first column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Table {
-    /// Unique among the tables; part of the name of its CSV file.
+    /// Unique among the tables, and part of the name of the CSV file.
     pub id: String,
     pub title: String,
-    /// The meaning of its numbers, in a sentence.
+    /// Meaning of the values, in a sentence.
     pub note: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
@@ -69,9 +68,9 @@ pub struct Table {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
-    /// Heading; it has the unit where `unit` has none.
+    /// Heading, with the unit if `unit` has none.
     pub name: String,
-    /// How numbers are written.
+    /// Format of the values.
     pub unit: Unit,
 }
 
@@ -82,14 +81,14 @@ pub struct Row {
     pub cells: Vec<Value>,
 }
 
-/// Where numbers come from.
+/// Origin of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// This run.
     #[default]
     Measured,
-    /// The paper, or another publication that the label names.
+    /// The paper, or the other publication named in the label.
     Paper,
 }
 
@@ -104,7 +103,7 @@ pub enum Value {
 }
 
 impl From<f64> for Value {
-    /// NaN and infinities are not numbers of JSON.
+    /// JSON has no NaN and no infinities.
     fn from(number: f64) -> Self {
         if number.is_finite() { Self::Number(number) } else { Self::None }
     }
@@ -128,27 +127,27 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-/// A figure: lines over `x`, or bars over `categories`.
+/// A figure: lines over `x`, or bars for `categories`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
-    /// Unique among the figures; part of the name of its CSV file.
+    /// Unique among the figures, and part of the name of the CSV file.
     pub id: String,
     pub title: String,
     pub note: String,
     pub x: Axis,
     pub y: Axis,
-    /// Names of the bars; if empty, the figure has lines.
+    /// Labels of the bars; empty: the figure has lines.
     pub categories: Vec<String>,
     pub series: Vec<Series>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// The generator or device; the same label has the same color in all figures.
+    /// The generator or device. Equal labels have the same color in all figures.
     pub label: String,
     pub source: Source,
     pub style: Style,
-    /// Ascending in x; in bars, x is the index of the category.
+    /// In ascending order of x. For bars, x is the index of the category.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -164,18 +163,18 @@ impl Table {
         }
     }
 
-    /// Adds a row of this run.
+    /// Adds a row with values of this run.
     ///
     /// # Panics
-    /// If it does not have a cell for each column.
+    /// If the number of cells is not that of the columns.
     pub fn row(&mut self, cells: Vec<Value>) {
         self.add(Source::Measured, cells);
     }
 
-    /// Adds a row of the paper.
+    /// Adds a row with values of the paper.
     ///
     /// # Panics
-    /// As [`Table::row`].
+    /// The same as of [`Table::row`].
     pub fn paper(&mut self, cells: Vec<Value>) {
         self.add(Source::Paper, cells);
     }
@@ -192,7 +191,7 @@ impl Figure {
         Self { id, title, note, x, y, categories: Vec::new(), series: Vec::new() }
     }
 
-    /// `x` names the categories.
+    /// Adds bars; `x` is the axis of the categories.
     pub fn bars(
         id: &str,
         title: &str,
@@ -204,7 +203,7 @@ impl Figure {
         Self { categories, ..Self::lines(id, title, note, Axis::new(x, Unit::Count), y) }
     }
 
-    /// Adds a series of this run.
+    /// Adds a series with values of this run.
     pub fn series(&mut self, label: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         self.series.push(Series {
             label: label.into(),
@@ -213,13 +212,13 @@ impl Figure {
         });
     }
 
-    /// Adds a series whose values hold until the next x: a distribution.
+    /// Adds a series drawn in steps, where each value holds until the next x: a distribution.
     pub fn steps(&mut self, label: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         self.series(label, points);
         self.series.last_mut().expect("it was just added").style = Style::Steps;
     }
 
-    /// Adds a dashed series for comparison: numbers of the paper, or the requested ones.
+    /// Adds a dashed reference series: values of the paper, or requested ones.
     pub fn reference(
         &mut self,
         label: &str,

@@ -1,6 +1,6 @@
-//! NTG (WorldCIS 2020) compares three generators by their speed, CPU time and memory: packets per
-//! second at full speed, then CPU and memory over the time at each rate step, for generators of
-//! today, each watched from outside.
+//! NTG (WorldCIS 2020) compares the speed, CPU time and memory of three generators. Here,
+//! generators in use today are measured from outside: packets per second at full speed, then CPU
+//! time and memory at each rate step.
 
 use squall::Error;
 use squall_units::Nanos;
@@ -32,24 +32,24 @@ pub const EXPERIMENT: Known = Known {
     run,
 };
 
-/// The default tools: the paper's, and others in common use today.
+/// Default tools: the tools of the paper, and others in use today.
 const TOOLS: &str = "squall,squall-rules,curl,drone,trex,tcpreplay,trafgen,iperf3,mgen,pktgen-dpdk";
-/// Octets of each frame, without FCS.
+/// Frame size, octets without FCS.
 const FRAME: u32 = 512;
-/// The paper's limits of a machine.
+/// CPUs and memory of the machine in the paper.
 const CPUS: u32 = 2;
 const MEMORY: u64 = 4 << 30;
-/// The paper's rate steps, in thousands of octets per second.
+/// Rate steps of the paper, in thousands of octets per second.
 const FULL_STEPS: [u32; 15] =
     [500, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000, 5500, 6000, 6500, 7000, 7500];
 const SHORT_STEPS: [u32; 2] = [500, 7500];
-/// Seconds at the start of a run that the paper's second evaluation leaves out.
+/// Seconds at the start of a run that the second evaluation of the paper excludes.
 const SETTLING: usize = 9;
 
-/// Points of a distribution in a figure.
+/// Number of points of a distribution in a figure.
 const QUANTILES: usize = 100;
 
-/// One run of a tool at a rate in KB/s, or at full speed.
+/// One run of a tool, at a rate in KB/s or at full speed.
 struct Outcome {
     tool: String,
     kb_per_s: Option<u32>,
@@ -115,7 +115,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs a tool once; with `check`, its frames are recorded after the measurement and validated.
+/// Runs a tool once. With `check`, frames are recorded after the measurement and validated.
 fn once(
     run: &Run<'_>,
     place: &Place,
@@ -196,7 +196,7 @@ fn present(
     }
 }
 
-/// Packets per second at full speed: over the whole run, and after its first seconds.
+/// Packets per second at full speed, over the whole run and without its first seconds.
 fn speed(fastest: &[&Outcome]) -> Table {
     let mut table = Table::new(
         "speed",
@@ -230,11 +230,11 @@ fn speed(fastest: &[&Outcome]) -> Table {
     table
 }
 
-/// Mean, standard deviation, and their ratio in percent.
+/// Mean, standard deviation, and coefficient of variation in percent.
 fn spread(pps: &[f64]) -> [Value; 3] {
     let Some((mean, sd)) = mean_and_sd(pps) else { return [Value::None, Value::None, Value::None] };
     let percent = if mean > 0.0 { (100.0 * sd / mean).into() } else { Value::None };
-    // The deviation of a single value says nothing.
+    // A single value has no meaningful deviation.
     if pps.len() < 2 {
         return [mean.into(), Value::None, Value::None];
     }
@@ -308,7 +308,7 @@ fn validity(validated: &[(String, Result<Validated, String>)]) -> Table {
     table
 }
 
-/// The distribution of the gaps between the frames that were validated.
+/// Distribution of the gaps between the validated frames.
 fn gaps_at_the_first_rate(
     validated: &[(String, Result<Validated, String>)],
     kb_per_s: Option<u32>,
@@ -324,7 +324,7 @@ fn gaps_at_the_first_rate(
     for (tool, found) in validated {
         let Ok(found) = found else { continue };
         let n = found.gaps_ns.len();
-        // Quantiles: a page with each gap of each generator would be large.
+        // Quantiles only: all gaps of all generators would make the page too large.
         let steps = QUANTILES.min(n);
         let quantile = |i: usize| {
             let at = (i * n).div_ceil(steps) - 1;
@@ -345,7 +345,7 @@ fn speed_over_time(fastest: &[&Outcome]) -> Figure {
     figure
 }
 
-/// Means against the rate: one line for each generator.
+/// Means over the rate, with a line for each generator.
 fn costs_against_rate(paced: &[&Outcome]) -> [Figure; 3] {
     let x = || Axis::new("asked, KB/s", Unit::Number);
     let figure = |id, title, note, y: Axis, value: fn(&Second) -> f64| {
@@ -377,7 +377,7 @@ fn costs_against_rate(paced: &[&Outcome]) -> [Figure; 3] {
     ]
 }
 
-/// The paper's Figures 2 to 7: CPU and memory over the time, one line for each rate step.
+/// Figures 2 to 7 of the paper: CPU and memory over time, with a line for each rate step.
 fn costs_over_time(tool: &str, paced: &[&Outcome]) -> [Figure; 2] {
     let figure = |what: &str, title: &str, y: Axis, value: fn(&Second) -> f64| {
         let x = Axis::new("time, s", Unit::Number);
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn the_first_nine_seconds_count_in_the_first_columns_only() {
-        // Nine slow seconds, then 100 and 300 in turns.
+        // Nine slow seconds, then 100 and 300 alternately.
         let pps =
             (0..9).map(|_| 10.0).chain((0..10).map(|i| if i % 2 == 0 { 100.0 } else { 300.0 }));
         let one = outcome("a", None, pps);
@@ -447,7 +447,7 @@ mod tests {
         };
         assert!((number(1) - 2090.0 / 19.0).abs() < 1e-9, "{}", number(1));
         assert_eq!((number(4), number(7), number(8), number(9)), (200.0, 300.0, 10.0, 75.0));
-        // Ten values at a distance of 100 from 200: the square root of 100,000 by 9.
+        // Ten values at a distance of 100 from 200: the square root of 100,000 / 9.
         assert!((number(5) - (100_000.0_f64 / 9.0).sqrt()).abs() < 1e-9, "{}", number(5));
         assert!((number(6) - number(5) / 2.0).abs() < 1e-9);
     }

@@ -1,4 +1,4 @@
-//! Programs that receive, and the arrival time that each recorded for every frame.
+//! Programs that receive frames, and the arrival times that they record.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use squall_port_linux::child;
 
 use crate::{compared::ToolInfo, generators::wire::PORTS, process::Running, tools::Tool};
 
-/// A program that records when frames arrived.
+/// A program that records the arrival time of each frame.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     pub name: String,
@@ -18,32 +18,32 @@ pub struct Receiver {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Records {
-    /// A capture with timestamps of nanoseconds.
+    /// A capture with nanosecond timestamps.
     Capture,
-    /// MGEN's log, with microseconds.
+    /// MGEN's log, with microsecond timestamps.
     MgenLog,
 }
 
-/// Where frames have their time of departure.
+/// Position and format of the departure time in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
     None,
-    /// Nanoseconds in the last six octets: Squall's signature (docs/guide/measuring.md).
+    /// Nanoseconds in the last six octets, as in Squall's signature (docs/guide/measuring.md).
     Signature,
-    /// Seconds and microseconds in the message.
+    /// Seconds and microseconds in the MGEN message.
     Mgen,
 }
 
-/// Frames in the order of their arrival.
+/// Frames in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Nanoseconds since the epoch, or since midnight.
+    /// Arrival times, nanoseconds since the epoch or since midnight.
     pub times: Vec<u64>,
-    /// The departure of each, on the sender's clock; empty if unknown.
+    /// Departure times on the sender's clock; empty if unknown.
     pub sent: Vec<u64>,
 }
 
-/// The conditions of a reception.
+/// Conditions of a reception.
 pub struct At<'a> {
     pub interface: &'a str,
     pub file: &'a Path,
@@ -56,8 +56,8 @@ const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 impl Receiver {
-    /// Receivers by name: `mgen`, or a tool of [`Tool::parse_list`]. `squall` is the path of this
-    /// program.
+    /// Parses receivers by name: `mgen`, or a tool of [`Tool::parse_list`]. `squall` is the path of
+    /// this program.
     ///
     /// # Errors
     /// An unknown name.
@@ -68,7 +68,7 @@ impl Receiver {
                     let listen = format!("mgen event 'LISTEN UDP {}' output {{file}}", PORTS[1]);
                     (Tool::of_command(name, &listen)?, Records::MgenLog)
                 }
-                // A large buffer: the times of all frames are needed, at any rate.
+                // A large buffer, as arrival times of all frames are needed at any rate.
                 "tcpdump" => {
                     let list = "tcpdump:-B 65536 --time-stamp-precision=nano";
                     (Tool::parse_list(list, squall)?.remove(0), Records::Capture)
@@ -80,19 +80,20 @@ impl Receiver {
         names.iter().map(one).collect()
     }
 
-    /// Its entry in the result; runs the program for its version.
+    /// Entry of this receiver in the result. Runs the program to get its version.
     pub fn info(&self) -> ToolInfo {
         let mut info = self.tool.info();
         info.name = format!("{} (receives)", self.name);
         info
     }
 
-    /// Whether it reads UDP sockets, so that the frames need its message and the lab addresses.
+    /// Whether it reads UDP sockets: it then needs frames with its message, and addresses in the
+    /// lab.
     pub fn needs_addresses(&self) -> bool {
         self.records == Records::MgenLog
     }
 
-    /// Starts it, and waits until it receives.
+    /// Starts the program, and waits until it is ready to receive.
     ///
     /// # Errors
     /// The error, as text, with the last lines of its output.
@@ -108,15 +109,15 @@ impl Receiver {
         Running::start(&self.tool, &arguments, &listens, at.cpu, at.log, stop)
     }
 
-    /// Waits until it has written its file, and ends it.
+    /// Waits until the program has written its file, and stops it.
     ///
     /// # Errors
-    /// It ended early, or with an error.
+    /// The program ended early, or with an error.
     pub fn finish(&self, running: Running, file: &Path) -> Result<(), String> {
         running.settle();
         match (self.records, running.finish().wrong) {
             (_, None) => Ok(()),
-            // Its exit status is 2 after an interrupt, even if it ends in order.
+            // mgen exits with 2 after an interrupt, even if it has finished its log.
             (Records::MgenLog, Some(_)) if ended_in_order(&fs::read(file).unwrap_or_default()) => {
                 Ok(())
             }
@@ -124,10 +125,10 @@ impl Receiver {
         }
     }
 
-    /// The frames of `octets` octets to the lab's UDP port that it recorded in `file`.
+    /// The frames in `file` that have `octets` octets and were sent to the UDP port of the lab.
     ///
     /// # Errors
-    /// The file cannot be read to its end.
+    /// The file cannot be read to the end.
     pub fn read(&self, file: &Path, octets: u32, stamp: Stamp) -> Result<Arrivals, String> {
         match self.records {
             Records::Capture => read_capture(file, octets, stamp),
@@ -139,12 +140,12 @@ impl Receiver {
     }
 }
 
-/// Whether the last line of a log of MGEN is `01:34:57.887779 STOP`.
+/// Whether the last line of an MGEN log is `01:34:57.887779 STOP`.
 fn ended_in_order(log: &[u8]) -> bool {
     log.trim_ascii_end().ends_with(b" STOP")
 }
 
-/// Whether a line of /proc/net/udp has the port as local port.
+/// Whether a line of /proc/net/udp has the local port `port`.
 fn is_bound(sockets: &str, port: u16) -> bool {
     let end = format!(":{port:04X}");
     let mut locals =
@@ -176,7 +177,7 @@ fn departure(frame: &[u8], stamp: Stamp) -> Option<u64> {
     match stamp {
         Stamp::None => None,
         Stamp::Signature => frame.last_chunk::<6>().map(|octets| number(octets)),
-        // After size, version, flags, flow and number.
+        // In MGEN's message, the time follows size, version, flags, flow and number.
         Stamp::Mgen => {
             let time = frame.get(UDP + 8 + 12..UDP + 8 + 20)?;
             Some(number(&time[..4]) * SECOND + number(&time[4..]) * 1000)
@@ -184,7 +185,8 @@ fn departure(frame: &[u8], stamp: Stamp) -> Option<u64> {
     }
 }
 
-/// Lines such as `01:34:57.887779 RECV proto>UDP flow>1 seq>0 ... sent>01:34:57.887708 size>86`.
+/// Parses lines such as `01:34:57.887779 RECV proto>UDP flow>1 seq>0 ... sent>01:34:57.887708
+/// size>86`.
 fn read_log(text: &str, stamp: Stamp) -> Arrivals {
     let mut arrivals = Arrivals::default();
     for line in text.lines() {
@@ -194,7 +196,7 @@ fn read_log(text: &str, stamp: Stamp) -> Arrivals {
             continue;
         }
         let after = |time: u64, last: Option<&u64>| match last {
-            // Midnight.
+            // Past midnight.
             Some(last) if time + DAY / 2 < *last => time + DAY,
             _ => time,
         };
@@ -208,7 +210,7 @@ fn read_log(text: &str, stamp: Stamp) -> Arrivals {
     arrivals
 }
 
-/// Nanoseconds since midnight of `01:34:57.887779`.
+/// Parses `01:34:57.887779` to nanoseconds since midnight.
 fn time_of_day(text: &str) -> Option<u64> {
     let (clock, fraction) = text.split_once('.')?;
     let mut parts = clock.split(':').map(|part| part.parse::<u64>().ok());
@@ -219,7 +221,7 @@ fn time_of_day(text: &str) -> Option<u64> {
 }
 
 impl Arrivals {
-    /// The frames that arrived within `time_ns`, from `after_ns` after the first one.
+    /// The frames that arrived in `time_ns` from `after_ns` after the first frame.
     pub fn window(&self, after_ns: u64, time_ns: u64) -> Self {
         let Some(first) = self.times.first() else { return Self::default() };
         let inside =

@@ -9,8 +9,8 @@ use squall_report::render::{
 use super::model::{Column, Experiment, Figure, Row, Series, Source, Table, Value};
 use crate::render::in_order;
 
-/// Text tables with lines of at most `width` columns (at least 60); `color`: with ANSI colors.
-/// Figures are on the page only.
+/// Text tables with lines of at most `width` columns (at least 60), with ANSI colors if `color`.
+/// Figures are only on the page.
 pub fn summary(result: &Experiment, width: usize, color: bool) -> String {
     let width = width.max(60);
     let mut out = Vec::new();
@@ -42,7 +42,7 @@ pub fn summary(result: &Experiment, width: usize, color: bool) -> String {
     out.join("\n")
 }
 
-/// Columns on the right are left out first where the terminal is narrow.
+/// Column headings. On a narrow terminal, columns are omitted from the right.
 fn heads(of: &Table) -> Vec<(&str, u8)> {
     let way = |i: usize| u8::try_from(i).unwrap_or(u8::MAX);
     of.columns.iter().enumerate().map(|(i, column)| (column.name.as_str(), way(i))).collect()
@@ -85,13 +85,13 @@ fn written(number: f64, unit: Unit) -> String {
     }
 }
 
-/// Up to two decimals, without zeros at the end.
+/// At most two decimals, without trailing zeros.
 fn trimmed(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The experiment as a self-contained page.
+/// Renders the experiment as a self-contained page.
 pub fn html(result: &Experiment) -> String {
     let mut page = Page::new(format!("Squall: {} {}", result.title, result.started));
     let labels = result.figures.iter().flat_map(|figure| &figure.series);
@@ -168,7 +168,7 @@ fn plot(figure: &Figure) -> Plot {
     Plot::bars(title, x.name, figure.categories.clone(), y, groups).subtitle(figure.note.as_str())
 }
 
-/// A CSV file (RFC 4180) for each table and figure: its name, and its content. Numbers are exact.
+/// A CSV file (RFC 4180) for each table and figure, as name and content. Numbers are not rounded.
 pub fn csv(result: &Experiment) -> Vec<(String, String)> {
     let name = |kind, id: &str| format!("{}-{kind}-{id}.csv", result.name);
     let tables = result.tables.iter().map(|table| (name("table", &table.id), table_csv(table)));
@@ -215,7 +215,7 @@ fn raw(value: &Value) -> String {
     }
 }
 
-/// A record. Quotes fields that contain a separator, a quote or a line end.
+/// A CSV record. Quotes fields that contain a separator, a quote or a line break.
 fn line(cells: impl Iterator<Item = String>) -> String {
     let quoted = |cell: String| match cell.contains([',', '"', '\r', '\n']) {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),

@@ -1,5 +1,6 @@
 //! Stateful traffic from one core: Squall's clients against nginx, and against Squall's own server.
-//! The other side counts the connections: the kernel's TCP for nginx, another process otherwise.
+//! Connections are counted on the server's side: by the kernel's TCP for nginx, otherwise by the
+//! other process.
 
 use std::{
     fs,
@@ -26,42 +27,42 @@ use crate::{
     watch,
 };
 
-/// Where the runs take place.
+/// Lab of the runs.
 pub struct Lab {
     pub place: Place,
     pub server_cpu: Option<u32>,
-    /// Whether the kernel's ends have addresses.
+    /// Whether the interfaces of the kernel have addresses.
     pub addressed: Result<(), String>,
 }
 
-/// Addresses of Squall's clients, within a network for the kernel's route to them.
+/// Addresses of Squall's clients, in one network to which the kernel has a route.
 const CLIENTS: &str = "198.18.1.64-198.18.1.113";
 const CLIENTS_NETWORK: &str = "198.18.1.64/26";
-/// Address of Squall's server: none of the kernel's.
+/// Address of Squall's server; not assigned to any interface of the kernel.
 const SERVER: &str = "198.18.2.100";
 const TCP_PORT: u16 = 8080;
-/// Octets of an answer's body.
+/// Octets of a response body.
 const BODY: usize = 100;
-/// The longest wait for a server to start, and for clients and server to end and report.
+/// Maximum wait for a server to start, and for clients and server to end and report.
 const START: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(10);
 
-/// One load against one server.
+/// One load on one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Load {
     server: &'static str,
-    /// The multiplier m, which is the requested number of connections per second.
+    /// TRex's multiplier m: the requested connections per second.
     m: u32,
     client: Client,
-    /// Connections that the server's side counted in the whole run.
+    /// Connections counted by the server's side in the whole run.
     accepted: u64,
-    /// Frames per second at the clients' interface, both directions.
+    /// Frames per second at the clients' interface, in both directions together.
     pps: f64,
     memory_octets: u64,
     cpus: f64,
 }
 
-/// The report of the clients.
+/// Report of the clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Client {
     cps: f64,
@@ -137,7 +138,7 @@ fn load(run: &Run<'_>, lab: &Lab, server: &'static str, m: u32) -> Result<Load, 
         format!("--port=af_packet:{from}"),
         format!("--clients={CLIENTS}"),
         format!("--cps={m}"),
-        // Longer than the measured time, which lies within.
+        // Longer than the measurement, which is in the middle of the run.
         format!("--duration={}ms", time.as_millis() + 1000),
         format!("--json={}", client_report.display()),
     ]);
@@ -183,7 +184,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Waits until nginx listens on TCP, or Squall's server on its interface.
+/// Waits until nginx listens on its TCP port, or Squall's server on its interface.
 fn wait_for_server(server: &str, program: &Program, interface: &str) -> Result<(), String> {
     let started = Instant::now();
     loop {
@@ -201,25 +202,25 @@ fn wait_for_server(server: &str, program: &Program, interface: &str) -> Result<(
     }
 }
 
-/// Whether a socket of this network namespace listens on the server's TCP port.
+/// Whether a socket of this network namespace listens on the TCP port of the server.
 fn listens() -> bool {
     let text = fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
     let port = format!(":{TCP_PORT:04X}");
     text.lines().skip(1).any(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let own = fields.next().is_some_and(|address| address.ends_with(&port));
-        // State 0A is LISTEN.
+        // State 0A is LISTEN (include/net/tcp_states.h of Linux).
         own && fields.nth(1) == Some("0A")
     })
 }
 
-/// Connections that the kernel has accepted in this network namespace.
+/// Number of connections that the kernel has accepted in this network namespace.
 fn passive_opens() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
     passive_opens_of(&text).unwrap_or_default()
 }
 
-/// The value of `PassiveOpens`: a line of names and a line of values for each protocol.
+/// Value of `PassiveOpens`. For each protocol, the file has a line of names and a line of values.
 fn passive_opens_of(text: &str) -> Option<u64> {
     let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (tcp.next()?, tcp.next()?);
@@ -255,7 +256,7 @@ fn read(report: &Path) -> Result<Json, String> {
     serde_json::from_str(&text).map_err(|e| Cannot::new("read a report", e).to_string())
 }
 
-/// The figures of `squall flows http --json`.
+/// Reads the figures from the report of `squall flows http --json`.
 fn client(report: &Json) -> Option<Client> {
     let client = report.pointer("/flows/templates/0/client")?;
     let count = |pointer: &str| client.pointer(pointer)?.as_u64();

@@ -1,6 +1,6 @@
-//! The evaluations of tcpdump: the share of packets that it loses by bit rate and kind of traffic,
-//! and whether the sender kept to the requested rate. It is `squall compare captures` with the
-//! paper's conditions, arranged as its figures.
+//! Evaluations of tcpdump: packet loss by bit rate and kind of traffic, and whether the sender
+//! reached the requested rate. This is `squall compare captures` with the conditions of the paper
+//! and its figures.
 
 use squall::Error;
 use squall_report::render::human;
@@ -157,8 +157,8 @@ fn loss_table(steps: &[Step]) -> Table {
     table
 }
 
-/// The paper's Figure 6. The tools receive the same frames: for each kind of traffic, the median of
-/// all tools' steps is one line.
+/// Figure 6 of the paper. All tools receive the same frames, so there is one line for each kind of
+/// traffic: the median over the tools.
 fn actual_figure(steps: &[Step]) -> Figure {
     let mut figure = Figure::lines(
         "actual",
@@ -188,8 +188,8 @@ fn actual_figure(steps: &[Step]) -> Figure {
     figure
 }
 
-/// A series for each tool, over the rate that arrived. A round in which the sender was off the
-/// requested rate is a point as any other.
+/// A series for each tool over the rate that arrived. Rounds in which the sender missed the
+/// requested rate are also points.
 fn against_rate(
     id: &str,
     title: &str,
@@ -220,7 +220,7 @@ mod tests {
         let figure = actual_figure(&comparison().steps);
         let labels: Vec<&str> = figure.series.iter().map(|s| s.label.as_str()).collect();
         assert_eq!(labels, ["60", "http", "as requested"]);
-        // 2 Mpps were requested, of which 900 kpps left.
+        // 2 Mpps were requested, but only 900 kpps were sent.
         let points = &figure.series[0].points;
         assert_eq!(points.len(), 3);
         assert!(points[2].1 < 0.6 * points[2].0, "{points:?}");

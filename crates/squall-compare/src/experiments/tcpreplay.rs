@@ -1,8 +1,8 @@
-//! The flow experiment of Tcpreplay 4 (AppNeta, 2014): a capture in a loop, with fresh addresses in
-//! each, so that a flow collector sees new flows at a high rate.
+//! The flow experiment of Tcpreplay 4 (AppNeta, 2014): a capture is sent in a loop with new
+//! addresses each time, so a flow collector sees new flows at a high rate.
 //!
-//! The paper's capture, smallFlows.pcap, is replaced by one of the same form that Squall makes:
-//! 14,261 packets of 1,209 unidirectional flows in 5 minutes, 650 octets on average.
+//! Instead of the paper's capture smallFlows.pcap, Squall generates one of the same shape: 14,261
+//! packets of 1,209 unidirectional flows in 5 minutes, 650 octets on average.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -46,13 +46,13 @@ pub const EXPERIMENT: Known = Known {
     run,
 };
 
-/// Idle times after which a flow ends, in seconds as captured. In the capture, packets of a flow are
-/// 22 to 31 s apart.
+/// Idle timeouts of flows, seconds of the capture's time. Packets of a flow are 22 to 31 s apart in
+/// the capture, so the shortest one splits all flows and the longest one none.
 const EXPIRIES: [u64; 3] = [10, 25, 60];
-/// The rate at which the probe is fed.
+/// Packet rate at the probe.
 const PROBE_PPS: f64 = 10_000.0;
 
-/// The published result: packets and flows per second, and b/s.
+/// Published result: packets per second, flows per second, and b/s.
 const RECORD: (f64, f64, f64) = (1.85e6, 156_712.0, 9.56e9);
 
 fn run(run: &mut Run<'_>) -> Result<(), Error> {
@@ -102,7 +102,7 @@ fn describe(run: &mut Run<'_>, sample: &Sample) {
     run.missing("a layer 7 collector", "softflowd and nfcapd count flows by addresses and ports");
 }
 
-/// The flow of each packet of the capture, in order, with its time.
+/// Flow and time of each packet of the capture, in order.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     flows: Vec<Flow>,
@@ -123,7 +123,7 @@ impl Sample {
         Ok(sample)
     }
 
-    /// The number of flows of the first `packets` packets of a loop, if each loop has its own.
+    /// Number of flows in the first `packets` packets sent, if each loop has new flows.
     fn flows_of(&self, packets: u64) -> u64 {
         let length = self.flows.len().max(1) as u64;
         let distinct = |flows: &[Flow]| flows.iter().collect::<HashSet<_>>().len() as u64;
@@ -131,7 +131,7 @@ impl Sample {
         packets / length * distinct(&self.flows) + distinct(&self.flows[..rest])
     }
 
-    /// Flows of one loop if a flow ends when it was idle for longer than `expiry_ns`.
+    /// Number of flows in one loop, if a flow ends after it was idle for longer than `expiry_ns`.
     fn flows_with_expiry(&self, expiry_ns: u64) -> u64 {
         let mut last: HashMap<Flow, u64> = HashMap::new();
         let packets = self.flows.iter().zip(&self.times_ns);
@@ -143,14 +143,14 @@ impl Sample {
     }
 }
 
-/// Writes the capture to `folder`: TCP and UDP, 42 % of the packets from clients.
+/// Writes the capture to `folder`: TCP and UDP, with 42 % of the packets from clients.
 fn capture(folder: &Path) -> Result<Frame, Error> {
     let path = folder.join("flows.pcap");
     let from_clients = json!({ "weights": [[70, 3], [304, 1]] });
     let to_clients = json!({ "weights": [[1518, 62], [594, 12], [70, 26]] });
-    // Protocol and its service; then flows, packets and packets per second, first from clients, then
-    // from servers. Consecutive packets belong to consecutive flows, so that all flows are idle for
-    // the same time.
+    // Protocol and port of its service; then flows, packets, and packets per second, from clients
+    // and from servers. Consecutive packets belong to different flows in turn, so all flows have
+    // the same idle times.
     let parts = [
         ("tcp", 443, [(423, 4_193, 14), (423, 5_790, 19)]),
         ("udp", 53, [(182, 1_797, 6), (181, 2_481, 8)]),
@@ -191,7 +191,7 @@ fn capture(folder: &Path) -> Result<Frame, Error> {
     Ok(Frame { octets: 646, packet: String::new(), config: path.clone(), capture: path })
 }
 
-/// A tool at a rate.
+/// One run of a tool at a rate.
 struct Replay {
     tool: String,
     asked_pps: Option<f64>,
@@ -199,17 +199,18 @@ struct Replay {
     summary: Summary,
 }
 
-/// A tool with an expiry: flows that it reports, or its error.
+/// One run of a tool with an idle timeout: the number of flows that it reports, or its error.
 struct Expiry {
     tool: String,
     expiry_s: u64,
     reported: Result<Option<u64>, String>,
 }
 
-/// A tool whose frames the probe saw: datagrams that were lost on the way, and the comparison.
+/// One run of a tool whose frames the probe received: datagrams lost on the way to the collector,
+/// and the comparison of flows.
 struct Collected {
     tool: String,
-    judged: Result<(u64, collector::Judged), String>,
+    judged: Result<(u64, collector::FlowScore), String>,
 }
 
 struct Bench<'a, 'r> {
@@ -258,7 +259,7 @@ impl Bench<'_, '_> {
         expiries
     }
 
-    /// The flows that a tool reports of a loop.
+    /// Number of flows that a tool reports for one loop.
     fn expiry(&self, tool: &Generator, expiry_s: u64) -> Result<Option<u64>, String> {
         let [interface, _] = &self.place.interfaces;
         let file = self.frame.capture.display();
@@ -274,7 +275,7 @@ impl Bench<'_, '_> {
         Ok(Summary::parse(&text).flows)
     }
 
-    /// Runs a program to its end. Returns its output.
+    /// Runs a program to completion, and returns its output.
     fn whole(&self, program: &Path, arguments: &[String]) -> Result<String, String> {
         const AT_MOST: Duration = Duration::from_secs(60);
         let log = self.place.work.join("whole.log");
@@ -324,7 +325,7 @@ impl Bench<'_, '_> {
         &self,
         tool: &Generator,
         witness: &Receiver,
-    ) -> Result<(u64, collector::Judged), String> {
+    ) -> Result<(u64, collector::FlowScore), String> {
         let [_, to] = &self.place.interfaces;
         let work = &self.place.work;
         let file: PathBuf = work.join("witness.pcap");
@@ -342,7 +343,7 @@ impl Bench<'_, '_> {
             return Err(why);
         }
         let sent = arrived()? - before;
-        // Frames that belong to no flow.
+        // Further frames, which are not part of a flow.
         let others = format!(
             "send --port af_packet:{} --packet eth/arp -n 2000 --rate 20kpps -q --allow-invalid",
             self.place.interfaces[0]
@@ -359,7 +360,7 @@ impl Bench<'_, '_> {
     }
 }
 
-/// The last lines of tcpreplay, which `squall replay` prints in the same form.
+/// Figures of the last lines of tcpreplay's output. `squall replay` prints them in the same format.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Summary {
     packets: Option<u64>,
@@ -394,7 +395,8 @@ impl Summary {
     }
 }
 
-/// The number before the words `unit`. tcpreplay puts `unique` between a number and its unit.
+/// The number before the words `unit`. tcpreplay prints `unique` between some numbers and their
+/// unit.
 fn before(line: &str, unit: &[&str]) -> Option<f64> {
     let words: Vec<&str> = line
         .split(|c: char| c.is_ascii_whitespace() || "(),".contains(c))
@@ -439,13 +441,13 @@ fn present(
     result.figures.push(time_figure(&fastest));
 }
 
-/// The mean over the seconds.
+/// Mean over the seconds of the run.
 fn mean(replay: &Replay, value: fn(&Second) -> f64) -> f64 {
     let seconds = &replay.round.seconds;
     seconds.iter().map(value).sum::<f64>() / seconds.len().max(1) as f64
 }
 
-/// Flows per second at a packet rate, over whole loops.
+/// Flows per second at a packet rate, averaged over complete loops.
 fn fps(sample: &Sample, pps: f64) -> f64 {
     let length = sample.flows.len().max(1) as u64;
     pps * sample.flows_of(length) as f64 / length as f64
@@ -641,7 +643,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// Packets and flows of smallFlows.pcap, as tcpreplay counts them.
+    /// Packets and flows of smallFlows.pcap, as counted by tcpreplay.
     const PACKETS: usize = 14_261;
     const FLOWS: usize = 1_209;
 
@@ -716,7 +718,8 @@ Statistics for network device: a0
             collector::flows_of(&frame.capture).unwrap().values().map(|counts| counts.octets).sum();
         let mean = octets as f64 / PACKETS as f64 + 14.0;
         assert!((630.0..670.0).contains(&mean), "{mean}");
-        // Every packet, those of clients, and none, by gaps of 22 to 31 s.
+        // With gaps of 22 to 31 s, every packet starts a flow, then only those of clients, then
+        // none.
         let expired = EXPIRIES.map(|s| sample.flows_with_expiry(s * 1_000_000_000) as usize);
         assert_eq!((expired[0], expired[2]), (PACKETS, FLOWS));
         assert!((FLOWS + 1000..PACKETS - 1000).contains(&expired[1]), "{expired:?}");

@@ -1,5 +1,5 @@
-//! TRex's own paper (Netdev): rates for frame sizes and field engine programs, and a table of
-//! stateful traffic from one core, here of Squall against nginx and against itself.
+//! The TRex paper (Netdev): rates by frame size and field engine program, and a table of stateful
+//! traffic from one core. Here, the latter has Squall against nginx and against itself.
 
 use std::fs;
 
@@ -29,14 +29,14 @@ pub const EXPERIMENT: Known = Known {
     run,
 };
 
-/// Octets with FCS, as in the paper's tables.
+/// Frame sizes of the paper, octets with FCS.
 const FULL_SIZES: &[u32] = &[64, 128, 256, 512, 1024, 1280, 1518];
 const SHORT_SIZES: &[u32] = &[64, 512, 1518];
-/// TRex's multiplier m of a profile with one connection per second.
+/// TRex's multiplier m: for a profile of one connection per second, the connections per second.
 const FULL_LOADS: &[u32] = &[1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 50_000, 70_000, 90_000];
 const SHORT_LOADS: &[u32] = &[1_000, 5_000, 20_000];
 
-/// A field engine program, by the varied fields.
+/// A field engine program: the fields that it varies.
 struct Engine {
     name: &'static str,
     vary: &'static [&'static str],
@@ -57,10 +57,11 @@ const ENGINES: &[Engine] = &[
     },
 ];
 
-/// Ports: frames that a program hands over, and frames that the kernel makes from an XDP program.
+/// Ports: af_packet sends frames that the program passes to the kernel, xdp_live frames that the
+/// kernel generates with an XDP program.
 const PORTS: [&str; 2] = ["af_packet", "xdp_live"];
 
-/// TRex's published cycles per packet of 64 octets with FCS, on one core and a NIC.
+/// Published cycles per packet of TRex, for 64 octets with FCS, on one core and a NIC.
 const PUBLISHED: [(&str, &str); 2] =
     [("TRex, cached frames", "100 to 157"), ("TRex, 1 field", "223 to 255")];
 
@@ -95,7 +96,7 @@ fn run(run: &mut Run<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A cell of the tables of rates.
+/// A cell of the rate tables.
 struct Rate {
     port: &'static str,
     engine: &'static str,
@@ -107,8 +108,8 @@ fn stateless(run: &mut Run<'_>, place: &Place, sizes: &[u32]) {
     let engines = if run.settings.full { ENGINES } else { &ENGINES[..3] };
     let mut rates = Vec::new();
     for port in PORTS {
-        // Frames from an XDP program need a receiving end that polls, which changes the cost of
-        // other frames.
+        // Frames from an XDP program need a receiving interface in polling mode, which changes the
+        // cost of all other frames.
         let _ = set_gro(&place.interfaces[1], port == "xdp_live");
         for engine in engines {
             for size in sizes {
@@ -222,7 +223,7 @@ fn present_rates(run: &mut Run<'_>, rates: &[Rate]) {
     run.result.figures.push(figure);
 }
 
-/// The frequency of the first CPU, MHz.
+/// Clock frequency of the first CPU, MHz.
 fn cpu_mhz() -> Option<f64> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;

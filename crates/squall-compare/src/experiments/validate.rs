@@ -1,6 +1,6 @@
-//! Validates the frames of a generator from a capture: tcpdump records them at the receiving
-//! interface, and tshark, which shares no code with any of the generators, looks for malformed
-//! packets and wrong checksums.
+//! Validates the frames of a generator. tcpdump captures them at the receiving interface, and
+//! tshark, which shares no code with any of the generators, finds malformed packets and wrong
+//! checksums.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -8,7 +8,7 @@ use squall_pcap::{CaptureError, CaptureReader};
 
 use crate::{process::Program, tools::Tool};
 
-/// The frames of a capture: their numbers, by tshark's findings, and their gaps.
+/// tshark's findings about the frames of a capture, and the gaps between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validated {
     pub frames: u64,
@@ -16,15 +16,15 @@ pub struct Validated {
     pub bad_ipv4_checksums: u64,
     /// Wrong UDP, TCP or ICMP checksums.
     pub bad_payload_checksums: u64,
-    /// Gaps between the frames by the kernel's time stamps, nanoseconds, ascending.
+    /// Gaps between the frames by kernel timestamps, nanoseconds, in ascending order.
     pub gaps_ns: Vec<f64>,
 }
 
 const FRAMES: u32 = 1000;
-/// The longest wait for that number of frames.
+/// Maximum wait for that number of frames.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// The reason why frames cannot be validated here.
+/// Why frames cannot be validated here.
 pub fn why_not() -> Option<String> {
     let absent = |name: &str| Tool::of_command(name, name).ok().and_then(|t| t.find()).is_none();
     let missing: Vec<&str> = ["tcpdump", "tshark"].into_iter().filter(|n| absent(n)).collect();
@@ -39,7 +39,7 @@ pub fn why_not() -> Option<String> {
 /// # Errors
 /// The reason, as text.
 pub fn record(interface: &str, file: &Path) -> Result<(), String> {
-    // -Z: by default tcpdump drops to a user without write access here.
+    // -Z: by default tcpdump changes to a user without write permission here.
     let command = format!(
         "tcpdump -i {interface} -n -Z root -Q in --time-stamp-precision=nano -c {FRAMES} -w"
     );
@@ -53,7 +53,7 @@ pub fn record(interface: &str, file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Examines the frames of a capture.
+/// Validates the frames of a capture.
 ///
 /// # Errors
 /// The reason, as text.
@@ -96,10 +96,10 @@ const FIELDS: [&str; 6] = [
     "tcp.checksum.status",
     "icmp.checksum.status",
 ];
-/// tshark's value of a checksum's status.
+/// tshark's value for a bad checksum.
 const BAD: &str = "0";
 
-/// Counts over tshark's lines, one for each frame.
+/// Counts tshark's findings in its output, which has a line for each frame.
 fn counted(text: &str) -> Validated {
     let mut all = Validated::default();
     for line in text.lines() {
@@ -115,8 +115,8 @@ fn counted(text: &str) -> Validated {
     all
 }
 
-/// Switches off what the kernel leaves to a NIC: a veth pair passes such frames on with their
-/// checksums unset and their segments joined, and every program with sockets would seem to send
+/// Turns off offloads, in which the kernel leaves work to a NIC. A veth pair passes such frames on
+/// with checksums unset and segments joined, so all programs that use sockets would seem to send
 /// wrong ones.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn frames_are_counted_by_what_is_wrong_with_them() {
-        // Good UDP; wrong IPv4; wrong TCP; malformed; UDP without a checksum (3); ARP.
+        // Valid UDP, wrong IPv4, wrong TCP, malformed, UDP without a checksum (3), ARP.
         let text = "1\t\t1\t1\t\t\n2\t\t0\t1\t\t\n3\t\t1\t\t0\t\n4\tMalformed \
                     Packet\t1\t1\t\t\n5\t\t1\t3\t\t\n6\t\t\t\t\t\n";
         let all = counted(text);

@@ -1,8 +1,8 @@
-//! Drives Ostinato's drone without its GUI: the few messages of its protocol that a stream needs,
-//! encoded by hand.
+//! Controls Ostinato's drone without its GUI. Only the few messages that a stream needs are
+//! implemented, encoded by hand.
 //!
-//! A message is a header (type, method and length; big endian) and a body in Protocol Buffers'
-//! encoding. Field numbers are those of the `.proto` files of Ostinato 1.2.
+//! A message has a header (type, method and length, big endian) and a body in the encoding of
+//! Protocol Buffers. Field numbers are those of the `.proto` files of Ostinato 1.2.
 
 use std::{
     io::{Read, Write},
@@ -14,18 +14,18 @@ use super::wire::{self, Frame};
 
 const PORT: u16 = 7878;
 const VERSION: &str = "1.2.0";
-/// The longest wait for drone to listen: it lists the machine's interfaces first.
+/// Maximum wait for drone to listen: it first lists the interfaces of the machine.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(10);
-/// Longest body of an answer, octets.
+/// Maximum length of the body of an answer, octets.
 const LONGEST: u32 = 1 << 20;
 
-// Types of a message.
+// Message types.
 const REQUEST: u16 = 1;
 const ERROR: u16 = 4;
 const NOTIFICATION: u16 = 5;
 
-/// Methods, by their place in the service's definition.
+/// Methods, numbered by their position in the service definition.
 #[derive(Clone, Copy, Debug)]
 enum Method {
     GetPortIdList = 0,
@@ -37,22 +37,23 @@ enum Method {
     Build = 27,
 }
 
-// Protocol numbers of a stream's layers.
+// Protocol numbers of the layers of a stream.
 const MAC: u64 = 100;
 const ETHERNET_2: u64 = 200;
 const IPV4: u64 = 301;
 const UDP: u64 = 401;
 const PAYLOAD: u64 = 101;
 
-/// Frames of the stream between two loops of drone's own; its pace holds across them.
+/// Number of frames after which drone starts the stream again. Its pace continues across that.
 const FRAMES: u64 = 1000;
-/// After the stream's last frame comes the first stream.
+/// Action after the last frame: continue with the first stream.
 const GO_TO_FIRST: u64 = 2;
 
-/// Starts to send `frame` from `interface` again and again, at `pps` or as fast as possible, once
-/// a drone listens on the loopback address.
+/// Once drone listens on the loopback address, starts to send `frame` from `interface` in a loop,
+/// at `pps` or as fast as possible.
 ///
 /// # Errors
+///
 /// The reason, as text.
 pub fn transmit(interface: &str, frame: &Frame, pps: Option<f64>) -> Result<(), String> {
     let mut drone = Drone { socket: connect().map_err(|e| format!("drone: {e}"))? };
@@ -86,7 +87,7 @@ struct Drone {
 }
 
 impl Drone {
-    /// The number of drone's port on an interface.
+    /// Number of drone's port for an interface.
     fn port(&mut self, interface: &str) -> Result<u64, String> {
         let ids = self.call(Method::GetPortIdList, &[])?;
         let ports = self.call(Method::GetPortConfig, &ids)?;
@@ -134,7 +135,7 @@ impl Drone {
     }
 }
 
-/// The stream that sends a frame; 0 packets per second: as fast as possible.
+/// The stream that sends a frame. 0 packets per second: as fast as possible.
 fn stream(frame: &Frame, pps: f64) -> Vec<u8> {
     let with_fcs = u64::from(frame.octets + squall_units::FCS_LEN);
     let (enabled, ordinal, fixed_length) = (number(2, 1), number(3, 0), number(14, 0));
@@ -204,7 +205,7 @@ enum Field<'a> {
     Octets(&'a [u8]),
 }
 
-/// The fields of a message up to its end, or to the first one that is cut off.
+/// The fields of a message, up to its end or the first truncated field.
 fn fields(body: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     let mut rest = body;
     std::iter::from_fn(move || {
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn fields_are_read_as_they_were_written() {
         let body = [number(1, 300), text(2, "veth-a"), double(9, 1.5), fixed32(14, 7)].concat();
-        // The octets of the first field are those of the encoding's documentation: 300 is AC 02.
+        // The first field has the example of the documentation of Protocol Buffers: 300 is AC 02.
         assert_eq!(body[..3], [0x08, 0xac, 0x02]);
         let read: Vec<_> = fields(&body).collect();
         assert_eq!(

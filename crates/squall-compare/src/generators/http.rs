@@ -1,5 +1,5 @@
-//! The server for HTTP clients under test: it answers each request with an empty body. One
-//! connection at a time, because the clients open one.
+//! A server for HTTP clients under test. It answers each request with an empty body, and serves one
+//! connection at a time, because each client opens only one.
 
 use std::{
     io::{self, Read, Write},
@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-/// The TCP port that it listens on.
+/// TCP port of the server.
 pub const PORT: u16 = 8080;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 const LOOK: Duration = Duration::from_millis(5);
-/// Longest head of a request, octets.
+/// Maximum length of the head of a request, octets.
 const LONGEST_HEAD: usize = 64 << 10;
 
 /// A server that runs until dropped.
@@ -26,10 +26,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on this address, in the calling thread's network namespace.
+    /// Listens on this address in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// As [`TcpListener::bind`].
+    /// The same as of [`TcpListener::bind`].
     pub fn start(address: &str, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((address, port))?;
         listener.set_nonblocking(true)?;
@@ -38,7 +38,7 @@ impl Server {
         let thread = std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // An error ends the connection; the client shows it.
+                    // An error ends the connection, which the client then reports.
                     Ok((socket, _)) => drop(serve(socket, &ended)),
                     Err(_) => std::thread::sleep(LOOK),
                 }
@@ -60,7 +60,7 @@ impl Drop for Server {
 fn serve(mut socket: TcpStream, ended: &AtomicBool) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
-    // So that the end of the server is noticed between two requests.
+    // A timeout, so the end of the server is noticed between two requests.
     socket.set_read_timeout(Some(10 * LOOK))?;
     let (mut unread, mut octets) = (Vec::new(), vec![0; 64 << 10]);
     while !ended.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ fn serve(mut socket: TcpStream, ended: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// The length of the first request with its body, once it is complete.
+/// Length of the first request including its body; `None` while it is incomplete.
 fn request(octets: &[u8]) -> io::Result<Option<usize>> {
     let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") else {
         return match octets.len() > LONGEST_HEAD {

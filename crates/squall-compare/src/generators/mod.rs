@@ -1,12 +1,12 @@
-//! Compares traffic generators: speed, steadiness and CPU cost.
+//! Compares the speed, steadiness and CPU cost of traffic generators.
 //!
-//! The method follows papers that compare generators: each tool sends UDP at maximum rate and at
-//! given rates, the receiving interface's counters are read every second, and the tool's own count
-//! is compared with them. The link is a veth pair in a namespace of this process. Tools take turns
-//! within a round because the speed of a machine varies over minutes.
+//! The method is that of papers on generators: each tool sends UDP at its maximum rate and at given
+//! rates. The counters of the receiving interface are read every second and compared with the
+//! tool's own count. The link is a veth pair in a namespace of this process. Tools take turns
+//! within a round, because the speed of a machine varies over minutes.
 //!
-//! The input is [`GeneratorSettings`], the result [`Generators`]. The module contains no code for
-//! headers: a tool that needs complete frames gets them from `squall` as a capture.
+//! The input is [`GeneratorSettings`], the result [`Generators`]. The module builds no headers
+//! itself: tools that need complete frames get them as a capture made by `squall`.
 
 mod drone;
 mod http;
@@ -36,22 +36,24 @@ use run::Place;
 #[derive(Clone, Debug)]
 pub struct GeneratorSettings {
     pub tools: Vec<Generator>,
-    /// Octets without FCS.
+    /// Frame sizes, octets without FCS.
     pub sizes: Vec<u32>,
     pub steps: Vec<Rate>,
     pub rounds: u32,
-    /// The measured time of a step.
+    /// Duration of a step.
     pub step: Nanos,
     /// The command line, for the result.
     pub command: String,
 }
 
-/// Runs the tools over sizes and rates, in a private lab. `progress` gets a line for each run;
-/// `stop` is polled.
+/// Runs the tools with all sizes and rates in a private lab. `progress` receives a line for each
+/// run; `stop` is polled.
 ///
-/// The process moves into the lab's namespace and stays there. It must have one thread.
+/// The process moves into the network namespace of the lab and stays there, so it must have a
+/// single thread.
 ///
 /// # Errors
+///
 /// No lab, or no usable tool. The error of a single run is in its [`GeneratorRound`].
 pub fn generators(
     settings: &GeneratorSettings,
@@ -112,10 +114,10 @@ pub fn generators(
     Ok(result)
 }
 
-/// A capture of attacks in `folder`, if one of the tools needs it.
+/// Writes a capture of attacks to `folder`, if one of the tools needs it.
 ///
 /// # Errors
-/// The reason why there is none, as text.
+/// Why there is none, as text.
 pub(crate) fn attacks(tools: &[Generator], folder: &Path) -> Result<PathBuf, String> {
     let needs = tools.iter().find(|tool| tool.needs_attacks());
     needs.map_or_else(|| Err("no tool needs attacks".into()), |tool| tool.attacks(folder))

@@ -1,5 +1,5 @@
-//! The result of a comparison of generators. Units are part of the names. Octets of frames exclude
-//! the FCS; bit rates at layer 2 include it, at layer 1 also preamble and gap.
+//! Result of a comparison of generators. Names include the units. Frame sizes exclude the FCS. Bit
+//! rates at layer 2 include it, and at layer 1 also preamble and gap.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,13 +12,13 @@ use crate::{
     watch::Second,
 };
 
-/// The version of this structure.
+/// Version of this structure.
 pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
 
-/// A comparison of generators.
+/// A comparison of traffic generators.
 pub type Generators = Compared<Method, GeneratorStep, Nothing>;
 
-/// Comparisons of generators have no further data.
+/// Comparisons of generators have no data of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nothing {}
 
@@ -26,12 +26,12 @@ pub struct Nothing {}
 pub struct Method {
     pub rounds: u32,
     pub step_s: f64,
-    /// CPU of the tools; absent where they are not bound.
+    /// CPU of the tools; absent if they are not bound to a CPU.
     pub sender_cpu: Option<u32>,
     pub mtu: u32,
 }
 
-/// A tool with a frame size at a rate, over all rounds that did not fail.
+/// A tool with a frame size and a rate, over all rounds that did not fail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorStep {
     pub tool: String,
@@ -40,33 +40,35 @@ pub struct GeneratorStep {
     pub asked: String,
     /// Absent for `max`.
     pub asked_pps: Option<f64>,
-    /// Mean, standard deviation and variance (n - 1) over the seconds of all rounds.
+    /// Mean, standard deviation and variance (n - 1) over the seconds of all rounds, frames per
+    /// second.
     pub mean_pps: Option<f64>,
     pub sd_pps: Option<f64>,
     pub variance_pps: Option<f64>,
     pub bps_l2: Option<f64>,
     pub bps_l1: Option<f64>,
-    /// Mean rate by asked rate.
+    /// Mean rate divided by requested rate.
     pub reached: Option<f64>,
-    /// CPUs in use: seconds of CPU time per second, of all processes of the tool; median of rounds.
+    /// CPUs in use: CPU seconds per second of all processes of the tool, median over the rounds.
     pub user_cpus: Option<f64>,
     pub system_cpus: Option<f64>,
-    /// Largest of all rounds.
+    /// Maximum over all rounds.
     pub peak_memory_octets: u64,
     pub rounds: Vec<GeneratorRound>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorRound {
-    /// The measurements of each second of the step, or of the whole step if it is shorter.
+    /// Measurements of each second of the step, or of the whole step if it is shorter.
     pub seconds: Vec<Second>,
     pub user_cpus: f64,
     pub system_cpus: f64,
     pub peak_memory_octets: u64,
-    /// Frames that arrived from the tool's start to its end, and those that it claims to have sent.
+    /// Frames that arrived from the start to the end of the tool, and those that it claims to have
+    /// sent.
     pub arrived: u64,
     pub claimed: Option<u64>,
-    /// Difference between the claim and the count.
+    /// Difference between the claimed and the counted number.
     pub disagreement: Option<String>,
     pub failed: Option<String>,
 }
@@ -77,12 +79,13 @@ pub fn schema() -> String {
     format!("{:#}\n", schema.as_value())
 }
 
-/// Frames from other senders: a tool's control connection, neighbor discovery.
+/// Allowance for frames that are not the tool's traffic: its control connection, neighbor
+/// discovery.
 const OTHER_FRAMES: u64 = 50;
 const OTHER_SHARE: f64 = 0.001;
 
 impl GeneratorRound {
-    /// A round with these measurements, and CPU times as their mean.
+    /// A round with these measurements. CPU times are their mean.
     pub fn of(seconds: Vec<Second>) -> Self {
         let mean = |value: fn(&Second) -> f64| {
             let weighted: f64 = seconds.iter().map(|s| value(s) * s.length_s).sum();
@@ -92,12 +95,12 @@ impl GeneratorRound {
         Self { seconds, user_cpus, system_cpus, ..Self::default() }
     }
 
-    /// Frames per second that arrived, of each second.
+    /// Arrived frames per second, for each second.
     pub fn pps(&self) -> impl Iterator<Item = f64> + '_ {
         self.seconds.iter().map(|second| second.pps)
     }
 
-    /// Compares the claim with the frames that arrived.
+    /// Compares the claim with the number of arrived frames.
     pub fn judge(&mut self) {
         let Some(claimed) = self.claimed else { return };
         let difference = claimed.abs_diff(self.arrived);
@@ -158,7 +161,7 @@ impl Measured for GeneratorStep {
 }
 
 impl GeneratorStep {
-    /// Rates of the successful rounds.
+    /// Rates of the successful rounds, frames per second.
     pub fn samples(&self) -> Vec<f64> {
         let good = self.rounds.iter().filter(|round| round.failed.is_none());
         good.flat_map(GeneratorRound::pps).collect()
@@ -188,7 +191,7 @@ mod tests {
             ..GeneratorStep::default()
         };
         step.sum_up();
-        // Squares of the differences from 5: 9 1 1 1 0 0 4 16, by 7.
+        // The squared differences from 5 are 9 1 1 1 0 0 4 16; their sum is divided by 7.
         assert_eq!(step.mean_pps, Some(5.0));
         assert!((step.variance_pps.unwrap() - 32.0 / 7.0).abs() < 1e-9);
         assert_eq!((step.bps_l2, step.bps_l1), (Some(5.0 * 512.0), Some(5.0 * 672.0)));

@@ -75,7 +75,7 @@ impl ShownStep for GeneratorStep {
     fn row(&self) -> Vec<Cell> {
         let si = |value: Option<f64>, unit: &str| or_dash(value, |v| human::si(v, unit));
         let cpus = |value: Option<f64>| or_dash(value, |v| format!("{v:.2}"));
-        // Whether the tool's count agrees with the frames that arrived.
+        // Whether the tool's own count agrees with the number of arrived frames.
         let claims = self.rounds.iter().any(|round| round.claimed.is_some());
         let right = self.rounds.iter().all(|round| round.disagreement.is_none());
         vec![

@@ -1,4 +1,4 @@
-//! One run of a generator: start, measurement of a step, end.
+//! One run of a generator: start, measurement of a step, stop.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use super::{
     wire::{self, Frame},
 };
 
-/// The location of a run.
+/// Environment of the runs.
 pub struct Place {
     pub interfaces: [String; 2],
     pub work: PathBuf,
@@ -28,27 +28,27 @@ pub struct Place {
     pub step: Nanos,
     /// Limits of the tools' CPU time and memory.
     pub limits: Option<Limits>,
-    /// A capture of attacks, or the reason why there is none.
+    /// A capture of attacks, or why there is none.
     pub attacks: Result<PathBuf, String>,
 }
 
-/// The other end of a tool, kept until the tool has ended.
+/// The program at the receiving end, kept until the tool has ended.
 #[allow(dead_code, reason = "its end is its drop")]
 enum Other {
     Program(Program),
     Server(http::Server),
 }
 
-/// The longest wait for the first frames.
+/// Maximum wait for the first frames.
 const START: Duration = Duration::from_secs(15);
-/// Excludes the time in which a tool fills caches and buffers and starts its clocks.
+/// Time that is not measured, in which a tool fills caches and buffers and starts its timers.
 const WARM_UP: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(10);
-/// Time from the first interrupt to the second, and from there to the kill.
+/// Time from the first interrupt to the second one, and from there to the kill.
 const END: Duration = Duration::from_secs(8);
 
 impl Place {
-    /// Runs `tool` once, and calls `after` between the measurement and the tool's end.
+    /// Runs `tool` once. Calls `after` between the measurement and the end of the tool.
     pub fn once(
         &self,
         tool: &Generator,
@@ -71,8 +71,8 @@ impl Place {
         tool.check(frame)?;
         let report = self.work.join("report.json");
         let _ = fs::remove_file(&report);
-        // Only for frames from XDP, because it changes the cost of receiving. A driver without this
-        // setting refuses those frames, and the tool then fails.
+        // Only for frames from an XDP program, as polling changes the cost of receiving. A driver
+        // without this setting rejects those frames, and the tool fails.
         let _ = set_gro(&self.interfaces[1], tool.polls());
         let time = Duration::from_nanos(self.step.0);
         let script = self.work.join("script");
@@ -88,7 +88,7 @@ impl Place {
             interface: &self.interfaces[0],
             frame,
             pps,
-            // Duration for tools that end by themselves, with some time for `after`.
+            // Duration for tools that end by themselves, including time for `after`.
             seconds: (time + WARM_UP).as_secs() + 6,
             report: &report,
             script: &script,
@@ -117,11 +117,11 @@ impl Place {
         Ok(round)
     }
 
-    /// Watches a program that was started when `before` frames had arrived, from its first frames
-    /// on, and ends it. Returns its output, too.
+    /// Measures a program from its first frames on, and ends it. `before` is the counter of arrived
+    /// frames at its start. Also returns its output.
     ///
     /// # Errors
-    /// It sends nothing: the reason, as text.
+    /// The program sends nothing; the error is the reason.
     pub fn watched(
         &self,
         started: &mut Program,
@@ -139,7 +139,7 @@ impl Place {
         Ok((round, started.end(END)))
     }
 
-    /// Starts the other end that the tool needs, which ends when dropped.
+    /// Starts the program that the tool needs at the receiving end. It ends when dropped.
     fn receiver(&self, tool: &Generator) -> Result<Option<Other>, String> {
         let other = match tool.receiver() {
             Receiver::None => return Ok(None),
@@ -157,16 +157,16 @@ impl Place {
         Ok(Some(other))
     }
 
-    /// The frame counter of the receiving interface.
+    /// Frame counter of the receiving interface.
     pub fn arrived(&self) -> Result<u64, String> {
         let of = &self.interfaces[1];
         interface_counters(of).map(|counters| counters.rx_packets).map_err(|e| format!("{of}: {e}"))
     }
 
-    /// Waits for more frames than a control connection sends.
+    /// Waits until more frames have arrived than a control connection sends.
     ///
     /// # Errors
-    /// The program ends, or sends nothing: the reason, as text.
+    /// The program ended, or sends nothing; the error is the reason.
     pub fn wait_for_frames(
         &self,
         started: &Program,

@@ -1,4 +1,4 @@
-//! The compared generators: their commands, and their counts of sent frames.
+//! The generators: their command lines, and their counts of sent frames.
 
 use std::{
     fs,
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{compared::ToolInfo, tools::Tool};
 
-/// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
-/// and others in its arguments are filled in.
+/// A generator. Its arguments have placeholders such as `{interface}`, `{capture}`, `{config}`,
+/// `{payload}`, `{size}`, `{rate}` and `{report}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
     pub name: String,
@@ -31,26 +31,26 @@ pub struct Generator {
 struct Known {
     name: &'static str,
     command: &'static str,
-    /// Additional arguments for a rate, and for top speed.
+    /// Additional arguments for a given rate, and for the maximum rate.
     paced: &'static str,
     fastest: &'static str,
-    /// The contents of the file `{script}`, if the tool takes its streams from one.
+    /// Contents of the file `{script}`, for tools that read their streams from a script.
     script: &'static str,
-    /// The other end that the tool needs.
+    /// The program that the tool needs at the receiving end.
     receiver: Receiver,
     /// Whether it sends through sockets.
     needs_addresses: bool,
-    /// The text before or after the count of sent packets.
+    /// Text before or after the number of sent packets in the tool's output.
     claim: Claim,
-    /// The package that installs it.
+    /// Package or address from which to install the tool.
     install: &'static str,
-    /// The smallest UDP payload that it sends.
+    /// Smallest UDP payload that the tool can send.
     least_payload: u32,
-    /// Whether it needs a receiving end that polls.
+    /// Whether it needs a receiving interface in polling mode.
     polls: bool,
-    /// Where it takes its streams from, if not from the command line.
+    /// Source of its streams, if that is not the command line.
     driven: Driven,
-    /// Why it cannot be compared here although it is installed.
+    /// Why it cannot be compared here even if it is installed.
     not_here: Option<&'static str>,
 }
 
@@ -72,11 +72,11 @@ pub enum Receiver {
     Http,
 }
 
-/// The way in which a tool gets its streams.
+/// How a tool receives its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
     ByArguments,
-    /// Over the protocol of Ostinato's drone.
+    /// By the protocol of Ostinato's drone.
     Drone,
 }
 
@@ -115,8 +115,8 @@ const KNOWN: &[Known] = &[
                   {report} --quiet --allow-invalid --duration 1h",
         ..SQUALL
     },
-    // Attacks are prepared before the first one leaves, at some 0.3 ms each: a capture of them in a
-    // loop starts at once at any rate.
+    // Preparing an attack takes about 0.3 ms. A capture of attacks, sent in a loop, starts
+    // immediately at any rate.
     Known {
         name: "squall-rules",
         command: "squall replay {attacks} --port af_packet:{interface} --preload --loop 0 --json \
@@ -176,7 +176,7 @@ const KNOWN: &[Known] = &[
         fastest: "'ON 1 UDP SRC {sport} DST {to}/{dport} PERIODIC [-1 {payload}]'",
         needs_addresses: true,
         install: "apt-get install mgen",
-        // The size of mgen's own header.
+        // Size of mgen's header.
         least_payload: 28,
         ..PLAIN
     },
@@ -186,7 +186,7 @@ const KNOWN: &[Known] = &[
         script: "START NOW\n0 1 ON {sport} {to}:{dport} CONSTANT {most} {payload}\n{ms} 1 OFF\n",
         needs_addresses: true,
         install: "http://rude.sourceforge.net",
-        // The size of rude's own header.
+        // Size of rude's header.
         least_payload: 20,
         ..PLAIN
     },
@@ -278,13 +278,13 @@ pub const DEFAULT_GENERATORS: &str = "squall,squall-af_xdp,squall-xdp_live,tcpre
                                       iperf3,mgen,rude,hping3,nping,mausezahn,drone,pktgen-dpdk,\
                                       trex";
 
-/// Rules for requests of HTTP clients, of the kinds that Genesids makes its requests from.
+/// Rules for requests of HTTP clients, of the kinds from which Genesids generates requests.
 const RULES: &str = include_str!("web.rules");
-/// Times that the attacks are repeated, from other addresses each time.
+/// Number of repetitions of the attacks, each from other addresses.
 const ATTACKS: &str = "100";
 
 impl Generator {
-    /// Parses a list of names; `squall` is the path of this program.
+    /// Parses a comma-separated list of names. `squall` is the path of this program.
     ///
     /// # Errors
     /// An unknown name.
@@ -292,8 +292,8 @@ impl Generator {
         text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
     }
 
-    /// Programs that replay a capture with fresh addresses in each loop, by a list of names; all
-    /// without one.
+    /// Programs that replay a capture with new addresses in each loop. `list` selects them by name;
+    /// `None` means all.
     ///
     /// # Errors
     /// An unknown name.
@@ -323,13 +323,13 @@ impl Generator {
         Ok(Self { name: name.into(), known, tool, more: Vec::new() })
     }
 
-    /// The same generator with another argument.
+    /// The same generator with an additional argument.
     pub fn with(mut self, argument: &str) -> Self {
         self.more.push(argument.into());
         self
     }
 
-    /// The path of the program, if it is installed.
+    /// Path of the program, if it is installed.
     pub fn find(&self) -> Option<PathBuf> {
         self.tool.find()
     }
@@ -338,7 +338,7 @@ impl Generator {
         self.known.needs_addresses
     }
 
-    /// Its entry in the result.
+    /// Entry of this generator in the result.
     pub fn info(&self) -> ToolInfo {
         let mut info = self.tool.info();
         if info.why_not.is_some() {
@@ -353,12 +353,12 @@ impl Generator {
         info
     }
 
-    /// Whether it replays the attacks of rules.
+    /// Whether it replays attacks generated from rules.
     pub fn needs_attacks(&self) -> bool {
         self.known.command.contains("{attacks}")
     }
 
-    /// Makes a capture of attacks with this program.
+    /// Generates a capture of attacks with this program.
     ///
     /// # Errors
     /// The reason, as text.
@@ -386,12 +386,12 @@ impl Generator {
         self.known.driven
     }
 
-    /// Whether it needs a receiving end that polls.
+    /// Whether it needs a receiving interface in polling mode.
     pub fn polls(&self) -> bool {
         self.known.polls
     }
 
-    /// Whether it can send frames of that size.
+    /// Checks that it can send frames of this size.
     ///
     /// # Errors
     /// The reason, as text.
@@ -406,7 +406,7 @@ impl Generator {
         }
     }
 
-    /// The program and its arguments for a frame at a rate, or at top speed.
+    /// The program and its arguments, for a frame and a rate, or the maximum rate.
     pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
         let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
         let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
@@ -415,17 +415,17 @@ impl Generator {
         Ok((self.tool.clone(), arguments))
     }
 
-    /// The contents of the file `{script}`; empty if it takes none.
+    /// Contents of the file `{script}`; empty if the tool has no script.
     pub fn script(&self, fill: &Fill<'_>) -> String {
         fill.word(self.known.script)
     }
 
-    /// The other end that it needs.
+    /// The program that it needs at the receiving end.
     pub fn receiver(&self) -> Receiver {
         self.known.receiver
     }
 
-    /// The number of frames that it claims to have sent.
+    /// Number of frames that it claims to have sent.
     pub fn claim(&self, output: &str, report: &Path) -> Option<u64> {
         let number = |text: &str| text.replace(',', "").parse::<u64>().ok();
         let of_json = |text: &str, path: &str| {
@@ -447,15 +447,15 @@ impl Generator {
     }
 }
 
-/// curl paces whole transfers, and counts in milliseconds between them: at higher rates, its
-/// requests become larger, not more.
+/// curl paces whole transfers, with a timer of milliseconds. Above this rate, its requests become
+/// larger instead of more frequent.
 pub const REQUESTS_PER_S: u32 = 500;
-/// Octets around the body of each of curl's requests: its head (some 150), the frame's headers, and
-/// an acknowledgment.
+/// Octets of each of curl's requests besides its body: the head (about 150), the headers of the
+/// frame, and an acknowledgment.
 const AROUND_BODY: f64 = 290.0;
 
-/// Octets of the body of an HTTP request, for a rate or at top speed. The rate counts octets of
-/// frames, of which one has up to 1,448 octets of payload and 66 of headers.
+/// Body length of an HTTP request for a rate, or for the maximum rate. The rate counts octets of
+/// frames, each with up to 1,448 octets of payload and 66 of headers.
 pub fn body_octets(frame: &Frame, pps: Option<f64>) -> usize {
     let request = match pps {
         Some(pps) => pps * f64::from(frame.octets) / f64::from(REQUESTS_PER_S),
@@ -464,7 +464,7 @@ pub fn body_octets(frame: &Frame, pps: Option<f64>) -> usize {
     ((request - AROUND_BODY) * 1448.0 / 1514.0).max(0.0) as usize
 }
 
-/// The values of the placeholders in a command.
+/// Values of the placeholders in a command line.
 pub struct Fill<'a> {
     pub interface: &'a str,
     pub frame: &'a Frame,
@@ -474,7 +474,7 @@ pub struct Fill<'a> {
     pub script: &'a Path,
     /// A capture of attacks.
     pub attacks: &'a Path,
-    /// The body of an HTTP request.
+    /// File with the body of an HTTP request.
     pub body: &'a Path,
 }
 
@@ -498,7 +498,7 @@ impl Fill<'_> {
             ("{requests}", REQUESTS_PER_S.to_string()),
             ("{mbps}", format!("{:.6}", pps * 8e-6 * f64::from(self.frame.octets))),
             ("{rate}", whole(pps)),
-            // More than any tool reaches, for those without an option for top speed.
+            // For tools without an option for the maximum rate: a rate that no tool reaches.
             ("{most}", whole(self.pps.unwrap_or(1e7))),
             ("{bits}", whole(pps * 8.0 * payload)),
             ("{gap}", whole(1e6 / pps)),
@@ -548,7 +548,7 @@ mod tests {
         let frame =
             Frame { octets: 512, packet: "eth".into(), capture: "c".into(), config: "d".into() };
         assert_eq!(body_octets(&frame, None), 212);
-        // 15,000 octets 500 times per second are 7,500 KB/s.
+        // 15,000 octets, 500 times per second, are 7,500 KB/s.
         let large = body_octets(&frame, Some(7.5e6 / 512.0));
         assert!((14_000..14_100).contains(&large), "{large}");
         assert_eq!(body_octets(&frame, Some(1.0)), 0);

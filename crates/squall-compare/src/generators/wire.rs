@@ -1,4 +1,4 @@
-//! The frames that the tools send, and the addresses of tools that use sockets.
+//! The frames that tools send, and the addresses of tools that use sockets.
 
 use std::{
     fs,
@@ -13,23 +13,23 @@ use squall_pcap::CaptureReader;
 
 use serde_json::json;
 
-/// Addresses of the sending and the receiving end.
+/// Addresses of the sending and the receiving end (RFC 2544 §C.2.2).
 pub const ADDRESSES: [&str; 2] = ["198.18.1.2", "198.18.2.2"];
 pub const MACS: [&str; 2] = ["02:00:00:00:0a:02", "02:00:00:00:0b:02"];
-/// UDP ports.
+/// UDP ports of the sender and the receiver.
 pub const PORTS: [u16; 2] = [5001, 5002];
 /// Octets of the Ethernet, IPv4 and UDP headers.
 const HEADERS: u32 = 42;
 
-/// A frame that all tools send, as far as each can.
+/// The frame that all tools send, as far as they can.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub octets: u32,
     /// In Squall's packet syntax.
     pub packet: String,
-    /// One frame.
+    /// Capture with a single frame.
     pub capture: PathBuf,
-    /// The same for trafgen.
+    /// The same frame as a configuration of trafgen.
     pub config: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Frame {
     }
 }
 
-/// The packet without payload, in Squall's packet syntax.
+/// The packet without its payload, in Squall's packet syntax.
 pub fn packet() -> String {
     format!(
         "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
@@ -47,19 +47,19 @@ pub fn packet() -> String {
     )
 }
 
-/// One capture per frame size, in `folder`.
+/// Writes a capture for each frame size to `folder`.
 pub fn captures(sizes: &[u32], folder: &Path) -> Result<Vec<Frame>, Error> {
     sizes.iter().map(|octets| capture(*octets, packet(), folder)).collect()
 }
 
-/// A frame whose payload is a message of MGEN, so that MGEN's receiver accepts it from any sender.
-/// `octets` is the frame's length without FCS, at least 78.
+/// A frame with an MGEN message as its payload, which MGEN's receiver accepts from any sender.
+/// `octets` is the frame size without FCS, at least 78.
 ///
 /// # Errors
 /// The capture cannot be written to `folder`.
 pub fn mgen_frame(octets: u32, folder: &Path) -> Result<Frame, Error> {
     let [a, b, c, d] = ADDRESSES[1].parse::<Ipv4Addr>().expect("an address").octets();
-    // As MGEN 5.02 writes it: message size, version 2, flags; flow 1; number 0; seconds and
+    // The format of MGEN 5.02: message size, version 2, flags; flow 1; number 0; seconds and
     // microseconds of departure; port, address type and length, address; no host; no position.
     let message = format!(
         "{:04x}0208{:08x}{:08x}{:08x}{:08x}{:04x}0104{a:02x}{b:02x}{c:02x}{d:02x}{:016x}",
@@ -77,10 +77,11 @@ pub fn mgen_frame(octets: u32, folder: &Path) -> Result<Frame, Error> {
 /// Sends the streams of a profile to its `pcap` ports, which are files in a directory of this run.
 ///
 /// # Errors
-/// As [`Session::open`] and its successors.
+///
+/// The same as of [`Session::open`] and the calls after it.
 pub fn write(profile: &serde_json::Value) -> Result<(), Error> {
     let mut session = Session::new(squall::Profile::from_value(profile, "squall compare")?);
-    // Nothing else uses this directory.
+    // No other program uses this directory, so its files can be overwritten.
     session.options.force = Some(true);
     session.open()?.start()?.finish()?;
     Ok(())
@@ -111,12 +112,13 @@ fn capture(octets: u32, packet: String, folder: &Path) -> Result<Frame, Error> {
     Ok(Frame { octets, packet, capture, config })
 }
 
-/// Gives both ends of the lab an address, so that packets to one leave through the other. The
-/// kernel would deliver packets between two local addresses directly, so the rule for the `local`
-/// table comes after the routes, except for received packets.
+/// Gives each end of the lab an address, and makes packets between the two use the link. By
+/// default, the kernel delivers packets between two local addresses directly. Therefore the rule
+/// for the `local` table, which comes first by default, is moved after the routes for all packets
+/// but received ones.
 ///
 /// # Errors
-/// The reason, as text: tools that send frames work without addresses.
+/// The reason, as text. Tools that send raw frames work without addresses.
 pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
     for (file, value) in [("all/accept_local", "1"), ("all/rp_filter", "0")] {
         let path = format!("/proc/sys/net/ipv4/conf/{file}");
@@ -144,11 +146,11 @@ pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
         .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
 }
 
-/// Lets the kernel's receiving end answer the addresses of `network`, which a program on the other
-/// end has: by ARP, and by a route.
+/// Makes the kernel's interface answer to `network`, whose addresses a program at the other end
+/// uses: by a route, and by ARP.
 ///
 /// # Errors
-/// As [`address`].
+/// The same as of [`address`].
 pub fn route_back(interface: &str, network: &str) -> Result<(), String> {
     let table = 101;
     let own = ADDRESSES[1];

@@ -1,5 +1,5 @@
-//! Renders a comparison of capture tools: loss at each rate, rates without loss, CPU cost, and
-//! tools with wrong counts.
+//! Renders a comparison of capture tools: loss at each rate, lossless rates, CPU cost, and tools
+//! with wrong counts.
 
 use squall_report::render::{
     human,
@@ -48,8 +48,8 @@ impl Shown<Step> for Comparison {
     fn plots(&self, steps: &Steps<'_, Step>) -> Vec<Plot> {
         let plr = || Axis::new("PLR", Unit::Ratio);
         let arrived = || Axis::new("arrived (L2)", Unit::Bps);
-        // Each round at its actual rate, so that the plot is useful even if a busy machine misses
-        // the rates.
+        // Plot each round at its actual rate, so the plot is useful even if a busy machine misses
+        // the requested ones.
         let single = |tool: &str| {
             let rounds = steps.of(tool).flat_map(|s| &s.rounds).filter(|r| r.failed.is_none());
             let mut points: Vec<_> = rounds.filter_map(|r| Some((r.bps(), r.plr?))).collect();
@@ -162,7 +162,7 @@ impl ShownStep for Step {
 
     fn remarks(&self) -> Vec<(Style, String)> {
         let mut remarks = Vec::new();
-        // If all rounds are off their rate, the table shows it.
+        // If all rounds miss the rate, the table shows it already.
         let (off, of) = (self.rounds.iter().filter(|r| r.off_rate).count(), self.rounds.len());
         if off > 0 && !self.sender_bound {
             let text = format!("{off} of {of} rounds do not count: the sender was off the rate");
@@ -175,7 +175,7 @@ impl ShownStep for Step {
     }
 }
 
-/// Largest rates without loss, for one data set and output location or for several.
+/// The highest lossless rates, for one or several data sets and output locations.
 fn lossless(all: &[&Lossless]) -> Grid {
     let first = all.first().map_or(0.0, |l| l.pps);
     let row = |l: &&Lossless| {

@@ -1,5 +1,5 @@
-//! Renders a comparison as text and as a page. Each kind of comparison provides its columns, plots
-//! and groups of steps ([`Shown`]).
+//! Renders a comparison as text and as a page. A kind of comparison provides columns, plots and
+//! groups of steps ([`Shown`]).
 
 mod captures;
 
@@ -17,12 +17,12 @@ use crate::compared::{Compared, Measured, Repeated, Spread, ToolInfo};
 #[cfg(test)]
 pub(super) mod sample;
 
-/// The specific part of a kind of comparison.
+/// The part of rendering that is specific to a kind of comparison.
 pub trait Shown<S>: Serialize {
     /// The subject in titles.
     const SUBJECT: &'static str;
 
-    /// Facts of the method.
+    /// Facts about the method.
     fn facts(&self) -> Vec<(&'static str, String)>;
 
     /// Steps under one condition, at all rates.
@@ -30,7 +30,7 @@ pub trait Shown<S>: Serialize {
 
     fn plots(&self, steps: &Steps<'_, S>) -> Vec<Plot>;
 
-    /// Adds sections to the page below the groups.
+    /// Adds sections to the page after the groups.
     fn below(&self, _page: &mut Page) {}
 }
 
@@ -43,16 +43,16 @@ pub trait ShownStep: Measured {
     fn tool(&self) -> &str;
     fn asked(&self) -> &str;
 
-    /// The condition: a data set, a frame size.
+    /// The condition: a data set, or a frame size.
     fn condition(&self) -> String;
 
-    /// Further remarks on its rounds.
+    /// Further remarks about its rounds.
     fn remarks(&self) -> Vec<(Style, String)> {
         Vec::new()
     }
 }
 
-/// Steps under one condition, with the lines below them in text.
+/// Steps under one condition, with the lines that follow them in text.
 pub struct Group<'a, S> {
     pub title: String,
     pub heading: String,
@@ -60,11 +60,11 @@ pub struct Group<'a, S> {
     pub below: Option<(String, Grid)>,
 }
 
-/// The heading of each column in text and on the page; empty: not shown there. In narrow text,
-/// columns with higher numbers are dropped first.
+/// Column: heading in text, priority, heading on the page. An empty heading hides the column there.
+/// Narrow text drops the columns with the highest numbers first.
 pub type Columns = &'static [(&'static str, u8, &'static str)];
 
-/// A table for both text and page.
+/// A table for text and page.
 pub struct Grid {
     pub columns: Columns,
     pub rows: Vec<Vec<Cell>>,
@@ -97,7 +97,7 @@ impl Grid {
     }
 }
 
-/// Text tables with lines of at most `width` columns (at least 60); `color`: with ANSI colors.
+/// Text tables with lines of at most `width` columns (at least 60), with ANSI colors if `color`.
 pub fn summary<M, S: ShownStep, X>(result: &Compared<M, S, X>, width: usize, color: bool) -> String
 where
     Compared<M, S, X>: Shown<S>,
@@ -128,7 +128,7 @@ where
     out.join("\n")
 }
 
-/// Problems of tools and rounds, one of each kind; the JSON has all of them.
+/// Problems of tools and rounds, one of each kind. The JSON result has all of them.
 fn remarks<M, S: ShownStep, X>(result: &Compared<M, S, X>) -> Vec<(Style, String)> {
     let mut all = Vec::new();
     for tool in &result.tools {
@@ -154,7 +154,7 @@ fn remarks<M, S: ShownStep, X>(result: &Compared<M, S, X>) -> Vec<(Style, String
     all
 }
 
-/// The comparison as a self-contained page.
+/// Renders the comparison as a self-contained page.
 pub fn html<M, S: ShownStep, X>(result: &Compared<M, S, X>) -> String
 where
     Compared<M, S, X>: Shown<S>,
@@ -204,7 +204,7 @@ fn tools<M, S: ShownStep, X>(result: &Compared<M, S, X>, page: &mut String) {
     page::table("Tools", &["Tool", "Command", "Version", "Frames", "Its own counts"], &rows, page);
 }
 
-/// Steps of a group, for plots: a line or a group of bars for each tool.
+/// Steps of a group for plots, with a line or a group of bars for each tool.
 pub struct Steps<'a, S>(pub &'a [&'a S]);
 
 impl<S: ShownStep> Steps<'_, S> {
@@ -216,7 +216,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.0.iter().copied().filter(move |step| step.tool() == tool)
     }
 
-    /// For each tool, a value at each rate.
+    /// A value of each tool at each rate.
     pub fn at_rates<T>(&self, value: impl Fn(&S) -> Option<T>) -> (Vec<String>, Vec<Bars<T>>) {
         let rates = in_order(self.0.iter().map(|step| step.asked()));
         let bars = self.tools().into_iter().map(|tool| {
@@ -231,7 +231,7 @@ impl<S: ShownStep> Steps<'_, S> {
         Plot::bars(title, "requested", rates, y, bars)
     }
 
-    /// The points of each tool in ascending x; failed steps are left out.
+    /// Points of each tool in ascending x, without failed steps.
     pub fn lines(&self, point: impl Fn(&S) -> Option<(f64, Spread)>) -> Vec<Line> {
         let line = |tool: &str| {
             let mut points: Vec<(f64, Spread)> = self.of(tool).filter_map(&point).collect();
@@ -242,7 +242,7 @@ impl<S: ShownStep> Steps<'_, S> {
         self.tools().into_iter().map(line).collect()
     }
 
-    /// Plots the actual rate against the requested rate, in `unit`.
+    /// Plots actual against requested rates, in `unit`.
     pub fn actual(
         &self,
         (requested, arrived, unit): (&str, &str, Unit),
@@ -263,18 +263,18 @@ impl<S: ShownStep> Steps<'_, S> {
     }
 }
 
-/// Distinct values in the order of their first occurrence.
+/// Distinct values, in order of first occurrence.
 pub fn in_order<T: Copy + Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut known = BTreeSet::new();
     all.filter(|one| known.insert(*one)).collect()
 }
 
-/// Text for a value, or a dash.
+/// Formats a value, or a dash if there is none.
 pub fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> Cell {
     value.map_or_else(|| "–".into(), text).into()
 }
 
-/// Whether the counts of a tool are right.
+/// Whether the tool's own counts are right.
 pub fn counts(right: Option<bool>) -> Cell {
     match right {
         Some(true) => Cell::styled("correct", Style::Good),

@@ -1,4 +1,4 @@
-//! A sample comparison for tests of the renderers; no tool runs.
+//! A sample comparison for tests of the renderers, for which no tool runs.
 
 use crate::{
     Comparison, SCHEMA,
@@ -82,7 +82,7 @@ fn data(name: &str) -> DataInfo {
     }
 }
 
-/// The tools lose packets at 1 Mpps, 500 kpps and 333 kpps; the last one reports no counts.
+/// The tools lose packets above 1 Mpps, 500 kpps and 333 kpps. The last tool reports no counts.
 fn step(tool: &str, i: usize, data: &str, asked: &str, pps: Option<f64>) -> Step {
     let actual = pps.unwrap_or(f64::INFINITY).min(900e3);
     let limit = 1.0e6 / (i + 1) as f64;

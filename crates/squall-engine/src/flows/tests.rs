@@ -178,7 +178,7 @@ fn ten_thousand_connections_on_a_loop_complete_and_none_leaks() {
         ("apart", one_each, 10_000),
         ("virtual,virtual", both_on_one(), 1000),
     ] {
-        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(cps), 100) };
+        let of = Load { limits, max_delay: Nanos(60_000 * MS), ..load(open(cps), 100) };
         let outcome = run(flows_of(of), name, workers, "", Stop::default());
         let all = total(&outcome).total();
         assert_eq!(
@@ -207,7 +207,7 @@ fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
     .enumerate()
     {
         let mut of = load(open(3000), 10_000);
-        (of.limits, of.drain, of.patience) = (limits, Nanos(600_000 * MS), Nanos(60_000 * MS));
+        (of.limits, of.drain, of.max_delay) = (limits, Nanos(600_000 * MS), Nanos(60_000 * MS));
         let outcome = run(
             flows_of(of),
             &format!("faults{i},virtual"),
@@ -270,7 +270,7 @@ fn frames_at_another_worker_are_handed_to_the_one_that_has_the_flow() {
         };
         let limits = Limits { flows: Some(3000), ..Limits::default() };
         // Next hops are resolved, so answers arrive at other workers too.
-        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(20_000), 100) };
+        let of = Load { limits, max_delay: Nanos(60_000 * MS), ..load(open(20_000), 100) };
         let ports = (0..2).map(|_| open_one()).collect();
         let players = side_by_side(workers);
         // The relay delays the last frames.
@@ -297,7 +297,7 @@ fn frames_at_another_worker_are_handed_to_the_one_that_has_the_flow() {
 fn two_workers_begin_the_flows_of_one() {
     let counts = |count: u32| {
         let limits = Limits { flows: Some(2001), ..Limits::default() };
-        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(10_000), 100) };
+        let of = Load { limits, max_delay: Nanos(60_000 * MS), ..load(open(10_000), 100) };
         let outcome = run(
             flows_of(of),
             &format!("workers{count},virtual"),
@@ -336,7 +336,7 @@ fn a_run_ends_with_its_time_and_says_what_did_not() {
 fn open_flows_and_busy_workers_are_reported_during_the_run() {
     let mut of = load(open(1000), 100);
     of.templates[0].server = Program::server("mute").recv(101).build().unwrap();
-    (of.limits.flows, of.patience) = (Some(5000), Nanos(60_000 * MS));
+    (of.limits.flows, of.max_delay) = (Some(5000), Nanos(60_000 * MS));
     let stop = Stop { duration: Some(Nanos(60_000 * MS)), ..Stop::default() };
     let address = "loop:looked-at".parse().expect("an address");
     let ports = (0..2).map(|_| squall_port::open(&address).unwrap().expect("a loop")).collect();

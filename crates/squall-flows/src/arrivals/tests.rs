@@ -5,8 +5,8 @@ use crate::load::Limits;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn seat((number, of): (u64, u64)) -> Seat {
-    Seat { part: squall_units::Division::WHOLE, worker: (number as u32, of as u32) }
+fn seat((number, of): (u64, u64)) -> WorkerIndex {
+    WorkerIndex { part: squall_units::Division::WHOLE, worker: (number as u32, of as u32) }
 }
 
 fn template(arrival: Arrival) -> Template {
@@ -118,7 +118,7 @@ fn load_and_instant_are_inverse() {
 fn arrivals_that_wait_too_long_are_given_up_and_counted() {
     for spacing in [Spacing::Constant, Spacing::Poisson] {
         let of = Load {
-            patience: Nanos(SECOND / 10),
+            max_delay: Nanos(SECOND / 10),
             ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }])
         };
         let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
@@ -180,7 +180,7 @@ fn open_flows_are_kept_at_a_number_by_weight() {
 fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     let closed = Arrival::Closed { users: 10, think: Think::Fixed(Nanos(1000)) };
     let mut of = load([closed, open(1000)]);
-    of.patience = Nanos(SECOND);
+    of.max_delay = Nanos(SECOND);
     let mut a = Arrivals::new(&of, Part::ALL, seat((0, 1)), Nanos(0));
     assert_eq!(std::iter::from_fn(|| a.take(Nanos(0), every)).count(), 11);
     // A stall of 100 ms: the clock advances by 10 ms and then lags by 90 ms.
@@ -196,7 +196,7 @@ fn arrivals_and_users_go_by_one_clock_and_patience_by_real_time() {
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].at, now + Nanos(1000) + lag, "nobody asked for it before, in real time");
     assert_eq!(a.late(0) + a.late(1), 0);
-    // More than the patience has passed in real time.
+    // More than the maximum delay has passed in real time.
     a.set_lag(Nanos(2 * SECOND));
     while a.take(now + Nanos(50_000_000), every).is_some() {}
     assert!(a.late(1) > 30, "{}", a.late(1));

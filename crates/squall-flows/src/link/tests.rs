@@ -239,7 +239,7 @@ proptest::proptest! {
             _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
         };
         let mut a = link("16.0.0.1-16.0.0.9", network(1, wraps));
-        // Valid octets first, so that decoding reaches deep layers.
+        // Begins with valid octets, so that decoding reaches deep layers.
         let mut frame = a.prefixes.v4.octets.clone();
         frame[..6].copy_from_slice(&mac.0);
         if kind == 1 {

@@ -184,16 +184,16 @@ impl Lab {
     }
 
     fn end(mut self) -> Statistics {
-        let patience = self.now + Nanos(100_000 * MS);
+        let deadline = self.now + Nanos(100_000 * MS);
         self.sides[0].stop(self.now);
-        self.run(patience);
+        self.run(deadline);
         // Frames in flight arrive.
         while self.wires.iter().any(|wire| !wire.frames.is_empty()) {
             self.turn();
             self.now = self.now + Nanos(MS);
         }
         self.sides[1].stop(self.now);
-        while !self.sides[1].is_over() && self.now < patience {
+        while !self.sides[1].is_over() && self.now < deadline {
             self.turn();
             self.now = self.now + Nanos(MS);
         }
@@ -454,6 +454,22 @@ fn flows_whose_next_hop_is_being_asked_for_are_due() {
     lab.run(Nanos(201 * MS));
     let client = lab.sides[0].statistics(false).total().client;
     assert_eq!((client.due(), client.waiting, client.attempted), (20, 20, 0), "{client:?}");
+}
+
+#[test]
+fn the_first_answer_of_a_server_over_udp_does_not_wait_for_its_gateway() {
+    let mut of = load(open(100));
+    of.limits = Limits { flows: Some(10), ..Limits::default() };
+    of.templates[0].client =
+        Program::udp_client("ask").send("a").recv_packets(1, None).build().unwrap();
+    of.templates[0].server =
+        Program::udp_server("tell").recv_packets(1, None).send("b").build().unwrap();
+    let by_gateway = NextHop::Gateway { v4: Some("16.0.0.100".parse().unwrap()), v6: None };
+    let mut lab =
+        Lab::with(&of, network(1), Network { next_hop: by_gateway, ..network(2) }, (0, 1));
+    lab.run(Nanos(2_000 * MS));
+    let all = lab.end();
+    assert_eq!((all.total().client.completed, all.link.unresolved), (10, 0), "{all:?}");
 }
 
 #[test]
@@ -803,7 +819,7 @@ fn failed_conversations_are_listed() {
     assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
 }
 
-/// Templates at one port of one server, each with a response of its own length.
+/// Templates at one port of one server, each with its own response length.
 fn templates_of_one_server(clients: [usize; 3]) -> Load {
     let mut of = load(open(200));
     of.servers = vec![pool("48.0.0.1", 1..=1)];

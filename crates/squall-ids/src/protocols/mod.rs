@@ -54,20 +54,28 @@ pub(crate) struct Fact {
     pub is: FactIs,
 }
 
-/// `what` is the name of the keyword that tests the number: `dns.opcode` (without the response
-/// bit), `dns.rcode`, `dns.rrtype` (one for each question and record), `tls.version` (0x0303),
-/// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1, from the header),
-/// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
-/// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
-/// (and other MQTT keywords), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
-/// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
-/// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (from
-/// PORT), `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+/// An observation that rules can test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FactIs {
+    /// An event, by its keyword.
     Event(&'static str),
-    Number { what: &'static str, value: u64 },
-    DceInterface { uuid: [u8; 16], version: u32 },
+    /// `what`: the keyword that tests the number: `dns.opcode` (without the response bit),
+    /// `dns.rcode`, `dns.rrtype` (one for each question and record), `tls.version` (0x0303),
+    /// `tls.cert_chain_len`, `dcerpc.opnum`, `dcerpc.little_endian` (0 or 1, from the header),
+    /// `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`,
+    /// `krb5_err_code`, `snmp.version`, `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type`
+    /// (and other MQTT keywords), `modbus.function`, `modbus.unit`, `dnp3_func`, `enip_command`,
+    /// `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`, `websocket.mask`,
+    /// `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (from
+    /// PORT), `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+    Number {
+        what: &'static str,
+        value: u64,
+    },
+    DceInterface {
+        uuid: [u8; 16],
+        version: u32,
+    },
 }
 
 /// A connection that this flow has announced, such as one for an FTP file.

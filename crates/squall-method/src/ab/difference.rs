@@ -6,14 +6,13 @@ use squall_units::{SplitMix64, below, median};
 
 use crate::outcome::Better;
 
-/// Resamples of a bootstrap: enough that the ends of an interval repeat to within a few percent of
-/// its width.
+/// Number of bootstrap resamples. With these, the ends of an interval are reproducible to a few
+/// percent of its width.
 const RESAMPLES: usize = 2000;
-/// The power of the test for which [`needed`] counts pairs: the probability to find a true
-/// difference.
+/// Power for which [`needed`] counts pairs: the probability of detecting a true difference.
 const POWER: f64 = 0.9;
 
-/// B against A, of one metric.
+/// Difference of B from A in one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     pub pairs: usize,
@@ -23,25 +22,26 @@ pub struct Difference {
     pub median_b: f64,
     /// Mean of B minus mean of A.
     pub difference: f64,
-    /// Confidence interval of the true difference, at the level of the settings; `None` with fewer
-    /// pairs than could show any difference, or if the difference is the same in all pairs.
+    /// Confidence interval of the true difference, at the level of the settings; `None` if there
+    /// are too few pairs to show any difference, or if all pairs have the same difference.
     pub interval: Option<(f64, f64)>,
     pub repeats: Repeats,
-    /// The probability that equal sides differ as much, adjusted for the number of primary metrics;
-    /// `None` if the metric is not a primary one.
+    /// p-value: the probability that equal sides differ at least this much, adjusted for the number
+    /// of primary metrics; `None` for a metric that is not primary.
     pub probability: Option<f64>,
     pub claim: Claim,
 }
 
-/// Values that are the same in all trials, which have no spread to estimate an interval from.
+/// Which values are the same in all trials, and so have no spread from which to estimate an
+/// interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeats {
     /// The differences of the pairs vary.
     Nothing,
-    /// The values vary, and each pair has the same difference.
+    /// The values vary, but all pairs have the same difference.
     Difference,
-    /// All trials of A have one value, all trials of B another.
+    /// All trials of A have the same value, and so have all trials of B.
     Sides,
     /// All trials have the same value.
     All,
@@ -53,7 +53,7 @@ pub enum Repeats {
 pub enum Claim {
     Better,
     Worse,
-    /// Different, in a metric that is neither good nor bad.
+    /// Different, in a metric of which neither direction is better.
     Different,
     /// The trials show no difference.
     NoDifference,
@@ -62,19 +62,19 @@ pub enum Claim {
 }
 
 impl Difference {
-    /// `x` as a part of A's mean; `None` if the mean is 0.
+    /// `x` as a fraction of A's mean; `None` if the mean is 0.
     pub fn relative(&self, x: f64) -> Option<f64> {
         (self.mean_a != 0.0).then(|| x / self.mean_a.abs())
     }
 }
 
-/// Compares `(a, b)` of trials that ran next to each other, so that a disturbance of both trials of
-/// a pair cancels out. Each end of the interval is the wider one of Student's t and of the
-/// studentized bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, §12.5).
+/// Compares pairs `(a, b)` of consecutive trials, in which a disturbance of both trials cancels
+/// out. Each end of the interval is the wider one of Student's t and of the studentized bootstrap
+/// (Efron and Tibshirani, An Introduction to the Bootstrap, §12.5).
 ///
-/// `level` is the confidence, such as 0.95; B is claimed to differ if `probability`, of
-/// [`probabilities`](super::probabilities), is at most 1 - `level`. The same `seed` gives the same
-/// interval.
+/// `level` is the confidence level, such as 0.95. B is claimed to differ if `probability` (see
+/// [`probabilities`](super::probabilities)) is at most 1 - `level`. Equal values of `seed` give
+/// equal intervals.
 ///
 /// ```
 /// use squall_method::{Better, ab::{Claim, compare, probabilities}};
@@ -116,7 +116,7 @@ pub fn compare(
 }
 
 fn repeats(a: &[f64], b: &[f64], differences: &[f64]) -> Repeats {
-    // The same up to the rounding of a difference of two values of this size.
+    // The tolerance is the rounding error of a difference of two values of this size.
     let size = a.iter().chain(b).fold(0.0_f64, |size, x| size.max(x.abs()));
     let same = |data: &[f64]| data.iter().all(|x| (x - data[0]).abs() <= size * 1e-12);
     match (same(a) && same(b), same(differences)) {
@@ -136,15 +136,15 @@ fn claim(difference: f64, better: Better) -> Claim {
     }
 }
 
-/// The fewest pairs that can show a difference at `level`: with fewer, even differences of one sign
-/// may be chance.
+/// The minimum number of pairs that can show a difference at `level`. With fewer, equal devices may
+/// give differences of a single sign too often.
 pub fn fewest(level: f64) -> usize {
-    // Two-sided: equal devices give n differences of one sign with a probability of 2^(1 - n).
+    // Two-sided test: equal devices give n differences of one sign with probability 2^(1 - n).
     2 + (-(1.0 - level).log2()).ceil().max(0.0) as usize - 1
 }
 
-/// The number of pairs that find a difference of `effect` (in units of the data) with a power of
-/// [`POWER`], estimated from the spread of `pairs`, when `metrics` are tested together; `None` with
+/// Number of pairs that detects a difference of `effect` (in the unit of the data) with a power of
+/// [`POWER`] if `metrics` are tested together, estimated from the spread of `pairs`; `None` with
 /// fewer than two pairs.
 pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64, metrics: usize) -> Option<usize> {
     if pairs.len() < 2 || effect <= 0.0 {
@@ -152,10 +152,10 @@ pub fn needed(pairs: &[(f64, f64)], effect: f64, level: f64, metrics: usize) -> 
     }
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
     let deviation = error(&differences) * (pairs.len() as f64).sqrt();
-    // Bonferroni's bound: as if the metrics did not correlate.
+    // Bonferroni's bound, which assumes uncorrelated metrics.
     let z = normal_quantile(1.0 - (1.0 - level) / 2.0 / metrics.max(1) as f64);
     let n = ((z + normal_quantile(POWER)) * deviation / effect).powi(2);
-    // The spread is an estimate too, which costs a pair or two.
+    // The spread is only an estimate, which takes one or two more pairs.
     Some(((n + z * z / 2.0).ceil() as usize).max(fewest(level)))
 }
 
@@ -163,7 +163,7 @@ fn mean(data: &[f64]) -> f64 {
     if data.is_empty() { 0.0 } else { data.iter().sum::<f64>() / data.len() as f64 }
 }
 
-/// The standard error of the mean.
+/// Standard error of the mean.
 fn error(data: &[f64]) -> f64 {
     let (n, mean) = (data.len() as f64, mean(data));
     let squares: f64 = data.iter().map(|x| (x - mean).powi(2)).sum();
@@ -178,12 +178,12 @@ fn interval(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let (middle, error) = (mean(data), self::error(data));
     let (low, high) = studentized(data, level, seed);
     let t = student_quantile(0.5 + level / 2.0, data.len() - 1);
-    // A resample that is too high comes from data that is too high: the true mean is lower.
+    // If a resample is too high, so are the data, and the true mean is lower: the ends swap.
     (middle - error * high.max(t), middle - error * low.min(-t))
 }
 
-/// Distance of the means of resamples from the mean of the data, in the standard errors of the
-/// resamples.
+/// Distances of the means of resamples from the mean of the data, in standard errors of the
+/// resamples: the two quantiles of `level`.
 fn studentized(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let middle = mean(data);
     let mut random = SplitMix64(seed);
@@ -203,12 +203,12 @@ fn distance(data: &[f64], middle: f64, random: &mut SplitMix64) -> f64 {
         squares += x * x;
     }
     let variance = (squares - sum * sum / n).max(0.0) / (n - 1.0);
-    // Without spread the standard error is 0 and the distance is infinite, except for 0 / 0.
+    // Without spread, the standard error is 0 and the distance infinite, except for 0 / 0.
     if sum == 0.0 { 0.0 } else { sum / (variance * n).sqrt() }
 }
 
-/// The standard normal quantile of `part` above 0.5, to within 0.0005 (Abramowitz and Stegun,
-/// 26.2.23).
+/// Quantile of the standard normal distribution for `part` above 0.5; the error is below 0.0005
+/// (Abramowitz and Stegun, 26.2.23).
 fn normal_quantile(part: f64) -> f64 {
     let t = (-2.0 * (1.0 - part).ln()).sqrt();
     let above = 2.515517 + t * (0.802853 + t * 0.010328);
@@ -216,7 +216,7 @@ fn normal_quantile(part: f64) -> f64 {
     t - above / below
 }
 
-/// The quantile of Student's distribution with `free` degrees of freedom, 5 or more (Abramowitz and
+/// Quantile of Student's t distribution with 5 or more degrees of freedom `free` (Abramowitz and
 /// Stegun, 26.7.5).
 fn student_quantile(part: f64, free: usize) -> f64 {
     let (z, free) = (normal_quantile(part), free as f64);
@@ -231,13 +231,13 @@ mod tests {
     use super::*;
     use crate::ab::{probabilities, tests::Random};
 
-    /// The comparison of one metric, as the only primary one.
+    /// Compares a single metric, which is primary.
     fn alone(pairs: &[(f64, f64)], better: Better, seed: u64) -> Difference {
         let probability = probabilities(&[pairs.iter().copied().map(Some).collect()], seed)[0];
         compare(pairs, better, 0.95, Some(probability), seed)
     }
 
-    /// The number of comparisons that match, out of 400 comparisons of `n` pairs each.
+    /// Number of comparisons that match, out of 400 with `n` pairs each.
     fn times(
         n: usize,
         mut pair: impl FnMut(&mut Random) -> (f64, f64),
@@ -259,7 +259,7 @@ mod tests {
         found.claim != Claim::NoDifference
     }
 
-    // 5 % of 400 is 20; the chance of more than 31 is 1 %.
+    // 400 comparisons at 5 % give 20 on average; more than 31 have a probability of 1 %.
 
     #[test]
     fn equal_devices_are_rarely_found_different() {
@@ -339,7 +339,7 @@ mod tests {
         };
         assert_eq!(of(|_| (3.0, 3.0)), (Repeats::All, false, Claim::NoDifference));
         assert_eq!(of(|_| (1e9, 0.966e9)), (Repeats::Sides, false, Claim::Worse));
-        // The rounding of 0.1 is no spread.
+        // Rounding of 0.1 does not count as spread.
         assert_eq!(of(|i| (i, i + 0.1)), (Repeats::Difference, false, Claim::Better));
         assert_eq!(of(|i| (i, i * 1.1)), (Repeats::Nothing, true, Claim::Better));
     }

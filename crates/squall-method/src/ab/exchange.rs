@@ -1,26 +1,27 @@
-//! Exact test of all primary metrics together, by exchanging A and B within pairs.
+//! Exact permutation test of all primary metrics together, which exchanges A and B within pairs.
 //!
-//! If A and B are the same, either trial of a pair could have been A's. Each assignment of the
-//! trials of all pairs to the sides is then as probable as the measured one, for any distributions
-//! and correlations of the metrics. The step-down procedure of Westfall and Young (Resampling-Based
-//! Multiple Testing, 1993, algorithm 2.8) compares each metric's standardized difference with the
-//! largest one of all metrics not yet found different. It is Holm's procedure with the correlation
-//! of the metrics: a metric that repeats another one costs no power, where Holm's would.
+//! If A and B are equal, each trial of a pair could as well have been the other side's. All
+//! assignments of the trials of all pairs to the sides are then as probable as the measured one,
+//! for any distribution and correlation of the metrics. The step-down procedure of Westfall and
+//! Young (Resampling-Based Multiple Testing, 1993, algorithm 2.8) compares each metric's
+//! standardized difference with the largest one of all metrics that are not yet found to differ.
+//! Unlike Holm's procedure, it accounts for the correlation of metrics: a metric that duplicates
+//! another one costs no power.
 
 use squall_units::SplitMix64;
 
-/// Up to this number of pairs, each of the 2^(pairs - 1) assignments is tried.
+/// Up to this number of pairs, all 2^(pairs - 1) assignments are evaluated.
 const MOST_EXACT: usize = 13;
-/// Assignments drawn at random for more pairs.
+/// Number of random assignments for more pairs.
 const DRAWN: usize = 4999;
 
-/// The sums of a metric from which its standardized difference follows for any assignment.
+/// Sums of a metric that give its standardized difference for any assignment.
 struct Sums {
     /// Index of a pair, and B minus A.
     differences: Vec<(usize, f64)>,
     /// The sum of the squares of the differences.
     squares: f64,
-    /// The variance of A plus B between pairs. An exchange within pairs does not change it.
+    /// Variance of A plus B between pairs, which an exchange within pairs does not change.
     between: f64,
 }
 
@@ -35,10 +36,10 @@ impl Sums {
         Self { differences, squares, between }
     }
 
-    /// The standardized difference if A and B are exchanged in some pairs. It is the larger of
-    /// two: Student's t of the differences, which disturbances of whole pairs do not affect, and t
-    /// of two independent samples, with twice the degrees of freedom. The exact test allows for
-    /// the choice, because each assignment has it, too.
+    /// Standardized difference if A and B are exchanged in some pairs. It is the larger of two:
+    /// Student's t of the differences, which is immune to disturbances of whole pairs, and t of two
+    /// independent samples, which has twice the degrees of freedom. The choice does not invalidate
+    /// the test, because each assignment makes it in the same way.
     fn standardized(&self, exchanged: &[bool]) -> f64 {
         let n = self.differences.len() as f64;
         let signed = |(i, x): &(usize, f64)| if exchanged[*i] { -x } else { *x };
@@ -46,7 +47,7 @@ impl Sums {
         if sum == 0.0 || n < 2.0 {
             return 0.0;
         }
-        // Rounding would leave a tiny variance to differences that are all the same.
+        // If all differences are the same, rounding would leave a tiny variance.
         let rest = self.squares - sum * sum / n;
         let rest = if rest < self.squares * 1e-12 { 0.0 } else { rest };
         let within = rest / (n - 1.0);
@@ -58,24 +59,25 @@ impl Sums {
     }
 }
 
-/// The standard normal value as probable as Student's t with `free` degrees of freedom, to within
-/// 1 % (Wallace 1959, Bounds on normal approximations to Student's distribution).
+/// Standard normal value with the same probability as Student's t with `free` degrees of freedom;
+/// the error is below 1 % (Wallace 1959, Bounds on normal approximations to Student's
+/// distribution).
 fn normal_score(t_squared: f64, free: f64) -> f64 {
     (8.0 * free + 1.0) / (8.0 * free + 3.0) * (free * (t_squared / free).ln_1p()).sqrt()
 }
 
-/// For each metric, the probability that equal sides differ as much in at least one of the metrics
-/// not yet found different. Claims where it is at most 0.05 are wrong in at most 5 % of all
-/// comparisons of equal sides, over all metrics together.
+/// Adjusted p-value of each metric: the probability that equal sides differ at least as much in any
+/// of the metrics that are not yet found to differ. If claims require at most 0.05, at most 5 % of
+/// comparisons of equal sides make any false claim, over all metrics together.
 ///
-/// `metrics[m][i]` is metric `m` of pair `i`, `None` if a trial of the pair lacks it. Above
-/// [`MOST_EXACT`] pairs, `seed` selects the assignments.
+/// `metrics[m][i]` is metric `m` of pair `i`; `None` if a trial of the pair does not have it. With
+/// more than [`MOST_EXACT`] pairs, assignments are drawn with `seed`.
 pub fn probabilities(metrics: &[Vec<Option<(f64, f64)>>], seed: u64) -> Vec<f64> {
     let sums: Vec<_> = metrics.iter().map(|pairs| Sums::new(pairs)).collect();
     let n = metrics.iter().map(Vec::len).max().unwrap_or(0);
     let observed = standardized(&sums, &vec![false; n]);
     let mut order: Vec<usize> = (0..sums.len()).collect();
-    // The smallest first, to take the maximum over a metric and all with smaller differences.
+    // Ascending, to take the maximum over each metric and all those with smaller differences.
     order.sort_by(|a, b| observed[*a].total_cmp(&observed[*b]));
     let mut reached = vec![0_usize; sums.len()];
     let all = assignments(n, seed);
@@ -84,7 +86,7 @@ pub fn probabilities(metrics: &[Vec<Option<(f64, f64)>>], seed: u64) -> Vec<f64>
         let mut largest = 0.0_f64;
         for &metric in &order {
             largest = largest.max(found[metric]);
-            // Sums in another order differ by rounding.
+            // The tolerance covers the rounding of sums in another order.
             reached[metric] += usize::from(largest >= observed[metric] * (1.0 - 1e-9));
         }
     }
@@ -101,10 +103,11 @@ fn standardized(sums: &[Sums], exchanged: &[bool]) -> Vec<f64> {
     sums.iter().map(|sums| sums.standardized(exchanged)).collect()
 }
 
-/// Whether A and B are exchanged, by pair. The first assignment is the measured one.
+/// Whether A and B are exchanged in each pair. The first assignment is the measured one.
 fn assignments(n: usize, seed: u64) -> Vec<Vec<bool>> {
     if n <= MOST_EXACT {
-        // An exchange in all pairs changes no absolute difference: the last pair stays.
+        // Exchanging all pairs leaves absolute differences the same, so the last pair is never
+        // exchanged.
         let all = 0..1_u32 << n.saturating_sub(1);
         return all.map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect()).collect();
     }
@@ -128,12 +131,12 @@ mod tests {
 
     #[test]
     fn one_metric_has_the_probability_of_the_sign_test_of_its_differences() {
-        // Darwin's maize (The Design of Experiments, §21): 1,726 of 32,768
-        // assignments differ as much.
+        // Darwin's maize (Fisher, The Design of Experiments, §21): in 1,726 of 32,768 assignments
+        // the difference is at least as large.
         let darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48];
         let darwin: Vec<f64> = darwin.iter().map(|x| f64::from(*x)).collect();
         let found = probabilities(&[pairs(&darwin)], 1)[0];
-        // 4,999 draws: 5.27 % ± 0.32 %.
+        // 4,999 draws give 5.27 % ± 0.32 %.
         assert!((found - 0.0527).abs() < 0.01, "{found}");
         assert_eq!(probabilities(&[pairs(&[1.0; 6])], 1), [2.0 / 64.0]);
         assert_eq!(probabilities(&[pairs(&[1.0, 2.0, 3.0, -1.0])], 1), [6.0 / 16.0]);

@@ -1,4 +1,4 @@
-//! A/B comparison of two devices, versions or settings by trials in turns.
+//! A/B comparison of two devices, versions or settings by alternating trials.
 
 mod difference;
 mod exchange;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::si;
 
 use crate::{
-    bench::Halt,
+    bench::MethodError,
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     settings::settings,
     trial::Measured,
@@ -21,11 +21,12 @@ pub use exchange::probabilities;
 
 pub const TITLE: &str = "A/B comparison: trials in turns";
 
-/// The metrics by which B is judged unless the settings name others: one for each question, because
-/// each further metric takes power from all. With 10 pairs, four that do not correlate leave 92 %
-/// to find a difference of two standard deviations; ten would leave 85 %. The other metrics of
-/// [`metrics`] follow from these (`output_fps` from loss), describe the same distribution, have one
-/// frame's value (`delay_max`), or are of the generator (`cpu_s`).
+/// Primary metrics by which B is judged unless the settings name others. There is one for each
+/// question, because each further metric reduces the power of all. With 10 pairs, the power to
+/// detect a difference of two standard deviations is 92 % with four uncorrelated metrics, and 85 %
+/// with ten. The other metrics of [`metrics`] follow from these (`output_fps` from loss), describe
+/// the same distribution, have the value of a single frame (`delay_max`), or belong to the
+/// generator (`cpu_s`).
 const PRIMARY: [&str; 8] = [
     "loss_ratio",
     "reordered",
@@ -43,8 +44,8 @@ pub enum Side {
     B,
 }
 
-/// The order of the trials of `n` pairs: A B, B A, A B, ... A drift, such as a machine that warms
-/// up, then favors neither side.
+/// Order of the trials of `n` pairs: A B, B A, A B, ... A drift, such as that of a machine that
+/// warms up, then favors neither side.
 ///
 /// ```
 /// use squall_method::ab::{Side::{A, B}, sequence};
@@ -75,22 +76,24 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         let Self { pairs, level, effect, .. } = *self;
         if !(0.5..1.0).contains(&level) {
-            return Err(Halt::Usage(format!("level = {level}, expected 0.5 to below 1")));
+            return Err(MethodError::Usage(format!("level = {level}, expected 0.5 to below 1")));
         }
         if pairs < fewest(level) {
             let text = format!(
                 "{pairs} pairs show no difference at a level of {level}\n  try {} or more",
                 fewest(level)
             );
-            return Err(Halt::Usage(text));
+            return Err(MethodError::Usage(text));
         }
         if !(effect > 0.0 && effect.is_finite()) {
-            return Err(Halt::Usage(format!("effect = {effect}, expected above 0")));
+            return Err(MethodError::Usage(format!("effect = {effect}, expected above 0")));
         }
         Ok(())
     }
@@ -142,7 +145,7 @@ pub fn metrics(measured: &Measured) -> Metrics {
     all
 }
 
-/// Unit and direction of a metric of [`metrics`]; any other name has neither.
+/// Unit and direction of a metric of [`metrics`]. Metrics of other names have neither.
 pub fn metric(name: &str) -> Metric {
     let (unit, better) = match name {
         "loss_ratio" | "failed_ratio" => ("ratio", Better::Lower),
@@ -166,12 +169,12 @@ struct Compared {
     metric: Metric,
     pairs: Vec<(f64, f64)>,
     found: Difference,
-    /// Pairs that would show a difference of `effect`.
+    /// Number of pairs that would show a difference of `effect`.
     needed: Option<usize>,
 }
 
 /// Compares pair by pair: `a[i]` and `b[i]` are the trials of a pair. A pair counts for the metrics
-/// that both trials have.
+/// that both of its trials have.
 ///
 /// # Errors
 /// If a setting is out of range, if there are no pairs, or if no pair has a primary metric that the
@@ -181,11 +184,11 @@ pub fn outcome(
     a: &[Metrics],
     b: &[Metrics],
     metric: impl Fn(&str) -> Metric,
-) -> Result<Outcome, Halt> {
+) -> Result<Outcome, MethodError> {
     settings.check()?;
     if a.is_empty() || a.len() != b.len() {
         let text = format!("{} trials of A and {} of B, expected as many", a.len(), b.len());
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     let mut measured: BTreeMap<&str, Vec<Option<(f64, f64)>>> = BTreeMap::new();
     for name in a.iter().flat_map(BTreeMap::keys) {
@@ -197,7 +200,8 @@ pub fn outcome(
     let primary = primary(settings, &measured.keys().copied().collect::<Vec<_>>())?;
     let tested: Vec<_> = primary.iter().map(|name| measured[name].clone()).collect();
     let probabilities = probabilities(&tested, settings.resampling_seed);
-    // A metric without any difference can be no false claim, so the others have its share.
+    // A metric without any difference cannot cause a false claim, so it does not count among the
+    // metrics tested.
     let differ = |pairs: &&Vec<Option<(f64, f64)>>| pairs.iter().flatten().any(|(a, b)| a != b);
     let differing = tested.iter().filter(differ).count();
     let compared = |(name, pairs): (&&'_ str, &Vec<Option<(f64, f64)>>)| {
@@ -212,7 +216,7 @@ pub fn outcome(
         Compared { name: (*name).to_string(), metric, pairs, found, needed }
     };
     let mut all: Vec<_> = measured.iter().map(compared).collect();
-    // The primary metrics first.
+    // Primary metrics first.
     all.sort_by_key(|one| one.found.claim == Claim::NotTested);
     let mut outcome = Outcome::new("ab", TITLE, settings);
     outcome.figures = all.iter().map(figure).collect();
@@ -225,8 +229,8 @@ pub fn outcome(
     Ok(outcome)
 }
 
-/// The names of the primary metrics among `measured`.
-fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>, Halt> {
+/// Names of the primary metrics among those measured.
+fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>, MethodError> {
     let given = &settings.primary;
     if let Some(name) =
         given.iter().find(|name| *name != "all" && !measured.contains(&name.as_str()))
@@ -234,7 +238,7 @@ fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>
         let measured = measured.join(", ");
         let text =
             format!("primary = \"{name}\": the trials do not have it\n  try {measured}, all");
-        return Err(Halt::Usage(text));
+        return Err(MethodError::Usage(text));
     }
     let every = given.iter().any(|name| name == "all");
     let default = |name: &&str| PRIMARY.contains(name);
@@ -243,7 +247,7 @@ fn primary<'a>(settings: &Settings, measured: &[&'a str]) -> Result<Vec<&'a str>
         true => measured.iter().copied().filter(default).collect(),
         false => measured.iter().copied().filter(named).collect(),
     };
-    // Metrics of another program: none of them is known to be more important.
+    // With metrics of another program, none is known to be more important than the others.
     Ok(if every || found.is_empty() { measured.to_vec() } else { found })
 }
 
@@ -255,7 +259,7 @@ fn status(settings: &Settings, all: &[Compared]) -> Status {
     }
 }
 
-/// The change, as a part of A's mean unless that is 0.
+/// The change, as a fraction of A's mean, or absolute if the mean is 0.
 fn figure(one: &Compared) -> Figure {
     let found = &one.found;
     let (low, high) = found.interval.unwrap_or((found.difference, found.difference));
@@ -275,7 +279,7 @@ fn percent(level: f64) -> String {
     format!("{} %", (level * 1e4).round() / 100.0)
 }
 
-/// `x` with its sign, as a part of A's mean unless that is 0.
+/// `x` with its sign, as a fraction of A's mean, or absolute if the mean is 0.
 fn signed(one: &Compared, x: f64) -> String {
     match one.found.relative(x) {
         Some(part) => format!("{:+.2} %", part * 100.0),
@@ -298,7 +302,7 @@ fn word(claim: Claim) -> &'static str {
     }
 }
 
-/// Identical values in words: an interval of no width would look like a measured certainty.
+/// Describes values that do not vary: an interval of width 0 would suggest certainty.
 fn repeated(repeats: Repeats) -> Option<&'static str> {
     match repeats {
         Repeats::Nothing => None,
@@ -345,7 +349,7 @@ fn table(settings: &Settings, all: &[Compared]) -> Table {
     table
 }
 
-/// A probability, in percent.
+/// A probability as a percentage.
 fn by_chance(probability: f64) -> String {
     match probability {
         p if p < 0.001 => "< 0.1 %".into(),
@@ -386,7 +390,7 @@ fn sentence(settings: &Settings, one: &Compared) -> String {
     )
 }
 
-/// The meaning of the probabilities and of the metrics that are not judged.
+/// Explains the probabilities and the metrics that are not judged.
 fn notes(settings: &Settings, all: &[Compared]) -> Vec<String> {
     let (others, primary): (Vec<_>, Vec<_>) =
         all.iter().partition(|one| one.found.claim == Claim::NotTested);
@@ -458,7 +462,7 @@ pub mod tests {
         }
     }
 
-    /// Trials of a device with a capacity that changes from trial to trial.
+    /// Trials of a device whose capacity varies from trial to trial.
     fn trials(n: u32, capacity_fps: f64, delay_ns: u64) -> Vec<Metrics> {
         let rig = Rig::one_stream("A to B", 1e9);
         let one = |i: u32| {
@@ -516,13 +520,13 @@ pub mod tests {
     fn trials_that_do_not_pair_and_wrong_settings_are_refused() {
         let a = trials(3, 1e6, 500);
         let refused = |settings: Settings, b: &[Metrics]| {
-            matches!(outcome(&settings, &a, b, metric), Err(Halt::Usage(_)))
+            matches!(outcome(&settings, &a, b, metric), Err(MethodError::Usage(_)))
         };
         assert!(refused(settings(), &a[..2]));
         assert!(refused(Settings { level: 1.0, ..settings() }, &a));
         assert!(refused(Settings { pairs: 5, ..settings() }, &a));
         assert!(refused(Settings { effect: 0.0, ..settings() }, &a));
-        // The run stopped before its last pair.
+        // The run was stopped before its last pair was complete.
         let outcome = outcome(&settings(), &a, &a, metric).unwrap();
         assert!(outcome.verdict.text[0].ends_with("3 pairs are too few; run 6 or more"));
     }
@@ -541,8 +545,9 @@ pub mod tests {
         ("cpu_s", 1.0, 0.1),
     ];
 
-    /// A trial with the first `n` of these metrics, each of its own distribution, half of them
-    /// skewed. The shared part, as a ratio of the variance, makes them correlate.
+    /// A trial with the first `n` of these metrics, each with a different distribution, half of
+    /// them skewed. The fraction `shared` of the variance is common to all of them and correlates
+    /// them.
     fn drawn(random: &mut Random, n: usize, shared: f64) -> Metrics {
         let common = random.normal();
         let mut one = |(i, (name, mean, deviation)): (usize, (&str, f64, f64))| {
@@ -553,7 +558,7 @@ pub mod tests {
         SPREAD.into_iter().take(n).enumerate().map(&mut one).collect()
     }
 
-    /// Outcomes of `n` comparisons of 10 pairs; B's metrics are `shifted`.
+    /// Outcomes of `n` comparisons of 10 pairs, in which B's metrics are `shifted`.
     fn comparisons(
         n: u64,
         settings: &Settings,
@@ -561,7 +566,7 @@ pub mod tests {
         shifted: impl Fn(u64, &mut Metrics),
     ) -> Vec<Outcome> {
         let mut random = Random(SplitMix64(38));
-        // By default four of five are primary.
+        // By default, four of these five metrics are primary.
         let metrics = if settings.primary.is_empty() { 5 } else { 10 };
         let mut one = |i: u64| {
             let a: Vec<_> = (0..10).map(|_| drawn(&mut random, metrics, shared)).collect();
@@ -588,7 +593,7 @@ pub mod tests {
             let any = |outcome: &&Outcome| SPREAD.iter().any(|one| claims(outcome, one.0));
             let wrong = all.iter().filter(any).count();
             let failed = all.iter().filter(|one| one.verdict.status == Status::Failed).count();
-            // 5 % of 400 is 20; the chance of more than 31 is 1 %.
+            // 400 comparisons at 5 % give 20 on average; more than 31 have a probability of 1 %.
             assert!(wrong <= 31 && failed <= wrong, "{wrong} of 400, {failed} failed");
         }
     }

@@ -1,4 +1,4 @@
-//! Search goals, and the classification of a load by its trials.
+//! Search goals, and classification of a load by its trials.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct Goal {
 }
 
 impl Default for Goal {
-    /// The throughput of RFC 2544 §26.1.
+    /// The goal of RFC 2544 §26.1: throughput.
     fn default() -> Self {
         Self {
             name: "throughput".into(),
@@ -39,10 +39,10 @@ impl Default for Goal {
 }
 
 impl Goal {
-    /// Checks the attributes against the definitions of RFC 9971 §4.5.
+    /// Checks the attributes against their definitions (RFC 9971 §4.5).
     ///
     /// # Errors
-    /// The attribute, its value, and the allowed range.
+    /// An attribute is out of range; the text names it, its value, and the range.
     pub fn check(&self) -> Result<(), String> {
         let ratio = |ratio: f64| (0.0..1.0).contains(&ratio);
         let rules = [
@@ -61,7 +61,7 @@ impl Goal {
         }
     }
 
-    /// The final requirement on a load.
+    /// The final requirement on the trials of a load.
     pub(super) fn demand(&self) -> Demand {
         Demand {
             duration_s: self.final_s,
@@ -71,14 +71,15 @@ impl Goal {
         }
     }
 
-    /// The goal width as a difference of logarithms, which is the same at any load.
+    /// Goal width as a difference of logarithms, which does not depend on the load.
     pub(super) fn log_width(&self) -> f64 {
-        // Slightly less, so that bounds at exactly this distance are within the width.
+        // Slightly less, so rounding does not put bounds at exactly this distance outside of the
+        // width.
         -(-self.width).ln_1p() * (1.0 - 1e-9)
     }
 }
 
-/// The requirement on full-length trials for a load to be classified.
+/// Requirement on the full-length trials of a load, by which it is classified.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Demand {
     pub duration_s: f64,
@@ -110,8 +111,8 @@ impl Demand {
         shots.iter().filter(counts).map(|shot| shot.duration_s).sum()
     }
 
-    /// Load classification (RFC 9971 §6.1, appendix A): the result that further trials cannot
-    /// change.
+    /// Load classification (RFC 9971 §6.1, appendix A). The result is one that further trials
+    /// cannot change.
     pub fn classify(&self, shots: &[Shot]) -> Bound {
         let exceed = self.exceed_ratio;
         let low = self.sum(shots, true, false);
@@ -126,21 +127,21 @@ impl Demand {
         }
     }
 
-    /// The time of low-loss and of high-loss full-length trials after which a load is a lower or an
-    /// upper bound, seconds; 0 or less: the next such trial decides.
+    /// Duration of further low-loss (or high-loss) full-length trials that makes the load a lower
+    /// (or upper) bound, seconds; 0 or less: the next such trial decides.
     pub fn missing(&self, shots: &[Shot]) -> (f64, f64) {
         let lower = self.sum_s * (1.0 - self.exceed_ratio) - self.sum(shots, true, false);
         let upper = self.sum_s * self.exceed_ratio - self.sum(shots, true, true);
         (lower, upper)
     }
 
-    /// Whether more than three full-length trials belong to the duration sum.
+    /// Whether the duration sum takes more than three full-length trials.
     pub fn many(&self) -> bool {
         self.sum_s > 3.0 * self.duration_s
     }
 
     /// The loss ratio that is exceeded in at most the exceed ratio of `whole_s` (RFC 9971 §6.2,
-    /// appendix B); time without full-length trials counts as all lost.
+    /// appendix B). Time for which there are no full-length trials counts as total loss.
     fn quantile(&self, shots: &[Shot], whole_s: f64) -> f64 {
         let mut full: Vec<_> =
             shots.iter().filter(|shot| shot.duration_s >= self.duration_s).collect();
@@ -153,14 +154,14 @@ impl Demand {
         full.iter().find(reaches).map_or(1.0, |shot| shot.loss_ratio)
     }
 
-    /// The part of the load that is the conditional throughput.
+    /// Conditional throughput as a fraction of the load.
     pub fn forwarded(&self, shots: &[Shot]) -> f64 {
         let full = self.sum(shots, true, true) + self.sum(shots, true, false);
         1.0 - self.quantile(shots, full.max(self.sum_s))
     }
 
-    /// The expected loss ratio at a load: the mean of its full-length trials, or if it has none, of
-    /// all trials.
+    /// Expected loss ratio of a load: the mean of its full-length trials; if there are none, of all
+    /// its trials.
     pub fn typical_loss(&self, shots: &[Shot]) -> Option<f64> {
         let time = |from: f64| -> f64 {
             shots.iter().map(|shot| shot.duration_s).filter(|length| *length >= from).sum()
@@ -212,7 +213,7 @@ mod tests {
             [Upper, Undecided, Undecided, Upper],
             [Upper, Undecided, Lower, Upper],
             // The tables of the RFC show a lower bound in the last column of points 5 and 6, but
-            // its rule does not give one: 42.857 % and 27.273 % are above the goal's exceed ratio
+            // the rule of the RFC gives none: 42.857 % and 27.273 % exceed the goal's exceed ratio
             // of 20 %.
             [Upper, Undecided, Lower, Upper],
             [Upper, Lower, Lower, Upper],
@@ -229,7 +230,7 @@ mod tests {
         let all = shots(&[(60, 1.0, 0.0), (60, 1.0, 0.01), (1, 60.0, 0.001), (1, 60.0, 0.0)]);
         let parts: Vec<_> = GOALS[1..].iter().map(|goal| goal.forwarded(&all)).collect();
         assert_eq!(parts, [1.0, 1.0, 0.999]);
-        // Half of the duration sum is unmeasured and counts as lost.
+        // Half of the duration sum was not measured and counts as lost.
         assert_eq!(GOALS[3].forwarded(&shots(&[(47, 1.0, 0.0)])), 0.0);
     }
 

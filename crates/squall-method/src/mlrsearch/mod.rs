@@ -1,5 +1,5 @@
-//! Multiple loss ratio search (RFC 9971): the highest loads at which loss stays within each of
-//! several goals, at once.
+//! Multiple loss ratio search (RFC 9971): finds, for several goals at once, the highest load at
+//! which loss stays within the goal.
 
 mod goal;
 mod outcome;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use squall_report::render::human::ratio;
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     fields,
     outcome::Outcome,
     rfc2544::FRAME_SIZES,
@@ -76,7 +76,7 @@ settings! {
 impl FromStr for Goal {
     type Err = String;
 
-    /// `name=PDR,loss_ratio=0.005`: fields as in a file of settings.
+    /// Parses `name=PDR,loss_ratio=0.005`: fields as in a settings file.
     ///
     /// ```
     /// use squall_method::mlrsearch::Goal;
@@ -106,7 +106,7 @@ impl Settings {
         let short = |goal: Goal| Goal {
             final_s: goal.final_s.min(1.0),
             initial_s: goal.initial_s.min(1.0),
-            // Keep the number of trials up to 3.
+            // At most three trials per load.
             sum_s: (goal.sum_s / goal.final_s).min(3.0) * goal.final_s.min(1.0),
             width: goal.width.max(0.01),
             ..goal
@@ -114,20 +114,22 @@ impl Settings {
         Self { goal: self.goals().into_iter().map(short).collect(), ..self }
     }
 
+    /// Checks that all settings are in range.
+    ///
     /// # Errors
     /// If a setting is out of range.
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), MethodError> {
         let goals = self.goals();
         for (i, goal) in goals.iter().enumerate() {
-            goal.check().map_err(Halt::Usage)?;
+            goal.check().map_err(MethodError::Usage)?;
             if goals[..i].iter().any(|other| other.name == goal.name) {
-                return Err(Halt::Usage(format!("two goals are called \"{}\"", goal.name)));
+                return Err(MethodError::Usage(format!("two goals are called \"{}\"", goal.name)));
             }
         }
         let (min, max) = (self.min_load, self.max_load);
         if !(min > 0.0 && min < max && max <= 1.0) {
             let text = format!("loads from {min} to {max}, expected above 0, at most 1");
-            return Err(Halt::Usage(text));
+            return Err(MethodError::Usage(text));
         }
         self.limits()
     }
@@ -141,16 +143,17 @@ struct Searched {
     trials: Vec<(f64, f64)>,
 }
 
-/// Searches at each frame size. Figures have the names of goal and size: `NDR/64`.
+/// Searches at each frame size. Figures are named by goal and size: `NDR/64`.
+///
 /// # Errors
+///
 /// If a trial cannot run, or if the test is stopped.
-/// Why it stopped.
 pub fn run(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check()?;
     let goals = settings.goals();
     let mut all = Vec::new();
@@ -169,7 +172,7 @@ fn search(
     rig: &Rig,
     size: u32,
     bench: &mut Bench<'_>,
-) -> Result<Searched, Halt> {
+) -> Result<Searched, MethodError> {
     let mut search = Search::new(goals, settings.min_load, settings.max_load);
     let mut trials = Vec::new();
     while let Next::Measure { load, duration_s } = search.next_trial() {
@@ -184,7 +187,7 @@ fn search(
     Ok(Searched { size, found: search.found(), trials })
 }
 
-/// The loss ratio. Without frames sent it is 1, because nothing was forwarded.
+/// Loss ratio. It is 1 if no frame was sent, as the device then forwarded nothing.
 fn loss(measured: &Measured) -> f64 {
     if measured.sent() == 0 { 1.0 } else { measured.loss_ratio() }
 }
@@ -192,14 +195,14 @@ fn loss(measured: &Measured) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Limit, RetryPolicy, Unwatched};
+    use crate::{Device, Limit, NoWatch, RetryPolicy};
 
-    fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, Halt> {
-        let mut watch = Unwatched;
+    fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, MethodError> {
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let mut outcome = Outcome::new("mlrsearch", "RFC 9971", settings);
         run(settings, &Rig::one_stream("A to B", 1e9), &mut bench, &mut outcome)?;
-        outcome.settle();
+        outcome.note_generator_limit();
         Ok(outcome)
     }
 
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn ndr_and_pdr_of_each_size_are_figures() {
-        // 1 Gb/s is 1.488 Mpps of 64 octets, and 81 kpps of 1518.
+        // A link of 1 Gb/s carries 1.488 Mpps of 64 octets, or 81 kpps of 1518.
         let device = Device { capacity_fps: 5e5, buffer: 0.0, ..Device::ideal() };
         let outcome = outcome(&settings(), device).unwrap();
         let names: Vec<_> = outcome.figures.iter().map(|figure| figure.name.as_str()).collect();
@@ -258,7 +261,10 @@ mod tests {
             Settings { goal: vec![Goal { width: 0.0, ..Goal::default() }], ..settings() },
         ];
         for wrong in wrong {
-            assert!(matches!(outcome(&wrong, Device::ideal()), Err(Halt::Usage(_))), "{wrong:?}");
+            assert!(
+                matches!(outcome(&wrong, Device::ideal()), Err(MethodError::Usage(_))),
+                "{wrong:?}"
+            );
         }
     }
 }

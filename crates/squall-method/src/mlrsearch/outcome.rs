@@ -24,7 +24,7 @@ pub fn figures(settings: &Settings, goals: &[Goal], rig: &Rig, searched: &Search
     goals.iter().zip(&searched.found).map(figure).collect()
 }
 
-/// Distance of the bounds, or the goal's width if a bound is missing.
+/// Distance of the bounds; the goal's width if a bound is missing.
 fn width(goal: &Goal, settings: &Settings, found: &Found) -> f64 {
     match (found.lower, found.upper) {
         (Some(lower), Some(upper)) => upper - lower,
@@ -41,7 +41,7 @@ fn limit(found: &Found) -> Limit {
     }
 }
 
-/// §4.8.4.2: the report marks irregular results.
+/// Remark on an irregular result, which §4.8.4.2 requires.
 fn remark(found: &Found) -> &'static str {
     match found {
         Found { regular: true, .. } => "regular",
@@ -110,7 +110,7 @@ fn results(goals: &[Goal], rig: &Rig, all: &[Searched]) -> Table {
     table
 }
 
-/// §4.9.3: the report lists all attributes of the goals.
+/// All attributes of the goals, which §4.9.3 requires.
 fn goal_table(goals: &[Goal]) -> Table {
     let columns = [
         "Goal",
@@ -137,7 +137,7 @@ fn goal_table(goals: &[Goal]) -> Table {
     table
 }
 
-/// Loads in the order of the trials, a series for each duration.
+/// Loads in the order of the trials, with a series for each trial duration.
 fn plot(rig: &Rig, searched: &Searched) -> Plot {
     let fps = rig.total_fps(searched.size);
     let mut durations: Vec<f64> =

@@ -1,15 +1,16 @@
-//! The controller (RFC 9971 §4.9.2): selects load and duration of the next trial.
+//! The controller (RFC 9971 §4.9.2), which selects load and duration of the next trial.
 
 use super::goal::{Bound, Demand, Goal, Shot};
 
 /// Searches for the bounds of all goals at once. Each trial counts for every goal.
 ///
-/// A goal has levels: first single trials of the initial duration, last the trials that the goal
-/// requires. A goal of many trials of the initial duration has a level between them, because one
-/// trial of a device with noise says little. A level starts from the bounds of the previous one.
+/// A goal has levels, from single trials of the initial duration to the trials that the goal
+/// requires. If a goal has many trials of the initial duration, there is a level in between,
+/// because a single trial of a noisy device says little. Each level starts from the bounds of the
+/// previous one.
 ///
-/// All loads are points of one grid, at most the smallest goal width apart, so that goals share
-/// trials, and no interval is split to less than a width.
+/// All loads are points of a grid whose spacing is at most the smallest goal width. Goals therefore
+/// share trials, and no interval is split to less than a width.
 ///
 /// ```
 /// use squall_method::mlrsearch::{Next, Preset, Search};
@@ -29,34 +30,35 @@ pub struct Search {
     focuses: Vec<Focus>,
     min: f64,
     max: f64,
-    /// The lowest load that the generator did not keep to.
+    /// The lowest load that the generator did not sustain.
     ceiling: f64,
-    /// The number of the grid point of `max`. That of `min` is 0; the logarithm grows evenly.
+    /// Number of the grid point of `max`; `min` is point 0. Points are evenly spaced in the
+    /// logarithm of the load.
     points: f64,
-    /// By load, ascending.
+    /// Trials by load, ascending.
     loads: Vec<(f64, Vec<Shot>)>,
     asked: Option<Asked>,
 }
 
-/// The next action of the measurer.
+/// The next step of the measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     Measure { load: f64, duration_s: f64 },
     Done,
 }
 
-/// The result for a goal (RFC 9971 §4.8.4).
+/// Result for a goal (RFC 9971 §4.8.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
     /// Relevant lower bound: the highest load below the upper bound that achieves the goal.
     pub lower: Option<f64>,
-    /// Relevant upper bound: the lowest load that fails it.
+    /// Relevant upper bound: the lowest load that fails the goal.
     pub upper: Option<f64>,
     /// Conditional throughput at the lower bound.
     pub conditional_throughput: Option<f64>,
-    /// Both bounds exist, within the goal width of each other.
+    /// Whether both bounds exist and are within the goal width of each other.
     pub regular: bool,
-    /// Irregular because the generator did not keep to a higher load.
+    /// Whether the result is irregular because the generator could not sustain a higher load.
     pub generator_bound: bool,
 }
 
@@ -65,25 +67,25 @@ pub struct Found {
 struct Focus {
     goal: Goal,
     levels: Vec<Demand>,
-    /// The active level; those before it are finished.
+    /// The active level; earlier ones are finished.
     from: usize,
-    /// The bounds of the previous level when it was finished. They stay as they were then: its
-    /// later bounds would move the search with each trial of the active level.
+    /// Bounds of the previous level at the time it was finished. Its later bounds are not used:
+    /// they change with each trial of the active level, and would move the search.
     start: Bounds,
-    /// The load that the last trial for this goal was to classify.
+    /// The load that the last trial for this goal is to help classify.
     current: Option<f64>,
-    /// Consecutive trials that left more than half of the interval that they were meant to split.
+    /// Number of consecutive trials that reduced the interval, but by less than half.
     misses: u32,
-    /// Consecutive loads that were not the missing bound.
+    /// Number of consecutive loads tried in the search for a missing bound.
     steps: i32,
 }
 
-/// Origin of the current trial.
+/// The goal and level that requested the current trial.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     focus: usize,
     level: usize,
-    /// The unknown interval before the trial.
+    /// Width of the unknown interval before the trial.
     interval: f64,
 }
 
@@ -100,7 +102,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Lower loads first: an upper bound found there ends the search above it (§5.3.4).
+    /// Lower loads first: an upper bound at a lower load makes trials of higher loads unnecessary
+    /// (§5.3.4).
     fn before(&self, other: &Self) -> bool {
         self.load < other.load || (self.load == other.load && self.duration_s > other.duration_s)
     }
@@ -123,9 +126,10 @@ impl Focus {
         (upper / lower).ln() <= self.goal.log_width()
     }
 
-    /// Step away from a bound while the other one is missing, in widths. With many trials of a load
-    /// the first three steps are less than a width, that is, single points of the grid: each trial
-    /// lossy by chance makes a step, and after a long one the other bound has to be bisected.
+    /// Step away from a bound while the other bound is missing, in goal widths. With many trials
+    /// per load, the first three steps are below a width, that is, single points of the grid:
+    /// chance loss in one trial can cause a step, and after a long step the other bound has to be
+    /// found by bisection.
     fn stride(&self) -> f64 {
         let first = if self.goal.demand().many() { -2 } else { 0 };
         4_f64.powi(first + self.steps.min(8))
@@ -133,7 +137,7 @@ impl Focus {
 }
 
 impl Search {
-    /// Loads are in any unit, from `min` to `max`.
+    /// `min` and `max` limit the loads, in any unit.
     ///
     /// # Panics
     /// If not `0 < min < max`.
@@ -174,14 +178,14 @@ impl Search {
         self.weigh();
     }
 
-    /// Records that the generator did not keep to `load`: the trial is not a result of the device,
-    /// and no load this high is measured again.
+    /// Records that the generator missed its schedule at `load`. The trial says nothing about the
+    /// device, and the search tries no load this high again.
     pub fn not_kept(&mut self, load: f64) {
         self.ceiling = self.ceiling.min(load);
         self.weigh();
     }
 
-    /// The results of all goals, in their order.
+    /// Results in the order of the goals.
     pub fn found(&self) -> Vec<Found> {
         self.focuses.iter().map(|focus| self.found_of(focus)).collect()
     }
@@ -225,12 +229,12 @@ impl Search {
 
     /// The unknown interval, as a difference of logarithms.
     fn interval(&self, bounds: Bounds) -> f64 {
-        // Start beyond the limits, so that the interval shrinks when a limit is measured.
+        // Start beyond the limits, so the interval also shrinks when a trial is at a limit.
         let upper = bounds.upper.unwrap_or(self.max * 2.0).min(self.ceiling);
         (upper / bounds.lower.unwrap_or(self.min / 2.0)).ln()
     }
 
-    /// Counts a miss unless the trial was useful to the goal that requested it.
+    /// Counts a miss if the trial did not halve the interval of the goal that requested it.
     fn weigh(&mut self) {
         let Some(asked) = self.asked.take() else { return };
         let bounds = self.bounds(&self.focuses[asked.focus].levels[asked.level]);
@@ -248,7 +252,7 @@ impl Search {
         }
     }
 
-    /// The trial that a goal needs next.
+    /// The next trial that a goal needs.
     fn candidate(&mut self, focus: usize) -> Option<Candidate> {
         let Focus { from, start, ref levels, .. } = self.focuses[focus];
         let mut before = start;
@@ -265,8 +269,8 @@ impl Search {
         None
     }
 
-    /// Leaves the levels before `level`. To return to one would cost trials that its demand needs
-    /// and the goal does not.
+    /// Leaves the levels before `level`: returning to one would take trials that the level needs
+    /// but the goal does not.
     fn enter(&mut self, focus: usize, level: usize, before: Bounds) {
         let focus = &mut self.focuses[focus];
         if focus.from < level {
@@ -274,15 +278,17 @@ impl Search {
         }
     }
 
-    /// The duration of a trial. A level that still needs as much time as the longest trial of any
-    /// goal asks for a trial of that duration, which is full-length for it, too (RFC 9971 §4.5.1):
-    /// otherwise a goal of 120 trials of 1 s next to one of 60 s takes most trials of a search.
+    /// Duration of a trial. If a level still needs at least as much time as the longest trial of
+    /// any goal, the trial has that duration, as it counts as full-length for both (RFC 9971
+    /// §4.5.1). Otherwise a goal of 120 trials of 1 s next to one of 60 s would take most trials of
+    /// the search.
     fn duration(&self, demand: &Demand, load: f64) -> f64 {
         let finals = self.focuses.iter().map(|focus| focus.goal.final_s);
         let longest = finals.filter(|final_s| *final_s <= demand.sum_s).fold(0.0, f64::max);
         let shots = self.shots(load);
         let (lower_s, upper_s) = demand.missing(shots);
-        // A single short trial can make it an upper bound, unless short trials pass here.
+        // A single short trial can suffice for an upper bound, unless short trials pass at this
+        // load.
         let passes = |shot: &Shot| {
             (demand.duration_s..longest).contains(&shot.duration_s)
                 && shot.loss_ratio <= demand.loss_ratio
@@ -295,7 +301,7 @@ impl Search {
         }
     }
 
-    /// The load that a level needs measured; `None`: the level is achieved.
+    /// The next load to measure at a level; `None`: the level is done.
     fn load(&self, focus: &Focus, demand: &Demand, bounds: Bounds, before: Bounds) -> Option<f64> {
         let (lower, upper) = (bounds.lower, bounds.upper.unwrap_or(self.ceiling).min(self.ceiling));
         let above = lower.unwrap_or(0.0);
@@ -307,7 +313,7 @@ impl Search {
         }
         let inside = |load: &f64| *load > above && *load < upper;
         let begun = |load: &f64| demand.classify(self.shots(*load)) == Bound::Undecided;
-        // Bounds of the previous level first, then a load with too few trials.
+        // First the bounds of the previous level, then a load that has too few trials.
         let known = before.lower.filter(inside).or(before.upper.filter(inside));
         if let Some(load) = known.or(focus.current.filter(inside).filter(begun)) {
             return Some(load);
@@ -323,9 +329,9 @@ impl Search {
         Some(self.at(point.clamp(first, last.max(first))))
     }
 
-    /// The grid point at a load or next below it.
+    /// The grid point at a load, or the next one below it.
     fn point(&self, load: f64) -> f64 {
-        // A load of the grid is found in spite of rounding.
+        // The tolerance finds the grid point of a load despite rounding.
         ((load / self.min).ln() / (self.max / self.min).ln() * self.points + 1e-6).floor()
     }
 
@@ -337,7 +343,7 @@ impl Search {
         self.min * ((self.max / self.min).ln() * point / self.points).exp()
     }
 
-    /// A goal width, in grid points.
+    /// Goal width in grid points.
     fn width(&self, focus: &Focus) -> f64 {
         let step = (self.max / self.min).ln() / self.points;
         (focus.goal.log_width() / step + 1e-6).floor().max(1.0)
@@ -346,14 +352,14 @@ impl Search {
     /// A grid point below all failing loads.
     fn below(&self, focus: &Focus, demand: &Demand, upper: f64) -> f64 {
         let width = self.width(focus);
-        // With several trials of a load, most of the loss is chance: no load follows from it.
+        // With several trials per load, most of the loss is chance, which does not extrapolate.
         let crossing = (!demand.many()).then(|| self.crossing(demand, None, upper)).flatten();
         let point = self.point(crossing.unwrap_or(upper)) - (width * focus.stride()).floor();
         point.min(self.point(upper) - width)
     }
 
-    /// A grid point above all passing loads, at most a load that failed at a level with trials as
-    /// short or shorter.
+    /// A grid point above all passing loads, at most the lowest load that failed at a level with
+    /// trials of the same or a shorter duration.
     fn above(&self, focus: &Focus, demand: &Demand, lower: f64) -> f64 {
         let fails = |level: &Demand, shots: &[Shot]| {
             level.duration_s <= demand.duration_s && level.classify(shots) == Bound::Upper
@@ -371,18 +377,19 @@ impl Search {
         let width = self.width(focus);
         let (low, high) = (self.point(lower), self.point(upper));
         let middle = f64::midpoint(low, high).floor();
-        // Less than two widths apart, any load in the middle leaves an interval within the width.
+        // If the bounds are less than two widths apart, a load in the middle leaves an interval
+        // within the width.
         if high - low < 2.0 * width || focus.misses > 2 {
             return middle;
         }
-        // One width from either bound: a pass or a failure there ends the search.
+        // One width from either bound at least: a pass or a failure there ends the search.
         let expected = self.crossing(demand, Some(lower), upper);
         expected.map_or(middle, |load| self.point(load).clamp(low + width, high - width))
     }
 
-    /// The load at which the loss is expected to reach the goal's: from there on, the frames lost
-    /// beyond the goal's loss ratio grow linearly with the load, with the slope measured just above
-    /// the interval.
+    /// The load at which loss is expected to reach the goal's loss ratio. The number of frames lost
+    /// beyond that ratio is assumed to grow linearly with the load, with the slope measured just
+    /// above the interval.
     fn crossing(&self, demand: &Demand, lower: Option<f64>, upper: f64) -> Option<f64> {
         let loss = |load: f64| demand.typical_loss(self.shots(load));
         let excess = |load: f64| loss(load).map(|loss| load * (loss - demand.loss_ratio));
@@ -393,7 +400,7 @@ impl Search {
             let slope = (excess(load)? - high) / (load - upper);
             (slope > 0.0).then_some(slope)
         });
-        // With no second point: all additional load is lost.
+        // Without a second point, assume that all additional load is lost.
         let slope = points.next().unwrap_or(1.0 - demand.loss_ratio);
         let load = upper - high / slope;
         (load > lower.unwrap_or(0.0) && load < upper).then_some(load)
@@ -405,7 +412,7 @@ mod tests {
     use super::*;
     use crate::mlrsearch::Preset;
 
-    /// Runs a search to its end; returns the results, and load and seconds of each trial.
+    /// Runs a search to completion. Returns its results, and load and duration of each trial.
     fn searched(
         goals: &[Goal],
         able: f64,
@@ -438,12 +445,12 @@ mod tests {
             assert!(found[0].regular && lower <= capacity && capacity < upper, "{found:?}");
             assert!(upper - lower <= 0.005 * upper, "{found:?}");
             assert!(found[0].conditional_throughput == Some(lower));
-            // One long trial: a lossy short trial suffices for an upper bound.
+            // A single long trial: for an upper bound, a lossy short trial suffices.
             let long = trials.iter().filter(|(_, duration_s)| *duration_s == 60.0).count();
             assert!(long == 1 && trials.len() <= 5, "{trials:?}");
 
-            // Three loads; the middle one is the upper bound of NDR and the lower bound of PDR.
-            // Each has 11 of 21 trials that agree.
+            // Three loads. The middle one is the upper bound of NDR and the lower bound of PDR. At
+            // each, 11 of 21 trials agree.
             let (found, trials) = searched(&Preset::Csit.goals(), 1.0, sharp(capacity));
             assert!(found.iter().all(|found| found.regular), "{found:?}");
             assert!(trials.len() <= 37, "{} trials at {capacity}", trials.len());
@@ -452,7 +459,7 @@ mod tests {
 
     #[test]
     fn short_trials_do_not_hide_a_buffer() {
-        // A device with a buffer for two seconds of its capacity.
+        // A device with a buffer that holds two seconds of its capacity.
         let capacity = 0.3;
         let loss = |load: f64, duration_s: f64| {
             ((load - capacity) * duration_s - capacity * 2.0).max(0.0) / (load * duration_s)
@@ -463,8 +470,8 @@ mod tests {
         assert!(found[0].upper > Some(threshold), "{found:?}");
     }
 
-    /// Devices in which the part of lossy trials grows from 0 to 1 within 0.1 to 20 % below the
-    /// capacity. Mean number and seconds of the trials of a search, and all loads.
+    /// Devices in which the fraction of lossy trials grows from 0 to 1 within 0.1 to 20 % below the
+    /// capacity. Returns the mean number and duration of the trials of a search, and all loads.
     fn noisy(goals: &[Goal]) -> (f64, f64, Vec<Vec<f64>>) {
         let mut draws = squall_units::SplitMix64(9971);
         let mut random = move || (draws.draw() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -491,7 +498,7 @@ mod tests {
 
     #[test]
     fn trials_that_differ_by_chance_cost_few_more() {
-        // The library of the RFC's authors has about as many: tests/interop/mlrsearch.py.
+        // The reference library (FD.io CSIT) takes about as many: tests/interop/mlrsearch.py.
         let (count, seconds, _) = noisy(&Preset::Rfc2544.goals());
         assert!(count < 9.0 && seconds < 200.0, "{count} trials, {seconds} s");
         let (count, _, _) = noisy(&Preset::Csit.goals());
@@ -510,8 +517,8 @@ mod tests {
     #[test]
     fn a_goal_of_many_short_trials_takes_long_ones_that_another_goal_has() {
         // The goals of RFC 9971 appendix C.1 for 60 s without loss and for 120 trials of 1 s, on a
-        // device with a buffer for two seconds of its capacity: short trials pass where long ones
-        // fail, so that neither decides for the other.
+        // device with a buffer that holds two seconds of its capacity: short trials pass where long
+        // ones fail, so neither goal's trials decide for the other.
         let short = Goal {
             name: "1s final".into(),
             final_s: 1.0,
@@ -535,7 +542,7 @@ mod tests {
         assert!(found.iter().all(|found| found.lower == Some(1.0) && found.upper.is_none()));
         assert!(found.iter().all(|found| !found.regular && !found.generator_bound));
         assert_eq!(trials.len(), 11);
-        // A device that loses 0.1 % at any load: there is no NDR, but a PDR.
+        // A device that loses 0.1 % at any load has no NDR, but a PDR.
         let (found, _) = searched(&Preset::Csit.goals(), 1.0, |_, _| 0.001);
         assert!(found[0].lower.is_none() && found[0].upper == Some(1e-4), "{found:?}");
         assert_eq!(found[1].conditional_throughput, Some(0.999));
@@ -552,7 +559,7 @@ mod tests {
         }
         let (found, _) = searched(&Preset::Rfc2544.goals(), 0.5, sharp(0.2));
         assert!(found[0].regular && !found[0].generator_bound);
-        // The generator keeps to no load.
+        // The generator sustains no load.
         let (found, trials) = searched(&Preset::Csit.goals(), 0.0, sharp(0.2));
         assert!(found.iter().all(|found| found.generator_bound && found.lower.is_none()));
         assert!(trials.len() < 30, "{} trials", trials.len());
@@ -563,7 +570,7 @@ mod tests {
         for preset in [Preset::Rfc2544, Preset::Tst009, Preset::Csit] {
             for seed in 1..200 {
                 let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed);
-                // Half of the trials have loss, at any load.
+                // At any load, half of the trials have loss.
                 let noise = |_, _| {
                     random ^= random << 13;
                     random ^= random >> 7;

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::nfvbench::{bps_l1, sizes};
 use crate::outcome::{Outcome, Status};
 
-/// The version of CSIT's model.
+/// Version of the CSIT model.
 const VERSION: &str = "1.5.1";
 
-/// One test case as JSON.
+/// Renders an outcome as a single test case, in JSON.
 ///
 /// # Errors
-/// If the outcome has no NDR and PDR, or several frame sizes: a test case has one.
+/// If the outcome lacks NDR or PDR, or has several frame sizes: a test case has one.
 pub fn csit(outcome: &Outcome) -> Result<String, String> {
     let of_both = |size: &u32| {
         let figure = |goal: &str| outcome.figure(&format!("{goal}/{size}"));
@@ -29,7 +29,7 @@ pub fn csit(outcome: &Outcome) -> Result<String, String> {
     let rate = |goal: &str| {
         let value = outcome.figure(&format!("{goal}/{size}")).map_or(0.0, |figure| figure.value);
         let bandwidth = json!({"value": bps_l1(outcome, size, value), "unit": "bps"});
-        // The model: the lower bound is the conditional throughput, and there is no upper bound.
+        // In the model, the lower bound is the conditional throughput, and there is no upper bound.
         json!({"lower": {"rate": {"value": value, "unit": "pps"}, "bandwidth": bandwidth}})
     };
     let passed = matches!(outcome.verdict.status, Status::Measured | Status::Passed);
@@ -41,7 +41,7 @@ pub fn csit(outcome: &Outcome) -> Result<String, String> {
         "start_time": outcome.started,
         "end_time": ended,
         "duration": outcome.duration_s,
-        // Squall does not know the device. The model requires names that are not empty.
+        // Unknown to Squall, but the model requires a non-empty name.
         "dut_type": "unknown",
         "dut_version": "unknown",
         "tg_type": "Squall",

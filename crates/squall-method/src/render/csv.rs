@@ -24,7 +24,7 @@ const COLUMNS: [&str; 19] = [
     "delay_max_ns",
 ];
 
-/// CSV by RFC 4180.
+/// CSV (RFC 4180).
 pub fn csv(outcome: &Outcome) -> String {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     let mut rows = vec![COLUMNS.map(String::from).to_vec()];
@@ -52,7 +52,7 @@ pub fn csv(outcome: &Outcome) -> String {
             rows.push(row);
         }
     }
-    // Writing to memory cannot fail, and all rows have the same length.
+    // Cannot fail: the output is in memory, and all rows have the same length.
     let written = rows.iter().try_for_each(|row| writer.write_record(row));
     debug_assert!(written.is_ok(), "rows are of one length");
     writer.into_inner().ok().and_then(|octets| String::from_utf8(octets).ok()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! One HTML file: verdict, the tables and plots of the standard, trials, and the command that
-//! repeats the test.
+//! A self-contained HTML file: verdict, tables and plots of the standard, trials, and the command
+//! that repeats the test.
 
 use squall_report::render::{
     human,
@@ -78,7 +78,7 @@ fn plot(plot: &crate::outcome::Plot) -> Plot {
         }
     };
     let line = |one: &crate::Series| {
-        // A single point has no line.
+        // A line needs two points.
         let style = if one.points.len() > 1 { Style::Solid } else { Style::Points };
         Line::new(&one.label, one.points.iter().copied()).style(style)
     };
@@ -90,13 +90,13 @@ const TRIALS: [&str; 8] =
     ["Trial", "What", "Duration", "Sent", "Lost", "Ratio", "Mean latency", "Counted"];
 
 fn trials(outcome: &Outcome, page: &mut String) {
-    let row = |(i, recorded): (usize, &crate::Recorded)| {
+    let row = |(i, recorded): (usize, &crate::RecordedTrial)| {
         let measured = &recorded.measured;
         let counted = match measured.not_kept.first() {
             None => "yes".into(),
             Some(why) => format!("no: {}", why.split(';').next().unwrap_or(why)),
         };
-        // Trials with connections show those attempted and failed.
+        // For trials with connections, show attempted and failed connections.
         let (sent, lost, ratio, delay) = match &measured.flows {
             Some(flows) => {
                 (flows.attempted, flows.failures(), flows.failed_ratio(), flows.transaction)

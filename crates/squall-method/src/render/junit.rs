@@ -10,7 +10,7 @@ pub fn junit(outcome: &Outcome, against: &[Comparison]) -> String {
     let verdict = match status {
         Status::Measured | Status::Passed => element("system-out", None, &text),
         Status::Failed => element("failure", Some("criteria are not met"), &text),
-        // An error, because systems show a skipped test as a success: the device was not measured.
+        // An error: the device was not measured, and CI systems show a skipped test as a success.
         Status::GeneratorBound | Status::Stopped => element("error", Some(status.text()), &text),
     };
     let mut cases = vec![("verdict", verdict)];
@@ -35,7 +35,7 @@ pub fn junit(outcome: &Outcome, against: &[Comparison]) -> String {
     out + "</testsuite>\n</testsuites>\n"
 }
 
-/// The result of one figure: worse than the baseline, not a result of the device, or its value.
+/// Result of a figure: worse than the baseline, not a result of the device, or its value.
 fn case(figure: &Figure, against: &[Comparison]) -> String {
     let Figure { value, unit, limit, .. } = figure;
     let text = format!("{} {value} {unit}", limit.mark()).trim_start().to_owned();

@@ -1,25 +1,26 @@
-//! Throughput in the form of NFVbench's JSON results, with the names of its `summarizer.py`.
+//! Throughput in the JSON format of NFVbench, with the names of its `summarizer.py`.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bench::Recorded,
+    bench::RecordedTrial,
     outcome::{Figure, Outcome},
-    rig::MostLoad,
+    rig::MaxLoad,
 };
 
-/// Octets of preamble, start frame delimiter and interframe gap.
+/// Octets of preamble (7), start frame delimiter (1) and interframe gap (12).
 const L1_OVERHEAD: f64 = 20.0;
-/// Loss ratio of the goal PDR in the preset of MLRsearch, which the settings do not repeat.
+/// Loss ratio of the goal PDR in the preset of MLRsearch, which the settings in a result omit.
 const PDR_LOSS: f64 = 0.005;
 
-/// A kind of throughput: key in NFVbench's results, name of the figure, and highest loss ratio.
+/// A kind of throughput: its key in NFVbench's results, the name of the figure, and the highest
+/// loss ratio.
 type Kind<'a> = (&'a str, &'a str, f64);
 
-/// A result as JSON, with NDR (the throughput of RFC 2544, or the goal `NDR`) and PDR (the goal
-/// `PDR`) of each frame size.
+/// Renders a result as JSON, with NDR (the throughput of RFC 2544, or the goal `NDR`) and PDR (the
+/// goal `PDR`) of each frame size.
 ///
 /// # Errors
 /// If the outcome has no throughput.
@@ -50,7 +51,7 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
     let ports = outcome.rig.as_ref().map_or(0, |rig| rig.sending_ports());
     let streams = outcome.rig.as_ref().map_or(0, |rig| rig.lanes.len());
     let version = format!("Squall {}", outcome.squall_version);
-    // NFVbench: "2017-09-21 23:57:44".
+    // Format of NFVbench: "2017-09-21 23:57:44".
     let date = outcome.started.replace('T', " ").replace('Z', "");
     let chain = json!({
         "flow_count": streams,
@@ -74,14 +75,14 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
             "disable_hdrh": true,
             "lat_percentiles": [],
             "periodic_gratuitous_arp": false,
-            // Percent.
+            // In percent.
             "measurement": {"NDR": 0.0, "PDR": pdr * 100.0},
             "service_chain": CHAIN,
             "service_chain_count": 1,
         },
         "benchmarks": {
             "network": {
-                // A chain of devices that NFVbench did not start.
+                // For NFVbench, a chain of devices that it did not start itself.
                 "service_chain": {CHAIN: {"result": chain}},
                 "versions": {"Traffic_Generator": {"version": version}},
             },
@@ -90,7 +91,7 @@ pub fn nfvbench(outcome: &Outcome) -> Result<String, String> {
     Ok(format!("{result:#}\n"))
 }
 
-/// The name of a chain that is not NFVbench's.
+/// Name of a service chain that NFVbench did not start.
 const CHAIN: &str = "EXT";
 
 /// Frame sizes of the throughput figures, ascending.
@@ -103,7 +104,7 @@ pub(super) fn sizes(outcome: &Outcome) -> Vec<u32> {
     outcome.figures.iter().filter_map(size).collect::<BTreeMap<u32, ()>>().into_keys().collect()
 }
 
-/// Bits per second on layer 1 of `fps` frames per second, of all streams together.
+/// Bits per second on layer 1 for `fps` frames per second, over all streams.
 pub(super) fn bps_l1(outcome: &Outcome, size: u32, fps: f64) -> f64 {
     let lanes = outcome.rig.as_ref().map_or(&[][..], |rig| &rig.lanes);
     let shares: f64 = lanes.iter().map(|lane| lane.share).sum();
@@ -120,12 +121,13 @@ fn goal_loss(outcome: &Outcome, name: &str) -> Option<f64> {
 
 fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) -> Value {
     let fps = figure.value;
-    let of_size: Vec<&Recorded> = outcome.trials.iter().filter(|one| is_of(one, size)).collect();
+    let of_size: Vec<&RecordedTrial> =
+        outcome.trials.iter().filter(|one| is_of(one, size)).collect();
     let taken_s: f64 = of_size.iter().map(|one| one.trial.duration_s).sum();
-    // NFVbench has the counters of the trial at the load that it found.
+    // NFVbench reports the counters of the trial at the load that it found.
     let passed =
         of_size.iter().filter(|one| one.measured.kept() && one.measured.loss_ratio() <= loss);
-    let distance = |one: &Recorded| (offered(one) - fps).abs();
+    let distance = |one: &RecordedTrial| (offered(one) - fps).abs();
     let best = passed.min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let most = outcome.rig.as_ref().map_or(0.0, |rig| rig.total_fps(size));
     let mut found = json!({
@@ -140,7 +142,7 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
         },
     });
     if let (Some(rig), true) = (&outcome.rig, most > 0.0)
-        && matches!(rig.most, MostLoad::BpsL1(_))
+        && matches!(rig.most, MaxLoad::BpsL1(_))
     {
         let per_port = 100.0 * fps / most;
         found["load_percent_per_direction"] = json!(per_port);
@@ -149,16 +151,16 @@ fn found(outcome: &Outcome, size: u32, (_, _, loss): Kind<'_>, figure: &Figure) 
     found
 }
 
-/// Whether the trial sent frames of `size`; streams may have longer frames.
-fn is_of(recorded: &Recorded, size: u32) -> bool {
+/// Whether the trial sent frames of `size`. Some streams may have longer frames.
+fn is_of(recorded: &RecordedTrial, size: u32) -> bool {
     recorded.trial.lanes.iter().filter_map(|lane| lane.frame_size).min() == Some(size)
 }
 
-fn offered(recorded: &Recorded) -> f64 {
+fn offered(recorded: &RecordedTrial) -> f64 {
     recorded.trial.lanes.iter().map(|lane| lane.rate_fps).sum()
 }
 
-fn overall(recorded: &Recorded) -> Value {
+fn overall(recorded: &RecordedTrial) -> Value {
     let measured = &recorded.measured;
     let received: u64 = measured.lanes.iter().map(|lane| lane.received).sum();
     let us = |nanos: f64| (nanos / 1e3).round();
@@ -167,7 +169,7 @@ fn overall(recorded: &Recorded) -> Value {
         "tx_pkts": measured.sent(),
         "rx_pkts": received,
         "drop_percentage": 100.0 * measured.loss_ratio(),
-        // NFVbench's name for a number of packets.
+        // Despite its name, NFVbench reports a number of packets here.
         "drop_pct": measured.lost(),
         "avg_delay_usec": delay.map_or(0.0, |delay| us(delay.mean)),
         "min_delay_usec": delay.map_or(0.0, |delay| us(delay.min as f64)),
@@ -178,12 +180,12 @@ fn overall(recorded: &Recorded) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bench, Device, Method, RetryPolicy, Rig, Unwatched, mlrsearch, rfc2544, soak};
+    use crate::{Bench, Device, Method, NoWatch, RetryPolicy, Rig, mlrsearch, rfc2544, soak};
 
     fn outcome_of(method: Method) -> Outcome {
         let mut device =
             Device { capacity_fps: 5e5, buffer: 0.0, delay_ns: 20_000, ..Device::ideal() };
-        let mut watch = Unwatched;
+        let mut watch = NoWatch;
         let mut bench = Bench::new(&mut device, &mut watch, RetryPolicy::default());
         let outcome = method.run(&Rig::one_stream("A to B", 1e9), &mut bench).unwrap();
         Outcome {
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn a_search_is_a_test_case_of_csit() {
         let case = read(&super::super::csit(&search(vec![64])).unwrap());
-        // The fields that the model requires. It allows no others.
+        // The fields that the model requires; it allows no others.
         let required = "dut_type dut_version duration end_time hosts message passed result start_time \
                         tags telemetry test_documentation test_id test_name_long test_name_short \
                         test_type tg_type tg_version version";

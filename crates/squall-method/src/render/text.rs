@@ -1,4 +1,4 @@
-//! Text for a terminal, verdict first.
+//! Text for a terminal, starting with the verdict.
 
 use squall_report::render::{
     human::{deviation, ns, ratio, si},
@@ -6,7 +6,7 @@ use squall_report::render::{
 };
 
 use crate::{
-    bench::Recorded,
+    bench::RecordedTrial,
     outcome::{Comparison, Outcome, Status, Table},
 };
 
@@ -34,7 +34,8 @@ pub fn text(outcome: &Outcome, width: usize, color: bool) -> String {
     out.join("\n") + "\n"
 }
 
-/// The table at its natural width. An outcome read from a file may have rows of any length.
+/// The table at its natural width. Rows may be of any length, as an outcome can be read from a
+/// file.
 fn lines(table: &Table, color: bool) -> Vec<String> {
     if table.columns.is_empty() {
         return Vec::new();
@@ -48,8 +49,8 @@ fn lines(table: &Table, color: bool) -> Vec<String> {
     text.lines(usize::MAX, color)
 }
 
-/// One line for a finished trial.
-pub fn trial_line(recorded: &Recorded) -> String {
+/// One line about a finished trial.
+pub fn trial_line(recorded: &RecordedTrial) -> String {
     let measured = &recorded.measured;
     let again = if recorded.attempt > 1 {
         format!(" (again, {})", recorded.attempt)
@@ -57,7 +58,7 @@ pub fn trial_line(recorded: &Recorded) -> String {
         String::new()
     };
     if !measured.kept() {
-        // Keep the reason short: the outcome has the wait time and the CPU of the thread.
+        // The first clause only: the outcome has the details (wait time, CPU of the thread).
         let why = measured.not_kept.first().and_then(|why| why.split(';').next()).unwrap_or("");
         return format!("{}{again}: not counted: {why}", recorded.trial.label);
     }
@@ -82,7 +83,7 @@ pub fn trial_line(recorded: &Recorded) -> String {
     )
 }
 
-/// Changes against a baseline.
+/// Changes relative to a baseline.
 pub fn changes(comparisons: &[Comparison], color: bool) -> String {
     let mut table = Table::new("", &["Figure", "Baseline", "Now", "Change", ""]);
     for one in comparisons {

@@ -1,22 +1,22 @@
-//! RFC 9004: the longest burst without loss at the highest rate, and the buffer size that follows
-//! from it.
+//! RFC 9004: the longest burst that passes without loss at the highest rate, and the buffer size
+//! that it implies.
 
 use squall_report::render::human::seconds;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
-    bracket::UNKEPT,
+    bench::{Bench, MethodError},
+    burst::Search,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
     trial::{Measured, Trial},
 };
 
-/// The result of one search.
+/// The result of a search.
 struct Burst {
     /// Length of the burst in each stream, frames.
     frames: u64,
-    /// The part of the highest rate that the device forwarded during the burst.
+    /// Output rate during the burst, as a fraction of the offered rate.
     output: f64,
     limit: Limit,
 }
@@ -27,7 +27,7 @@ pub fn all(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Longest burst",
@@ -43,7 +43,8 @@ pub fn all(
     let mut table = Table::new("Back-to-back frames (RFC 9004)", &columns);
     for one in found {
         if one.limit != Limit::Device {
-            // RFC 9004 §6.1: the test has no result for a device that keeps up.
+            // RFC 9004 §6.1: the test has no result for a device that forwards the highest rate
+            // without loss.
             outcome.notes.push(format!(
                 "back-to-back at {} octets: not run, as no rate that was offered exceeds the \
                  throughput",
@@ -62,8 +63,7 @@ pub fn all(
     Ok(())
 }
 
-/// Bisects between a burst that passed and one that failed, down to one frame. `before`: the result
-/// of the previous search.
+/// `before`: the result of the previous search.
 fn longest(
     settings: &Settings,
     rig: &Rig,
@@ -71,43 +71,25 @@ fn longest(
     number: u32,
     before: Option<u64>,
     bench: &mut Bench<'_>,
-) -> Result<Burst, Halt> {
+) -> Result<Burst, MethodError> {
     let most = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
-    let most = (most * settings.burst_s).floor().max(2.0) as u64;
-    let (mut passed, mut failed) = (0, most + 1);
-    let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
-    let mut next = before.map_or(most, |frames| frames.clamp(1, most));
-    // A guess is rarely off by more than one frame: continue from it in steps of 1, 2, 4 ...
-    let (mut step, mut unkept) = (1, 0);
-    while failed - passed > 1 {
-        let label = format!("back-to-back, {size} octets, {number}, {next} frames");
-        let measured = bench.trial(burst(rig, size, next, label))?;
-        if measured.kept() && measured.lost() == 0 {
-            (passed, found.frames, found.output) = (next, next, measured.kept_up());
-            next = (passed + step).min(passed + (failed - passed).div_ceil(2)).min(most);
-            step *= 2;
-            unkept = 0;
-            continue;
-        }
-        failed = next;
-        unkept = if measured.kept() { 0 } else { unkept + 1 };
-        let half = passed + (failed - passed) / 2;
-        found.limit = if measured.kept() { Limit::Device } else { Limit::Generator };
-        let guess = guess(&measured, next, measured.kept_up()).filter(|_| measured.kept());
-        // Further trials would search for the limit of the generator.
-        if unkept >= UNKEPT && passed > 0 {
-            break;
-        }
-        next = guess.filter(|guess| (passed + 1..failed).contains(guess)).unwrap_or(half).max(1);
-        step = 1;
+    let of = |frames: u64| {
+        let label = format!("back-to-back, {size} octets, {number}, {frames} frames");
+        burst(rig, size, frames, label)
+    };
+    let found = Search {
+        most: (most * settings.burst_s).floor().max(2.0) as u64,
+        first: before,
+        trial: &of,
+        guess: &|frames, measured| guess(measured, frames, measured.output_ratio()),
     }
-    if passed == most {
-        found.limit = Limit::Offered;
-    }
-    Ok(found)
+    .run(bench)?;
+    let output = found.measured.as_ref().map_or(0.0, Measured::output_ratio);
+    Ok(Burst { frames: found.frames, output, limit: found.limit })
 }
 
-/// The burst that would have passed, if the device drops the frames that find its queue full.
+/// The length of a burst that would have passed, if the device drops frames only while its queue is
+/// full.
 fn guess(measured: &Measured, frames: u64, output: f64) -> Option<u64> {
     let lost = measured.lanes.iter().map(|lane| lane.lost).max()? as f64;
     let kept = frames as f64 - lost / (1.0 - output).max(1e-9);
@@ -129,11 +111,11 @@ fn report(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome
     let output = bursts.iter().map(|burst| burst.output).sum::<f64>() / n;
     let limit = bursts.iter().map(|b| b.limit).find(|l| *l != Limit::Device).unwrap_or_default();
     let rate = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
-    // RFC 9004 §6.4.
+    // Implied and corrected buffer time of RFC 9004 §6.4.
     let implied_s = mean / rate;
     let corrected_s = implied_s * (1.0 - found.load);
     // From the output rate during the burst, not from the throughput: an error of the throughput
-    // would count once for each frame of the burst.
+    // would be multiplied by the number of frames of the burst.
     let buffer = mean * (1.0 - output);
     let mut push = |name, value, unit: &str, noise| {
         let (better, limit) = (Better::Higher, limit);

@@ -4,7 +4,7 @@ use squall_report::render::human::ratio;
 
 use super::{Settings, figure};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
 };
@@ -14,7 +14,7 @@ pub fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Load", "Offered", "Received", "Lost", "Frame loss rate"];
     let mut table = Table::new("Frame loss rate (RFC 2544 §26.3)", &columns);
     let mut series = Vec::new();
@@ -22,8 +22,8 @@ pub fn all(
         let mut points = Vec::new();
         let (mut clean, mut step) = (0, 0);
         loop {
-            // Multiply, because repeated subtraction accumulates rounding errors: 1 - 3 * 0.1 is
-            // not 0.7.
+            // Multiply: repeated subtraction accumulates rounding errors, and 1 - 3 * 0.1 is not
+            // 0.7.
             let load = 1.0 - f64::from(step) * settings.loss_step;
             if clean == 2 || load <= settings.loss_step / 1e3 {
                 break;
@@ -45,7 +45,7 @@ pub fn all(
             let [offered, received, lost] = counts;
             let row = vec![size.to_string(), ratio(load), offered, received, lost, ratio(rate)];
             table.rows.push(row);
-            // Binomial confidence interval, 95 %.
+            // Half of the binomial 95 % confidence interval.
             let noise = 1.96 * (rate * (1.0 - rate) / sent.max(1) as f64).sqrt();
             let name = format!("loss@{:.0}%", load * 100.0);
             let better = Better::Lower;

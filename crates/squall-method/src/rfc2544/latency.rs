@@ -1,18 +1,18 @@
-//! §26.2: delay at the throughput rate. The RFC times one tagged frame in the middle of the stream;
-//! Squall times every other frame as well.
+//! §26.2: delay at the throughput rate. The RFC measures one tagged frame in the middle of the
+//! stream; Squall measures all other frames as well.
 
 use squall_report::render::human::ns;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     trial::{Delay, Lane, Trial},
 };
 
 const TAGGED: &str = "tagged";
-/// RFC 2544 §26.2 and RFC 3918 §5.1 require the report to state the definition of latency.
+/// RFC 2544 §26.2 and RFC 3918 §5.1 require reports to state the definition of latency.
 pub(crate) const LATENCY_NOTE: &str = "latency is from a frame's departure to its arrival, by the \
     timestamps of the ports; the definitions of RFC 1242 (store-and-forward, bit forwarding) are not \
     told apart";
@@ -22,11 +22,11 @@ struct Latency {
     size: u32,
     /// Total rate of all streams, frames per second.
     fps: f64,
-    /// Mean of the tagged frames, nanoseconds.
+    /// Mean delay of the tagged frames, nanoseconds.
     tagged: Option<f64>,
     /// Delay of all frames of all trials.
     all: Delay,
-    /// Half the range of the trials' means.
+    /// Half of the range of the trials' means.
     spread: f64,
 }
 
@@ -36,14 +36,14 @@ pub fn all(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut measured = Vec::new();
     for one in found {
         match of_size(settings, rig, one, bench)? {
             Some(latency) => measured.push(latency),
             None => outcome.notes.push(format!(
-                "latency at {} octets: not measured, as nothing passed, or the generator did not \
-                 keep to the rate",
+                "latency at {} octets: not measured, as nothing passed, or the generator missed \
+                 its schedule",
                 one.size
             )),
         }
@@ -75,7 +75,7 @@ fn of_size(
     rig: &Rig,
     found: &Found,
     bench: &mut Bench<'_>,
-) -> Result<Option<Latency>, Halt> {
+) -> Result<Option<Latency>, MethodError> {
     if found.load <= 0.0 {
         return Ok(None);
     }

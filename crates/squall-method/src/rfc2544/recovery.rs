@@ -1,19 +1,22 @@
-//! §26.5 and §26.6: the time until frames pass again after an overload and after a reset.
+//! §26.5 and §26.6: time until frames pass again, after an overload and after a reset.
 
 use squall_report::render::human::seconds;
 
 use super::{Settings, figure, throughput::Found};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outage::Outage,
     outcome::{Better, Limit, Outcome, Table},
     rig::Rig,
     trial::{Action, Lane, LaneMeasured, Trial},
 };
 
-/// §26.5: 110 % of the throughput, capped at the highest load.
+/// §26.5: the overload is 110 % of the throughput, at most the highest load.
 const OVERLOAD: f64 = 1.1;
+/// §26.5: the rate after the overload, as a fraction of the overload.
 const AFTER: f64 = 0.5;
+/// Time from the start of the trial to the reset: frames must pass before it, or the start of the
+/// outage is unknown.
 const RESET_AT_S: f64 = 2.0;
 
 pub fn overload(
@@ -22,7 +25,7 @@ pub fn overload(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Throughput", "Overload", "Then", "Lost after", "Recovery time"];
     let mut table = Table::new("System recovery (RFC 2544 §26.5)", &columns);
     let bound = |one: &&Found| one.load > 0.0 && one.limit == Limit::Device;
@@ -37,7 +40,7 @@ pub fn overload(
         let trial = over_and_under(settings, rig, one, label);
         let measured = bench.trial(trial.clone())?;
         if !measured.kept() {
-            let text = "system recovery: the generator did not keep to the overload";
+            let text = "system recovery: the generator did not sustain the overload";
             outcome.notes.push(format!("{text} at {} octets", one.size));
             continue;
         }
@@ -79,7 +82,7 @@ pub fn overload(
     Ok(())
 }
 
-/// The uncertainty of times: one gap between frames at each end.
+/// Uncertainty of a time: one gap between frames at each end.
 fn noise(trial: &Trial) -> f64 {
     2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min)
 }
@@ -115,8 +118,8 @@ pub fn reset(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
-    // §26.6: test the smallest frame size only.
+) -> Result<(), MethodError> {
+    // §26.6 asks for the smallest frame size only.
     let Some(one) = found.iter().filter(|one| one.load > 0.0).min_by_key(|one| one.size) else {
         outcome.notes.push("reset: not measured, as nothing passed".into());
         return Ok(());
@@ -130,7 +133,7 @@ pub fn reset(
     };
     let measured = bench.trial(trial.clone())?;
     if !measured.kept() {
-        outcome.notes.push("reset: the generator did not keep to the rate".into());
+        outcome.notes.push("reset: the generator did not sustain the rate".into());
         return Ok(());
     }
     let outages = trial.lanes.iter().zip(&measured.lanes);

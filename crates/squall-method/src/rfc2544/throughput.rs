@@ -1,10 +1,10 @@
-//! §26.1: the highest rate without loss.
+//! Throughput (RFC 2544 §26.1): the highest rate without loss.
 
 use squall_report::render::human::{ratio, seconds, si};
 
 use super::{Settings, Test, figure};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -15,13 +15,13 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     pub size: u32,
-    /// Rate at which frames came out, as a part of the highest load; 0: no load passed.
+    /// Rate at which frames left the device, as a fraction of the highest load; 0: no load passed.
     pub load: f64,
-    /// The same of all streams together, frames per second.
+    /// The same rate for all streams together, frames per second.
     pub fps: f64,
-    /// The rate offered in that trial, at which no frame was lost, frames per second.
+    /// The offered rate of that trial, at which no frame was lost, frames per second.
     pub offered_fps: f64,
-    /// Frames that a queue of the device took in during the trial and had not sent at its end.
+    /// Frames that the device had queued but not sent when the trial ended.
     pub absorbed: f64,
     pub uncertainty_fps: f64,
     pub limit: Limit,
@@ -32,7 +32,7 @@ pub fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Vec<Found>, Halt> {
+) -> Result<Vec<Found>, MethodError> {
     let mut found: Vec<Found> = Vec::new();
     for &size in &settings.frame_sizes {
         let label = format!("throughput, {size} octets");
@@ -70,7 +70,7 @@ pub fn search(
     size: u32,
     label: &str,
     bench: &mut Bench<'_>,
-) -> Result<Found, Halt> {
+) -> Result<Found, MethodError> {
     let goal = Search {
         resolution: settings.resolution,
         tolerance: settings.loss_tolerance,
@@ -140,8 +140,8 @@ fn report(settings: &Settings, rig: &Rig, found: &[Found], outcome: &mut Outcome
     let each =
         found.iter().map(|one| format!("{} frames/s at {}", si(one.fps, "").trim(), one.size));
     outcome.verdict.text.push(format!("throughput: {}", each.collect::<Vec<_>>().join(", ")));
-    // A rate above the throughput passes without loss until the queue is full: longer trials find
-    // less.
+    // A rate above the throughput passes without loss until the queue is full, so longer trials
+    // find a lower throughput.
     let holds = |one: &&Found| one.fps < one.offered_fps * (1.0 - settings.resolution);
     for one in found.iter().filter(holds) {
         outcome.verdict.text.push(format!(

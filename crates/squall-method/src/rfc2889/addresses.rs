@@ -1,24 +1,25 @@
 //! §5.7 and §5.8: address table capacity and learning rate.
 //!
 //! The learning port sends a frame from each address to the test port. The test port then sends a
-//! frame to each address. All of them must arrive at the learning port and none at the others,
-//! because a switch floods frames to unknown addresses.
+//! frame to each address. All of them must arrive at the learning port. A switch floods frames to
+//! addresses that it does not know, so none may arrive at any other port.
 
 use squall_report::render::human::si;
 
 use super::{Settings, Test, rate};
 use crate::{
-    bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    bench::{Bench, MethodError},
+    bracket::{Bracket, TrialResult},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::{broadcast, mac, stations, strays},
     trial::{Action, Lane, Measured, Template, Trial},
 };
 
-/// Indices of ports.
+/// Indices of the learning port and the test port (§5.7.3).
 const LEARNS: usize = 0;
 const TESTS: usize = 1;
+/// Time for the flush command to complete, instead of the aging time, seconds.
 const FLUSH_S: f64 = 1.0;
 /// Pause between the phases of a trial, seconds.
 const REST_S: f64 = 0.2;
@@ -31,7 +32,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     if rig.ports.len() < 3 {
         let text = "address caching capacity and learning rate (§5.7, §5.8): not run, as flooding \
                     of unknown addresses is seen at a third port";
@@ -49,13 +50,13 @@ pub(super) fn all(
     Ok(())
 }
 
-/// Doubles the number of addresses until some are unknown, then bisects.
+/// Doubles the number of addresses until the device does not know some of them, then bisects.
 fn capacity(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<u32, Halt> {
+) -> Result<u32, MethodError> {
     let most = settings.max_addresses;
     let mut trials = Table::new("Address caching capacity, trials (RFC 2889 §5.7.5)", &TRIALS);
     let (mut known, mut failed, mut limit) = (1, None, Limit::Device);
@@ -64,7 +65,7 @@ fn capacity(
         let label = format!("address caching capacity, {next} addresses");
         let measured = bench.trial(trial(settings, rig, next, settings.address_rate, label))?;
         trials.rows.push(row(rig, next, settings.address_rate, &measured));
-        // A late generator does not matter here: the device knows all addresses.
+        // A missed schedule does not matter if the trial passed: the device knows all addresses.
         let passed = known_all(rig, next, &measured);
         match (measured.kept(), passed) {
             (_, true) => known = next,
@@ -77,7 +78,7 @@ fn capacity(
     if known == most {
         limit = Limit::Offered;
     }
-    // The test needs two addresses, so a device that fails with two has a capacity of 0.
+    // The test needs two addresses, so a device that fails with two counts as a capacity of 0.
     let capacity = if known == 1 { 0 } else { known };
     outcome.figures.push(Figure {
         name: "address_capacity".into(),
@@ -96,7 +97,7 @@ fn capacity(
     let learning = format!("{} frames/s", settings.address_rate);
     table.rows.push(vec![capacity.to_string(), age, learning, limit.mark().into()]);
     outcome.tables.extend([table, trials]);
-    // §5.7.3: test the last address before the first one ages out.
+    // §5.7.3: the last address must be tested before the first one ages out.
     let tried_s = 2.0 * f64::from(failed.unwrap_or(known)) / settings.address_rate;
     if settings.flush_command.is_none() && tried_s > settings.age_s {
         outcome.notes.push(format!(
@@ -115,20 +116,21 @@ fn learning_rate(
     addresses: u32,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
-    // Learning frames have the minimum size.
+) -> Result<(), MethodError> {
+    // Learning frames have the minimum size, so this is the highest learning rate that the link
+    // allows.
     let most = rig.port_fps(64);
     let mut trials = Table::new("Address learning rate, trials (RFC 2889 §5.8.5)", &TRIALS);
     let mut bracket = Bracket::new(settings.resolution, (1.0 / most).min(0.5));
     while let Some(load) = bracket.next() {
-        bench.searches(Some(bracket.bounds()));
+        bench.search_bounds(Some(bracket.bounds()));
         let fps = load * most;
         let label = format!("address learning rate, {}", si(fps, "frames/s"));
         let measured = bench.trial(trial(settings, rig, addresses, fps, label))?;
         trials.rows.push(row(rig, addresses, fps, &measured));
         bracket.record(load, judge(rig, addresses, &measured));
     }
-    bench.searches(None);
+    bench.search_bounds(None);
     let limit = match bracket {
         _ if bracket.generator_bound() => Limit::Generator,
         _ if bracket.passed >= 1.0 => Limit::Offered,
@@ -149,7 +151,7 @@ fn learning_rate(
     Ok(())
 }
 
-/// The results that the RFC requires for each trial.
+/// The results that the RFC requires for each trial (§5.7.5, §5.8.5).
 fn row(rig: &Rig, addresses: u32, learning_fps: f64, measured: &Measured) -> Vec<String> {
     let (sent, received) = measured.lane(LANE).map_or((0, 0), |lane| (lane.sent, lane.received));
     let result = match (known_all(rig, addresses, measured), measured.kept()) {
@@ -167,12 +169,12 @@ fn row(rig: &Rig, addresses: u32, learning_fps: f64, measured: &Measured) -> Vec
     ]
 }
 
-/// Test frames received on ports that are neither the learning nor the test port.
+/// Test frames received on ports other than the learning and the test port.
 fn flooded(rig: &Rig, measured: &Measured) -> u64 {
     strays(measured, rig.ports.iter().skip(TESTS + 1))
 }
 
-/// All `addresses` but one are on the learning port; the test port has the other.
+/// All `addresses` but one are on the learning port. The remaining one is that of the test port.
 fn trial(
     settings: &Settings,
     rig: &Rig,
@@ -200,7 +202,7 @@ fn trial(
         start_s,
         ..Lane::default()
     };
-    // §5.7.3: announce the test port by a broadcast.
+    // §5.7.3: the test port announces its address by a broadcast.
     let announce = Template { plain: true, ..broadcast(rig, TESTS, 1) };
     let teach = template(LEARNS, TESTS, stations("eth.src", LEARNS, learned), true);
     let test = template(TESTS, LEARNS, stations("eth.dst", LEARNS, learned), false);
@@ -217,15 +219,15 @@ fn trial(
     }
 }
 
-fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
+fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> TrialResult {
     match measured.kept() {
-        false => Judged::NotKept(None),
-        true if known_all(rig, addresses, measured) => Judged::Passed,
-        true => Judged::Failed(None),
+        false => TrialResult::NotKept(None),
+        true if known_all(rig, addresses, measured) => TrialResult::Passed,
+        true => TrialResult::Failed(None),
     }
 }
 
-/// Whether a frame arrived for each address and none was flooded.
+/// Whether a frame for each address arrived and none was flooded.
 fn known_all(rig: &Rig, addresses: u32, measured: &Measured) -> bool {
     let lane = measured.lane(LANE);
     let came = lane.is_some_and(|lane| lane.sent == u64::from(addresses - 1) && lane.lost == 0);

@@ -5,7 +5,7 @@ use squall_report::render::human::{ns, ratio};
 
 use super::{Settings, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -20,7 +20,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Forwarding rate", "Of the highest rate", ""];
     let mut table = Table::new("Broadcast frame forwarding (RFC 2889 §5.10)", &columns);
     let columns = ["Frame size", "Load", "Minimum", "Mean", "p99", "Maximum"];
@@ -88,7 +88,7 @@ fn figure(name: String, delay: &Delay) -> Figure {
     Figure::new(name, delay.mean, "ns", Better::Lower, spread, Limit::Device)
 }
 
-/// §5.10.3: latency of a single frame.
+/// §5.10.3: latency is measured with a single frame.
 fn one_frame(settings: &Settings, rig: &Rig, size: u32) -> Trial {
     let label = format!("broadcast latency, {size} octets, 1 frame");
     let mut one = trial(settings, rig, size, 1.0, label);
@@ -108,7 +108,7 @@ fn trial(settings: &Settings, rig: &Rig, size: u32, load: f64, label: String) ->
     Trial { label, lanes: vec![lane], duration_s: settings.trial_s, ..Trial::default() }
 }
 
-/// The loss ratio at the port with the fewest arrivals.
+/// Loss ratio at the port with the fewest received frames.
 fn worst_loss(rig: &Rig, measured: &Measured) -> f64 {
     let sent = measured.sent();
     let least = rig.ports[1..].iter().map(|port| arrived(measured, port, LANE)).min().unwrap_or(0);

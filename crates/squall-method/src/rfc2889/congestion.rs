@@ -1,11 +1,12 @@
-//! §5.5: two ports send so that one receiver is overloaded and another has half of its capacity.
-//! Loss at the latter is head-of-line blocking; no loss at the former is back pressure.
+//! §5.5: two ports send, which overloads one receiver and offers another one half of its capacity.
+//! Loss at the uncongested receiver is head-of-line blocking; no loss at the congested one is back
+//! pressure.
 
 use squall_report::render::human::ratio;
 
 use super::{Settings, mesh::Mesh, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::LaneMeasured,
@@ -16,7 +17,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     if rig.ports.len() < 4 {
         let text = "congestion control (§5.5): not run, as it takes 4 ports";
         outcome.notes.push(text.into());
@@ -35,12 +36,12 @@ pub(super) fn all(
     let mut table = Table::new("Congestion control (RFC 2889 §5.5)", &columns);
     let (uncongested, congested) = (&rig.ports[2], &rig.ports[3]);
     for &size in &settings.frame_sizes {
-        // The first port splits its load over two destinations, the second has one.
+        // The first port splits its load between two receivers; the second port sends to one.
         let mesh = Mesh::new(settings, rig, vec![(0, 2), (0, 3), (1, 3)], size);
         let label = format!("congestion control, {size} octets");
         let measured = bench.trial(mesh.trial(1.0, label))?;
         if !measured.kept() {
-            let text = "the generator did not keep to the rate, or the device paused it";
+            let text = "the generator did not sustain the rate, or the device paused it";
             outcome.notes.push(format!("congestion control at {size} octets: {text}"));
             continue;
         }

@@ -2,19 +2,18 @@
 
 use super::Settings;
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::{LEARN_S, learning, mac},
     trial::{Lane, Template, Trial},
 };
 
-/// The RFC sends errored frames at several loads for 30 s; [`FRAMES`] at a low rate suffice to show
-/// a filter.
-///
-/// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
-/// with a VLAN tag.
+/// Kind, and frame size with FCS. 60 octets are below the minimum of 64 and hold the
+/// signature; 1523 exceeds the longest frame with a VLAN tag (1522) by one.
 const KINDS: [(&str, u32); 2] = [("undersize", 60), ("oversize", 1523)];
+/// The RFC sends errored frames at several loads for 30 s. These, at a low rate, suffice to show
+/// whether the device filters them.
 const FRAMES: u64 = 100;
 
 pub(super) fn all(
@@ -22,7 +21,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Kind", "Frame size", "Sent", "Forwarded", "Result"];
     let mut table = Table::new("Errored frames filtering (RFC 2889 §5.9)", &columns);
     for (kind, size) in KINDS {
@@ -30,8 +29,8 @@ pub(super) fn all(
         // A port that cannot send such frames rejects the trial.
         let measured = match bench.trial(trial) {
             Ok(measured) => measured,
-            Err(Halt::Stopped) => return Err(Halt::Stopped),
-            Err(Halt::Usage(why) | Halt::Environment(why)) => {
+            Err(MethodError::Stopped) => return Err(MethodError::Stopped),
+            Err(MethodError::Usage(why) | MethodError::Environment(why)) => {
                 outcome.notes.push(format!("{kind} frames (§5.9): not run: {why}"));
                 continue;
             }
@@ -64,8 +63,8 @@ pub(super) fn all(
 fn trial(settings: &Settings, rig: &Rig, kind: &str, size: u32) -> Trial {
     let template = Template {
         port: rig.ports[0].clone(),
-        // Local experimental EtherType (IEEE 802): it has no length field that could contradict the
-        // frame's size.
+        // Local experimental EtherType 1 (IEEE 802). Unlike the length fields of IP, it cannot
+        // contradict the frame size.
         packet: format!("eth(src={},dst={},type=0x88b5)", mac(0, 0), mac(1, 0)),
         ..Template::default()
     };

@@ -1,11 +1,11 @@
-//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps, because a
-//! device may forward less at a higher load.
+//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps: a device may
+//! forward less at a higher load, so the highest load need not give the highest rate.
 
 use squall_report::render::human::ratio;
 
 use super::{Settings, mesh::Mesh, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
@@ -17,7 +17,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Throughput", "Maximum forwarding rate", "At a load of", "At most load", ""];
     let mut table = Table::new("Maximum forwarding rate (RFC 2889 §5.6.3.1)", &columns);

@@ -4,7 +4,7 @@ use squall_report::render::human::{ratio, si};
 
 use super::{Settings, Test, rate};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Outcome, Plot, Series, Table},
     rig::Rig,
     search::{Highest, Search},
@@ -23,7 +23,7 @@ pub(super) fn all(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     for pattern in PATTERNS.into_iter().filter(|test| settings.tests.contains(test)) {
         let mut found = Vec::new();
         for &size in &settings.frame_sizes {
@@ -44,7 +44,7 @@ pub(super) fn all(
     Ok(())
 }
 
-/// Name, and title with the RFC's section.
+/// Name and title of a pattern. The title has the RFC's section.
 fn words(pattern: Test) -> (&'static str, &'static str) {
     match pattern {
         Test::FullMesh => ("full-mesh", "Fully meshed (RFC 2889 §5.1)"),
@@ -64,21 +64,21 @@ pub(super) fn pairs(pattern: Test, ports: usize) -> Pairs {
             Test::Unidirectional if from >= half => Vec::new(),
             Test::Backbone | Test::Unidirectional if from < half => rotated(half..ports, from),
             Test::Backbone => rotated(0..half, from - half),
-            // §5.1.3: each port sends to the following ports in turn.
+            // §5.1.3: each port sends to the ports that follow it, in turn.
             _ => (1..ports).map(|step| (from + step) % ports).collect(),
         }
     };
     (0..ports).flat_map(|from| to(from).into_iter().map(move |to| (from, to))).collect()
 }
 
-/// §5.4.3: each sender begins with a different receiver, so that no two senders use one receiver at
-/// a time.
+/// §5.4.3: each sender starts with a different receiver, so no two senders send to one receiver at
+/// the same time.
 fn rotated(ports: std::ops::Range<usize>, first: usize) -> Vec<usize> {
     let n = ports.len();
     (0..n).map(|step| ports.start + (first + step) % n).collect()
 }
 
-/// Streams between pairs of ports; a sender divides its load among its destinations.
+/// Streams between pairs of ports. A sender divides its load equally among its receivers.
 pub(super) struct Mesh<'a> {
     rig: &'a Rig,
     pairs: Pairs,
@@ -113,7 +113,7 @@ impl<'a> Mesh<'a> {
                 template: Some(unicast(self.rig, from, to, self.hosts)),
                 frame_size: Some(self.size),
                 rate_fps: port_fps / destinations as f64,
-                // Round robin: one frame to each destination in turn.
+                // Round robin: each sender sends one frame to each of its receivers in turn.
                 start_s: LEARN_S + before as f64 / port_fps,
                 ..Lane::default()
             }
@@ -123,11 +123,10 @@ impl<'a> Mesh<'a> {
         Trial { label, lanes, duration_s: LEARN_S + self.trial_s, ..Trial::default() }
     }
 
-    /// Frames per second that arrived at their destination ports.
+    /// Frames per second that arrived at the ports for which they were meant.
     pub(super) fn forwarded_fps(&self, load: f64, measured: &Measured) -> f64 {
-        // Cap by the output rate, otherwise frames that only filled a buffer would count as
-        // forwarded.
-        self.most_fps() * load * (1.0 - loss(measured)).min(measured.kept_up())
+        // At most the output rate: frames that only filled a buffer were not forwarded.
+        self.most_fps() * load * (1.0 - loss(measured)).min(measured.output_ratio())
     }
 }
 
@@ -157,7 +156,8 @@ fn report(
         let figure = rate(format!("throughput.{name}/{size}"), fps, uncertainty, highest.limit);
         outcome.figures.push(figure);
         line.push((f64::from(*size), fps));
-        // The search begins at the highest load, unless the generator does not keep to it.
+        // The search starts at the highest load. That trial is missing if the generator missed its
+        // schedule.
         let at_most = highest.trials.iter().find(|(load, _)| *load >= 1.0);
         let at_most = at_most.map(|(load, measured)| {
             let lost = loss(measured);
@@ -167,8 +167,8 @@ fn report(
             let name = format!("forwarding_rate.{name}/{size}");
             outcome.figures.push(rate(name, forwarded, fps * 0.01, highest.limit));
         }
-        // §5.1.4.2: the maximum of the measured rates, because a device may forward less at a
-        // higher load.
+        // §5.1.4.2: the maximum of all measured rates, as a device may forward less at a higher
+        // load.
         let lossy = highest.trials.iter().filter(|(_, measured)| loss(measured) > 0.0);
         let rates = lossy.map(|(load, measured)| (*load, most * load * (1.0 - loss(measured))));
         let (at, highest_fps) =
@@ -216,14 +216,14 @@ fn report(
 mod tests {
     use super::*;
 
-    /// Destinations of the port `from`, in order.
+    /// Receivers of the port `from`, in order.
     fn order(pattern: Test, ports: usize, from: usize) -> Vec<usize> {
         pairs(pattern, ports).into_iter().filter(|pair| pair.0 == from).map(|pair| pair.1).collect()
     }
 
     #[test]
     fn ports_send_in_the_order_of_the_rfc() {
-        // The tables of §5.1.3 and §5.4.3, with ports counted from 0.
+        // The tables of §5.1.3 and §5.4.3, with 0-based ports.
         assert_eq!(order(Test::FullMesh, 6, 2), [3, 4, 5, 0, 1]);
         assert_eq!(order(Test::Unidirectional, 8, 0), [4, 5, 6, 7]);
         assert_eq!(order(Test::Unidirectional, 8, 2), [6, 7, 4, 5]);

@@ -1,4 +1,4 @@
-//! §7.1: group capacity. A frame to each group must arrive at the member port, and none at a port
+//! §7.1: group capacity. A frame for each group must arrive at the member port, and none at a port
 //! that is not a member, if the rig has one.
 
 use super::{
@@ -6,7 +6,7 @@ use super::{
     groups::{Groups, Phases, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::strays,
@@ -15,23 +15,24 @@ use crate::{
 
 const LANE: &str = "test frames";
 const MEMBER: usize = 1;
+/// Time for the flush command to complete, seconds.
 const FLUSH_S: f64 = 1.0;
 
-/// Searches by doubling and bisection, because each of the RFC's steps would take a trial. Returns
-/// the device's capacity if the device ended the search.
+/// Doubles and then bisects, because each of the RFC's steps would take a trial. Returns the
+/// capacity if the device, not the generator or the settings, was the limit.
 pub(super) fn all(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<Option<u32>, Halt> {
+) -> Result<Option<u32>, MethodError> {
     let most = settings.max_groups;
     let (mut kept, mut failed, mut limit) = (0, None, Limit::Device);
     let mut next = settings.groups.min(most);
     while next > kept && failed.is_none_or(|failed| next < failed) {
         let measured = bench.trial(trial(settings, rig, next))?;
         match (measured.kept(), passed(rig, next, &measured)) {
-            // A late generator does not matter here: the device kept all groups.
+            // A missed schedule does not matter if the trial passed: the device kept all groups.
             (_, true) => kept = next,
             (true, false) => (failed, limit) = (Some(next), Limit::Device),
             (false, false) => (failed, limit) = (Some(next), Limit::Generator),
@@ -56,7 +57,7 @@ pub(super) fn all(
 
 fn trial(settings: &Settings, rig: &Rig, count: u32) -> Trial {
     let groups = Groups::new(settings, 0x20_0000, count);
-    // Short enough that memberships do not time out, at a rate that the settings limit.
+    // The settings limit the rate. This is too short for memberships to time out.
     let data_s = f64::from(count) / settings.join_rate;
     let quiet = settings.flush_command.as_ref().map_or(0.0, |_| FLUSH_S);
     let phases = Phases::new(settings, groups, data_s + 0.1);

@@ -1,9 +1,9 @@
-//! §6: join and leave delay. The frames of a stream to the group are numbered, so the first and the
-//! last one received date the start and the end of forwarding.
+//! §6: join and leave delay. Frames of the stream to the group are numbered, so the first and the
+//! last one received give the times at which forwarding started and stopped.
 //!
 //! The join delay uses method A (§6.1): one receiver, and a group that is new to the device. The
-//! RFC recommends the aggregated throughput as the rate of the stream. Squall uses a lower rate
-//! from the settings, which does not queue.
+//! RFC recommends a stream at the aggregated throughput. Squall uses the lower rate of the
+//! settings, at which frames do not wait in queues.
 
 use squall_report::render::human::seconds;
 
@@ -12,7 +12,7 @@ use super::{
     groups::{Groups, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::{Lane, LaneMeasured, Trial},
@@ -28,7 +28,7 @@ pub(super) fn join(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut delays = Vec::new();
     for number in 0..settings.repetitions {
         let probe_s = BEFORE_S + settings.delay_s;
@@ -50,7 +50,8 @@ pub(super) fn join(
             outcome.notes.push(format!("group join delay, trial {}: no frame came", number + 1));
             continue;
         }
-        // The number of lost frames dates the first one received.
+        // The first frame received follows the lost ones, whose number gives the time of its
+        // departure.
         let first_s = lane.lost as f64 / settings.probe_rate;
         if first_s < BEFORE_S {
             let text = "frames came before the join: the device floods groups without members";
@@ -68,7 +69,7 @@ pub(super) fn leave(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let mut delays = Vec::new();
     for number in 0..settings.repetitions {
         let from = settings.settle_s;
@@ -104,11 +105,11 @@ struct Times {
     join_s: f64,
     probe_from_s: f64,
     leave_s: f64,
-    /// Length of the probe.
+    /// Duration of the probe, seconds.
     probe_s: f64,
 }
 
-/// Each trial uses a new group, so that no earlier trial has joined it.
+/// Each trial uses a group that no earlier trial has joined.
 fn trial(settings: &Settings, rig: &Rig, number: u32, times: Times) -> Trial {
     let groups = Groups::new(settings, 0x10_0000 + number, 1);
     let members =

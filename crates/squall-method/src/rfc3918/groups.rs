@@ -26,7 +26,7 @@ pub enum Membership {
 }
 
 impl Membership {
-    /// Name for reports.
+    /// Name of the protocol in reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Igmpv2 => "IGMPv2",
@@ -53,8 +53,8 @@ impl Groups {
         self.first + self.count - 1
     }
 
-    /// Group addresses: administratively scoped for IPv4 (RFC 2365), site-local for IPv6 (RFC 4291
-    /// §2.7).
+    /// Group address: in the administratively scoped range for IPv4 (RFC 2365), with site-local
+    /// scope for IPv6 (RFC 4291 §2.7).
     fn address(self, n: u32) -> String {
         let [_, a, b, c] = n.to_be_bytes();
         match self.kind {
@@ -73,7 +73,7 @@ impl Groups {
         }
     }
 
-    /// One group per frame, in turn.
+    /// Field programs that cycle through the groups, one per frame.
     fn vary(self, fields: &[&str]) -> Vec<Value> {
         let one = |field: &&str| match *field {
             "eth.dst" => increment(field, &self.mac(self.first), &self.mac(self.last())),
@@ -82,7 +82,7 @@ impl Groups {
         if self.count > 1 { fields.iter().map(one).collect() } else { Vec::new() }
     }
 
-    /// Frames to each group in turn.
+    /// Frames for each group in turn.
     pub fn data(self, rig: &Rig, from: usize) -> Template {
         let (to, group) = (self.mac(self.first), self.address(self.first));
         let (ip, field) = match self.kind {
@@ -138,7 +138,7 @@ impl Groups {
 
     fn report(self, rig: &Rig, port: usize, packet: String, vary: &[&str]) -> Template {
         let ip = match self.kind {
-            // The source of MLD is a link-local address (RFC 2710 §3).
+            // MLD messages have a link-local source address (RFC 2710 §3).
             Membership::Mldv1 => format!("fe80::{port:x}:1"),
             _ => format!("198.18.{port}.1"),
         };
@@ -150,7 +150,7 @@ impl Groups {
         }
     }
 
-    /// A report with one record (RFC 3376 §4.2.12).
+    /// An IGMPv3 report with a single group record (RFC 3376 §4.2.12).
     fn version_3(self, rig: &Rig, port: usize, change: &str) -> Template {
         let group = self.address(self.first);
         let packet = format!(
@@ -161,8 +161,8 @@ impl Groups {
             let [_, a, b, c] = n.to_be_bytes();
             u32::from_be_bytes([239, 192 + a, b, c])
         };
-        // The record's group address has no named field. Its offset is 14 octets of Ethernet, 24 of
-        // IPv4 with Router Alert, 8 of IGMP and 4 of the record.
+        // The group address of the record has no named field. Its offset: 14 octets of Ethernet, 24
+        // of IPv4 with the Router Alert option, 8 of IGMP and 4 of the record.
         let vary = json!({"offset": 50, "octets": 4, "op": "increment",
             "min": number(self.first), "max": number(self.last())});
         let mut template = self.report(rig, port, packet, &[]);
@@ -171,7 +171,7 @@ impl Groups {
     }
 }
 
-/// The phases of a trial: receivers join, data is sent, receivers leave.
+/// The phases of a trial: receivers join, the sender sends data, receivers leave.
 pub(super) struct Phases {
     /// Start of the data, seconds.
     pub data_s: f64,

@@ -1,4 +1,4 @@
-//! §4.1 to §4.3 and §5: forwarding and latency.
+//! §4.1 to §4.3 and §5: forwarding rates and latency.
 
 use squall_report::render::human::{ns, ratio, si};
 
@@ -7,7 +7,7 @@ use super::{
     groups::{Groups, Phases, members},
 };
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rfc2544::LATENCY_NOTE,
     rig::Rig,
@@ -18,13 +18,13 @@ use crate::{
 
 const MULTICAST: &str = "multicast";
 
-/// Multicast to all ports but the first, mixed with unicast.
+/// Multicast to all ports but the first, mixed with unicast to each of them.
 struct Traffic<'a> {
     settings: &'a Settings,
     rig: &'a Rig,
     groups: Groups,
     size: u32,
-    /// The multicast part of the load.
+    /// Multicast share of the load.
     share: f64,
 }
 
@@ -58,7 +58,8 @@ impl Traffic<'_> {
         lanes.push(lane(MULTICAST.into(), self.groups.data(rig, 0), fps * self.share));
         let each = fps * (1.0 - self.share) / self.receivers().len() as f64;
         if each > 0.0 {
-            // §4.1: m1 u1 m2 u2 ..., with each receiver in turn.
+            // §4.1: multicast and unicast frames alternate (m1 u1 m2 u2 ...), the latter to each
+            // receiver in turn.
             let turn_s = 1.0 / (fps * (1.0 - self.share));
             lanes.extend(self.receivers().zip(0..).map(|(to, turn)| {
                 let lane = lane(self.unicast_name(to), unicast(rig, 0, to, 1), each);
@@ -68,7 +69,7 @@ impl Traffic<'_> {
         Trial { label, lanes, duration_s: phases.end_s, ..Trial::default() }
     }
 
-    /// Multicast frames sent, and those received by each receiver.
+    /// Number of multicast frames sent, and received by each receiver.
     fn multicast(&self, measured: &Measured) -> (u64, Vec<u64>) {
         let sent = measured.lane(MULTICAST).map_or(0, |lane| lane.sent);
         let came = |to: usize| {
@@ -81,7 +82,7 @@ impl Traffic<'_> {
         (sent, self.receivers().map(came).collect())
     }
 
-    /// Multicast and unicast frames offered at the highest load.
+    /// Multicast and unicast rates offered at the highest load, as text.
     fn offered(&self, highest: &Highest) -> [String; 2] {
         let at = highest.trials.iter().find(|(load, _)| *load == highest.offered);
         let frames = |name: &str| {
@@ -92,7 +93,7 @@ impl Traffic<'_> {
         [frames(MULTICAST), unicast.sum()].map(|frames: u64| frames.to_string())
     }
 
-    /// The highest loss ratio of any class and receiver.
+    /// The highest loss ratio of any traffic class and receiver.
     fn loss(&self, measured: &Measured) -> f64 {
         let (sent, came) = self.multicast(measured);
         if sent == 0 {
@@ -105,7 +106,7 @@ impl Traffic<'_> {
         unicast.fold(multicast, f64::max)
     }
 
-    fn highest(&self, label: &str, bench: &mut Bench<'_>) -> Result<Highest, Halt> {
+    fn highest(&self, label: &str, bench: &mut Bench<'_>) -> Result<Highest, MethodError> {
         let goal = Search {
             resolution: self.settings.resolution,
             tolerance: 0.0,
@@ -121,7 +122,7 @@ pub(super) fn mixed(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Multicast share",
@@ -171,7 +172,7 @@ pub(super) fn matrix(
     capacity: Option<u32>,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Groups", "Offered", "Least at a receiver", "Forwarded", "Forwarding rate"];
     let mut table = Table::new("Scaled group forwarding matrix (RFC 3918 §4.2)", &columns);
@@ -189,7 +190,7 @@ pub(super) fn matrix(
             let label = format!("group matrix, {size} octets, {count} groups");
             let measured = bench.trial(traffic.trial(1.0, label))?;
             if !measured.kept() {
-                let text = "the generator did not keep to the rate";
+                let text = "the generator did not sustain the rate";
                 outcome
                     .notes
                     .push(format!("group matrix of {count} groups at {size} octets: {text}"));
@@ -231,17 +232,17 @@ pub(super) fn matrix(
     Ok(())
 }
 
-/// The aggregated throughput and the latency at that rate.
+/// The aggregated throughput (§4.3), and the latency at that rate.
 pub(super) fn aggregated(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns =
         ["Frame size", "Offered", "Throughput", "All receivers", "Of the highest rate", ""];
     let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
-    // §5.1 times one tagged frame at each receiver; Squall times each frame.
+    // §5.1 measures one tagged frame at each receiver; Squall measures every frame.
     let columns =
         ["Frame size", "Rate", "Port", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
     let mut latency = Table::new("Multicast latency (RFC 3918 §5)", &columns);
@@ -289,7 +290,7 @@ fn report_latency(
     outcome: &mut Outcome,
 ) {
     let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
-        let text = "nothing came, or the generator did not keep to the rate";
+        let text = "nothing came, or the generator did not sustain the rate";
         outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
         return;
     };
@@ -305,7 +306,7 @@ fn report_latency(
         let head = [size.to_string(), format!("{fps:.0} frames/s"), port.to_owned()];
         table.rows.push(head.into_iter().chain(times.map(ns)).collect());
     };
-    // §5.1 requires the latency of each egress interface; §5.2 the range over all of them.
+    // §5.1 requires the latency of each egress interface, §5.2 the range over all of them.
     for receiver in measured.lanes.iter().flat_map(|lane| &lane.receivers) {
         receiver.delay.into_iter().for_each(|delay| row(&receiver.port, delay));
     }

@@ -1,12 +1,12 @@
-//! §7.2 and §7.3: latency of tagged frames and delay variation of all frames at the throughput
-//! rate. Each is the median of several measurements.
+//! §7.2 and §7.3: latency of tagged frames, and delay variation of all frames, at the throughput
+//! rate. Results are medians over the trials.
 
 use squall_report::render::human::ns;
 use squall_units::median;
 
 use super::{Settings, Test};
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rfc2544::{Found, LATENCY_NOTE},
     rig::Rig,
@@ -23,7 +23,7 @@ pub(super) fn latency(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = [
         "Frame size",
         "Rate",
@@ -63,12 +63,13 @@ pub(super) fn latency(
     Ok(())
 }
 
-/// Each stream at the throughput. The RFC tags at least 500 frames of the second half; this trial
-/// tags all of them.
+/// Each stream at its throughput. The RFC tags at least 500 frames in the second half of the trial;
+/// here all frames of the second half are tagged.
 fn tagged_trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
     let mut lanes = Vec::new();
     for lane in rig.lanes(found.size, found.load) {
-        // Use whole gaps: a shortened gap would fill a queue that never drains at this rate.
+        // Start at a multiple of the frame gap: one shorter gap would queue a frame, and at this
+        // rate the queue never drains.
         let before = (settings.latency_s / 2.0 * lane.rate_fps).ceil();
         let start_s = before / lane.rate_fps;
         let name = format!("{TAGGED}{}", lane.name);
@@ -78,7 +79,7 @@ fn tagged_trial(settings: &Settings, rig: &Rig, found: &Found, label: String) ->
     Trial { label, lanes, duration_s: settings.latency_s, ..Trial::default() }
 }
 
-/// The pooled delays of the tagged frames of all streams.
+/// Pooled delay of the tagged frames of all streams.
 fn tagged(measured: &Measured) -> Option<Delay> {
     let lanes = measured.lanes.iter().filter(|lane| lane.name.starts_with(TAGGED));
     Measured { lanes: lanes.cloned().collect(), ..Measured::default() }.delay()
@@ -90,10 +91,10 @@ pub(super) fn variation(
     found: &[Found],
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     let columns = ["Frame size", "Rate", "PDV", "1st", "99th"];
     let mut pdv = Table::new("Packet delay variation (RFC 8219 §7.3.1)", &columns);
-    // Magnitudes: the minimum is the smallest change, not the largest decrease.
+    // Absolute values: the minimum is the smallest change, not the largest decrease.
     let columns = [
         "Frame size",
         "Rate",
@@ -142,7 +143,7 @@ pub(super) fn variation(
     Ok(())
 }
 
-/// D99.9 - Dmin (RFC 5481) of the worst stream, because streams have different paths.
+/// D99.9 - Dmin (RFC 5481) of the worst stream. Streams are not pooled, as their paths can differ.
 fn worst_pdv(measured: &Measured) -> Option<f64> {
     let delays = measured.lanes.iter().filter_map(|lane| lane.delay);
     delays.map(|delay| delay.p999.saturating_sub(delay.min) as f64).max_by(f64::total_cmp)
@@ -150,11 +151,11 @@ fn worst_pdv(measured: &Measured) -> Option<f64> {
 
 /// One value per trial.
 #[derive(Default)]
-struct Sample(Vec<f64>);
+pub(super) struct Sample(pub(super) Vec<f64>);
 
 impl Sample {
-    /// Quantile by nearest rank.
-    fn quantile(&self, q: f64) -> Option<f64> {
+    /// Quantile by the nearest-rank method.
+    pub(super) fn quantile(&self, q: f64) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
@@ -166,7 +167,7 @@ impl Sample {
     }
 }
 
-/// Adds a row, and a figure for each sample; returns `false` without a value.
+/// Adds a table row, and a figure for each sample. Returns `false` if there are no values.
 fn report(
     found: &Found,
     samples: &[(&str, &Sample)],
@@ -194,8 +195,8 @@ fn report(
 
 fn none(what: &str, size: u32, outcome: &mut Outcome) {
     outcome.notes.push(format!(
-        "{what} at {size} octets: not measured, as nothing came, or the generator did not keep to \
-         the rate"
+        "{what} at {size} octets: not measured, as nothing came, or the generator missed its \
+         schedule"
     ));
 }
 

@@ -2,9 +2,9 @@
 
 use crate::trial::Second;
 
-/// A second is severely errored if more than this part of its frames is lost.
+/// A second is severely errored if it loses more than this fraction of its frames (Y.1563 §9.1).
 const SEVERE: f64 = 0.5;
-/// Consecutive seconds that begin or end unavailable time.
+/// Number of consecutive seconds that start or end unavailable time (Y.1563 §9.1).
 const WINDOW: usize = 10;
 
 /// Available seconds, and the frames sent and lost in them.
@@ -32,7 +32,7 @@ impl Availability {
         sum
     }
 
-    /// Available part of the time, 0 to 1; 1 without any time.
+    /// Fraction of the time that was available, 0 to 1; 1 if there is no time.
     pub fn ratio(&self) -> f64 {
         if self.total == 0 { 1.0 } else { self.available as f64 / self.total as f64 }
     }
@@ -43,8 +43,8 @@ fn severely_errored(second: &Second) -> bool {
     lost as f64 > second.sent as f64 * SEVERE
 }
 
-/// Whether each second is available. Ten consecutive severely errored seconds begin unavailable
-/// time and belong to it; ten other consecutive seconds end it and do not belong to it.
+/// Whether each second is available. Unavailable time starts with the first of ten consecutive
+/// severely errored seconds, and ends before the first of ten consecutive other seconds.
 fn available(errored: &[bool]) -> Vec<bool> {
     let mut is = true;
     let state = |i: usize| {
@@ -60,7 +60,7 @@ fn available(errored: &[bool]) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Seconds in runs of alternately good and severely errored ones; the first run is good.
+    /// Seconds in runs that are alternately good and severely errored, starting with a good run.
     fn seconds(runs: &[usize]) -> Vec<Second> {
         let run = |(i, &n): (usize, &usize)| {
             let received = if i % 2 == 0 { 99 } else { 49 };
@@ -75,7 +75,7 @@ mod tests {
             (&[30][..], 30, 0),
             (&[10, 9, 10], 29, 9),
             (&[10, 10, 10], 20, 0),
-            // Nine good seconds do not end unavailable time.
+            // Nine consecutive good seconds do not end unavailable time.
             (&[10, 10, 9, 1, 10], 20, 0),
             (&[0, 15], 0, 0),
             (&[5, 12, 20, 3, 10], 38, 3),
@@ -93,7 +93,8 @@ mod tests {
         assert_eq!((found.sent, found.lost), (2000, 20));
         assert!((found.ratio() - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(Availability::of(&[]).ratio(), 1.0);
-        // Exactly half of the frames lost, and no frames sent.
+        // A second with half of its frames lost, and one without frames: neither is severely
+        // errored.
         let half = [Second { sent: 100, received: 50 }, Second::default()];
         assert_eq!(Availability::of(&half).severely_errored, 0);
     }

@@ -1,8 +1,8 @@
-//! Ethernet service activation (ITU-T Y.1564): tests each service alone in steps, then all
-//! together.
+//! Ethernet service activation (ITU-T Y.1564): first a step test of each service separately, then
+//! all services together.
 //!
-//! Services are not color-aware: frames have the marks of the profile, and excess frames are not
-//! evaluated individually.
+//! Services are not color-aware: frames have the markings of the profile, and results do not
+//! distinguish frames beyond CIR.
 
 mod availability;
 mod outcome;
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt},
+    bench::{Bench, MethodError},
     fields,
     outcome::Outcome,
     rig::Rig,
@@ -66,8 +66,8 @@ impl Default for Service {
 impl FromStr for Service {
     type Err = String;
 
-    /// `stream=web,cir_bps=50Mbps,eir_bps=1e7,flr=1e-5`: fields as in a settings file; rates also
-    /// with a unit.
+    /// Parses `stream=web,cir_bps=50Mbps,eir_bps=1e7,flr=1e-5`: fields as in a settings file, and
+    /// rates optionally with a unit.
     ///
     /// ```
     /// use squall_method::y1564::Service;
@@ -101,10 +101,12 @@ settings! {
 }
 
 impl Settings {
+    /// Checks that all settings are in range and fit `rig`.
+    ///
     /// # Errors
     /// If a setting is out of range, or if a service does not fit `rig`.
-    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
+    pub fn check(&self, rig: &Rig) -> Result<(), MethodError> {
+        let wrong = |text: String| Err(MethodError::Usage(text));
         if self.service.is_empty() {
             return wrong("no service is given\n  try --service stream=NAME,cir_bps=50Mbps".into());
         }
@@ -119,9 +121,9 @@ impl Settings {
 }
 
 impl Service {
-    fn check(&self, rig: &Rig) -> Result<(), Halt> {
+    fn check(&self, rig: &Rig) -> Result<(), MethodError> {
         let stream = &self.stream;
-        let wrong = |text: String| Err(Halt::Usage(format!("service \"{stream}\": {text}")));
+        let wrong = |text: String| Err(MethodError::Usage(format!("service \"{stream}\": {text}")));
         if !rig.lanes.iter().any(|lane| lane.stream == *stream) {
             let names: Vec<_> = rig.lanes.iter().map(|lane| lane.stream.as_str()).collect();
             return wrong(format!("the profile has the streams {}", names.join(", ")));
@@ -190,11 +192,11 @@ impl Service {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// All acceptance criteria are met.
+    /// Passes if all acceptance criteria are met.
     Committed,
-    /// At least CIR and at most CIR + EIR pass.
+    /// Passes if the received rate is from CIR to CIR + EIR.
     Excess,
-    /// All acceptance criteria are met over the long performance test.
+    /// Passes if all acceptance criteria are met in the long performance test.
     Performance,
 }
 
@@ -214,16 +216,16 @@ struct Row {
     ir_bps: f64,
     flr: f64,
     lost: u64,
-    /// Lowest, mean and highest, nanoseconds.
+    /// Minimum, mean and maximum, nanoseconds.
     delay: Option<(f64, f64, f64)>,
     /// Uncertainty of each delay.
     bound_ns: f64,
     availability: Option<Availability>,
-    /// Criteria that are not met; `None`: the generator did not keep to the rate.
+    /// Criteria that are not met; `None`: unknown, as the generator missed its schedule.
     failures: Option<Vec<&'static str>>,
 }
 
-/// Runs the configuration test of each service, then the performance test of all.
+/// Runs the configuration test of each service, then the performance test of all services.
 ///
 /// # Errors
 /// If a trial cannot run, or if the test is stopped.
@@ -232,7 +234,7 @@ pub fn run(
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<(), MethodError> {
     settings.check(rig)?;
     let mut rows = Vec::new();
     for (i, service) in settings.service.iter().enumerate() {
@@ -259,7 +261,7 @@ fn trial(
     steps: &[(usize, Step)],
     duration_s: f64,
     bench: &mut Bench<'_>,
-) -> Result<Vec<Row>, Halt> {
+) -> Result<Vec<Row>, MethodError> {
     let lane = |(i, step): &(usize, Step)| settings.service[*i].lane(step.bps);
     let lanes = steps.iter().map(lane).collect();
     let seconds = steps.iter().any(|(_, step)| step.kind == Kind::Performance);
@@ -281,7 +283,7 @@ fn row(
     let service = &settings.service[i];
     let performance = step.kind == Kind::Performance && !lane.seconds.is_empty();
     let availability = performance.then(|| Availability::of(&lane.seconds));
-    // Y.1563 counts loss in available time only.
+    // Y.1563 counts loss only in available time.
     let (sent, lost) = match availability {
         Some(found) if found.available < found.total => (found.sent, found.lost),
         _ => (lane.sent, lane.lost),
@@ -303,7 +305,7 @@ fn row(
 
 /// Criteria that are not met.
 fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static str> {
-    // Tolerate a frame cut off by the end of the trial.
+    // The end of the trial may cut off one frame.
     let rounding = 1.0 - 1e-6;
     if row.step.kind == Kind::Excess {
         let least = service.cir_bps * (1.0 - service.flr) * rounding;
@@ -313,10 +315,10 @@ fn failures(settings: &Settings, service: &Service, row: &Row) -> Vec<&'static s
         return broken(&rules);
     }
     let above = |limit_ms: Option<f64>, found_ns: Option<f64>| {
-        // Without arrivals there is no delay, and the loss criterion fails.
+        // If no frame arrived, there is no delay to judge, and the loss criterion fails.
         limit_ms.zip(found_ns).is_some_and(|(limit, found)| found > limit * 1e6)
     };
-    // With different clocks, a criterion is met only if it holds for the highest possible delay.
+    // With separate clocks, a criterion is met only if it holds for the highest possible delay.
     let highest = row.delay.map(|(.., max)| max + row.bound_ns);
     let variation = row.delay.map(|(min, _, max)| max - min);
     let available = row.availability.map_or(1.0, |found| found.ratio());

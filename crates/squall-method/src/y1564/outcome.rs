@@ -1,4 +1,4 @@
-//! Tables of the Recommendation: a row for each step, with the measured values and the result.
+//! Tables of Y.1564: a row for each step, with the measured values and the result.
 
 use squall_report::render::human::{ns, ratio, si};
 
@@ -28,7 +28,7 @@ pub fn report(settings: &Settings, rows: &[Row], outcome: &mut Outcome) {
     );
 }
 
-/// A step without a measurement does not pass.
+/// A step that was not measured does not pass.
 fn status(rows: &[Row]) -> Status {
     let mut failures = rows.iter().map(|row| row.failures.as_ref());
     if failures.clone().flatten().any(|failures| !failures.is_empty()) {
@@ -42,7 +42,7 @@ fn status(rows: &[Row]) -> Status {
 
 fn result(row: &Row) -> String {
     match &row.failures {
-        None => "not measured: the generator did not keep to the rate".into(),
+        None => "not measured: the generator did not sustain the rate".into(),
         Some(failures) if failures.is_empty() => "pass".into(),
         Some(failures) => format!("FAIL: {}", failures.join(", ")),
     }
@@ -74,7 +74,7 @@ fn criteria(settings: &Settings) -> Table {
     table
 }
 
-/// Columns of loss and delay, which both tests share.
+/// Columns of loss and delay, shared by both tests.
 fn cells(row: &Row) -> Vec<String> {
     let delay = |value: &dyn Fn((f64, f64, f64)) -> f64| {
         row.delay.map_or("-".into(), |delay| ns(value(delay)))
@@ -124,7 +124,7 @@ fn performance(settings: &Settings, rows: &[Row]) -> Table {
     table
 }
 
-/// Figures of the performance test, or without one, of the step at CIR.
+/// Figures of the performance test; if there is none, of the step at CIR.
 fn figures(settings: &Settings, row: &Row) -> Vec<Figure> {
     let service = &settings.service[row.service];
     let wanted = match row.step.kind {
@@ -144,7 +144,7 @@ fn figures(settings: &Settings, row: &Row) -> Vec<Figure> {
         uncertainty: 0.0,
         limit,
     };
-    // These figures do not depend on the offered load.
+    // Unlike the rate, these figures do not depend on the offered load.
     let own = if limit == Limit::Generator { limit } else { Limit::Device };
     let mut all = vec![
         figure("IR", row.ir_bps, "bit/s", Better::Higher, limit),

@@ -1,9 +1,10 @@
 use super::*;
-use crate::{Delay, Limit, Measured, RetryPolicy, Runner, Second, Status, Unwatched};
+use crate::{Delay, Limit, Measured, NoWatch, RetryPolicy, Runner, Second, Status};
 
-/// A network that polices each stream to its own rate and has an outage of some seconds.
+/// A network that polices each stream to a separate rate, and has an outage of some seconds.
 struct Network {
-    /// Rates that pass, frames per second, by stream; the last one applies to all further streams.
+    /// Rates that pass, frames per second, by stream; the last one also applies to any further
+    /// streams.
     police_fps: Vec<f64>,
     delay_ns: (u64, u64),
     /// Uncertainty between the clocks of sender and receiver.
@@ -51,7 +52,7 @@ impl Network {
 }
 
 impl Runner for Network {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let police = |lane: &Lane| match lane.stream.as_str() {
             "voice" => self.police_fps[0],
             _ => *self.police_fps.last().unwrap(),
@@ -62,12 +63,13 @@ impl Runner for Network {
         Ok(Measured { lanes: lanes.collect(), not_kept, ..Measured::default() })
     }
 
-    fn rest(&mut self, _: f64) -> Result<(), Halt> {
+    fn settle(&mut self, _: f64) -> Result<(), MethodError> {
         Ok(())
     }
 }
 
-/// Two services of 1000 and 10,000 frames/s of 125 octets; the second one has as much excess.
+/// Two services of 1000 and 10,000 frames/s with frames of 125 octets; the EIR of the second one
+/// equals its CIR.
 fn settings() -> Settings {
     let voice = Service {
         stream: "voice".into(),
@@ -88,21 +90,21 @@ fn rig() -> Rig {
     rig
 }
 
-fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, Halt> {
-    let mut watch = Unwatched;
+fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, MethodError> {
+    let mut watch = NoWatch;
     let mut bench = Bench::new(network, &mut watch, RetryPolicy { repeats: 0, rest_s: 0.0 });
     let mut outcome = Outcome::new("y1564", "Y.1564", settings);
     run(settings, &rig(), &mut bench, &mut outcome)?;
-    outcome.settle();
+    outcome.note_generator_limit();
     Ok(outcome)
 }
 
-/// The results in the rows of a table.
+/// Results in the rows of a table.
 fn results(outcome: &Outcome, table: usize) -> Vec<&str> {
     outcome.tables[table].rows.iter().map(|row| row.last().unwrap().as_str()).collect()
 }
 
-/// The highest delay is 0.3 ms, the limit 1 ms.
+/// The highest delay is 0.3 ms; the limit is 1 ms.
 #[test]
 fn a_delay_that_the_clocks_do_not_know_well_enough_is_not_as_agreed() {
     for (bound_ns, expected) in [(699_000, Status::Passed), (701_000, Status::Failed)] {
@@ -123,7 +125,8 @@ fn a_network_that_polices_to_the_profile_passes() {
     let committed = ["25 % CIR", "50 % CIR", "75 % CIR", "90 % CIR", "100 % CIR"];
     assert_eq!(steps[..5], committed);
     assert_eq!(steps[5..], [&["policing"], &committed[..], &["CIR + EIR", "policing"]].concat());
-    // 1.25 CIR + EIR if the excess is less than a fifth of the committed rate.
+    // Policing is tested at 1.25 CIR + EIR, as the excess is less than a fifth of the committed
+    // rate.
     assert_eq!(outcome.tables[1].rows[5][2], squall_report::render::human::si(1.25e6, "bit/s"));
     assert_eq!(outcome.tables[1].rows[12][2], squall_report::render::human::si(2.25e7, "bit/s"));
     assert_eq!(results(&outcome, 2), ["pass", "pass"]);
@@ -166,7 +169,7 @@ fn an_outage_is_unavailable_time_and_no_loss() {
     assert_eq!(results(&outcome, 2), ["FAIL: AVAIL", "FAIL: AVAIL"]);
     assert_eq!(outcome.figure("AVAIL/voice").unwrap().value, 0.8);
     assert_eq!(outcome.figure("FLR/voice").unwrap().value, 0.0);
-    // Nine seconds count as loss.
+    // Nine seconds are too short for unavailable time, so their loss counts.
     network.out = 20..29;
     let outcome = self::outcome(&settings(), &mut network).unwrap();
     assert_eq!(results(&outcome, 2), ["FAIL: FLR", "FAIL: FLR"]);
@@ -192,7 +195,7 @@ fn services_that_cannot_be_tested_are_refused() {
         let mut wrong = settings();
         change(&mut wrong);
         match outcome(&wrong, &mut Network::default()) {
-            Err(Halt::Usage(text)) => text,
+            Err(MethodError::Usage(text)) => text,
             other => panic!("{other:?}"),
         }
     };

@@ -1,10 +1,10 @@
-//! Methods for switches and multicast against a simulated switch: they must find its properties.
+//! Methods for switches and multicast, on a simulated switch whose properties they must find.
 
 mod sim;
 
 use sim::{Make, Switch};
 use squall_method::{
-    Bench, Limit, Method, MostLoad, Outcome, RetryPolicy, Rig, Unwatched, rfc2889, rfc3918,
+    Bench, Limit, MaxLoad, Method, NoWatch, Outcome, RetryPolicy, Rig, rfc2889, rfc3918,
 };
 use squall_units::SplitMix64;
 
@@ -23,10 +23,10 @@ impl Dice {
 fn run(make: &Make, method: Method) -> Outcome {
     let mut switch = Switch::new(make.clone());
     let ports = switch.port_names();
-    let most = MostLoad::Fps(MOST);
+    let most = MaxLoad::Fps(MOST);
     let (clients, servers) = (None, None);
     let rig = Rig { ports, lanes: Vec::new(), clients, servers, most, link_bps: None };
-    let mut watch = Unwatched;
+    let mut watch = NoWatch;
     let retry = RetryPolicy { repeats: 0, rest_s: 5.0 };
     let mut bench = Bench::new(&mut switch, &mut watch, retry);
     method.run(&rig, &mut bench).unwrap()
@@ -59,7 +59,7 @@ fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
     for _ in 0..4 {
         let ports = dice.roll(2, 6) as usize;
         let fps = dice.roll(1_250, 15_000) as f64;
-        // Each queue must hold a frame from each port at once.
+        // Each queue must hold a frame from each port at the same time.
         let make = Make { ports, fps, depth: dice.roll(8, 16) as u32, ..Make::default() };
         let outcome = run(
             &make,
@@ -68,12 +68,12 @@ fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
         let (n, half) = (ports as f64, (ports / 2) as f64);
         let carried = MOST.min(fps);
         found("full mesh", value(&outcome, "throughput.full-mesh/64"), n * carried);
-        // One sender: each output gets its share of that port's load.
+        // With one sender, each output gets its share of that port's load.
         let one = MOST.min((n - 1.0) * fps);
         found("one to many", value(&outcome, "throughput.one-to-many/64"), one);
         let many = ((n - 1.0) * MOST).min(fps);
         found("many to one", value(&outcome, "throughput.many-to-one/64"), many);
-        // Two halves of different sizes: the smaller one has more load on each of its ports.
+        // With two halves of different sizes, the ports of the smaller half have more load each.
         let (few, rest) = (half, n - half);
         let load = (fps / MOST).min(1.0).min(fps * few / (rest * MOST));
         found("backbone", value(&outcome, "throughput.backbone/64"), n * MOST * load);
@@ -120,9 +120,9 @@ fn the_table_is_found_to_the_address() {
 
 #[test]
 fn addresses_that_are_not_forgotten_between_trials_would_spoil_the_search() {
-    // The device keeps addresses for longer than the settings say. Its table is full of the
-    // addresses of earlier trials, but these are the same addresses, so the result is the table's
-    // size.
+    // The device keeps addresses for longer than the settings assume. Its table is full of
+    // addresses of earlier trials, but trials use the same addresses, so the result is the size of
+    // the table.
     let make = Make { ports: 3, table: 700, age_s: 1e6, ..Make::default() };
     let settings = rfc2889::Settings { age_s: 1.0, ..switch(&[rfc2889::Test::AddressCapacity]) };
     assert_eq!(value(&run(&make, Method::Rfc2889(settings)), "address_capacity"), 700.0);
@@ -139,7 +139,7 @@ fn the_learning_rate_is_that_of_the_device() {
             ..switch(&[rfc2889::Test::AddressLearning])
         };
         let outcome = run(&make, Method::Rfc2889(settings));
-        // Two addresses wait while one is learned, so two in 2000 do not limit the rate.
+        // Two addresses wait in a queue while one is learned, so two in 2000 do not limit the rate.
         let truth = learns * (1.0 + 2.0 / 2000.0);
         found("learning rate", value(&outcome, "address_learning_rate"), truth);
     }
@@ -150,12 +150,12 @@ fn head_of_line_blocking_is_distinguished_from_congestion() {
     let tests = &[rfc2889::Test::Congestion];
     let separate = Make { fps: MOST, ..Make::default() };
     let outcome = run(&separate, Method::Rfc2889(switch(tests)));
-    // The congested port is offered 150 %.
+    // The congested port is offered 150 % of its capacity.
     let lost = value(&outcome, "congested_loss/64");
     assert!((lost - 1.0 / 3.0).abs() < 0.005, "{lost}");
     assert_eq!(value(&outcome, "uncongested_loss/64"), 0.0);
     assert_eq!(outcome.tables[0].rows[0][3..5], ["no".to_owned(), "no".to_owned()]);
-    // §5.5.3: half of the load, and the full capacity of the port.
+    // §5.5.3: half of the load at the uncongested port, the full capacity at the congested one.
     let rates = ["uncongested_rate/64", "congested_rate/64"].map(|name| value(&outcome, name));
     assert!((rates[0] - MOST / 2.0).abs() < MOST * 0.01, "{rates:?}");
     assert!((rates[1] - MOST).abs() < MOST * 0.01, "{rates:?}");
@@ -192,7 +192,7 @@ fn broadcast_and_errored_frames_come_as_the_device_forwards_them() {
         let make = Make { fps, filters_errors, depth: 16, ..Make::default() };
         let outcome = run(&make, Method::Rfc2889(switch(&[Broadcast, ErroredFrames])));
         found("broadcast", value(&outcome, "broadcast/64"), fps);
-        // A frame takes its own queueing time and the device's delay.
+        // Latency is at least the queueing time of the frame and the delay of the device.
         let least = 1e9 / fps + 5_000.0;
         for name in ["broadcast_latency/64", "broadcast_latency@50%/64"] {
             let latency = value(&outcome, name);
@@ -214,7 +214,8 @@ fn stations_that_share_a_port_are_learned_each() {
     };
     let fits = run(&make, Method::Rfc2889(settings(16)));
     found("16 each", value(&fits, "throughput.full-mesh/64"), 3.0 * 5_000.0);
-    // Frames to stations beyond the table are flooded and take capacity from the other ports.
+    // Frames to stations that do not fit in the table are flooded and take capacity from other
+    // ports.
     let floods = run(&make, Method::Rfc2889(settings(32)));
     assert!(value(&floods, "throughput.full-mesh/64") < 0.8 * 15_000.0);
 }
@@ -246,7 +247,7 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
         let tests = [Aggregated, GroupMatrix, Latency, MixedClass];
         let outcome = run(&make, Method::Rfc3918(multicast(&tests, membership)));
         found("aggregated", value(&outcome, "aggregated/100"), fps);
-        // Each receiver gets all multicast and its part of the unicast.
+        // Each receiver gets all of the multicast and its share of the unicast.
         let each = 0.5 + 0.5 / (ports - 1) as f64;
         found("mixed", value(&outcome, "mixed_class@50%/100"), (fps / each).min(MOST));
         let offered =
@@ -257,8 +258,8 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
         assert!(matrix >= fps * 0.99 && matrix <= fps + 64.0, "{matrix} of {fps}");
         let least = 1e9 / fps + 5_000.0;
         assert!(value(&outcome, "latency/100") >= least - 10.0);
-        // The RFC requires the latency of each egress interface; the last row is that of all of
-        // them.
+        // The RFC requires the latency of each egress interface; the last row has the range over
+        // all.
         let latency = outcome.tables.iter().find(|t| t.title.starts_with("Multicast lat")).unwrap();
         let found: Vec<_> = latency.rows.iter().map(|row| row[2].as_str()).collect();
         let names = Switch::new(make).port_names();
@@ -279,7 +280,7 @@ fn joins_and_leaves_take_as_long_as_the_device_needs() {
             ..Make::default()
         };
         let outcome = run(&make, Method::Rfc3918(multicast(&[JoinDelay, LeaveDelay], membership)));
-        // The error is at most the probe's gap and the frame's own latency.
+        // The error is at most one gap of the probe plus the latency of a frame.
         for (name, truth) in [("join_delay", make.join_ns), ("leave_delay", make.leave_ns)] {
             let (found, truth) = (value(&outcome, name), truth as f64 / 1e9);
             assert!((found - truth).abs() <= 1.5e-4, "{name}: {found}, {truth}");

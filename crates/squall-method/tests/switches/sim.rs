@@ -1,11 +1,10 @@
 //! A switch simulated frame by frame: an address table with aging, a queue at each port, flooding
-//! of unknown addresses, and snooping of IGMP and MLD. The methods must find its configured
-//! properties.
+//! of unknown addresses, and IGMP and MLD snooping. Methods must find its configured properties.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use squall_method::{
-    ArrivedRange, Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured,
+    ArrivedRange, Delay, Lane, LaneMeasured, Measured, MethodError, PortMeasured, ReceiverMeasured,
     Runner, Trial,
 };
 use squall_port::device::{Buffer, Limit};
@@ -20,19 +19,19 @@ pub struct Make {
     pub fps: f64,
     /// Length of each port's queue, frames.
     pub depth: u32,
-    /// Capacity of all queues together, frames: a congested port takes capacity from the others.
+    /// Total capacity of all queues, frames: a congested port takes capacity from the others.
     pub shared: Option<usize>,
     pub delay_ns: u64,
-    /// Capacity of the address table.
+    /// Capacity of the address table, addresses.
     pub table: usize,
-    /// Addresses learned per second; a few more wait in a queue.
+    /// Addresses learned per second; a few further ones wait in a queue.
     pub learns: Option<f64>,
     pub age_s: f64,
-    /// Group capacity; groups beyond it are flooded.
+    /// Group capacity. Further groups are flooded.
     pub groups: usize,
     pub join_ns: u64,
     pub leave_ns: u64,
-    /// Frame rate beyond which the processor forwards only half.
+    /// Frame rate above which the processor forwards only half.
     pub collapses: Option<f64>,
     pub filters_errors: bool,
 }
@@ -57,16 +56,16 @@ impl Default for Make {
     }
 }
 
-/// The running switch.
+/// A running switch.
 pub struct Switch {
     make: Make,
     now: u64,
-    /// Port and time of the last frame of each address.
+    /// Port of each address, and time of the last frame from it.
     table: HashMap<u64, (usize, u64)>,
     learner: Option<Buffer>,
-    /// Start and end of each port's membership of a group.
+    /// Start and end of the membership of each port in a group.
     members: HashMap<u128, HashMap<usize, (u64, u64)>>,
-    /// Groups beyond the capacity.
+    /// Groups that did not fit.
     flooded: HashSet<u128>,
 }
 
@@ -80,7 +79,7 @@ struct Frame {
 
 #[derive(Default)]
 struct Seen {
-    /// Sequence numbers with delays and arrival times, by port.
+    /// Sequence numbers, delays and arrival times, by port.
     ports: BTreeMap<usize, Vec<(u64, u64, u64)>>,
 }
 
@@ -115,12 +114,12 @@ impl Switch {
         }
     }
 
-    /// The output ports of a frame.
+    /// Output ports of a frame.
     fn outputs(&self, to: u64, group: Option<u128>, port: usize, at: u64) -> Vec<usize> {
         let others = || (0..self.make.ports).filter(move |&other| other != port);
         let age = (self.make.age_s * 1e9) as u64;
         if let Some(group) = group {
-            // Unknown groups have no members; groups beyond the capacity are flooded.
+            // Unknown groups have no members. Groups that did not fit are flooded.
             let member = |port: &usize| {
                 let time = self.members.get(&group).and_then(|of| of.get(port));
                 time.is_some_and(|(from, to)| (*from..*to).contains(&at))
@@ -160,13 +159,13 @@ fn limit(fps: f64, depth: u32) -> Limit {
     Limit::new(format!("{fps}pps").parse().unwrap(), depth).unwrap()
 }
 
-/// The varying numbers of a template's frames.
+/// The numbers that vary in the frames of a template.
 struct Numbers {
     from: u64,
     to: u64,
-    /// The IP destination, if it is a group.
+    /// IP destination, if it is a group.
     group: Option<u128>,
-    /// The group named by a report, and whether the report is a leave.
+    /// The group in a report, and whether the report is a leave.
     names: Option<(u128, bool)>,
     vary: Vec<(String, u128, u128)>,
 }
@@ -207,7 +206,7 @@ impl Numbers {
         }
     }
 
-    /// Source, destination, group, and group named by a report, of frame `n`.
+    /// Source, destination, destination group, and group in a report, of frame `n`.
     fn at(&self, n: u64) -> (u64, u64, Option<u128>, Option<(u128, bool)>) {
         let (mut from, mut to, mut group, mut names) = (self.from, self.to, self.group, self.names);
         for (field, min, max) in &self.vary {
@@ -235,7 +234,7 @@ fn number(text: &str) -> u128 {
 }
 
 impl Runner for Switch {
-    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, MethodError> {
         let begin = self.now;
         if trial.action.as_ref().is_some_and(|action| action.command == "flush") {
             self.table.clear();
@@ -251,8 +250,8 @@ impl Runner for Switch {
             })
             .collect();
         let mut frames = frames(trial, begin, &self.port_names());
-        // At the same time, the last port comes first: in RFC 2889 §5.5 it competes for the
-        // congested port.
+        // Frames at the same time are ordered by descending port: in RFC 2889 §5.5 the last port
+        // competes for the congested port.
         frames.sort_by_key(|frame| (frame.at, std::cmp::Reverse(frame.port), frame.lane));
         let mut queues: Vec<Buffer> = (0..self.make.ports)
             .map(|_| Buffer::new(limit(self.make.fps, self.make.depth)))
@@ -281,7 +280,7 @@ impl Runner for Switch {
                 self.member(group, leaves, frame.port, frame.at);
                 continue;
             }
-            // An overloaded processor forwards half of the offered frames.
+            // If overloaded, the processor forwards half of the offered frames.
             if self.make.collapses.is_some_and(|fps| lane.rate_fps > fps)
                 && !plain
                 && gave_up.len() % 2 == 0
@@ -320,7 +319,7 @@ impl Runner for Switch {
         Ok(Measured { lanes, ports, ..Measured::default() })
     }
 
-    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+    fn settle(&mut self, seconds: f64) -> Result<(), MethodError> {
         self.now += (seconds * 1e9) as u64;
         Ok(())
     }
@@ -340,7 +339,7 @@ fn frames(trial: &Trial, begin: u64, names: &[String]) -> Vec<Frame> {
     trial.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-/// As in a report, the loss is measured at the port that received most.
+/// As in a report, loss is that at the port with the most received frames.
 fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneMeasured {
     let plain = lane.template.as_ref().is_some_and(|template| template.plain);
     let received = seen.ports.values().map(|frames| frames.len() as u64).sum();

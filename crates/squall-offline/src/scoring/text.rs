@@ -41,7 +41,7 @@ pub fn score_text(scored: &Scored) -> String {
     }
     pair("Alerts", format!("{}: {}", score.alerts, parts_of(score)));
     if let Some(latency) = &score.latency_from_end {
-        pair("Latency to alert", format!("{} (from the last frame)", latency_text(latency)));
+        pair("Time of alerts", latency_text(latency));
         if latency.median_ns < -CLOCKS_DIFFER_NS {
             pair(
                 "",
@@ -121,11 +121,17 @@ fn list(
 
 fn latency_text(latency: &Latency) -> String {
     format!(
-        "median {}, p99 {}, at most {}",
-        human::ns(latency.median_ns as f64),
-        human::ns(latency.p99_ns as f64),
-        human::ns(latency.max_ns as f64)
+        "median {}, p99 {}, latest {} the last frame of the attack",
+        after(latency.median_ns),
+        after(latency.p99_ns),
+        after(latency.max_ns)
     )
+}
+
+/// A time relative to the last frame of an attack, which an alert for an earlier frame precedes.
+fn after(ns: i64) -> String {
+    let side = if ns < 0 { "before" } else { "after" };
+    format!("{} {side}", human::ns(ns.unsigned_abs() as f64))
 }
 
 pub fn score_html(scored: &Scored) -> String {
@@ -158,14 +164,14 @@ pub fn score_html(scored: &Scored) -> String {
             (human::count(counts.collateral), "alerts of other rules".to_owned()),
         ),
         (
-            "Latency",
+            "Median time of alerts",
             false,
             score.latency_from_end.as_ref().map_or_else(
                 || ("-".into(), String::new()),
                 |latency| {
                     (
-                        human::ns(latency.median_ns as f64),
-                        format!("median; p99 {}", human::ns(latency.p99_ns as f64)),
+                        after(latency.median_ns),
+                        format!("the last frame; p99 {}", after(latency.p99_ns)),
                     )
                 },
             ),
@@ -196,7 +202,7 @@ pub fn score_html(scored: &Scored) -> String {
         let latency = rule
             .latency_from_end
             .as_ref()
-            .map_or_else(String::new, |latency| human::ns(latency.median_ns as f64));
+            .map_or_else(String::new, |latency| after(latency.median_ns));
         vec![
             format!("{}:{}:{} {}", rule.gid, rule.sid, rule.rev, rule.msg),
             rule.counts.attacks.to_string(),
@@ -209,7 +215,7 @@ pub fn score_html(scored: &Scored) -> String {
         ]
     };
     let columns =
-        ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "latency"];
+        ["rule", "attacks", "hit", "missed", "near misses", "alerted", "collateral", "last frame"];
     let wrong = |rule: &&RuleScore| rule.counts.missed > 0 || rule.counts.near_misses_alerted > 0;
     let of_interest: Vec<_> = score.rules.iter().filter(wrong).map(row).collect();
     if !of_interest.is_empty() {

@@ -359,7 +359,7 @@ impl Traffic {
         self.control.begin(start, "otg traffic", session)?;
         (self.places, self.ended) = (places, None);
         if clear {
-            self.control.forget_ports();
+            self.control.reset_ports();
             self.clear(chosen);
         }
         for (i, info) in translated.flows.iter().enumerate() {

@@ -347,7 +347,7 @@ fn faults_of_blocks_have_place_and_reason() {
     }
 }
 
-// ---- neither, and either
+// ---- files in neither format, and properties of both formats
 
 #[test]
 fn files_that_are_no_captures_are_named() {

@@ -6,47 +6,96 @@ use squall_apps::{
     Data, Instruction, Program, ProgramError,
     builtin::{self, Application, HttpClient},
 };
-use squall_profile::{Located, Mistakes};
+use squall_profile::{ErrorCollector, Located};
 use squall_units::{Cannot, Nanos, parse_octets};
 
 use super::Ends;
 use crate::Assets;
 
-/// Each application's name, its options, and a one-line description.
-const OPTIONS: [(&str, &[&str]); 14] = [
+/// An option of a built-in application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppOption {
+    pub name: &'static str,
+    /// The value that applies if the option is absent; `None`: absent is not a value.
+    pub default: Option<&'static str>,
+    /// One-line description, with the form of the value.
+    pub about: &'static str,
+}
+
+const fn option(name: &'static str, default: &'static str, about: &'static str) -> AppOption {
+    AppOption { name, default: Some(default), about }
+}
+
+const fn without_default(name: &'static str, about: &'static str) -> AppOption {
+    AppOption { name, default: None, about }
+}
+
+/// Each application's name and its options.
+const OPTIONS: [(&str, &[AppOption]); 14] = [
     (
         "http",
         &[
-            "url",
-            "method",
-            "header",
-            "content",
-            "content_file",
-            "post",
-            "cookies",
-            "follow",
-            "check",
-            "extract",
-            "requests",
-            "pipeline",
-            "think",
-            "close",
-            "within",
-            "body",
+            option(
+                "url",
+                "http://squall/",
+                "what to request; several with weights: 9:http://HOST/PATH",
+            ),
+            without_default("method", "request method; GET, or POST with a body"),
+            without_default("header", "NAME: VALUE, replaces the field of that name"),
+            without_default("content", "text of the request body"),
+            without_default("content_file", "file whose octets are the request body"),
+            without_default("post", "length of a generated request body: 10 kB"),
+            option("cookies", "false", "return the cookies that servers set: true or false"),
+            option("follow", "0", "redirects to follow per request, up to 20"),
+            without_default(
+                "check",
+                "fail unless: status 200, length 512, sha256 HEX, regex \"TEXT\"",
+            ),
+            without_default(
+                "extract",
+                "NAME = json PATH, regex or header: for ${value:NAME} later",
+            ),
+            option("requests", "1", "requests per connection"),
+            option("pipeline", "1", "requests to send before the first answer is awaited"),
+            without_default(
+                "think",
+                "pause between requests: 10 ms, uniform 1 ms 5 ms, exponential 10 ms",
+            ),
+            option(
+                "close",
+                "false",
+                "ask the server to close after the last request: true or false",
+            ),
+            without_default("within", "time limit for an answer: 2 s"),
+            option("body", "100", "length of the server's answer: 100, 4 KiB"),
         ],
     ),
     ("http-get", &[]),
     ("http-post", &[]),
-    ("exchange", &["request", "response", "count"]),
-    ("https-like", &["body"]),
+    (
+        "exchange",
+        &[
+            option("request", "100", "length of a request: 100, 4 KiB"),
+            option("response", "100", "length of a response: 100, 4 KiB"),
+            option("count", "1", "requests per connection"),
+        ],
+    ),
+    ("https-like", &[option("body", "32 KiB", "length of the answer")]),
     ("dns", &[]),
-    ("smtp", &["letter"]),
-    ("sip", &["talk"]),
-    ("rtp", &["packets"]),
-    ("smb-like", &["blocks"]),
-    ("oracle-like", &["statements"]),
-    ("citrix-like", &["keys"]),
-    ("video", &["chunks", "chunk", "pause"]),
+    ("smtp", &[option("letter", "20 KiB", "length of the mail")]),
+    ("sip", &[option("talk", "2 s", "time from the answer to the end of the call")]),
+    ("rtp", &[option("packets", "250", "packets in each direction, 50 per second")]),
+    ("smb-like", &[option("blocks", "8", "blocks of 64 KiB")]),
+    ("oracle-like", &[option("statements", "20", "statements per connection")]),
+    ("citrix-like", &[option("keys", "50", "keys and pictures, ten per second")]),
+    (
+        "video",
+        &[
+            option("chunks", "4", "chunks per connection"),
+            option("chunk", "1 MiB", "length of a chunk"),
+            option("pause", "2 s", "time between two chunks"),
+        ],
+    ),
     ("browse", &[]),
 ];
 
@@ -63,14 +112,14 @@ pub struct ApplicationInfo {
     /// One-line description.
     pub about: &'static str,
     /// The options that a template may set for this application.
-    pub options: &'static [&'static str],
+    pub options: &'static [AppOption],
     /// Options that only servers use; clients use the others. Empty: both ends use every option.
     pub of_servers: &'static [&'static str],
 }
 
 /// The built-in applications, in display order.
 pub fn catalog() -> Vec<ApplicationInfo> {
-    let info = |&(name, options): &(&'static str, &'static [&'static str])| {
+    let info = |&(name, options): &(&'static str, &'static [AppOption])| {
         let about = match name {
             "http" => "HTTP/1.1: GETs or POSTs over a connection, answered with a body",
             "exchange" => "requests and answers of given lengths, repeated",
@@ -88,14 +137,15 @@ pub fn catalog() -> Vec<ApplicationInfo> {
     OPTIONS.iter().map(info).chain([mix]).collect()
 }
 
-/// The built-in applications with their options, one per line.
+/// The built-in applications and their options with defaults, one per line.
 pub fn applications() -> String {
     let mut text = String::new();
     for ApplicationInfo { name, about, options, .. } in catalog() {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {about}");
-        if !options.is_empty() {
-            let _ = writeln!(text, "{:<12}   options: {}", "", options.join(", "));
+        for AppOption { name, default, about } in options {
+            let default = default.map_or(String::new(), |value| format!(" [default: {value}]"));
+            let _ = writeln!(text, "    {name:<14} {about}{default}");
         }
     }
     text
@@ -111,7 +161,7 @@ pub fn ends(
     app: &Located,
     options: &[(String, Located)],
     (data, assets): (Option<&Data>, &dyn Assets),
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     if app.text == "mix" {
         if let Some((name, located)) = options.first() {
@@ -133,11 +183,13 @@ pub fn ends(
         return None;
     };
     let mut right = true;
-    for (name, located) in options.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+    for (name, located) in
+        options.iter().filter(|(name, _)| !known.iter().any(|option| option.name == name))
+    {
         let hint = if known.is_empty() {
             "this application has no options".into()
         } else {
-            squall_units::suggest(name, known.iter().copied())
+            squall_units::suggest(name, known.iter().map(|option| option.name))
         };
         mistakes.note(
             located,
@@ -179,7 +231,7 @@ fn of(app: Application) -> Ends {
 fn make(
     name: &str,
     given: &Given<'_>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Result<Option<Ends>, ProgramError> {
     Ok(Some(match name {
         "http" => return http(given, mistakes),
@@ -210,7 +262,10 @@ fn make(
     }))
 }
 
-fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, ProgramError> {
+fn http(
+    given: &Given<'_>,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Result<Option<Ends>, ProgramError> {
     let (mut client, mut port) = (HttpClient::default(), 80);
     let mut first: Option<(HttpClient, u16)> = None;
     for located in given.all("url") {
@@ -415,7 +470,7 @@ impl<'a> Given<'a> {
         self.options.iter().find(|(option, _)| option == name).map(|(_, located)| located)
     }
 
-    fn octets(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
+    fn octets(&self, name: &str, default: u32, mistakes: &mut ErrorCollector<'_>) -> u32 {
         let Some(located) = self.of(name) else { return default };
         let octets = parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok());
         octets.unwrap_or_else(|| {
@@ -428,7 +483,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    fn number(&self, name: &str, default: u32, mistakes: &mut Mistakes<'_>) -> u32 {
+    fn number(&self, name: &str, default: u32, mistakes: &mut ErrorCollector<'_>) -> u32 {
         let Some(located) = self.of(name) else { return default };
         let number = located.text.parse().ok().filter(|n| *n > 0);
         number.unwrap_or_else(|| {
@@ -441,7 +496,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    fn time(&self, name: &str, default: Nanos, mistakes: &mut Mistakes<'_>) -> Nanos {
+    fn time(&self, name: &str, default: Nanos, mistakes: &mut ErrorCollector<'_>) -> Nanos {
         self.of(name)
             .and_then(|located| mistakes.parsed(located, "a time", "\"2 s\""))
             .unwrap_or(default)
@@ -487,7 +542,7 @@ mod tests {
     #[test]
     fn each_application_is_built_with_its_defaults() {
         let profile = Profile::default();
-        let mut mistakes = Mistakes::of(&profile);
+        let mut mistakes = ErrorCollector::of(&profile);
         for (name, _) in OPTIONS {
             assert!(
                 ends(&Located::from(name), &[], (None, &NoFiles), &mut mistakes).is_some(),
@@ -509,7 +564,7 @@ mod tests {
     /// The ends of an `http` flow with these options, or the errors.
     fn http(options: &[(&str, &str)], data: Option<&Data>) -> Result<Ends, String> {
         let profile = Profile::default();
-        let mut mistakes = Mistakes::of(&profile);
+        let mut mistakes = ErrorCollector::of(&profile);
         let located = |(name, text): &(&str, &str)| ((*name).to_owned(), Located::from(*text));
         let options: Vec<_> = options.iter().map(located).collect();
         let made = ends(&Located::from("http"), &options, (data, &NoFiles), &mut mistakes);
@@ -581,6 +636,26 @@ mod tests {
     }
 
     #[test]
+    fn each_default_is_the_value_of_an_absent_option() {
+        for app in catalog() {
+            for AppOption { name, default, .. } in app.options {
+                let Some(default) = default else { continue };
+                let profile = Profile::default();
+                let mut mistakes = ErrorCollector::of(&profile);
+                let mut made = |options: &[(String, Located)]| {
+                    let name = Located::from(app.name);
+                    let made =
+                        ends(&name, options, (None, &NoFiles), &mut mistakes).expect("right");
+                    let (_, _, ends) = made.into_iter().next().expect("one application");
+                    (ends.client.lines(), ends.server.lines(), ends.port)
+                };
+                let given = [((*name).to_owned(), Located::from(*default))];
+                assert_eq!(made(&given), made(&[]), "{}: {name} = {default}", app.name);
+            }
+        }
+    }
+
+    #[test]
     fn invalid_options_are_reported() {
         for (name, option, value, message) in [
             ("htpp", "", "", "did you mean \"http\""),
@@ -605,7 +680,7 @@ mod tests {
             ("dns", "body", "1", "this application has no options"),
         ] {
             let profile = Profile::default();
-            let mut mistakes = Mistakes::of(&profile);
+            let mut mistakes = ErrorCollector::of(&profile);
             let options = [(option.to_owned(), Located::from(value))];
             let options = if option.is_empty() { &options[..0] } else { &options[..] };
             let made = ends(&Located::from(name), options, (None, &NoFiles), &mut mistakes);

@@ -19,7 +19,7 @@ use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
     Role, Script, Spacing, Target, Template, Think,
 };
-use squall_profile::{At, FlowContent, Flows, Located, Mistakes, Profile};
+use squall_profile::{At, ErrorCollector, FlowContent, Flows, Located, Profile};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
@@ -27,7 +27,7 @@ use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
 use self::script::Played;
 use crate::{Assets, PortLimits};
 
-pub use apps::{ApplicationInfo, applications, catalog};
+pub use apps::{AppOption, ApplicationInfo, applications, catalog};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use script::ends_text;
 
@@ -134,7 +134,7 @@ impl FlowSide {
         self.network.longest_frame().max(self.gso_max_size(segmentation) + ETHERNET_HEADER)
     }
 
-    /// Maximum length of a packet that the port cuts; 0: it cuts none.
+    /// Maximum length of a packet that the port segments; 0: it segments none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
             Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
@@ -154,7 +154,7 @@ pub(crate) fn compile(
     live_flows: Option<LiveFlows<'_>>,
     limits: &[PortLimits],
     assets: &dyn Assets,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<PlanFlows> {
     let own = profile.flows.as_ref();
     if own.is_none() && live_flows.is_none() {
@@ -217,7 +217,7 @@ pub(crate) fn compile(
             active: flows.active_limit,
         },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
-        patience: flows.patience.unwrap_or(squall_flows::MAX_DELAY),
+        max_delay: flows.max_delay.unwrap_or(squall_flows::MAX_DELAY),
         seed: profile.effective_seed(),
         scripts,
     };
@@ -252,7 +252,7 @@ fn sides(
     attack_at: Option<At>,
     load: &Load,
     limits: &[PortLimits],
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<FlowSide> {
     let begins = !load.scripts.is_empty()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
@@ -306,7 +306,11 @@ fn sides(
 
 /// Reports that the network `spec` of a port's second role has no effect: a port has a single
 /// network, that of its first role.
-fn without_effect(spec: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
+fn without_effect(
+    spec: &squall_profile::Network,
+    of_flows: bool,
+    mistakes: &mut ErrorCollector<'_>,
+) {
     let words = spec.mac.iter().chain(&spec.next_hop).chain(&spec.gateway).chain(&spec.wrap);
     let at = words.map(|word| word.at).next().unwrap_or_default();
     let (text, hint) = if of_flows {
@@ -352,7 +356,7 @@ fn target(target: squall_profile::Target) -> Target {
     }
 }
 
-fn pool(spec: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
+fn pool(spec: &squall_profile::Pool, mistakes: &mut ErrorCollector<'_>) -> Pool {
     let range = |text: &Located| match text.text.parse::<AddrRange>() {
         Ok(range) => Some(range),
         Err(error) => {
@@ -379,7 +383,7 @@ fn templates(
     flows: &Flows,
     captures: &mut Captures<'_>,
     notes: &mut Vec<String>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Vec<Template> {
     let data = match spec.data.as_ref().map(|data| captures.data(data, mistakes)) {
         Some(None) => return Vec::new(),
@@ -445,7 +449,7 @@ fn no_effect(
     spec: &squall_profile::Template,
     flows: &Flows,
     ends: &[(u32, String, Ends)],
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) {
     let name = &spec.name;
     let over =
@@ -505,7 +509,7 @@ fn no_effect(
 }
 
 /// The load shape of all templates together.
-fn ramp(spec: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
+fn ramp(spec: squall_profile::Ramp, mistakes: &mut ErrorCollector<'_>) -> Shape {
     let shape = Shape::ramp(spec.up, spec.hold, spec.down);
     shape.unwrap_or_else(|error| {
         let text = match error {
@@ -518,7 +522,7 @@ fn ramp(spec: squall_profile::Ramp, mistakes: &mut Mistakes<'_>) -> Shape {
 }
 
 /// The load shape of one template.
-fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Option<Shape> {
+fn stages(spec: &squall_profile::Template, mistakes: &mut ErrorCollector<'_>) -> Option<Shape> {
     let full = match spec.arrival {
         squall_profile::Arrival::Cps { cps, .. } => cps,
         squall_profile::Arrival::Users { users, .. } => users.into(),
@@ -544,7 +548,8 @@ fn stages(spec: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     }
 }
 
-/// Share number `share` of `shares` equal shares of a template's arrivals.
+/// The arrivals of share number `share`, if a template's arrivals are divided into `shares` equal
+/// shares.
 fn arrival(spec: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     let spacing = |spec| match spec {
         squall_profile::Spacing::Poisson => Spacing::Poisson,
@@ -590,7 +595,7 @@ fn ends(
     flows: &Flows,
     data: Option<&Data>,
     captures: &mut Captures<'_>,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     let name = spec.name.as_str();
     let transport = match spec.transport {
@@ -676,7 +681,11 @@ fn ends(
 
 impl Captures<'_> {
     /// Reads a data table. `None`: `mistakes` has the reason.
-    fn data(&mut self, spec: &squall_profile::Data, mistakes: &mut Mistakes<'_>) -> Option<Data> {
+    fn data(
+        &mut self,
+        spec: &squall_profile::Data,
+        mistakes: &mut ErrorCollector<'_>,
+    ) -> Option<Data> {
         let path = &spec.file.text;
         let order = match spec.order {
             squall_profile::DataOrder::Circular => DataOrder::Circular,
@@ -737,7 +746,7 @@ fn program(
     transport: Transport,
     lines: &[Located],
     (messages, data): (&BTreeMap<String, Message>, Option<&Data>),
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Program> {
     let nothing = [Located::from("wait_peer_close")];
     let lines = if lines.is_empty() { &nothing } else { lines };

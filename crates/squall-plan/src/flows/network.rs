@@ -3,7 +3,7 @@
 use std::{net::IpAddr, str::FromStr};
 
 use squall_flows::{Network, NextHop, Wrap};
-use squall_profile::{Located, Mistakes};
+use squall_profile::{ErrorCollector, Located};
 use squall_units::MacAddr;
 
 /// `mac` and `mtu` are those of the port, used as defaults.
@@ -11,7 +11,7 @@ pub fn network(
     spec: &squall_profile::Network,
     mac: MacAddr,
     mtu: u16,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Network {
     let mut network =
         Network { mac, cluster: spec.cluster, mtu: spec.mtu.unwrap_or(mtu), ..Network::default() };
@@ -47,7 +47,7 @@ const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 100
                      class 3 ttl 64\", \"gre FROM TO\", \"gre FROM TO key 5\", \"vxlan FROM TO 42 \
                      MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\"";
 
-fn wrap(spec: &Located, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
+fn wrap(spec: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<Wrap> {
     let parsed = parse(&spec.text);
     if parsed.is_none() {
         mistakes.note(

@@ -12,7 +12,7 @@ use squall_apps::{
 use squall_flows::{
     AddrRange, Arrival, Conversation, Order, PORTS, Pool, Script, Template, Tuples,
 };
-use squall_profile::{Begin, Conversations, Incomplete, Located, Mistakes};
+use squall_profile::{Begin, Conversations, ErrorCollector, Incomplete, Located};
 use squall_report::report::flows::{ConversationNote, ConversationsReport, KindReport};
 use squall_tcp::Tunables;
 use squall_units::Nanos;
@@ -87,7 +87,7 @@ pub fn script(
     spec: &Conversations,
     found: Option<Import>,
     assets: &dyn Assets,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Played> {
     // Times of conversations in `found` count from the start of the run, not from that of a
     // capture.
@@ -185,7 +185,11 @@ pub fn script(
     Some(Played { pools, templates, script, report, numbers })
 }
 
-fn read(spec: &Conversations, assets: &dyn Assets, mistakes: &mut Mistakes<'_>) -> Option<Import> {
+fn read(
+    spec: &Conversations,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<Import> {
     let delays = match (spec.delays, spec.begin) {
         (Some(delays), _) => super::delays(delays),
         (None, Begin::Top) => Delays::Drop,
@@ -289,7 +293,7 @@ type End = (IpAddr, u16);
 type Ends = (End, End, bool);
 
 impl Addresses {
-    fn new(spec: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Self> {
+    fn new(spec: &Conversations, mistakes: &mut ErrorCollector<'_>) -> Option<Self> {
         let server = match &spec.server {
             None => None,
             Some(spec) => {
@@ -393,7 +397,7 @@ impl Addresses {
     fn pools(
         &self,
         conversations: &[Conversation],
-        mistakes: &mut Mistakes<'_>,
+        mistakes: &mut ErrorCollector<'_>,
     ) -> Option<(Vec<Pool>, [[usize; 2]; 2])> {
         let (mut pools, mut places) = (Vec::new(), [[0; 2]; 2]);
         let sides = [

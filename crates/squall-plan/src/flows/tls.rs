@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use squall_apps::{Tls, TlsSettings, TlsVersion, builtin::HttpClient};
-use squall_profile::{FlowContent, Located, Mistakes, Template};
+use squall_profile::{ErrorCollector, FlowContent, Located, Template};
 use squall_units::Cannot;
 
 use crate::Assets;
@@ -14,7 +14,7 @@ pub fn tls(
     template: &Template,
     servers: bool,
     assets: &dyn Assets,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) -> Option<Tls> {
     let url = match &template.content {
         FlowContent::App { options, .. } => {
@@ -107,7 +107,7 @@ fn host(url: &str) -> Option<String> {
     (!address).then(|| name.to_owned())
 }
 
-fn version(spec: &Located, mistakes: &mut Mistakes<'_>) -> Option<TlsVersion> {
+fn version(spec: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<TlsVersion> {
     match spec.text.as_str() {
         "1.2" => Some(TlsVersion::Tls12),
         "1.3" => Some(TlsVersion::Tls13),

@@ -1,11 +1,11 @@
 //! Compiles TCP settings from the text of a profile.
 
-use squall_profile::{Located, Mistakes, Tcp};
+use squall_profile::{ErrorCollector, Located, Tcp};
 use squall_tcp::{Congestion, OptionOrder, Tunables};
 use squall_units::{Nanos, parse_octets};
 
 /// Settings that `tcp` does not have are those of `default`.
-pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tunables {
+pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut ErrorCollector<'_>) -> Tunables {
     let mut all = default;
     for (name, located) in &tcp.settings {
         set(&mut all, name, located, mistakes);
@@ -28,7 +28,7 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
 }
 
 /// The settings of one side: the shared ones, overridden by the side's own.
-pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut Mistakes<'_>) -> Tunables {
+pub fn of_side(both: &Tcp, own: &Tcp, mistakes: &mut ErrorCollector<'_>) -> Tunables {
     let others = both.settings.iter().filter(|(name, _)| !own.has(name));
     let settings = others.chain(&own.settings).cloned().collect();
     tunables(&Tcp { settings }, Tunables::default(), mistakes)
@@ -97,7 +97,7 @@ pub const NAMES: [&str; 31] = [
     "udp_idle",
 ];
 
-fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut Mistakes<'_>) {
+fn set(all: &mut Tunables, name: &str, located: &Located, mistakes: &mut ErrorCollector<'_>) {
     match name {
         "mss" => mistakes.number(located, &mut all.mss),
         "initwnd" => mistakes.number(located, &mut all.initwnd),
@@ -151,7 +151,7 @@ fn either<T: Copy>(
     located: &Located,
     known: [(&str, T); 2],
     to: &mut T,
-    mistakes: &mut Mistakes<'_>,
+    mistakes: &mut ErrorCollector<'_>,
 ) {
     match known.iter().find(|(word, _)| *word == located.text) {
         Some((_, value)) => *to = *value,
@@ -163,7 +163,7 @@ fn either<T: Copy>(
     }
 }
 
-fn octets(located: &Located, to: &mut u32, mistakes: &mut Mistakes<'_>) {
+fn octets(located: &Located, to: &mut u32, mistakes: &mut ErrorCollector<'_>) {
     match parse_octets(&located.text).ok().and_then(|n| u32::try_from(n).ok()) {
         Some(n) => *to = n,
         None => mistakes.note(
@@ -174,7 +174,7 @@ fn octets(located: &Located, to: &mut u32, mistakes: &mut Mistakes<'_>) {
     }
 }
 
-fn time(located: &Located, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
+fn time(located: &Located, to: &mut Nanos, mistakes: &mut ErrorCollector<'_>) {
     if let Some(time) = mistakes.parsed(located, "a time", "\"200 ms\"") {
         *to = time;
     }
@@ -186,7 +186,7 @@ mod tests {
 
     fn of(settings: &[(&str, &str)]) -> Result<Tunables, String> {
         let profile = squall_profile::Profile::default();
-        let mut mistakes = Mistakes::of(&profile);
+        let mut mistakes = ErrorCollector::of(&profile);
         let settings =
             settings.iter().map(|(name, value)| ((*name).to_owned(), Located::from(*value)));
         let all =

@@ -53,7 +53,7 @@ pub(super) struct FrameRing {
 const HEADROOM: usize = 128;
 /// Length of `tpacket2_hdr`; the `sockaddr_ll` follows it.
 const HEADER: usize = 32;
-/// Most long frames in a batch; and the stride of frames in `long`, octets.
+/// Maximum number of long frames in a batch; and the stride of frames in `long`, octets.
 const LONG_BATCH: usize = 8;
 const LONG_SLOT: usize = MAX_IP_PACKET as usize + 2 * HEADROOM;
 /// Size of the socket's receive buffer for frames longer than a slot, octets: enough for some

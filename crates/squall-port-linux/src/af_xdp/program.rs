@@ -141,7 +141,7 @@ const UNSTAMPED: usize = 3;
 const KEY: usize = 4;
 const WORDS: usize = 5;
 
-/// Longer than 32 bits, so that no XOR of two checks equals it.
+/// Longer than 32 bits, because it must differ from every XOR of two checks.
 const ANY_KEY: u64 = 1 << 32;
 /// Marks a key as that of a run, because two different frames had it. Until then the entry holds
 /// the lower half of the only signature seen with that key, with its second bit set, so it is

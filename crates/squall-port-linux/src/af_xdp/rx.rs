@@ -136,7 +136,8 @@ impl Queue {
 
     fn kick(&self, busy_poll: bool) {
         if busy_poll || (self.side.umem.layout.zero_copy && self.side.addresses.needs_wakeup()) {
-            // An error of the interface also shows in missing frames, which are watched.
+            // The error is ignored, because an error of the interface also shows as missing frames,
+            // which are checked for.
             let _ = self.side.socket().kick_rx();
         }
     }

@@ -21,8 +21,8 @@ use crate::{af_packet::ETHERNET_HEADER, link::WatchedLink, refused::RefusalTrack
 
 /// Number of consecutive calls that sent nothing after which the carrier is checked.
 const CHECK_LINK_AFTER: u32 = 64;
-/// Setsockopt `XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17: frames per system call; earlier kernels
-/// send 32.
+/// Socket option for the number of frames per system call, from Linux 6.17 on. Earlier kernels send
+/// 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// `XDP_TXMD_FLAGS_TIMESTAMP`
 const TIMESTAMP: u64 = 1 << 0;
@@ -193,7 +193,7 @@ impl XdpTx {
         completion.consume(to);
     }
 
-    /// Each frame has metadata: the time at which it should leave, or at which it left.
+    /// Whether each frame has metadata: the time at which it should leave, or at which it left.
     fn has_metadata(&self) -> bool {
         self.launch.is_some() || self.departures.is_some()
     }
@@ -460,7 +460,7 @@ impl XdpTx {
         Ok(())
     }
 
-    /// Takes no frames until the link is up again; fails if that is final (`on_link_down`).
+    /// Sends nothing until the link is up again; fails if `on_link_down` makes the loss final.
     fn no_link(&mut self, refresh: bool) -> Result<(), SendError> {
         self.refused.forget();
         match if refresh { self.link.look() } else { self.link.state() } {

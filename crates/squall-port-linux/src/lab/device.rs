@@ -17,6 +17,7 @@ use std::{
 };
 
 use squall_port::{Address, fault::Faults};
+use squall_units::{Rate, RateUnit};
 
 use super::LabError;
 use crate::{child, sys};
@@ -119,39 +120,109 @@ impl DeviceKind {
     }
 }
 
-/// A device; the kind `reference` can have faults.
+/// A rate at which the kernel sends through both interfaces of a device, and the queue discipline of
+/// the packets that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shaper {
+    /// Bits per second on layer 2.
+    bps: u64,
+    /// As `tc` names it: `pfifo`, `fq_codel`.
+    discipline: String,
+    /// The most packets that wait (`bfifo`: bytes); `None`: the discipline's default.
+    limit: Option<u32>,
+}
+
+impl Shaper {
+    const KEYS: &[&str] = &["rate", "queue", "limit"];
+
+    fn take(address: &mut Address) -> Result<Option<Self>, String> {
+        let discipline = address.take("queue", "a queue discipline").map_err(text_of)?;
+        let limit = address.take("limit", "a number of packets").map_err(text_of)?;
+        let Some(rate) = address.take("rate", "a bit rate, such as 10Mbps").map_err(text_of)?
+        else {
+            return match (discipline, limit) {
+                (None, None) => Ok(None),
+                _ => Err("queue and limit take rate, such as rate=10Mbps,queue=pfifo".into()),
+            };
+        };
+        let rate: Rate = rate;
+        let bps = Some(rate).filter(|rate| matches!(rate.unit, RateUnit::BpsL1 | RateUnit::BpsL2));
+        let bps = bps.map(|rate| rate.value() as u64).filter(|bps| *bps >= 1000);
+        let discipline: String = discipline.unwrap_or_else(|| "pfifo".into());
+        if limit == Some(0) {
+            return Err("limit=0: expected a number of packets, such as 50".into());
+        }
+        if !discipline.bytes().all(|c| c.is_ascii_lowercase() || c == b'_') {
+            return Err(format!("queue={discipline}: expected a queue discipline, such as pfifo"));
+        }
+        Ok(Some(Self {
+            bps: bps.ok_or_else(|| format!("rate={rate}: expected a bit rate, such as 10Mbps"))?,
+            discipline,
+            limit,
+        }))
+    }
+
+    /// Input for `tc -batch -`: a token bucket that holds packets back, and the discipline below it.
+    fn commands(&self) -> String {
+        let Self { bps, discipline, limit } = self;
+        // 2 ms, and at least two packets: the kernel's timer is as coarse as 4 ms, but on most
+        // machines packets then leave in groups of a few.
+        let burst = (bps / 8 / 500).max(4096);
+        let limit = limit.map_or(String::new(), |limit| format!(" limit {limit}"));
+        let of_side = |side: Side| {
+            let device = side.device;
+            format!(
+                "qdisc add dev {device} root handle 1: tbf rate {bps}bit burst {burst} latency \
+                 1s\nqdisc add dev {device} parent 1:1 handle 10: {discipline}{limit}\n"
+            )
+        };
+        SIDES.map(of_side).concat()
+    }
+}
+
+/// A device; the kind `reference` can have faults, and those of the kernel a shaper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub kind: DeviceKind,
-    /// `,key=value` for both ports of the device; empty, except for a reference.
-    faults: String,
+    /// `,key=value` of the faults or of the shaper, as given.
+    options: String,
+    shaper: Option<Shaper>,
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.kind.name(), self.faults)
+        write!(f, "{}{}", self.kind.name(), self.options)
     }
 }
 
 impl FromStr for Device {
     type Err = String;
 
-    /// Parses `router`, `reference,drain=100kpps,buffer=200`.
+    /// Parses `router`, `router,rate=10Mbps,queue=fq_codel`, `reference,drain=100kpps,buffer=200`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, faults) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let (name, options) = text.split_at(text.find(',').unwrap_or(text.len()));
         let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name);
         let kind = kind.ok_or_else(|| {
             let names = DeviceKind::ALL.map(DeviceKind::name).join(", ");
             format!("expected {names}; reference takes faults, such as reference,drop=1/100")
         })?;
-        if kind != DeviceKind::Reference && !faults.is_empty() {
-            return Err(format!("{name} takes no faults; try reference{faults}"));
-        }
         let mut address: Address =
-            format!("af_packet:{}{faults}", SIDES[0].device).parse().map_err(text_of)?;
-        Faults::take(&mut address).map_err(text_of)?;
-        address.finish(Faults::KEYS).map_err(text_of)?;
-        Ok(Self { kind, faults: faults.to_owned() })
+            format!("af_packet:{}{options}", SIDES[0].device).parse().map_err(text_of)?;
+        let shaper = match kind {
+            DeviceKind::Reference => {
+                Faults::take(&mut address).map_err(text_of)?;
+                address.finish(Faults::KEYS).map_err(text_of)?;
+                None
+            }
+            _ => {
+                let shaper = Shaper::take(&mut address)?;
+                address.finish(Shaper::KEYS).map_err(|error| {
+                    format!("{error}\n  {name} takes no faults; try reference{options}")
+                })?;
+                shaper
+            }
+        };
+        Ok(Self { kind, options: options.to_owned(), shaper })
     }
 }
 
@@ -162,7 +233,8 @@ fn text_of(error: impl fmt::Display) -> String {
 impl Device {
     /// Checks that the device's programs are installed.
     pub(super) fn check_tools(&self) -> Result<(), LabError> {
-        for (tool, package) in self.kind.tools() {
+        let shaper = self.shaper.as_ref().map(|_| ("tc", "iproute2"));
+        for (tool, package) in self.kind.tools().iter().copied().chain(shaper) {
             if find_program(tool).is_none() {
                 return Err(self.problem(format!(
                     "{tool} is not installed\n  try apt-get install {package}, or your system's \
@@ -244,6 +316,9 @@ impl Device {
         if let Some(rules) = self.kind.rules() {
             self.run("nft", &["-f", "-"], rules)?;
         }
+        if let Some(shaper) = &self.shaper {
+            self.shape(shaper)?;
+        }
         match self.kind {
             DeviceKind::Haproxy => self.serve(haproxy()).map(Some),
             DeviceKind::Reference => self.serve(self.forwarder().map_err(failed)?).map(Some),
@@ -284,6 +359,18 @@ impl Device {
             }
         }
         self.run("ip", &["-batch", "-"], &batch)
+    }
+
+    fn shape(&self, shaper: &Shaper) -> Result<(), LabError> {
+        self.run("tc", &["-batch", "-"], &shaper.commands()).map_err(|error| {
+            let discipline = &shaper.discipline;
+            // Each discipline can be left out of a kernel, or be a module that is not installed.
+            self.problem(format!(
+                "the kernel does not take the queue discipline {discipline}: {error}\n  try modprobe \
+                 sch_{discipline}, or queue=pfifo, or a queue of Squall's own: reference,drain=1kpps,\
+                 buffer=50"
+            ))
+        })
     }
 
     /// Disables IPv6; if that is impossible, the device sends a few frames of its own.
@@ -328,7 +415,7 @@ impl Device {
     }
 
     fn forwarder(&self) -> io::Result<Service> {
-        let ends = SIDES.map(|side| format!("af_packet:{}{}", side.device, self.faults));
+        let ends = SIDES.map(|side| format!("af_packet:{}{}", side.device, self.options));
         let [a, b] = ends;
         Ok(Service {
             program: env::current_exe()?,
@@ -439,12 +526,32 @@ mod tests {
         for (text, expected) in [
             ("switch", "expected router, bridge"),
             ("router,drop=0.1", "router takes no faults; try reference,drop=0.1"),
+            ("router,queue=pfifo", "queue and limit take rate"),
+            ("router,rate=10kpps", "expected a bit rate"),
+            ("router,rate=1Mbps,queue=x;y", "expected a queue discipline"),
+            ("router,rate=1Mbps,limit=0", "expected a number of packets"),
             ("reference,drip=0.1", "unknown option drip"),
             ("reference,drain=1kpps", "drain also needs buffer"),
         ] {
             let error = text.parse::<Device>().unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_device_of_the_kernel_has_a_rate_and_a_queue_discipline() {
+        let text = "router,rate=10Mbps,queue=fq_codel,limit=100";
+        let device = text.parse::<Device>().unwrap();
+        assert_eq!(device.to_string(), text);
+        let commands = device.shaper.unwrap().commands();
+        for line in [
+            "qdisc add dev dev-a root handle 1: tbf rate 10000000bit burst 4096 latency 1s",
+            "qdisc add dev dev-b parent 1:1 handle 10: fq_codel limit 100",
+        ] {
+            let burst = commands.replace("burst 2500", "burst 4096");
+            assert!(burst.lines().any(|one| one == line), "{line}: {commands}");
+        }
+        assert_eq!("router".parse::<Device>().unwrap().shaper, None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub const GONE: usize = 18;
 pub const BROKEN: usize = 19;
 /// Not 0: frames in flight have to leave before further ones are taken.
 const LEAVING: usize = 20;
-/// Time since which the driver has had no room, nanoseconds; 0: it has room.
+/// When the driver ran out of room, nanoseconds; 0: it has room.
 pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
@@ -69,15 +69,16 @@ pub const DESCRIPTION: usize = 2;
 /// The minimum that the kernel accepts: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-/// Nanoseconds before the due time. A longer wait is cut into parts, so that this CPU can do other
-/// work; the last part begins this far ahead, because leaving the kernel and entering it again must
-/// not make the frame late.
+/// Nanoseconds before the due time. A longer wait is split into parts, so that this CPU can do
+/// other work; the last part begins this far ahead, because leaving the kernel and entering it
+/// again must not make the frame late.
 const LAST_PART: i32 = 20_000;
 const PART: i32 = 10_000;
 /// Longest wait while frames are in flight: they leave only when the kernel has run the program for
 /// the whole batch, and the runs without a frame take about as long.
 const MAX_WAIT_UNDER_WAY: i32 = 1_000;
-/// Most readings of the clock in one wait, far more than a part takes: bpf_loop() needs a bound.
+/// Maximum number of readings of the clock in one wait, far more than a part takes: bpf_loop()
+/// needs a bound.
 const MAX_CLOCK_READS: i32 = 10_000;
 /// Number of polls for a new frame in one run: enough for some microseconds.
 const MAX_RING_POLLS: i32 = 1000;
@@ -460,7 +461,8 @@ mod tests {
                 assert_eq!(page, content(number, 60));
             }
             k.hand_over(0, 4, 2_000_100);
-            // Not without limit: the first frame is given up, and the others get a new time limit.
+            // Retries are limited: the first frame is given up, and the others get a new time
+            // limit.
             (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
             k.hand_over(0, 4, 2_000_000 + FULL_TIMEOUT as u64);
             assert_eq!(

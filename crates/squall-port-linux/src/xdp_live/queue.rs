@@ -54,7 +54,7 @@ pub struct LiveTx {
     resting: bool,
     /// Number of link changes when a kernel error was last discarded.
     discarded_at: usize,
-    /// Time since which the ring is empty; not updated in each call.
+    /// When the ring became empty; not updated in each call.
     idle_since: Option<Nanos>,
     runner: Arc<Runner>,
     thread: Option<JoinHandle<()>>,
@@ -142,7 +142,7 @@ impl LiveTx {
         true
     }
 
-    /// Lets the program continue, unless the link is down.
+    /// Lets the program continue if the link is up.
     fn release(&self) {
         if !self.resting {
             self.set(ATTENTION, 0);

@@ -454,7 +454,7 @@ pub fn frames_that_the_driver_drops_are_offered_again_then_counted() -> Outcome 
     }
     let (mut a, mut b) = (port("af_xdp:veth-a,rx_queues=0,tx_ring=64")?, port("af_packet:veth-b")?);
     let (mut tx, mut rx) = (a.open_tx(0, 1514)?, b.open_rx(0)?);
-    // Three of these are longer than the peer accepts, among them the first.
+    // Three of these, including the first, are longer than the peer accepts.
     let lengths = [1514usize, 60, 60, 1300, 60, 1514];
     for round in 0..3 {
         let mut batch = tx.lend(lengths.len());

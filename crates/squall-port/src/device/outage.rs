@@ -32,7 +32,7 @@ pub fn time(text: &str) -> Option<Nanos> {
     }
 }
 
-/// Where a frame is in time, relative to a [`Reset`].
+/// When a frame arrives, relative to a [`Reset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Before,

@@ -13,7 +13,7 @@ use squall_units::{Nanos, get_be16};
 
 use super::Counts;
 
-/// Most entries, and the time without frames after which an entry expires.
+/// Maximum number of entries, and the time without frames after which an entry expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSize {
     pub entries: usize,

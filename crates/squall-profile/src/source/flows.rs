@@ -58,7 +58,7 @@ table! {
         /// s.
         drain: Nanos => Option<Nanos>,
         /// How late a flow may begin; later ones are not begun, and counted as late. Default 1 s.
-        patience: Nanos => Option<Nanos>,
+        max_delay: Nanos => Option<Nanos>,
         /// Addresses and encapsulation of the clients' packets.
         client_network: Network => Network,
         /// Addresses and encapsulation of the servers' packets.
@@ -736,7 +736,7 @@ fn only_plays(
         }
     }
     for key in
-        ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "patience"]
+        ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "max_delay"]
     {
         if shared.given.has(key) {
             let text = format!("has {key:?}, which is for templates, but plays a capture");

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::node::{Entry, Node, SyntaxMistake, Value};
-use crate::diagnostics::MOST_MISTAKES;
+use crate::diagnostics::MAX_ERRORS;
 
 pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     let checked: Result<serde_json::Value, _> = serde_json::from_str(source);
@@ -58,7 +58,7 @@ impl Walk<'_> {
             let key = self.text();
             self.space();
             self.at += 1; // the colon
-            if !known.insert(key.clone()) && self.duplicates.len() < MOST_MISTAKES {
+            if !known.insert(key.clone()) && self.duplicates.len() < MAX_ERRORS {
                 self.duplicates
                     .push(SyntaxMistake { at: start, message: format!("duplicate key {key:?}") });
             }

@@ -25,7 +25,7 @@ use self::{
     node::{Node, SyntaxMistake},
     read::{Read, Reader},
 };
-use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MOST_MISTAKES};
+use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MAX_ERRORS};
 
 pub(crate) use self::lower::SCHEMA;
 pub use self::{
@@ -161,10 +161,10 @@ fn read(
         Some(profile) if cx.mistakes.is_empty() => Ok(profile),
         _ => {
             let full = cx.is_full();
-            cx.mistakes.truncate(MOST_MISTAKES);
+            cx.mistakes.truncate(MAX_ERRORS);
             cx.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
             if full {
-                let message = format!("reading stopped after {MOST_MISTAKES} errors");
+                let message = format!("reading stopped after {MAX_ERRORS} errors");
                 let origin = cx.origin().to_owned();
                 cx.mistakes.push(Diagnostic { origin, message, ..Diagnostic::default() });
             }

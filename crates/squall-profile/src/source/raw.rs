@@ -1,4 +1,4 @@
-//! The tables of a profile in their text form. These comments are the reference: they land in the
+//! The tables of a profile in their text form. These comments are the reference: they appear in the
 //! JSON schema.
 
 use std::sync::Arc;
@@ -149,10 +149,10 @@ table! {
         pcap: String,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
         size: SizeLaw => SizeLaw,
-        /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many
-        /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
-        /// otherwise by Squall. Rates and counters are those of the frames on the wire. Without a
-        /// size, as many whole segments as fit.
+        /// Segment size: octets of TCP or UDP payload per frame on the wire. The stream's frames are
+        /// GSO frames of up to 65553 octets. The kernel or the NIC segments them if the port
+        /// supports it (af_packet), otherwise Squall does. Rates and counters are those of the
+        /// frames on the wire. Without `size`, a GSO frame holds as many full segments as fit.
         segment: Bounded<1, 65_535> => Option<u32>,
         /// The rate; with `stages`, the highest rate of all.
         rate: Rate,
@@ -280,7 +280,7 @@ table! {
         ip_min: Number,
         /// For tuple: the last address.
         ip_max: Number,
-        /// For tuple: the first port; the next port follows after the last address. Default 1025.
+        /// For tuple: the first port. The port advances when the addresses wrap. Default 1025.
         port_min: Number,
         /// For tuple: the last port. Default 65535.
         port_max: Number,

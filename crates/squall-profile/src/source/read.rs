@@ -11,7 +11,7 @@ use super::{
     node::{Entry, Node, Value},
     short::Argument,
 };
-use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
+use crate::{At, Diagnostic, diagnostics::MAX_ERRORS};
 
 /// Number of octets of the source per entry of `Reader::characters`.
 const BLOCK: usize = 1 << 10;
@@ -403,7 +403,7 @@ impl<'a> Reader<'a> {
 
     /// Whether the maximum number of errors has been collected, so that reading may stop.
     pub fn is_full(&self) -> bool {
-        self.mistakes.len() >= MOST_MISTAKES
+        self.mistakes.len() >= MAX_ERRORS
     }
 
     /// Reports a syntax error.

@@ -7,7 +7,7 @@ use super::{
     flows::{Lists, OneOrMore, TextTable, two_ports},
     read::{Bounded, Count, Placed, Reader, table, words},
 };
-use crate::{At, Late, Located, Port, SpeedOf, SplitOf, TooLong};
+use crate::{At, Late, Located, Port, SpeedUnit, SplitRule, TooLong};
 
 table! {
     /// Captures that are sent again, next to the other sources of the profile.
@@ -22,9 +22,9 @@ table! {
         port: usize = 0,
         port2: Option<usize> = None,
         /// `None`: as captured.
-        speed: Option<(SpeedOf, Located)> = None,
+        speed: Option<(SpeedUnit, Located)> = None,
         /// How packets of the two ports are distinguished.
-        split: Option<(SplitOf, Located)> = None,
+        split: Option<(SplitRule, Located)> = None,
         /// New addresses every this many loops.
         unique: Option<u64> = None,
         /// Changes to packets, named as the options of `squall edit`; a name can occur more than
@@ -112,7 +112,7 @@ table! {
 }
 
 words!(
-    SpeedOf,
+    SpeedUnit,
     "a speed":
     "multiplier" => Captured,
     "rate" => Rate,
@@ -120,7 +120,7 @@ words!(
     "ramp" => Ramp,
 );
 words!(
-    SplitOf,
+    SplitRule,
     "a way to split packets":
     "auto" => Auto,
     "cache" => Cache,
@@ -182,10 +182,10 @@ fn replay(
     let (first, port2) =
         two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
     let speeds = [
-        (SpeedOf::Captured, table.multiplier.take()),
-        (SpeedOf::Rate, table.rate.take()),
-        (SpeedOf::Mbps, table.mbps.take()),
-        (SpeedOf::Ramp, table.ramp.take()),
+        (SpeedUnit::Captured, table.multiplier.take()),
+        (SpeedUnit::Rate, table.rate.take()),
+        (SpeedUnit::Mbps, table.mbps.take()),
+        (SpeedUnit::Ramp, table.ramp.take()),
     ];
     let mut speeds = speeds.into_iter().filter_map(|(of, given)| Some((of, given?)));
     let speed = speeds.next();
@@ -197,19 +197,19 @@ fn replay(
         None => None,
         Some(Placed { value: TextTable(entries), place }) => match <[_; 1]>::try_from(entries) {
             Ok([(key, given)]) => {
-                let of = SplitOf::WORDS.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
-                let names: Vec<&str> = SplitOf::WORDS.iter().map(|(name, _)| *name).collect();
+                let of = SplitRule::WORDS.iter().find(|(name, _)| *name == key).map(|(_, of)| *of);
+                let names: Vec<&str> = SplitRule::WORDS.iter().map(|(name, _)| *name).collect();
                 let expected = format!("expected one of {}", names.join(", "));
                 let what = format!("has {key:?}, which is not a way to split packets");
                 let of = cx.must(&place, of, &what, &expected);
-                if matches!(of, Some(SplitOf::Port | SplitOf::File)) && given.text == "false" {
+                if matches!(of, Some(SplitRule::Port | SplitRule::File)) && given.text == "false" {
                     cx.report(
                         &place,
                         "is false",
                         &["try leaving it out, or another way to split".into()],
                     );
                 }
-                of.map(|of| (of, if of == SplitOf::Cache { file(given, cx) } else { given }))
+                of.map(|of| (of, if of == SplitRule::Cache { file(given, cx) } else { given }))
             }
             Err(_) => {
                 cx.report(

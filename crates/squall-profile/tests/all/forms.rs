@@ -676,7 +676,7 @@ fn flows() -> impl Strategy<Value = Flows> {
                 limit,
                 active_limit,
                 drain,
-                patience: drain,
+                max_delay: drain,
             }
         },
     )
@@ -804,19 +804,19 @@ fn attack() -> impl Strategy<Value = Attack> {
 
 /// Captures, on one port or on two.
 fn replay() -> impl Strategy<Value = Replay> {
-    use squall_profile::{SpeedOf, SplitOf, TooLong};
+    use squall_profile::{SpeedUnit, SplitRule, TooLong};
     let speed = prop_oneof![
         Just(None),
-        Just(Some((SpeedOf::Captured, located("2.5")))),
-        Just(Some((SpeedOf::Rate, located("10 kpps")))),
-        Just(Some((SpeedOf::Mbps, located("100")))),
-        Just(Some((SpeedOf::Ramp, located("1kpps..2kpps:1s")))),
+        Just(Some((SpeedUnit::Captured, located("2.5")))),
+        Just(Some((SpeedUnit::Rate, located("10 kpps")))),
+        Just(Some((SpeedUnit::Mbps, located("100")))),
+        Just(Some((SpeedUnit::Ramp, located("1kpps..2kpps:1s")))),
     ];
     let split = prop_oneof![
         Just(None),
-        Just(Some((SplitOf::Cidr, located("10.0.0.0/8")))),
-        Just(Some((SplitOf::Cache, located("a.cache")))),
-        Just(Some((SplitOf::Port, located("true")))),
+        Just(Some((SplitRule::Cidr, located("10.0.0.0/8")))),
+        Just(Some((SplitRule::Cache, located("a.cache")))),
+        Just(Some((SplitRule::Port, located("true")))),
     ];
     let too_long =
         prop_oneof![Just(TooLong::Skip), Just(TooLong::Truncate), Just(TooLong::Fragment)];

@@ -106,7 +106,7 @@ fn bin(a: &mut Asm) {
     // verifier would have to follow; R2: the rest.
     a.mov(R2, R0).mov(R1, 0);
     for bits in [16, 8, 4, 2, 1] {
-        // 1 if R2 is at least 2^bits.
+        // R4: 1 if R2 is at least 2^bits, else 0.
         a.mov64(R4, (1 << bits) - 1).alu(Alu::Sub, R4, R2).shift_right(R4, 63).mul(R4, bits);
         a.add(R1, R4).alu(Alu::Rsh, R2, R4);
     }

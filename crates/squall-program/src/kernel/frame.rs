@@ -61,8 +61,8 @@ pub(super) fn write(
     let (shortest, longest) = program.sizes().range();
     let only = program.sizes().only();
     find(a, ends, longest);
-    // The whole template, because another stream may have used the frame, or a signature at another
-    // offset may have overwritten payload.
+    // Restores the whole template, because another stream may have used the frame, or a signature
+    // at another offset may have overwritten payload.
     let whole = shared || (program.signature.is_some() && only.is_none());
     restore(a, maps, ends, &program.template, whole, tables);
     if only != Some(page) {
@@ -75,7 +75,8 @@ pub(super) fn write(
         };
         a.alu(Alu::Sub, R2, page as i32).mov(R1, R6).call(helper::XDP_ADJUST_TAIL);
         a.jump_if(Cond::Ne, R0, 0, ends.broken);
-        // Again, because the kernel's verifier forgets the frame's bounds when its length changes.
+        // Finds the frame again, because the kernel's verifier forgets the frame's bounds when its
+        // length changes.
         find(a, ends, shortest);
     }
     for (i, sum) in program.sums.iter().enumerate() {

@@ -32,7 +32,7 @@ pub(super) const PENDING: usize = 7;
 /// Number of frames pushed to the ring of frames in flight, and number taken from it.
 pub(super) const GENERATED: usize = 8;
 pub(super) const TAKEN: usize = 9;
-/// Schedule time at the last reading of the clock, in picoseconds since the start.
+/// Schedule time at the last reading of the clock, in picoseconds from the start.
 pub(super) const NOW: usize = 10;
 /// The error of the last failed driver call, and of the last failed redirect.
 pub(super) const DRIVER_ERROR: usize = 11;
@@ -101,10 +101,10 @@ pub(super) const S_SIZE: usize = 9;
 pub(super) const S_PAUSED: usize = 10;
 /// How often the stream has started its successor.
 pub(super) const S_ARROWS: usize = 11;
-/// Whether the stream was removed, so that the `next` of another stream does not start it again.
+/// Whether the stream was removed. If so, the `next` of another stream does not start it again.
 pub(super) const S_REMOVED: usize = 12;
 pub(super) const S_VARS: usize = 13;
-/// Per variable: its law's position, and the number of frames since it advanced.
+/// Per variable: its law's position, and the number of frames after it last advanced.
 pub(super) const VAR: usize = 2;
 
 /// Bins of lateness, as in `squall_stats::Histogram`: 128 per octave, up to 2^32 ns.
@@ -431,8 +431,8 @@ impl Layout {
         ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
     }
 
-    /// Clears the errors once their cause has ended. An error that occurs meanwhile may be lost,
-    /// unless it repeats.
+    /// Clears the errors once their cause has ended. An error that occurs meanwhile may be lost if
+    /// it does not repeat.
     pub fn forget_errors(&self, m: &dyn Memory) {
         m.set(DRIVER_ERROR, 0);
         m.set(REDIRECT_ERROR, 0);

@@ -25,7 +25,7 @@ use crate::{Gap, GapLaw, Pattern, Program, Timeline};
 
 pub use layout::{Accounts, Clock, Layout, Memory};
 
-/// Most streams in one program, because each departure compares all of them.
+/// Maximum number of streams in one program, because each departure compares all of them.
 pub const MOST_STREAMS: usize = 64;
 /// Longest frame in octets without FCS: a page minus its headroom, the kernel's metadata for a live
 /// frame, and its tail.
@@ -33,7 +33,7 @@ pub const MOST_OCTETS: u32 = 3328;
 /// Octets rewritten in each frame of a stream that owns its frames, because the previous receiver
 /// of the page may have changed its headers.
 const HEAD: usize = 128;
-/// Most instructions: the range of an eBPF jump, which is a signed 16-bit offset.
+/// Maximum number of instructions: the range of an eBPF jump, which is a signed 16-bit offset.
 const MOST_INSTRUCTIONS: usize = 30_000;
 
 /// A stream, or a worker's share of it.
@@ -50,7 +50,7 @@ pub struct Stream<'a> {
     pub sent: u64,
     /// The first frame after `sent`, and the distance from one frame to the next.
     pub share: (u64, u64),
-    /// Whether the stream starts by itself; otherwise another's `next` starts it.
+    /// Whether the stream starts by itself. If not, another's `next` starts it.
     pub self_start: bool,
     /// The stream (by index in the program) that starts when this one has ended, and how often
     /// (`None`: without limit).
@@ -257,7 +257,7 @@ fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
 struct Tables(Vec<u8>);
 
 impl Tables {
-    /// Appends `octets` at a multiple of 8, and returns their offset.
+    /// Appends `octets`, aligned to 8, and returns their offset.
     fn add(&mut self, octets: &[u8]) -> u32 {
         let at = self.0.len();
         self.0.extend(octets);

@@ -14,7 +14,7 @@ use crate::clock::REGAIN;
 /// that it waits for.
 const WAITED: i16 = -8;
 const TARGET: i16 = -16;
-/// The current time: nanoseconds on the kernel's clock, and picoseconds since the start.
+/// The current time: nanoseconds on the kernel's clock, and picoseconds from the start.
 pub(super) const NOW_NS: i16 = -24;
 const NOW_PS: i16 = -32;
 /// Length of the current frame, and a scratch word.
@@ -31,14 +31,15 @@ const PART: i32 = 30_000;
 /// Nanoseconds. Longest wait while frames are in flight: they leave only when the kernel has run
 /// the program once for each frame of its batch.
 const HELD: i32 = 5_000;
-/// Most clock readings per wait, far more than a part takes: the kernel's `bpf_loop` needs a bound.
+/// Maximum number of clock readings per wait, far more than a part takes: the kernel's `bpf_loop`
+/// needs a bound.
 const LOOKS: i32 = 20_000;
 /// Number of frames without gaps between two readings of the clock, minus one, so that most frames
 /// do not pay for a reading. A mask for [`GENERATED`].
 const STALE: i32 = 15;
 
-/// Most turns, of one picosecond each, that streams without gaps can take before the next reading
-/// of the clock.
+/// Maximum number of turns, of one picosecond each, that streams without gaps can take before the
+/// next reading of the clock.
 const TURNS: i32 = 1000;
 
 /// Exits of the program for runs that make no frame.
@@ -116,7 +117,7 @@ fn choose(a: &mut Asm, streams: usize) {
 fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     let (read, ahead, alone, near, ready) = (a.label(), a.label(), a.label(), a.label(), a.label());
     if !signed {
-        // Unless frames carry the time, one that was due at the last reading of the clock is due
+        // If frames carry no time, a frame that was due at the last reading of the clock is due
         // now.
         load(a, R1, GENERATED).and(R1, STALE).jump_if(Cond::Eq, R1, 0, read);
         load(a, R2, NOW).jump_if(Cond::Le, R9, R2, ready);
@@ -159,7 +160,7 @@ fn since_start(a: &mut Asm, early: Label) {
     a.store(U64, R8, word(NOW), R2);
 }
 
-/// Jumps to the code of stream R7. By halves: 64 streams cost six comparisons instead of 63.
+/// Jumps to the code of stream R7, by binary search: 64 streams cost six comparisons instead of 63.
 fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
     match bodies {
         [only] => {

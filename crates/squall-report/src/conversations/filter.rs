@@ -1,5 +1,5 @@
-//! Selection of flows: `host 10.0.0.1 and not port 53` in tcpdump's syntax, or parts of a row's
-//! text.
+//! Selection of flows, by `host 10.0.0.1 and not port 53` in tcpdump's syntax, or by parts of a
+//! row's text.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -22,12 +22,12 @@ pub struct Filter(Option<Expr>);
 /// An error in a filter, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// Counts characters, from 1.
+    /// Position of the error in characters, 1-based.
     pub column: usize,
     pub message: String,
 }
 
-/// Limits on the length of a filter in octets and on nested parentheses, far beyond real use.
+/// Limits of the length of a filter in octets and of nested parentheses, far above practical use.
 const LONGEST: usize = 1000;
 const DEEPEST: usize = 50;
 
@@ -91,7 +91,7 @@ impl Expr {
     }
 }
 
-/// A network contains no addresses of the other IP version.
+/// Whether a network contains the address. It contains no addresses of the other IP version.
 fn within(address: &HostAddress, net: &IpAddr, len: u8) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 4),
@@ -99,7 +99,7 @@ fn within(address: &HostAddress, net: &IpAddr, len: u8) -> bool {
     };
     let HostAddress::Ip(address) = address else { return false };
     let ((address, version), (net, wanted)) = (bits(*address), bits(*net));
-    // A shift by all 128 bits would overflow.
+    // Shifting by 128 bits would overflow.
     version == wanted && (len == 0 || (address ^ net) >> (128 - u32::from(len)) == 0)
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// A word and its column. In lower case if case does not matter.
+/// A word and its column. Words are in lower case where case does not matter.
 struct Word<'a> {
     text: &'a str,
     column: usize,
@@ -158,7 +158,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         let len = match first {
             c if c.is_whitespace() => c.len_utf8(),
             '(' | ')' => 1,
-            // `!=` is not `!` and `=`. It becomes a word of its own, which the parser rejects.
+            // `!=` is a single word, which the parser rejects; otherwise it would be read as `!`.
             '!' if !rest.starts_with("!=") => 1,
             '&' | '|' if rest[1..].starts_with(first) => 2,
             _ => {
@@ -265,7 +265,7 @@ impl<'a> Parser<'a> {
             Err(FilterError { column, message: format!("expected {expected}, found {found}") })
         };
         match self.words.split_first() {
-            // A conjunction is not a term.
+            // `and`, `or` or `)` where a term must be.
             Some((word, _)) if word.is(&["and", "&&", "or", "||", ")"]) => {
                 wrong(word.column, &format!("{:?}", word.text))
             }

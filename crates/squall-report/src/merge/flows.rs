@@ -25,20 +25,21 @@ impl Merge for FlowsReport {
     }
 }
 
-/// The peak of open flows is the sum of the parts' peaks. It is an upper bound, because these may
-/// have occurred at different times.
+/// The peak of open flows is the sum of the peaks of the parts. These may have occurred at
+/// different times, so the sum is an upper bound.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
         merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
             counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
             goodput_bps, http, tcp, tls);
-        // The reports of the parts do not have the time of the busiest second.
+        // Reports do not contain the time of the busiest second, so those of the parts cannot be
+        // added.
         self.busiest_second = None;
     }
 }
 
-/// All parts together were at full load for at most the shortest of their times.
+/// All parts were at full load at the same time for at most the shortest of their full-load times.
 impl Merge for SteadyReport {
     fn merge(&mut self, other: &Self) {
         self.duration_s = self.duration_s.min(other.duration_s);

@@ -1,6 +1,5 @@
-//! Reports of nodes that have different ports of one run. If one node has opened a port, it is
-//! `elsewhere:NAME` in the reports of the others. Before merging, each report keeps only its own
-//! ports.
+//! Reports of nodes that have different ports of one run. A port that another node has opened is
+//! `elsewhere:NAME` in a report. Before merging, each report is reduced to its own ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,16 +56,16 @@ impl Nodes {
             }
             let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
             received.for_each(alone);
-            // The nodes of a part solved the same attacks, although the frames of these leave from
-            // several nodes.
+            // The nodes of a part have solved the same attacks, even if several of them send the
+            // frames.
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
         }
         Self { missing, senders, bounds }
     }
 
-    /// Adds facts that only the merged report can show: senders without a report, and delays
-    /// between two clocks, each with an uncertainty of its own.
+    /// Adds facts that need all reports: senders without a report, and the uncertainty of delays
+    /// between two clocks.
     pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {
@@ -100,8 +99,8 @@ impl Nodes {
     }
 }
 
-/// Turns the only receiver of a stream on a node into an entry of `receivers`, because it may be
-/// one of several in the merged report.
+/// Moves a node's only receiver of a stream into `receivers`, because the merged report may have
+/// several.
 fn alone(rx: &mut StreamRx) {
     if let ([port], []) = (&rx.ports[..], &rx.receivers[..]) {
         rx.receivers.push(ReceiverRx {
@@ -114,7 +113,7 @@ fn alone(rx: &mut StreamRx) {
     }
 }
 
-/// The key of a group. Reports of nodes that have the same ports are parts of one whole.
+/// Key of a group. Reports of nodes with the same ports are parts of one whole.
 pub(super) fn group(report: &Report) -> Vec<&str> {
     let ports = || report.ports.iter();
     match ports().any(|port| port.is_remote()) {

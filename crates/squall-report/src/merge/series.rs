@@ -1,11 +1,11 @@
-//! Merges the samples of a run's parts, by the time since its start.
+//! Merges the samples of a run's parts by time since the start of the run.
 
 use std::collections::BTreeMap;
 
 use super::{Merge, by_key, merge, sums};
 use crate::report::{CaptureSample, Sample, StreamSample, TemplateSample};
 
-/// Maximum relative difference between intervals that count as equal.
+/// Maximum relative difference of intervals that count as equal.
 const SAME: f64 = 0.1;
 
 /// Merges samples taken at about the same time; `None` if the intervals of the parts differ.
@@ -31,8 +31,8 @@ pub(super) fn whole(parts: impl Iterator<Item = Vec<Sample>>) -> Option<Vec<Samp
     Some(all.into_values().collect())
 }
 
-/// Median time between samples in seconds. The median, because the last sample of a run may be
-/// early.
+/// Median interval between samples, seconds. Unlike the mean, it is not affected by the last sample
+/// of a run, which may be early.
 fn interval(series: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = series.windows(2).map(|two| two[1].t_s - two[0].t_s).collect();
     steps.sort_by(f64::total_cmp);

@@ -38,7 +38,7 @@ fn two(a: Report, b: Report) -> Report {
 
 #[test]
 fn percentiles_are_those_of_all_values_together() {
-    // Values in very different ranges, so that a mean of percentiles would be far off.
+    // Values in very different ranges, for which a mean of percentiles would be far off.
     let near: Vec<u64> = (0..9_000).map(|i| 1_000 + i).collect();
     let far: Vec<u64> = (0..1_000).map(|i| 5_000_000 + 1_000 * i).collect();
     let pooled = spread(&[near.clone(), far.clone()].concat()).unwrap();
@@ -98,7 +98,7 @@ fn ranges_of_nodes_that_share_a_port_are_one_range_with_unknown_losses() {
     assert_eq!(shared.arrived, Some(ArrivedRange { first: 3, end: 95, losses: None }));
     let all = shared.arrived.unwrap().losses_of(100, 10).unwrap();
     assert_eq!((all.periods, all.longest, all.longest_from, all.last), (3, 5, 95, 99));
-    // With two ports, the port that received more frames counts.
+    // With two ports, the one with more received frames counts.
     let mut flooded = rx("B", 40, 3, 90);
     flooded.merge(&rx("C", 50, 5, 95));
     let losses = LossPeriods::one(6, 2);

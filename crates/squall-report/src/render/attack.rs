@@ -17,7 +17,7 @@ pub fn one_attack(report: &AttackReport) -> String {
         let _ = text.write_fmt(args);
     };
     if report.chosen > 0 {
-        // Rules that never raise alerts cannot be attacked, so they are not failures.
+        // Rules that never raise alerts cannot be attacked, so these are not failures.
         let silent = report.unsolved.get("silent").copied().unwrap_or(0);
         let alerting = report.chosen.saturating_sub(silent);
         let share = report.solved as f64 * 100.0 / alerting.max(1) as f64;

@@ -32,10 +32,10 @@ pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
 }
 
 /// Maximum width of a column, wider than any screen. Without it, a name of 70,000 characters would
-/// widen every row to as many columns.
+/// make every row that wide.
 const MOST_COLUMNS: usize = 256;
 
-/// The text of a cell. If it is too long, only its start and its end.
+/// Text of a cell. If it is too long, only its start and end.
 pub(super) fn cell_text(text: &str) -> String {
     let chars = text.chars().count();
     if chars <= MOST_COLUMNS {
@@ -46,7 +46,7 @@ pub(super) fn cell_text(text: &str) -> String {
     printable(&begin.chain(['…']).chain(end).collect::<String>())
 }
 
-/// Pads `cell` to `width`. A format string cannot, because its width is limited to 65,535.
+/// Pads `cell` to `width`. Format strings cannot, as they limit the width to 65,535.
 pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
     match side {
@@ -55,7 +55,7 @@ pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
     }
 }
 
-/// For names that come from files.
+/// Use it for names that are read from files.
 pub use super::table::printable;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The flows of a report, for its page. `assets/flows.js` makes the table and the plots from this
-//! data.
+//! Data of the flows of a report, for the HTML page. `assets/flows.js` renders the table and the
+//! plots from it.
 
 use serde_json::{Value, json};
 

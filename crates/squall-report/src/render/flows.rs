@@ -14,7 +14,7 @@ use crate::report::{
     },
 };
 
-/// Lines for the summary of a run with flows; empty for other runs.
+/// Summary lines of a run with flows; empty for other runs.
 pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
     let Some(load) = &report.flows else { return Vec::new() };
     let mut table = Table::new(&COLUMNS);
@@ -76,7 +76,7 @@ fn dropped(link: &LinkReport) -> Option<String> {
     (!counts.is_empty()).then(|| format!("port {}: dropped: {}", link.port, listed(&counts)))
 }
 
-/// Link counters for events that do not occur on a good link.
+/// Link counters that are 0 on a good link.
 const DROPPED: [&str; 7] = [
     "accept_full",
     "bad_icmp_checksum",
@@ -129,10 +129,10 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     lines
 }
 
-/// Maximum number of conversations to name on a screen. The JSON has all.
+/// Maximum number of conversations named on a screen. The JSON lists all.
 const FEW: usize = 5;
 
-/// `steady 9.00 s: 10.0 k begun, 9.99 k completed a second; busiest second: 10,012 begun, 10,003 completed`
+/// `steady 9.00 s: 10.0 k begun, 9.99 k completed per second; busiest second: 10,012 begun, 10,003 completed`
 fn steady(load: &FlowsReport) -> Option<String> {
     let client = load.total.client.as_ref()?;
     let steady = client.steady.as_ref()?;
@@ -146,15 +146,15 @@ fn steady(load: &FlowsReport) -> Option<String> {
         format!("; busiest second: {} begun, {} completed", counts[0], counts[1])
     });
     Some(format!(
-        "steady for {}: {}{asked} begun and {} completed a second, {goodput}{busiest}",
+        "steady for {}: {}{asked} begun and {} completed per second, {goodput}{busiest}",
         human::seconds(steady.duration_s),
         rates[0],
         rates[1]
     ))
 }
 
-/// Flows during a run, in at most `rows` lines. If there are clients, shows only their rows,
-/// because the servers have the same flows.
+/// Flows during a run, in at most `rows` lines. If there are clients, only their rows, as the
+/// servers have the same flows.
 pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     let side =
         if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
@@ -172,7 +172,7 @@ pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     ];
     let mut table = Table::new(&columns).at_least(&[0, 6, 7, 7, 0, 0, 9, 7, 7]);
     let shown = if samples.len() < rows { samples.len() } else { rows.saturating_sub(2) };
-    // If not all templates fit, show the sum in place of the remaining ones.
+    // If some templates do not fit, the sum of all takes the last line.
     let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
     for sample in samples[..shown].iter().chain(sum) {
         let time = |ns: Option<u64>| {
@@ -213,7 +213,7 @@ pub fn line(samples: &[TemplateSample]) -> Option<String> {
     Some(text)
 }
 
-/// Column names, each with the order in which it is left out if space is short (0: never).
+/// Column names, each with the order in which columns are dropped if space is short (0: never).
 const COLUMNS: [(&str, u8); 12] = [
     ("FLOWS", 0),
     ("", 0),
@@ -250,10 +250,10 @@ fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
     ]
 }
 
-/// `TLS: 1,000 handshakes, 512.3 a second, 1.2 ms at the median, 3.4 ms at p99: ...`
+/// Such as `TLS: 1,000 handshakes, 512.3 a second, 1.2 ms at the median, 3.4 ms at p99: ...`.
 fn sessions(role: &RoleReport, tls: &TlsReport) -> String {
     let mut text = format!(
-        "TLS: {} handshakes, {} a second",
+        "TLS: {} handshakes, {} per second",
         human::count(tls.handshakes),
         human::si(tls.handshakes_per_second, "")
     );
@@ -273,7 +273,7 @@ fn listed(counts: &BTreeMap<String, u64>) -> String {
     texts.join(", ")
 }
 
-/// Repairs by the TCP stack, shown by counters that are zero on a good network.
+/// Counters of repairs by the TCP stack, which are 0 on a good network.
 fn troubles(tcp: &BTreeMap<String, u64>) -> String {
     let trouble = |name: &str| {
         name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window")

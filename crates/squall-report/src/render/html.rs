@@ -1,8 +1,7 @@
 //! The report of a run as an HTML page.
 //!
-//! The identification and the verdict of the run are markup, made here. `assets/report.js` makes
-//! the stream table and the plots from data, because markup for 10,000 rows would be slow to lay
-//! out.
+//! Identification and verdict of the run are markup, generated here. `assets/report.js` builds the
+//! stream table and the plots from data: a browser would be slow to lay out markup for 10,000 rows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -112,7 +111,7 @@ fn header(report: &Report, page: &mut String) {
     page::facts(&report.command, &facts, page);
 }
 
-/// The figures that users look for first.
+/// The figures that users look up first.
 fn figures(report: &Report, page: &mut String) {
     let (ports, streams) = (&report.ports, &report.streams);
     let sum = |f: fn(&PortReport) -> f64| ports.iter().map(f).sum::<f64>();
@@ -391,8 +390,10 @@ fn loaded(load: &FlowsReport, page: &mut String) {
             let side = format!("{name} ({side})");
             let row =
                 |what: String, value: String| vec![side.clone(), "TLS".to_owned(), what, value];
-            reasons
-                .push(row("handshakes a second".into(), human::si(tls.handshakes_per_second, "")));
+            reasons.push(row(
+                "handshakes per second".into(),
+                human::si(tls.handshakes_per_second, ""),
+            ));
             reasons.push(row("handshake p50".into(), nanos(&tls.handshake_ns, |d| d.p50)));
             reasons.push(row("handshake p99".into(), nanos(&tls.handshake_ns, |d| d.p99)));
             reasons.extend(role.tls().into_iter().map(|(what, n)| row(what, human::count(n))));
@@ -408,7 +409,7 @@ fn loaded(load: &FlowsReport, page: &mut String) {
         "CPS",
         "Requested CPS",
         "Steady: begun",
-        "completed a second",
+        "completed per second",
         "Goodput",
         "Set-up p50",
         "First octet p50",
@@ -440,7 +441,7 @@ fn ports(report: &Report, page: &mut String) {
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
         let surplus = port.interface_surplus();
-        // If there is a filter, the interface also counts frames that do not match.
+        // With a filter, the interface also counts frames that do not match.
         let counted =
             |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
                 (Some(packets), Some(0)) => {
@@ -551,11 +552,12 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
 // --- data
 // --------------------------------------------------------------------------------------------------------
 
-/// Maximum number of points in a plot, which has too few pixels to show more.
+/// Maximum number of points in a plot; it has too few pixels for more.
 const MAX_POINTS: usize = 1000;
-/// Enough bins to show the shape. The script spreads them evenly over the logarithm anyway.
+/// Maximum number of bins: enough to show the shape, as the script spreads them evenly over the
+/// logarithm anyway.
 const MAX_BINS: usize = 160;
-/// Maximum number of numbers in the details of single streams: about 4 MB of the page.
+/// Maximum number of values in the details of streams, which limits them to about 4 MB of the page.
 const MAX_NUMBERS: usize = 800_000;
 
 /// Data for `assets/report.js`. Rows are arrays in the order of the script's `COLUMNS`.
@@ -597,8 +599,8 @@ fn groups(series: &[Sample]) -> Vec<&[Sample]> {
     series.chunks(series.len().div_ceil(MAX_POINTS).max(1)).collect()
 }
 
-/// Indices of the streams that get plots: all if they fit, otherwise first those with the most
-/// loss, then those with the most unsent frames, then the slowest.
+/// Indices of the streams that have plots. If not all fit, those with the most loss come first,
+/// then those with the most unsent frames, then the slowest.
 fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     let bins = |d: &Option<Distribution>| d.as_ref().map_or(0, |d| 2 * d.bins.len().min(MAX_BINS));
     let numbers = |s: &StreamReport| {
@@ -641,10 +643,10 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
     })
 }
 
-/// Flows of all templates over time, by side: begun, completed, open, goodput; null if there are no
-/// flows.
+/// Flows over time, of all templates together, by side: begun, completed, open, goodput; null if
+/// there are no flows.
 fn flows_over_time(groups: &[&[Sample]]) -> Value {
-    // If there are several templates, the last row is their sum.
+    // With several templates, the last row is their sum.
     let last =
         |sample: &Sample, side: &str| sample.flows.iter().rfind(|row| row.side == side).cloned();
     let of = |side: &'static str| {
@@ -756,7 +758,7 @@ impl Series {
     }
 }
 
-/// The series of the streams in `kept`, in their order. A group of samples has the mean of the
+/// Series of the streams in `kept`, in their order. Each group of samples becomes the mean of the
 /// rates, the median of p50, and the maximum of p99.
 fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<Series> {
     let slots: HashMap<&str, usize> =
@@ -782,7 +784,7 @@ fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<S
     series
 }
 
-/// Sums over all streams. For delays, the p50 of the median stream and the highest p99.
+/// Sums over all streams. Delays are the p50 of the median stream and the highest p99.
 fn all_streams(groups: &[&[Sample]]) -> Series {
     let mut all = Series::empty(groups.len());
     for (g, group) in groups.iter().enumerate() {
@@ -823,7 +825,7 @@ fn histogram(distributions: &[&Distribution]) -> Value {
         return Value::Null;
     }
     let total: u64 = sum.values().sum();
-    // Several distributions have only bins in common, so a quantile is the upper edge of its bin.
+    // Different distributions share only their bins, so a quantile is the upper edge of a bin.
     let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
         [one] => exact(one),
         _ => {
@@ -863,8 +865,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Value {
     if n > 0.0 { number(sum / n) } else { Value::Null }
 }
 
-/// Rounds to an integer above 1000, otherwise to three decimals, because a plot does not show more
-/// digits.
+/// Rounds to an integer above 1000, otherwise to three decimals: a plot cannot show more digits.
 fn number(value: f64) -> Value {
     let rounded =
         if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
@@ -928,7 +929,7 @@ mod tests {
         assert!(!page.contains("<script>alert") && !page.contains("<!--"));
         assert_eq!(page.matches("<script").count(), 3);
         assert_eq!(page.matches("</script>").count(), 3);
-        // The script gets the name unchanged.
+        // The script receives the name unchanged.
         assert_eq!(data_of(&page)["streams"][0][0], evil);
     }
 
@@ -948,7 +949,7 @@ mod tests {
         let columns = JS.lines().filter(|l| l.trim_start().starts_with("{ key: ")).count();
         let page = html(&report(2));
         let data = data_of(&page);
-        // Besides the columns, a row has `group`, the reasons, and the index of the details.
+        // A row has three more entries: `group`, the reasons, and the index of the details.
         assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
         assert_eq!(
             data["t"].as_array().unwrap().len(),

@@ -1,5 +1,5 @@
-//! Quantities in readable form: three significant digits, with a suitable unit. The JSON has exact
-//! values.
+//! Quantities in readable form, with three significant digits and a suitable unit. The JSON has the
+//! exact values.
 
 /// `si(1.23e6, "pps")` is `1.23 Mpps`. For values from 0 up to 10^18; `n/a` for NaN and infinity.
 pub fn si(value: f64, unit: &str) -> String {
@@ -9,7 +9,7 @@ pub fn si(value: f64, unit: &str) -> String {
     let mut scaled = value;
     let mut prefixes = ["k", "M", "G", "T", "P", "E"].iter();
     let mut prefix = "";
-    // 999.5 and not 1000, because it would be printed with four digits.
+    // Above 999.5, rounding would give the four digits of 1000.
     while scaled.abs() >= 999.5
         && let Some(next) = prefixes.next()
     {

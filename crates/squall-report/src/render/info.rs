@@ -282,7 +282,7 @@ fn order_word(t: &Traffic) -> &'static str {
 
 fn flows_text(f: &Flows) -> String {
     let mut text = format!(
-        "{} ({} conversations), {} a second",
+        "{} ({} conversations), {} per second",
         human::count(f.unique),
         human::count(f.conversations),
         human::si(f.per_second, "").trim()
@@ -355,7 +355,7 @@ fn bin_rows(t: &Traffic) -> Vec<Vec<String>> {
     filled(&t.lengths).iter().map(row).collect()
 }
 
-/// The bins without the empty ones at both ends.
+/// The bins without empty ones at either end.
 fn filled(lengths: &Lengths) -> &[LengthBin] {
     let first = lengths.bins.iter().position(|b| b.packets > 0);
     let last = lengths.bins.iter().rposition(|b| b.packets > 0);
@@ -502,7 +502,7 @@ fn summary_tiles(t: &Traffic, markup: &mut String) {
             false,
             (
                 human::short_count(f.unique),
-                format!("{} a second", human::si(f.per_second, "").trim()),
+                format!("{} per second", human::si(f.per_second, "").trim()),
             ),
         ),
         (
@@ -569,7 +569,7 @@ fn files_table(info: &Info, markup: &mut String) {
 const MAX_POINTS: usize = 1000;
 
 fn length_plots(named: &[(&str, &Traffic)]) -> [Plot; 2] {
-    // All files have bins of the same widths, but each has only as many as it needs.
+    // All files have bins of the same widths, but each file only as many as it needs.
     let longest = named.iter().map(|(_, t)| t.lengths.bins.len()).max().unwrap_or(0);
     let widest = named.iter().find(|(_, t)| t.lengths.bins.len() == longest);
     let categories =
@@ -635,7 +635,7 @@ fn time_plots(named: &[(&str, &Traffic)]) -> [Plot; 3] {
     [
         of("Packet rate", Unit::Pps, 1.0, |t| &t.series.packets),
         of("Bit rate", Unit::Bps, 8.0, |t| &t.series.octets).subtitle("layer 2, without FCS"),
-        of("New flows a second", Unit::Count, 1.0, |t| &t.series.new_flows),
+        of("New flows per second", Unit::Count, 1.0, |t| &t.series.new_flows),
     ]
 }
 
@@ -658,7 +658,7 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
         sum += n;
         ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
     });
-    // Start the line at 0, because a single bin would give no line.
+    // The line starts at 0, because a single bin would not give a line.
     let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
     let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)

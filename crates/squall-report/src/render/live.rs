@@ -1,9 +1,9 @@
-//! The live view of a run. It is printed on stderr, so stdout can be used for `--json -`.
+//! The live view of a run, printed on stderr, which leaves stdout to `--json -`.
 //!
-//! On a terminal, a table is redrawn in place; on other outputs, a line is printed each second. The
-//! terminal's state never changes: each frame is one write that switches line wrap off and on
-//! again, the cursor stays visible below the table, and there is no raw mode. A panic or a kill
-//! therefore needs no cleanup, and Ctrl-C remains the signal that stops the run.
+//! On a terminal, a table is redrawn in place. On other outputs, a line is printed each second. The
+//! state of the terminal never changes: each frame is a single write that turns line wrap off and
+//! on again, the cursor stays visible below the table, and there is no raw mode. Therefore a panic
+//! or kill needs no cleanup, and Ctrl-C is still the signal that stops the run.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -46,16 +46,16 @@ pub struct Live {
     title: String,
     total: Option<Duration>,
     screen: Screen,
-    /// Sample time from which the next frame or line is due.
+    /// Sample time at which the next frame or line is due.
     due_s: f64,
     /// Seconds between two lines.
     line_s: f64,
 }
 
-/// Minimum time between two frames, because a higher rate is not readable.
+/// Minimum interval between two frames; more frequent changes are not readable.
 const FRAME_S: f64 = 0.1;
 const LINE_S: f64 = 1.0;
-/// Maximum number of ports in a line. If there are more, the line has their sum.
+/// Maximum number of ports in a line. For more ports, the line has their sum.
 const PORTS_IN_A_LINE: usize = 4;
 
 impl Live {
@@ -75,7 +75,7 @@ impl Live {
 
     /// Shows `sample`, and totals from `so_far`. Skips samples that exceed the frame rate.
     pub fn update(&mut self, sample: &Sample, so_far: &Report) {
-        // Allow half a millisecond, because samples are never taken exactly on the second.
+        // Samples are never taken exactly on time, so tolerate half a millisecond.
         if sample.t_s + 0.0005 < self.due_s {
             return;
         }
@@ -103,7 +103,7 @@ impl Live {
         self.screen.note(text);
     }
 
-    /// Removes the table, so that later output takes its place.
+    /// Removes the table, which makes room for later output.
     pub fn finish(&mut self) {
         self.screen.erase();
     }
@@ -114,7 +114,7 @@ impl Live {
         if let Some(bar) = self.bar(sample, width) {
             lines.push(bar);
         }
-        // Leave a line below the frame for the cursor.
+        // Leave a line for the cursor below the frame.
         let mut free = rows.max(8) - 1 - lines.len();
         let alone = sample.streams.is_empty()
             && sample.flows.is_empty()
@@ -295,7 +295,7 @@ mod tests {
         }
         live.finish();
         let text = screen.text();
-        // The first sample, and one for each of thirty whole seconds.
+        // The first sample, and one for each of the thirty full seconds.
         assert_eq!(text.lines().count(), 31, "{text}");
         assert!(!text.contains('\x1b'));
         let line = text.lines().nth(3).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         let report = report(4);
         let mut sample = report.series[5].clone();
         sample.streams.remove(0);
-        // "customer 00002" measures nothing, wherever it is in the table.
+        // "customer 00002" is not measured, at any position in the table.
         let lines = stream_table(&StreamRow::of(&sample, &report), 20, None).lines(100, false);
         let row = lines.iter().find(|l| l.starts_with("customer 00002")).unwrap();
         assert!(row.split_whitespace().filter(|w| *w == "-").count() >= 4, "{row}");

@@ -1,7 +1,7 @@
 //! Views of a [`Report`](crate::report::Report): an HTML file, text tables, and a live view during
 //! the run.
 //!
-//! Shows the values in the report. Computes only sums and agreements that the JSON lacks.
+//! Shows the values of the report. Only sums and agreements that the JSON lacks are computed here.
 
 mod attack;
 pub mod columns;

@@ -1,4 +1,4 @@
-//! The runs of a daemon, one of them in detail. This is a frame of `squall top`.
+//! The runs of a daemon, with details of one of them: a frame of `squall top`.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -16,7 +16,7 @@ pub struct Overview {
     pub ports: Vec<PortRow>,
     pub streams: Vec<StreamRow>,
     pub selected: Option<Selected>,
-    /// Messages to show instead of ports and streams.
+    /// Messages that replace ports and streams.
     pub instead: Vec<String>,
     /// The lines at the bottom.
     pub foot: Vec<(Tone, String)>,
@@ -49,7 +49,7 @@ pub enum Tone {
 }
 
 impl Overview {
-    /// Lines that fit a terminal of `columns` by `rows`, and leave a line for the cursor.
+    /// Lines for a terminal of `columns` by `rows`, with a line left for the cursor.
     pub fn lines(&self, columns: usize, rows: usize, color: bool) -> Vec<String> {
         let (width, most) = (columns.max(20), rows.max(10) - 1);
         let mut lines = vec![Style::Bold.paint(&truncate(&printable(&self.title), width), color)];

@@ -1,8 +1,8 @@
-//! A self-contained HTML file with style, uPlot, scripts and data. This is the frame of every page
-//! that Squall writes, with plots that are plain data ([`Plot`]).
+//! A self-contained HTML file with style, uPlot, scripts and data. All pages that Squall writes are
+//! based on it. Plots are plain data ([`Plot`]).
 //!
-//! Names come from users, so markup escapes them ([`escape`]), the data escapes `<`, and the
-//! scripts write only text nodes. A content security policy forbids all requests.
+//! Names come from users. Therefore markup escapes them ([`escape`]), data escapes `<`, and scripts
+//! write only text nodes. A content security policy forbids all requests.
 //!
 //! ```
 //! use squall_report::render::page::{Axis, Line, Page, Plot, Unit};
@@ -51,7 +51,7 @@ impl Page {
         }
     }
 
-    /// The markup, for appending. Text from users must pass through [`escape`].
+    /// The markup, to append to. Text from users must pass through [`escape`].
     pub fn markup(&mut self) -> &mut String {
         &mut self.body
     }
@@ -66,14 +66,14 @@ impl Page {
         self.plots.push(json!(plots));
     }
 
-    /// Gives a series with one of these labels the color of the label's position, on all plots of
-    /// the page: readers follow a tool from plot to plot by its color, also where another tool has
-    /// no value. Other series have the color of their position in the plot.
+    /// Assigns the color of its position in `labels` to each of these labels, in all plots of the
+    /// page. Readers then recognize a tool by its color in every plot, including plots in which
+    /// another tool has no value. Other series have the color of their position in the plot.
     pub fn colors<'a>(&mut self, labels: impl IntoIterator<Item = &'a str>) {
         self.colors = labels.into_iter().map(str::to_owned).collect();
     }
 
-    /// Adds the page's own script. It finds `data` under that name, and may use everything in
+    /// Adds a script of the page. It can use `data` under that name, and everything in
     /// `assets/page.js`.
     pub fn script(&mut self, script: &'static str, data: Value) {
         (self.script, self.data) = (script, data);
@@ -112,7 +112,7 @@ impl Page {
     }
 }
 
-/// Appends the end of a page's header: the command line, and facts by name. Leaves out empty ones.
+/// Appends the end of the page header: the command line, and facts by name, without empty ones.
 pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
     *page += &format!("<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(command));
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
@@ -121,7 +121,7 @@ pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
     *page += "</dl>\n</header>\n";
 }
 
-/// Appends the figures that users look for first: (name, whether it is bad, (figure, small print)).
+/// Appends the figures that users look up first: (name, whether it is bad, (figure, small print)).
 pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "<div class=\"tiles\">";
     for (name, bad, (value, detail)) in tiles {
@@ -251,7 +251,7 @@ impl Line {
     /// Adds error bars: the lower and upper end for each point.
     ///
     /// # Panics
-    /// If there are not as many error bars as points.
+    /// If the number of error bars is not that of the points.
     pub fn ranges(self, range: Vec<[f64; 2]>) -> Self {
         assert_eq!(range.len(), self.x.len(), "a range for each point");
         Self { range, ..self }
@@ -365,8 +365,8 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// Escapes `<`, so that the JSON can neither end nor comment out the `<script>` around it. In JSON,
-/// `<` occurs only in strings.
+/// Escapes `<`, so the JSON can neither end the `<script>` around it nor start a comment in it. In
+/// JSON, `<` occurs only in strings.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

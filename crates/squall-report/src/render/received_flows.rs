@@ -40,14 +40,14 @@ pub fn received_flows(report: &Report, top: usize, width: usize, color: bool) ->
     out.join("\n")
 }
 
-/// Explains why the rates of ports and flows differ: they are means over different times.
+/// Explains why the rates of a port and of its flows differ: they are means over different times.
 pub(super) const RATES: &str =
     "Rates of flows and sources: first to last frame. Of ports: the whole run.";
-/// Fits two IPv4 addresses with their ports, so that flows between one pair of hosts can be
-/// distinguished.
+/// Minimum width of a name: two IPv4 addresses with ports, without which flows between the same
+/// hosts would look alike.
 const LEAST_FLOW: usize = 34;
 
-/// Figures of a port for which the table of ports has no column.
+/// Figures of a port that have no column in the table of ports.
 fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
     let rx = &port.rx;
     let mut parts = Vec::new();
@@ -120,7 +120,7 @@ fn flow_row(flow: &ReceivedFlowReport) -> Vec<Cell> {
     let none = || Cell::styled("-", Style::Dim);
     let gap = flow.arrival_gap_ns.as_ref();
     let time = |ns: Option<f64>| ns.map_or_else(none, |ns| human::ns(ns).into());
-    // Sequence figures of Squall's own flows are in the stream table.
+    // Sequence figures of Squall's own flows are in the stream table instead.
     let sequence = flow.sequence.as_ref();
     let own = sequence.filter(|s| s.kind != "squall");
     let fault = |f: fn(&SequenceReport) -> u64| {
@@ -195,7 +195,7 @@ fn more(rest: impl ExactSizeIterator<Item = (u64, u64)>) -> Option<String> {
     })
 }
 
-/// Flows so far, for the view during a run.
+/// Received flows up to now, for the live view.
 pub(super) fn watched(all: &ReceivedFlowsReport, rows: usize) -> Table {
     let mut table = Table::new(&[("FLOW", 0), ("PACKETS", 0), ("OCTETS", 1), ("LOST", 0)])
         .at_least(&[0, 9, 9, 6]);

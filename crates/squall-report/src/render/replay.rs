@@ -1,10 +1,10 @@
-//! Replayed captures, in the wording and order of tcpreplay's summary.
+//! Replayed captures, in the wording and order of the summary of tcpreplay.
 
 use std::fmt::Write;
 
 use crate::report::{ReplayReport, Report};
 
-/// Lines for the end of a summary, one replay after the other. Empty for other runs.
+/// Summary lines of all replays. Empty for other runs.
 pub fn replay(report: &Report) -> String {
     report.replays.iter().map(|replay| one(replay, report)).collect()
 }

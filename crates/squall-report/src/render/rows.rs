@@ -1,4 +1,4 @@
-//! Ports and streams during a run, one row each. The run may be in this process or in a daemon.
+//! Ports and streams of a running run, as rows. The run may be in this process or in a daemon.
 
 use squall_units::median_high;
 
@@ -16,7 +16,7 @@ pub struct PortRow {
     pub rx_pps: f64,
     pub rx_bps_l1: f64,
     pub received: Option<u64>,
-    /// Frames that were due and did not leave, plus frames that arrived and were lost.
+    /// Frames that were due and not sent, plus frames that arrived and were lost.
     pub drops: u64,
     /// Speed of the link, if known.
     pub speed_bps: Option<u64>,
@@ -27,7 +27,7 @@ pub struct PortRow {
 pub struct StreamRow {
     pub name: String,
     pub tx_pps: f64,
-    /// `None` if its receiver does not measure it.
+    /// `None` if its receiver does not measure the stream.
     pub rx_pps: Option<f64>,
     pub lost: Option<u64>,
     pub p50_ns: Option<u64>,
@@ -84,11 +84,11 @@ impl StreamRow {
     }
 }
 
-/// At most `rows` lines. Includes and marks the `selected` row. Names are indented by the width of
-/// the mark, unless nothing can be selected.
+/// A table of at most `rows` lines, which includes and marks the `selected` row. Names are indented
+/// by the width of the mark, unless no row can be selected.
 pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option<usize>>) -> Table {
     let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
-    // If no speed is known, the column would have only dashes, so leave it out.
+    // Without a known link speed, the column would have only dashes.
     let link: &[_] =
         if ports.iter().any(|port| port.speed_bps.is_some()) { &[("LINK", 1)] } else { &[] };
     let columns = [&[("PORT", 0)], &tx[..], &rx, link, &[("DROPS", 3)]].concat();
@@ -135,7 +135,7 @@ pub(super) fn port_table(ports: &[PortRow], rows: usize, selected: Option<Option
     table
 }
 
-/// As [`port_table`].
+/// The same as [`port_table`], for streams.
 pub(super) fn stream_table(
     streams: &[StreamRow],
     rows: usize,
@@ -176,7 +176,7 @@ pub(super) fn stream_table(
             human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
             human::si(rest.iter().filter_map(|s| s.rx_pps).sum(), "pps").into(),
             Cell::fault(lost, human::short_count(lost)),
-            // The p50 of the median stream, as a typical value, together with the highest p99.
+            // The p50 of the median stream as a typical value, and the highest p99.
             time(median_high(rest.iter().filter_map(|s| s.p50_ns))),
             time(rest.iter().filter_map(|s| s.p99_ns).max()),
             time(rest.iter().filter_map(|s| s.max_ns).max()),
@@ -202,16 +202,16 @@ fn more(n: usize, selected: Option<Option<usize>>) -> Cell {
     Cell::styled(format!("{mark}{} more", human::count(n as u64)), Style::Dim)
 }
 
-/// The range of rows that fits below a heading, out of `n`. It includes the selected row, and
-/// leaves a row for the sum of the omitted rows, if there are any.
+/// The range of the `n` rows that fits below a heading. It includes the selected row, and leaves a
+/// row for the sum of the omitted rows, if there are any.
 fn window(n: usize, rows: usize, selected: Option<usize>) -> std::ops::Range<usize> {
     let fit = if n < rows { n } else { rows.saturating_sub(2).min(n) };
     let first = selected.map_or(0, |this| (this + 1).saturating_sub(fit.max(1)).min(n - fit));
     first..first + fit
 }
 
-/// The item with that name. It is looked up at the same index first, where it is unless streams
-/// were added or removed.
+/// The item of that name. Its previous index is tried first, because it changes only if streams are
+/// added or removed.
 fn named<'a, T>(
     items: &'a [T],
     place: usize,

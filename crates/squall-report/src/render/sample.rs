@@ -9,8 +9,8 @@ use crate::report::{
     source::{Excess, SourceRecord},
 };
 
-/// As [`report`], for a run that only received: port B has frames from another sender's streams, 40
-/// fewer than the interface counted.
+/// The same as [`report`], for a run that only received: port B has frames of another sender's
+/// streams, 40 fewer than the interface counted.
 #[cfg(test)]
 pub fn received(streams: usize) -> Report {
     let mut report = report(streams);
@@ -30,7 +30,7 @@ pub fn received(streams: usize) -> Report {
     report
 }
 
-/// As [`report`], but with flows of `templates` templates instead of streams.
+/// The same as [`report`], but with flows of `templates` templates instead of streams.
 #[cfg(test)]
 pub fn loaded(templates: usize) -> Report {
     use crate::report::{
@@ -92,8 +92,8 @@ pub fn loaded(templates: usize) -> Report {
 const SECONDS: u32 = 30;
 const PER_SECOND: u32 = 4;
 
-/// Two ports, `streams` streams from A to B (of which the last measures nothing), and a dip in the
-/// rate at two thirds of the run.
+/// Two ports and `streams` streams from A to B, the last of which is not measured. The rate has a
+/// dip at two thirds of the run.
 pub fn report(streams: usize) -> Report {
     let mut chance = Chance(0x5eed);
     let pps = 1.2e6 / streams.max(1) as f64;
@@ -291,7 +291,7 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
 
 fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
     let t_s = f64::from(k) / f64::from(PER_SECOND);
-    // Another program had the CPU during this time.
+    // Another program used the CPU during this time.
     let dip = if (20.0..21.5).contains(&t_s) { 0.8 } else { 1.0 };
     let mut total = (0.0, 0.0);
     let streams = streams

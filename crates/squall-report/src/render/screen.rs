@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::table::{printable, terminal};
 
-/// Lines on stderr. The terminal's state never changes: each frame is one write that switches line
-/// wrap off and on again, and the cursor stays visible below the lines.
+/// Lines on stderr. The state of the terminal never changes: each frame is a single write that
+/// turns line wrap off and on again, and the cursor stays visible below the lines.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     size: fn() -> (usize, usize),
@@ -41,13 +41,14 @@ impl Screen {
     /// Replaces the current lines.
     pub fn draw(&mut self, lines: &[String]) {
         let columns = self.size().0;
-        // Synchronized update (2026) avoids flicker; terminals without it ignore it. Switch line
-        // wrap (7) off, because a line that became two would make the table move up the screen.
+        // Synchronized update (2026) avoids flicker; terminals that do not support it ignore it.
+        // Line wrap (7) is off, because a wrapped line would make the table move up the screen.
         let mut text = String::from("\x1b[?2026h\x1b[?7l");
         if self.drawn > 0 {
             text += &format!("\x1b[{}F", self.drawn);
         }
-        // A terminal that became narrower has wrapped the lines, so their number is unknown.
+        // If the terminal has become narrower, it has wrapped the lines, so their number is
+        // unknown.
         if self.drawn > 0 && columns < self.columns {
             text += "\x1b[H\x1b[J";
         }
@@ -65,7 +66,7 @@ impl Screen {
         self.write(&format!("{}\n", printable(text)));
     }
 
-    /// Removes the lines, so that later output takes their place.
+    /// Removes the lines, which makes room for later output.
     pub fn erase(&mut self) {
         match std::mem::take(&mut self.drawn) {
             0 => {}
@@ -74,7 +75,7 @@ impl Screen {
     }
 
     pub(super) fn write(&mut self, text: &str) {
-        // An error of a view must not end the run that it shows, so ignore it.
+        // Ignored: an error of a view must not end the run.
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
@@ -108,7 +109,7 @@ pub(super) mod played {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
 
-        /// The visible text, interpreted from the few escape sequences that Squall writes.
+        /// The visible text, derived from the few escape sequences that Squall writes.
         pub fn shown(&self) -> Vec<String> {
             let text = self.text();
             let mut lines: Vec<Vec<char>> = vec![Vec::new()];

@@ -34,15 +34,15 @@ impl Style {
     }
 }
 
-/// Mark that precedes a color until the text is printed: a number that differs in each process.
-/// Text from a profile, a capture or a peer cannot contain it, so it cannot set colors, regardless
-/// of where it was inserted.
+/// Mark that precedes a color until the text is printed. It is a random number of this process, so
+/// text from a profile, a capture or a peer cannot contain it, and cannot set colors wherever it is
+/// inserted.
 fn mark() -> &'static str {
     static MARK: OnceLock<String> = OnceLock::new();
     MARK.get_or_init(|| format!("\x1b[{};", RandomState::new().hash_one("colours")))
 }
 
-/// Marks the colors in a library's text, so that [`terminal`] lets them pass.
+/// Marks the colors in a library's text, which [`terminal`] then keeps.
 pub fn own_colors(text: &str) -> String {
     let mut pieces = text.split("\x1b[");
     let mut out = pieces.next().unwrap_or_default().to_owned();
@@ -61,7 +61,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Shows `n` in red if it is not 0, for losses and errors.
+    /// Shows `n` in red unless it is 0; for losses and errors.
     pub fn fault(n: u64, text: String) -> Self {
         Self { text, style: if n == 0 { Style::Dim } else { Style::Bad } }
     }
@@ -88,18 +88,18 @@ impl Cell {
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
-    /// Minimum width of the name while other columns can still be left out.
+    /// Minimum width of the name as long as other columns can be omitted.
     least_name: usize,
 }
 
 struct Column {
     head: String,
-    /// If space is short, columns with the highest number are left out first. Columns with 0 stay.
+    /// Priority of omission: if space is short, columns with the highest number go first; 0: never.
     expendable: u8,
     least: usize,
 }
 
-/// Minimum width of a name, because shorter names cannot be distinguished.
+/// Minimum width of a name; shorter ones cannot be distinguished.
 const MIN_NAME: usize = 12;
 const GAP: usize = 2;
 
@@ -116,13 +116,13 @@ impl Table {
         Self { columns, rows: Vec::new(), least_name: MIN_NAME }
     }
 
-    /// Columns are left out before the name becomes narrower than this.
+    /// Omits columns before the name becomes narrower than this.
     pub fn least_name(self, width: usize) -> Self {
         Self { least_name: width, ..self }
     }
 
-    /// Sets the minimum widths of the columns, in order, so that a redrawn table does not move when
-    /// its figures change.
+    /// Sets the minimum widths of the columns, in order, which keeps a redrawn table from moving
+    /// when its figures change.
     pub fn at_least(mut self, widths: &[usize]) -> Self {
         self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
         self
@@ -134,8 +134,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(|c| Cell { text: printable(&c.text), ..c }).collect());
     }
 
-    /// Lines without line ends. None is wider than `width`, provided that the columns that must
-    /// stay fit.
+    /// Lines without line ends. None is wider than `width`, unless the columns that cannot be
+    /// omitted are.
     pub fn lines(&self, width: usize, color: bool) -> Vec<String> {
         let natural = |i: usize| {
             let cells = self.rows.iter().map(|r| r[i].text.width());
@@ -185,7 +185,7 @@ impl Table {
     }
 }
 
-/// Replaces control characters by their visible symbols, because names come from files and must not
+/// Replaces control characters with their visible symbols: names come from files and must not
 /// control the terminal. The result is a single line.
 pub fn printable(text: &str) -> String {
     text.chars().map(picture).collect()
@@ -195,7 +195,7 @@ fn picture(c: char) -> char {
     match c {
         '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
         '\x7f' => '␡',
-        // Direction marks could make one text look like another.
+        // Direction marks could disguise one text as another.
         c if c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
         {
@@ -205,9 +205,9 @@ fn picture(c: char) -> char {
     }
 }
 
-/// Text for a terminal, with the colors of [`Style::paint`], but without anything else that could
-/// control the terminal. All output passes through here, so it does not matter where a name, a
-/// rule's message or an octet of a capture was inserted.
+/// Text for a terminal, with the colors of [`Style::paint`] and nothing else that could control the
+/// terminal. All output passes through here, wherever a name, a rule's message or an octet of a
+/// capture was inserted.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c) != c && c != '\n') {
         return text.into();
@@ -234,7 +234,7 @@ fn color_of(text: &str) -> Option<&'static str> {
 /// Codes used by [`Style`] and in command line errors. None of them hides text.
 const COLORS: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
 
-/// Shortens to at most `width` columns. An ellipsis replaces the end.
+/// Shortens to at most `width` columns, with an ellipsis at the end.
 pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         text.into()
@@ -243,8 +243,8 @@ pub fn truncate(text: &str, width: usize) -> String {
     }
 }
 
-/// Shortens to at most `width` columns. An ellipsis replaces the middle, because the names of many
-/// streams differ at their ends.
+/// Shortens to at most `width` columns, with an ellipsis in the middle: the names of many streams
+/// differ only at the end.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.into();
@@ -335,7 +335,7 @@ mod tests {
         let painted =
             Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
         assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
-        // Only text painted here has colors. Colors in the text itself are removed.
+        // Only text painted here has colors. Those in the text itself are removed.
         let foreign = Style::Bold.paint("\x1b[31mred\x1b[7;31mm", true);
         assert_eq!(terminal(&foreign), "\x1b[1m␛[31mred␛[7;31mm\x1b[0m");
         let library = own_colors("\x1b[1;31merror:\x1b[0m \x1b[5mblinks");

@@ -9,7 +9,7 @@ use crate::report::{
     StreamReport, VerdictStatus,
 };
 
-/// Maximum number of rows, a screen or two. The JSON has all.
+/// Maximum number of rows: one or two screens. The JSON has all streams.
 const MAX_STREAMS: usize = 40;
 
 /// Renders the report as text tables with lines of at most `width` columns (at least 60), with ANSI
@@ -154,7 +154,7 @@ fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
 }
 
-/// Explains a port's figures.
+/// Explains the figures of a port.
 fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     let mut add = |what: &str, reasons: &BTreeMap<String, u64>| {
         let reasons = self::reasons(reasons);
@@ -217,7 +217,7 @@ pub(crate) fn foreign(port: &PortReport) -> String {
 /// Maximum number of changes to list. Further ones are only counted.
 const MAX_LINK_EVENTS: usize = 10;
 
-/// Times when the link went down and came up.
+/// Times at which the link went down and came up.
 pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
     let shown = events.iter().take(MAX_LINK_EVENTS);
     let mut text: Vec<_> =
@@ -228,7 +228,7 @@ pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
     text.join(", ")
 }
 
-/// Times and values of MTU changes.
+/// Times and new values of MTU changes.
 pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
     let Some(first) = changes.first() else { return String::new() };
     let shown = changes.iter().take(MAX_LINK_EVENTS);
@@ -239,8 +239,7 @@ pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
     format!("MTU {}, then {}", first.before, text.join(", "))
 }
 
-/// A note on the counters of a valid run. An interface that sent more was also used by other
-/// programs.
+/// A note on the counters of a valid run. If an interface sent more, other programs used it, too.
 pub(crate) fn counters_agree(report: &Report) -> String {
     let more = report.ports.iter().filter_map(|port| {
         let (sent, _) = port.interface_surplus().filter(|surplus| surplus.0 > 0)?;
@@ -256,7 +255,7 @@ pub(crate) fn counters_agree(report: &Report) -> String {
     }
 }
 
-/// If `filtered`, the interface's surplus may consist of frames that do not match the filter.
+/// With `filtered`, the surplus of the interface may be frames that do not match the filter.
 fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
     match surplus {
         None => Cell::styled("-", Style::Dim),
@@ -270,12 +269,12 @@ fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
 }
 
 fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<String>) {
-    // Columns for errors appear only if a stream has some, but are then the last to be left out.
+    // Columns for errors appear only if a stream has errors. They are then the last to be omitted.
     let any = |f: fn(&StreamReport) -> u64| streams.iter().any(|s| f(s) > 0);
     let unsent = any(|s| sum(&s.not_sent));
     let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));
     let reordered = any(|s| s.rx.as_ref().map_or(0, |rx| rx.reordered));
-    // If all streams are from other senders, only the arrivals are known.
+    // If all streams are those of other senders, only arrivals are known.
     let sent = !streams.iter().all(|s| s.port.is_empty());
     let columns = [
         ("STREAM", 0, true),
@@ -371,7 +370,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
     for port in &report.ports {
-        // Omit this if the run is far from its limits.
+        // Omitted if the run is far from its limits.
         let near = port.tx.pacing.as_ref().is_some_and(|p| p.surplus() * 2 > p.allowed);
         let lines = schedule_of(port).filter(|_| near || !report.verdict.valid);
         let lines = lines.map(|text| wrap(&text, width - 2, 2));
@@ -381,7 +380,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
 }
 
-/// The cause and time of an interruption, and the requested end.
+/// Cause and time of an interruption, and the requested end.
 pub fn cut_short(report: &Report) -> String {
     let asked = &report.asked;
     let of = [

@@ -1,5 +1,4 @@
-//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or
-//! fails.
+//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that is checked on a report.
 //!
 //! ```text
 //! expression = all { "or" all }
@@ -53,14 +52,14 @@ use super::{
 pub struct FailIf {
     text: String,
     root: Expr,
-    /// Words that precede the criterion in messages.
+    /// Verb that precedes the criterion in messages.
     verb: &'static str,
 }
 
 /// The result of one evaluation.
 struct Finding {
     text: String,
-    /// True: the criterion holds. False: its value is unknown.
+    /// True if the criterion holds, false if its value is unknown.
     holds: bool,
 }
 
@@ -78,7 +77,8 @@ impl FailIf {
     /// Parses a criterion.
     ///
     /// # Errors
-    /// Has the column, the text found there, the expected text and similar names.
+    /// The text is not a criterion; the error has the column, the text found there, the expected
+    /// text, and similar names.
     pub fn parse(text: &str) -> Result<Self, FailIfError> {
         let mut parser = Parser { text, at: 0 };
         let root = parser.expression(0)?;
@@ -89,7 +89,7 @@ impl FailIf {
         Ok(Self { text: text.trim().into(), root, verb: "fail if" })
     }
 
-    /// A criterion that ends a run as soon as it holds.
+    /// Parses a criterion that ends a run as soon as it holds.
     ///
     /// ```
     /// use squall_report::report::fail_if::FailIf;
@@ -100,7 +100,7 @@ impl FailIf {
     /// ```
     ///
     /// # Errors
-    /// As [`FailIf::parse`], or if a term has no value before the run has ended.
+    /// The same as of [`FailIf::parse`], or a term that has no value before the run has ended.
     pub fn parse_abort(text: &str) -> Result<Self, FailIfError> {
         let criterion = Self { verb: "abort if", ..Self::parse(text)? };
         let mut refused = None;
@@ -123,19 +123,19 @@ impl FailIf {
         ))
     }
 
-    /// Returns the first violation in the report of a run in progress. An unknown value is not yet
-    /// a violation.
+    /// Returns the first violation in the report of a running run. As long as a value is unknown,
+    /// it is not a violation.
     pub fn holds_so_far(&self, report: &Report) -> Option<String> {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
 
-    /// Whether it uses percentiles or other statistics that only complete histograms have.
+    /// Whether it uses percentiles or other statistics that need complete histograms.
     pub fn needs_histograms(&self) -> bool {
         self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))
     }
 
-    /// Returns a sentence for each violation: at most ten, and the number of the others. Empty if
-    /// the report passes.
+    /// Returns a sentence for each violation, at most ten, and then the number of further ones.
+    /// Empty if the report passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let findings = self.find(report);
         let more = findings.len().saturating_sub(10);
@@ -154,7 +154,7 @@ impl FailIf {
 
     fn find(&self, report: &Report) -> Vec<Finding> {
         let run = RunTotals::new(report);
-        // A capture has no streams, so stream terms are evaluated on the capture.
+        // A capture has no streams, so stream terms are those of the capture.
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
@@ -168,7 +168,7 @@ impl FailIf {
         parts.iter().flat_map(|part| self.each(part, &run)).collect()
     }
 
-    /// Evaluates a part with run terms only, or on a capture.
+    /// Evaluates a part that has only run terms, or is on a capture.
     fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<Finding> {
         match part.holds(run, None) {
             Some(true) => {
@@ -239,10 +239,10 @@ impl FailIf {
 }
 
 impl FailIf {
-    /// Checks before a run that all names of the criterion exist.
+    /// Checks, before a run, that all names in the criterion exist.
     ///
     /// # Errors
-    /// A name that is not in `names`, and the most similar ones.
+    /// A name that is not in `names`; the error lists the most similar ones.
     pub fn find_names(&self, names: &[&str]) -> Result<(), String> {
         match self.root.names().into_iter().find(|name| !names.contains(name)) {
             Some(name) => Err(format!("{}: {}", self.text, unknown_name(name, names))),
@@ -268,8 +268,8 @@ enum Subject<'a> {
     Silent(&'a str),
 }
 
-/// Each template at each end. Templates without flows are included only if there were clients,
-/// because a server may have had nothing to do.
+/// Each template at each end. Templates without flows are included only if there were clients: a
+/// server need not have had anything to do.
 fn subjects(load: &FlowsReport) -> impl Iterator<Item = Subject<'_>> {
     let begun = load.total.client.is_some();
     load.templates.iter().flat_map(move |template| {
@@ -299,7 +299,7 @@ fn names_of(report: &Report) -> Vec<&str> {
     report.streams.iter().map(|s| s.name.as_str()).chain(templates).chain(flows).collect()
 }
 
-/// The message for an unknown name, with similar ones.
+/// Message for an unknown name, with similar names.
 fn unknown_name(name: &str, names: &[&str]) -> String {
     let mut near: Vec<_> = names.iter().map(|n| (edit_distance(name, n), *n)).collect();
     near.sort_unstable();
@@ -320,11 +320,11 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// The reason why a text is not a criterion.
+/// Why a text is not a criterion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailIfError {
     text: String,
-    /// Counts characters, from 1.
+    /// Position in characters, 1-based.
     pub column: usize,
     pub found: String,
     pub expected: String,
@@ -359,7 +359,7 @@ enum Term {
     Total(&'static str),
 }
 
-/// Name, kind and meaning of each term. This is the reference for users.
+/// Name, kind and meaning of the terms of a run. Users read this as the reference.
 const RUN_TERMS: &[(&str, Kind, &str)] = &[
     ("elapsed", Kind::Time, "time since the start of the run"),
     ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
@@ -622,7 +622,7 @@ impl Asked {
     }
 }
 
-/// Sums over up to 10,000 streams, computed once instead of for each stream.
+/// Sums over up to 10,000 streams, computed once rather than for each stream.
 struct RunTotals<'a> {
     report: &'a Report,
     /// Sent, lost, duplicates, reordered. `None` if no stream measures.
@@ -657,8 +657,8 @@ impl<'a> RunTotals<'a> {
         total.client.as_ref().or(total.server.as_ref())
     }
 
-    /// The stream, flow or template with that name. For a template, the clients' end if there were
-    /// clients.
+    /// The stream, flow or template of that name. A template is evaluated at the clients' end if
+    /// there were clients.
     fn named(&self, name: &str, template: bool) -> Option<Subject<'a>> {
         let report = self.report;
         if template {
@@ -731,7 +731,7 @@ fn stream_spread<'a>(spread: &str, stream: &'a StreamReport) -> Option<&'a Distr
     }
 }
 
-/// Sequence figures of a flow. `None` for Squall's own flows, because the stream has them.
+/// Sequence figures of a flow. `None` for Squall's own flows, which have them in the stream.
 fn numbered(flow: &ReceivedFlowReport) -> Option<&SequenceReport> {
     flow.sequence.as_ref().filter(|s| s.kind != "squall")
 }
@@ -788,7 +788,7 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         }
         "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
         "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
-        // If there were no responses, the shares of response classes are unknown.
+        // Without responses, the shares of response classes are unknown.
         _ if name.starts_with("http.") => {
             (!role.http.is_empty()).then(|| role.http.get(&name[5..]).copied().unwrap_or(0) as f64)
         }
@@ -835,7 +835,7 @@ enum Kind {
     Bool,
     Count,
     Share,
-    /// A count, or with `%` or `ppm` a share of the whole.
+    /// A count, or with `%` or `ppm` a share of the total.
     CountOrShare,
     Time,
     Rate,
@@ -844,7 +844,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Suffixes and their factors. Times need a unit, because 50 could be in any of four.
+    /// Suffixes and their factors. Times require a unit, because a plain 50 could be in any of
+    /// four.
     fn units(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Bool => &[],
@@ -936,8 +937,8 @@ enum Expr {
 impl Expr {
     /// Evaluates in Kleene's three-valued logic, where `None` is unknown.
     fn holds(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> Option<bool> {
-        // One part equal to `winner` decides the result. Otherwise, one unknown part makes it
-        // unknown.
+        // A single part equal to `winner` determines the result. Otherwise, a single unknown part
+        // makes it unknown.
         let fold = |parts: &[Self], winner: bool| {
             let mut result = Some(!winner);
             for part in parts {
@@ -978,7 +979,7 @@ impl Expr {
         names
     }
 
-    /// The name, if all stream and template terms have the same one.
+    /// The name that all stream and template terms have in common, if any.
     fn only_name(&self) -> Option<&str> {
         let mut names = self.names();
         names.dedup();
@@ -1000,7 +1001,7 @@ impl Expr {
             }
         });
         let shown = seen.iter().map(|(asked, value)| match &asked.name {
-            // If all have this name, the sentence begins with it already.
+            // If all terms have this name, it is already at the start of the sentence.
             Some(name) if only.is_none() => format!("{name:?}.{} = {value}", asked.term),
             _ => format!("{} = {value}", asked.term),
         });
@@ -1011,7 +1012,7 @@ impl Expr {
 // --- parser
 // ------------------------------------------------------------------------------------------------------
 
-/// Limit on the recursion. Deeper nesting can only be an attempt to exhaust the stack.
+/// Maximum depth of recursion. Deeper nesting is an attempt to exhaust the stack.
 const MAX_DEPTH: usize = 32;
 
 struct Parser<'a> {
@@ -1080,7 +1081,8 @@ impl<'a> Parser<'a> {
         let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
         let (name, term) = match (quoted, word.split_once('.')) {
             (Some(_), _) => (quoted, word),
-            // A word that is itself a term is not a name, so a stream named "total" must be quoted.
+            // A word that is a term is not taken as a name, so a stream named "total" must be
+            // quoted.
             (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
             (None, _) => (None, word),
         };
@@ -1102,7 +1104,7 @@ impl<'a> Parser<'a> {
         Err(self.error(word, &expected, &(hint.join(", ") + &known())))
     }
 
-    /// A quoted name, and the dot after it.
+    /// A quoted name and the dot that follows it.
     fn quoted(&mut self) -> Result<Option<&'a str>, FailIfError> {
         let Some(mark) = self.rest().chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             return Ok(None);
@@ -1144,7 +1146,7 @@ impl<'a> Parser<'a> {
             true => self.take(|c| c == '%'),
             false => self.take(char::is_alphabetic),
         };
-        // `loss > 0 or ...`: the word after the number is not a unit.
+        // In `loss > 0 or ...`, the word after the number is not a unit.
         let unit = if matches!(unit, "and" | "or") {
             self.at = gap;
             ""
@@ -1364,10 +1366,10 @@ mod tests {
         );
         assert!(check("total.loss > 0", &none)[0].starts_with("cannot evaluate"));
         assert_eq!(check("loss > 0", &Report::default()).len(), 1);
-        // One stream that measures is enough, because the other was not asked to.
+        // A single measured stream suffices: the other one was not to be measured.
         none.streams[1] = stream("dns", 10, 0, 5);
         assert_eq!(check("loss > 0", &none).len(), 0);
-        // But a stream that measures and lost everything has no latency, so it cannot pass.
+        // A measured stream that lost everything has no latency, so the criterion cannot pass.
         none.streams[0] = stream("gone", 10, 10, 5);
         assert_eq!(
             check("latency.p99 > 1s", &none),
@@ -1574,12 +1576,11 @@ mod tests {
         );
         assert_eq!(check("\"my dns\".failed > 0"), [""; 0]);
         assert_eq!(check("'my dns'.attempted == 10").len(), 1);
-        // The stream of that name has other terms.
+        // The stream of that name has other terms as well.
         assert_eq!(check("web.loss > 9"), ["stream \"web\": loss = 10 (fail if web.loss > 9)"]);
         assert_eq!(check("web.latency.p99 > 1ms"), [""; 0]);
         assert_eq!(check("\"and more\".loss > 0"), [""; 0]);
-        // If there are two names, each is looked up, and unnamed terms are evaluated on each
-        // stream.
+        // With two names, each is looked up. Terms without a name are evaluated on each stream.
         assert_eq!(
             check("web.failed > 9 and \"my dns\".failed == 0"),
             ["\"web\".failed = 10, \"my dns\".failed = 0 (fail if web.failed > 9 and \
@@ -1637,7 +1638,7 @@ mod tests {
             "stream \"web\": rx = 990, elapsed = 2.50 s (abort if rx < 1000 and elapsed > 2 s)"
         );
         assert_eq!(abort("rx < 1000 and elapsed > 3 s").holds_so_far(&report), None);
-        // An unknown value does not end a run, but fails when the run has ended.
+        // While a run continues, an unknown value is no violation; at the end, it is.
         let nothing = Report::default();
         assert_eq!(abort("failed > 0").holds_so_far(&nothing), None);
         assert_eq!(abort("failed > 0").check(&nothing).len(), 1);

@@ -12,8 +12,8 @@ use super::Distribution;
 pub struct FlowsReport {
     /// Time from the start of the load to the end of the last flow.
     pub duration_s: f64,
-    /// The part of this until one gap after the last flow was due. The rest is the drain. All of it
-    /// if the run has no clients.
+    /// Time from the start of the load to one gap after the last flow was due; the drain follows.
+    /// Equal to `duration_s` if the run has no clients.
     #[serde(default)]
     pub arrivals_s: f64,
     /// Templates in the order of the profile.
@@ -310,7 +310,7 @@ impl FlowsReport {
 }
 
 impl RoleReport {
-    /// Counts by reason in several groups, each with its name.
+    /// Groups of counts by reason, each with the group's name.
     pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
         [
             ("failed", &self.failed),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Operation, Routes};
 use crate::{Refusal, connection::Connection, service::Service};
 
-/// Maximum octets of a login request.
+/// Maximum size of a login request, in octets.
 const LOGIN: usize = 4 << 10;
 
 pub fn routes() -> Routes {

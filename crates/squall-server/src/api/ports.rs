@@ -9,6 +9,7 @@ use axum::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use squall_port_linux::{Permissions, lab};
 
 use super::{Body, Named, Operation, Optional, Routes};
 use crate::{
@@ -29,6 +30,17 @@ pub fn routes() -> Routes {
             "/squall/v1/ports",
             ports,
             of_ports("List the allowed ports with their users").gives::<PortList>(),
+        )
+        .post(
+            "/squall/v1/lab",
+            make_lab,
+            of_ports("Create a lab: two interfaces, each the other's peer").gives::<LabState>(),
+        )
+        .on(
+            Method::DELETE,
+            "/squall/v1/lab",
+            remove_lab,
+            of_ports("Remove the lab that was created by a request").gives::<LabState>(),
         )
         .get("/squall/v1/leases", leases, doc("List all leases").gives::<LeaseList>())
         .post(
@@ -63,6 +75,18 @@ pub fn routes() -> Routes {
 #[derive(Serialize, JsonSchema)]
 struct PortList {
     ports: Vec<PortRow>,
+    lab: LabState,
+}
+
+/// The lab in the daemon's network namespace.
+#[derive(Serialize, JsonSchema)]
+struct LabState {
+    /// Its interfaces, which any run may use; empty: there is no lab.
+    interfaces: Vec<String>,
+    /// Whether a request created it, and another can remove it.
+    removable: bool,
+    /// Why the daemon cannot create one; `null`: it can.
+    refused: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -200,7 +224,63 @@ async fn ports(State(service): State<Arc<Service>>) -> Result<Json<PortList>, Re
                 }),
             }
         }
-        Ok(Json(PortList { ports }))
+        Ok(Json(PortList { ports, lab: lab_state() }))
+    })
+    .await
+}
+
+fn lab_state() -> LabState {
+    let permission = Permissions::of_this_process().new_interfaces();
+    let (here, refused) = match lab::here() {
+        Ok(here) => (here, permission.err()),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    LabState {
+        interfaces: here.iter().flat_map(|_| lab::INTERFACES.map(str::to_owned)).collect(),
+        removable: here.is_some_and(|here| here.removable) && refused.is_none(),
+        refused,
+    }
+}
+
+fn no_lab(error: lab::LabError) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", error.to_string())
+}
+
+async fn make_lab() -> Result<Json<LabState>, Refusal> {
+    blocking(|| {
+        if let Some(why) = lab_state().refused {
+            let message = format!("cannot create a lab: {why}");
+            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", message));
+        }
+        lab::make_here(&lab::LabOptions::default()).map_err(no_lab)?;
+        note("created a lab");
+        Ok(Json(lab_state()))
+    })
+    .await
+}
+
+async fn remove_lab(State(service): State<Arc<Service>>) -> Result<Json<LabState>, Refusal> {
+    blocking(move || {
+        service.expire();
+        // A run whose interface vanishes would end with an error that names no cause.
+        for interface in lab::INTERFACES {
+            let holder = lock(&service.leases).holder(&format!("interface {interface}")).cloned();
+            if let Some(lease) = holder {
+                return Err(Refusal::conflict(
+                    "port_in_use",
+                    format!(
+                        "cannot remove the lab: {interface} is held by {}\n  release it first",
+                        lease.owner
+                    ),
+                ));
+            }
+        }
+        if !lab::remove_here().map_err(no_lab)? {
+            let message = "there is no lab that a request created";
+            return Err(Refusal::not_found(message));
+        }
+        note("removed the lab");
+        Ok(Json(lab_state()))
     })
     .await
 }

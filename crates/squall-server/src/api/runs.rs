@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall::{
     Amount, Caller, Format, Multiplier, Profile, RunOptions, Session,
-    report::{NodeClock, Report, Sample, fail_if::FailIf},
+    report::{NodeClock, Report, Sample, VerdictStatus, fail_if::FailIf},
 };
 use squall_options::{CaptureOptions, ReceivedFlows, Time};
 use squall_units::{Nanos, Rate};
@@ -308,6 +308,14 @@ struct Query {
     kind: Option<String>,
     /// Text to find in name, note, owner or ports.
     q: Option<String>,
+    /// `valid`, `not-valid` or `interrupted`, as in the report.
+    verdict: Option<VerdictStatus>,
+    /// Whether the criteria of `fail_if` and `abort_if` were met.
+    passed: Option<bool>,
+    /// Only runs that were started at this time or later (RFC 3339).
+    from: Option<String>,
+    /// Only runs that were started before this time (RFC 3339).
+    until: Option<String>,
     /// Only runs older than this one.
     before: Option<String>,
     /// 1 to 1000 [default: 50].
@@ -420,7 +428,7 @@ fn seconds(what: &str, value: f64) -> Result<Nanos, Refusal> {
     Err(bad(format!("{what} = {value}: expected seconds above 0")))
 }
 
-/// Resolves the file in the daemon's folder.
+/// Resolves the file in the daemon's directory.
 fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
     if let Some(path) = file {
         *path = service.new_file(&path.to_string_lossy())?;
@@ -428,7 +436,7 @@ fn resolve_file(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Ref
     Ok(())
 }
 
-/// Writes `capture` to a file in the daemon's folder.
+/// Sets the capture to write to a file in the daemon's directory.
 fn set_capture_file(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
     if capture.print.is_some() {
         return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
@@ -457,7 +465,8 @@ async fn start(
             check_clock(clock)?;
         }
         let over = nodes_of(service, &new, &options)?;
-        // Not those of nodes, because their own daemons check them, which know their CPUs.
+        // The options of nodes are not checked here: their own daemons check them, because only
+        // these know their CPUs.
         if over.is_none() {
             check_cores(&options)?;
             resolve_file(service, &mut options.labels)?;
@@ -700,6 +709,10 @@ async fn list(
             state: query.state.clone().filter(|state| over(state)),
             kind: query.kind,
             words: query.q.filter(|words| !words.trim().is_empty()),
+            verdict: query.verdict,
+            passed: query.passed,
+            from: query.from.map(|text| instant("from", &text)).transpose()?,
+            until: query.until.map(|text| instant("until", &text)).transpose()?,
             before: query.before,
             limit: query.limit.unwrap_or(50).clamp(1, 1000),
         };
@@ -717,6 +730,15 @@ async fn list(
         Ok(Json(RunList { runs }))
     })
     .await
+}
+
+/// A time of a query in the form of [`RunRow::started`], which sorts as text.
+fn instant(key: &str, text: &str) -> Result<String, Refusal> {
+    let time = humantime::parse_rfc3339(text).map_err(|error| {
+        let message = format!("{key} = {text:?}: {error}\n  expected 2026-11-22T10:00:00Z");
+        Refusal::bad_request("bad_request", message)
+    })?;
+    Ok(humantime::format_rfc3339_millis(time).to_string())
 }
 
 pub fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {

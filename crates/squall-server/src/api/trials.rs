@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use squall::{Profile, RunOptions, Session};
-use squall_method::{About, Estimate, Method, Outcome, RetryPolicy, render};
+use squall_method::{Estimate, Method, MethodInfo, Outcome, RetryPolicy, render};
 use squall_trials::{Between, Test};
 
 use super::{
@@ -68,7 +68,7 @@ pub fn routes() -> Routes {
 
 #[derive(Serialize, JsonSchema)]
 struct Methods {
-    methods: Vec<About>,
+    methods: Vec<MethodInfo>,
     /// JSON schema of `between`.
     between: Value,
 }
@@ -127,7 +127,7 @@ async fn methods() -> Json<Methods> {
 }
 
 /// Removes the settings that run commands from a form, because the daemon refuses them.
-fn without_commands(mut about: About) -> About {
+fn without_commands(mut about: MethodInfo) -> MethodInfo {
     let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
     for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
         table.retain(|name, _| !runs_command(name));
@@ -185,7 +185,10 @@ async fn start(
 
 fn name(test: &Test) -> String {
     let ports: Vec<_> = test.profile.ports.iter().map(|port| port.address.as_str()).collect();
-    format!("{} on {}", test.method.name(), ports.join(", "))
+    // The title begins with the standard: "RFC 2544: benchmarking ...".
+    let title = test.method.title();
+    let standard = title.split_once(':').map_or(title, |(standard, _)| standard);
+    format!("{standard} on {}", ports.join(", "))
 }
 
 impl NewTest {

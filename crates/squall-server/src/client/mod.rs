@@ -31,7 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// First and longest interval between attempts to reconnect. The first is short, so that a
 /// restarted daemon is found soon; the longest bounds the cost of an absent daemon.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Maximum octets of a reply, because the server may be something other than a daemon.
+/// Maximum size of a reply, in octets. Limited, because the server may be something other than a
+/// daemon.
 const MAX_REPLY: usize = 64 << 20;
 
 /// How to check a daemon's certificate.
@@ -346,8 +347,7 @@ impl Target {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
-        // Twice the time limit, because a request includes connecting, which has a limit of its
-        // own.
+        // Twice the time limit, because a request includes connecting, which has its own limit.
         match timeout(TIMEOUT * 2, self.asked(method, path, body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Away(self.cannot_ask("no answer").to_string())),
@@ -461,8 +461,8 @@ impl Target {
         }
         let reply: Option<Value> = serde_json::from_slice(octets).ok();
         match reply.as_ref().and_then(|reply| reply["error"]["message"].as_str()) {
-            // Tried again, because a daemon that is ending may be restarted soon. Otherwise the
-            // next attempt fails to connect.
+            // The request is tried again, because a daemon that is ending may be restarted soon. If
+            // it is not, the next attempt fails to connect.
             Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
                 Failure::Away(message.to_owned())
             }

@@ -65,7 +65,7 @@ pub fn config(trust: &Arc<Trust>) -> Result<Arc<ClientConfig>, Error> {
         .map_err(|error| Error::Environment(error.to_string()))?;
     let mut config =
         config.dangerous().with_custom_certificate_verifier(trust.clone()).with_no_client_auth();
-    // No h2, because the client's WebSockets use the upgrade of HTTP/1.1 (RFC 6455).
+    // h2 is not offered, because the client's WebSockets use the upgrade of HTTP/1.1 (RFC 6455).
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -107,8 +107,8 @@ impl Trust {
         };
         let home = variable("HOME");
         let own = variable("XDG_STATE_HOME").or_else(|| Some(home.as_ref()?.join(".local/state")));
-        // Only for loopback, so that the token of a daemon on this machine is never sent to another
-        // host.
+        // Done only for loopback, so that the token of a daemon on this machine is never sent to
+        // another host.
         let folders = match is_loopback(host) {
             true => [Some("/var/lib/squall".into()), own.map(|state| state.join("squall"))]
                 .into_iter()

@@ -65,7 +65,7 @@ pub struct Solving {
 const RUNNING: usize = 2;
 /// Number of jobs to keep, so that results that no client fetches do not fill the memory.
 const KEPT: usize = 8;
-/// Maximum octets of rules in a request.
+/// Maximum size of the rules in a request, in octets.
 const MOST_RULES: usize = 32 << 20;
 /// Options of `[[attack]]` that a request may set. The others name files or concern the whole run.
 const OPTIONS: [&str; 12] = [

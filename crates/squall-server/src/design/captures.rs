@@ -107,7 +107,8 @@ enum ImportKind {
     Otg,
 }
 
-/// Maximum octets of text to import: the same limit as for a profile ([`crate::budget::PROFILE`]).
+/// Maximum size of text to import, in octets: the same limit as for a profile
+/// ([`crate::budget::PROFILE`]).
 const MOST_TEXT: u64 = 8 << 20;
 
 async fn import(
@@ -144,9 +145,8 @@ async fn import(
             (ImportKind::Trex, _) => {
                 return Err(Refusal::bad_request(
                     "not_supported",
-                    "TRex profiles cannot be imported yet: they are Python\n  try its packets: \
-                     kind \"scapy\" with the text of each STLPktBuilder, or \"pcap\" with a \
-                     capture of its traffic",
+                    "cannot import a TRex profile: it is a Python program, which a daemon does not \
+                     run\n  try squall import trex PROFILE -o streams.toml, and open that file",
                 ));
             }
         };

@@ -90,7 +90,7 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// Maximum entries of `vary`: more than a packet has fields.
+/// Maximum number of entries of `vary`: more than a packet has fields.
 const MOST_VARIED: usize = 1000;
 
 #[derive(Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{Format, Profile};
 use squall_editor::{self as design, Checked, FileAccess, Problem, To, Written};
+use squall_plan::flows::AppOption;
 
 use super::{one_of, refused};
 use crate::{
@@ -81,13 +82,31 @@ struct ApplicationInfo {
     /// Description in one line.
     about: &'static str,
     /// Keys that `options` of a template can have.
-    options: &'static [&'static str],
+    options: Vec<OptionInfo>,
+}
+
+/// An option of an application.
+#[derive(Serialize, JsonSchema)]
+struct OptionInfo {
+    name: &'static str,
+    /// The value that applies if the option is absent; `null`: absent is not a value.
+    default: Option<&'static str>,
+    /// Description in one line.
+    about: &'static str,
 }
 
 async fn applications() -> Json<Applications> {
     let applications = squall_plan::flows::catalog()
         .into_iter()
-        .map(|app| ApplicationInfo { name: app.name, about: app.about, options: app.options })
+        .map(|app| ApplicationInfo {
+            name: app.name,
+            about: app.about,
+            options: app
+                .options
+                .iter()
+                .map(|&AppOption { name, default, about }| OptionInfo { name, default, about })
+                .collect(),
+        })
         .collect();
     Json(Applications { applications })
 }

@@ -28,8 +28,8 @@ use crate::service::Service;
 /// Octets per chunk of a reply, because gRPC clients accept messages of at most 4 MiB by default.
 const CHUNK: usize = 1 << 20;
 
-/// Maximum octets of a status text. Clients refuse headers of more than 8 KiB, and most punctuation
-/// of JSON takes three octets there, because gRPC percent-encodes it.
+/// Maximum size of a status text, in octets. Clients refuse headers of more than 8 KiB, and most
+/// punctuation of JSON takes three octets there, because gRPC percent-encodes it.
 const MAX_STATUS_TEXT: usize = 2_500;
 
 /// Metadata key that names a session.

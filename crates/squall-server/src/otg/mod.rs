@@ -28,8 +28,8 @@ use crate::{
     threads::{Acting, looking},
 };
 
-/// Maximum octets of a request after decompression: several times the size of 4,096 flows with long
-/// headers.
+/// Maximum size of a decompressed request, in octets: several times the size of 4,096 flows with
+/// long headers.
 const MAX_REQUEST: usize = 64 << 20;
 
 /// Maximum number of sessions, because each keeps its config until the daemon ends.
@@ -278,7 +278,8 @@ impl Sessions {
         if let Some(host) = self.host.get() {
             host.used(name, by);
         }
-        // Not on a serving thread, because decoding tens of megabytes and opening ports both block.
+        // Must not run on a serving thread, because decoding tens of megabytes and opening ports
+        // both block.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.is_read_only() {
             true => looking(work).await,

@@ -16,16 +16,16 @@ use prost_reflect::{
 };
 use serde_json::{Map, Number, Value};
 
-/// Maximum errors to report at once.
+/// Maximum number of errors to report at once.
 const MAX_ERRORS: usize = 20;
 
-/// Maximum objects in one list. There cannot be more flows, because a signature has 16 bits for the
-/// stream's number; no other list needs more.
+/// Maximum number of objects in one list. There cannot be more flows, because a signature has 16
+/// bits for the stream's number; no other list needs more.
 const MAX_LIST: usize = 65_536;
 
-/// Maximum values of a request, where an object or a list counts as [`OBJECT_WEIGHT`]. 65,536 flows
-/// have a dozen or two objects each. Without the limit, a request with two octets per object would
-/// take gigabytes once parsed.
+/// Maximum number of values of a request, where an object or a list counts as [`OBJECT_WEIGHT`].
+/// 65,536 flows have a dozen or two objects each. Without the limit, a request with two octets per
+/// object would take gigabytes once parsed.
 const MAX_VALUES: usize = 8_000_000;
 const OBJECT_WEIGHT: usize = 4;
 

@@ -187,7 +187,8 @@ impl Linux {
         if let Some(octets) = self.options.window {
             socket.set_recv_buffer_size(octets)?;
         }
-        // Not with a sysctl: a namespace may only choose from tcp_allowed_congestion_control.
+        // Set by a socket option, because the sysctl of a namespace accepts only values from
+        // tcp_allowed_congestion_control.
         socket.set_tcp_congestion(self.options.congestion.unwrap_or("cubic").as_bytes())?;
         socket.bind(&self.ends.local.into())?;
         Ok(socket)
@@ -285,8 +286,8 @@ impl Linux {
         let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else {
             return Ok(());
         };
-        // Only if the flow is not read, because read(2) reports its end: SO_ERROR also reports ICMP
-        // errors that do not end a flow.
+        // Checked only if the flow is not read, because read(2) reports its end: SO_ERROR also
+        // reports ICMP errors that do not end a flow.
         if !self.reading
             && let Some(error) = stream.take_error()?
         {

@@ -692,7 +692,7 @@ impl Server {
             && !(latency.pps.is_finite() && (0.001..=1e6).contains(&latency.pps))
         {
             return Err(Refusal::parameters(format!(
-                "{} packets a second for latency: expected 0.001 to 1,000,000",
+                "{} packets/s for latency: expected 0.001 to 1,000,000",
                 latency.pps
             )));
         }

@@ -1,7 +1,7 @@
 //! Sends captures from the directory of the user that starts runs (`push_remote`).
 
 use serde_json::{Value, json};
-use squall_profile::{Located, Replay, SpeedOf};
+use squall_profile::{Located, Replay, SpeedUnit};
 use squall_units::Nanos;
 
 use super::{Answer, Server};
@@ -54,8 +54,8 @@ impl Server {
             }
         }
         let speed = match gap > 0.0 {
-            true => (SpeedOf::Rate, format!("{} pps", 1e6 / gap * speedup)),
-            false => (SpeedOf::Captured, speedup.to_string()),
+            true => (SpeedUnit::Rate, format!("{} pps", 1e6 / gap * speedup)),
+            false => (SpeedUnit::Captured, speedup.to_string()),
         };
         let replay = Replay {
             name: file.to_owned(),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use squall::Busy;
+use squall::ThreadLoad;
 
 use super::{Answer, Server};
 
@@ -26,7 +26,7 @@ pub struct Threads {
 
 #[derive(Default)]
 struct Thread {
-    now: Busy,
+    now: ThreadLoad,
     /// Utilization in percent, the latest sample first.
     history: VecDeque<f64>,
 }
@@ -37,13 +37,13 @@ impl Threads {
     }
 
     /// Takes a sample; `run`: the counters of each thread, empty if nothing runs.
-    pub fn take(&mut self, now: Instant, run: Vec<Busy>) {
+    pub fn take(&mut self, now: Instant, run: Vec<ThreadLoad>) {
         self.taken = Some(now);
         let count = run.len();
         if count > 0 {
             self.threads.resize_with(count, Thread::default);
         }
-        let idle = std::iter::repeat_with(Busy::default);
+        let idle = std::iter::repeat_with(ThreadLoad::default);
         for (thread, busy) in self.threads.iter_mut().zip(run.into_iter().chain(idle)) {
             thread.take(busy);
         }
@@ -51,7 +51,7 @@ impl Threads {
 
     /// Mean over the last seconds, and the latest sample, averaged over the threads that `chosen`
     /// selects; 0 if there are none.
-    fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
+    fn percent(&self, chosen: impl Fn(&ThreadLoad) -> bool) -> (f64, f64) {
         let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
         let of_all = |of: fn(&Thread) -> f64| mean(chosen.iter().map(|thread| of(thread)));
         (of_all(Thread::mean), of_all(Thread::latest))
@@ -59,7 +59,7 @@ impl Threads {
 
     /// Utilization of the threads that send.
     pub fn senders(&self) -> Percent {
-        let sends = |busy: &Busy| !busy.tx.is_empty();
+        let sends = |busy: &ThreadLoad| !busy.tx.is_empty();
         let (mean, latest) = self.percent(sends);
         let count = self.threads.iter().filter(|thread| sends(&thread.now)).count();
         Percent { mean, latest, count }
@@ -67,7 +67,7 @@ impl Threads {
 
     /// Utilization of the threads that only receive, and their ports.
     pub fn receivers(&self) -> (f64, Vec<usize>) {
-        let receives = |busy: &Busy| busy.tx.is_empty() && !busy.rx.is_empty();
+        let receives = |busy: &ThreadLoad| busy.tx.is_empty() && !busy.rx.is_empty();
         let chosen = self.threads.iter().filter(|thread| receives(&thread.now));
         (self.percent(receives).0, chosen.flat_map(|thread| thread.now.rx.clone()).collect())
     }
@@ -94,11 +94,11 @@ pub struct Percent {
 }
 
 impl Thread {
-    fn take(&mut self, busy: Busy) {
+    fn take(&mut self, busy: ThreadLoad) {
         // The counters of a new run begin at 0.
         let before = match busy.lived >= self.now.lived {
             true => &self.now,
-            false => &Busy::default(),
+            false => &ThreadLoad::default(),
         };
         let lived = busy.lived.saturating_sub(before.lived).0;
         let share = busy.busy.saturating_sub(before.busy).0 as f64 / lived.max(1) as f64;
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    fn busy(tx: &[usize], busy: u64, lived: u64) -> Busy {
-        Busy { tx: tx.into(), rx: vec![1], busy: Nanos(busy), lived: Nanos(lived) }
+    fn busy(tx: &[usize], busy: u64, lived: u64) -> ThreadLoad {
+        ThreadLoad { tx: tx.into(), rx: vec![1], busy: Nanos(busy), lived: Nanos(lived) }
     }
 
     #[test]

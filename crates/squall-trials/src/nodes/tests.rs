@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf};
 
-use squall_method::{ArrivedRange, Halt, LossPeriods, Measured, Runner, Trial};
+use squall_method::{ArrivedRange, LossPeriods, Measured, MethodError, Runner, Trial};
 use squall_profile::Format;
 
 use super::*;
@@ -12,7 +12,7 @@ use squall::report::{
 
 type Checked = Result<(), Box<dyn std::error::Error>>;
 
-/// Short limits, so that tests with a hanging controller end soon.
+/// Short timeouts, so tests of a hanging controller end soon.
 const SHORT: Limits = Limits {
     ready: Duration::from_secs(10),
     silent: Duration::from_millis(500),
@@ -30,7 +30,8 @@ const PROFILE: &str = r#"
     rate = 1
 "#;
 
-/// A shell script as the controller; it writes its requests to the file `asked`.
+/// A shell script in place of the controller. It writes the requests that it gets to the file
+/// `asked`.
 struct Fake {
     folder: PathBuf,
     nodes: Nodes,
@@ -52,7 +53,7 @@ fn ready() -> String {
     serde_json::json!({"ready": {"version": version, "ports": ports}}).to_string()
 }
 
-/// `answers`: shell commands for each trial, run in a directory with the files of `done`.
+/// `answers`: shell commands for each trial, run in a directory that has the files of `done`.
 fn fake(name: &str, answers: &str, done: &[(&str, String)]) -> Result<Fake, Error> {
     let folder =
         std::env::temp_dir().join(format!("squall-fake-nodes-{name}-{}", std::process::id()));
@@ -74,7 +75,7 @@ fn profile() -> Profile {
     Profile::parse(PROFILE, "lab/test.toml", Format::Toml).expect("a profile")
 }
 
-fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, Halt> {
+fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, MethodError> {
     let options = RunOptions::default();
     let place = Place::Nodes(&mut fake.nodes);
     let mut trials = Trials::new(profile(), options, place, stop).expect("trials");
@@ -83,7 +84,7 @@ fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> Result<Measured, Halt> {
     trials.run(&trial)
 }
 
-fn text(done: Result<Measured, Halt>) -> String {
+fn text(done: Result<Measured, MethodError>) -> String {
     done.expect_err("it cannot be measured").to_string()
 }
 
@@ -122,7 +123,7 @@ fn report(
     }
 }
 
-/// Two nodes have sent 1000 frames each, and a third one has received 1990 of them.
+/// Two nodes have sent 1000 frames each. A third one has received 1990 of these.
 fn reports() -> BTreeMap<&'static str, Report> {
     let sent = || StreamReport {
         name: "A to B".into(),
@@ -170,7 +171,7 @@ fn reports_of_nodes_merge_into_one_trial() -> Checked {
     assert_eq!(ports, [("A", 2000, 0), ("B", 0, 1990)]);
     let second = Second { sent: 1000, received: 995 };
     assert_eq!(lane.seconds, [second, second]);
-    // The same controller runs the next trial, with the same ports and files next to the profile.
+    // The controller runs another trial, with the same ports and the files next to the profile.
     run(&mut fake, &|| false)?;
     let asked = fs::read_to_string(fake.folder.join("asked"))?;
     assert_eq!(asked.lines().count(), 2);
@@ -201,7 +202,8 @@ fn nodes_that_share_a_port_add_up_and_hide_what_is_lost_in_sequence() -> Checked
     let measured = run(&mut fake, &|| false)?;
     let lane = &measured.lanes[0];
     assert_eq!((lane.received, lane.lost), (1960, 40));
-    // Three frames before the first one, ten after the last one; the others are one period.
+    // Three frames were lost before the first one that arrived and ten after the last one; all
+    // others in a single period.
     let periods = LossPeriods { periods: 3, longest: 27, longest_from: 4, first: 0, last: 1999 };
     assert_eq!(lane.losses(), Some(periods));
     assert_eq!(lane.output_fps, Some(1000.0));
@@ -248,7 +250,9 @@ fn a_trial_without_a_node_or_with_a_late_one_is_not_counted() -> Checked {
 fn a_node_that_is_gone_ends_the_test_and_is_named() -> Checked {
     let refused = r#"{"refused": {"text": "node \"three\": Ray has no machine", "usage": false}}"#;
     let mut fake = fake("gone", "cat refused", &[("refused", refused.into())])?;
-    let Err(Halt::Environment(text)) = run(&mut fake, &|| false) else { panic!("it goes on") };
+    let Err(MethodError::Environment(text)) = run(&mut fake, &|| false) else {
+        panic!("it goes on")
+    };
     assert_eq!(text, "node \"three\": Ray has no machine");
     Ok(())
 }
@@ -269,7 +273,7 @@ fn a_controller_that_dies_hangs_or_answers_nonsense_ends_the_test() -> Checked {
         let found = text(run(&mut fake, &|| false));
         assert!(found.contains(expected) && !found.contains("Ray"), "{name}: {found}");
         assert!(began.elapsed() < Duration::from_secs(20), "{name}: {:?}", began.elapsed());
-        // No further trial can run.
+        // No further trial is possible.
         assert!(run(&mut fake, &|| false).is_err(), "{name}");
     }
     Ok(())
@@ -297,12 +301,12 @@ fn a_controller_that_does_not_start_says_why() {
 
 #[test]
 fn a_stop_reaches_the_nodes_and_the_controller_ends_with_the_test() -> Checked {
-    // Stop as a signal would: during the trial.
+    // Stop during the trial, as a signal would.
     let answers = "case $ask in *stop*) cat done;; *) echo '{\"elapsed\": 0.5}';; esac";
     let mut fake = fake("stop", answers, &[("done", done(&reports(), &[]))])?;
     let folder = fake.folder.clone();
     let asked = || fs::read_to_string(folder.join("asked")).unwrap_or_default();
-    assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(Halt::Stopped));
+    assert_eq!(run(&mut fake, &|| asked().contains("trial")), Err(MethodError::Stopped));
     assert!(asked().ends_with("{\"stop\":{}}\n"), "{}", asked());
     let pid = fake.nodes.controller.id();
     fake.nodes.requests = None;

@@ -396,7 +396,7 @@ fn an_output_that_failed_is_not_left() {
         let result = edit(&inputs, &out, &settings, |_| true);
         match split {
             None => assert!(result.unwrap_err().to_string().contains("one link type")),
-            // Each link type has a file of its own.
+            // Each link type has a separate file.
             Some(_) => assert_eq!(result.unwrap().outputs.len(), 3),
         }
         assert!(!out.exists());

@@ -1,5 +1,5 @@
 //! Nodes that have different ports of one run, and the ports of other nodes as `elsewhere:`.
-//! Together they send the frames of a single node, and their reports merge to its report.
+//! Together they send the frames of a single node, and their merged reports equal its report.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -57,7 +57,7 @@ fn union(text: &str, one: &[&str], nodes: &[Node<'_>]) -> (Report, Report) {
 
 const HERE: &str = "null:virtual,speed=10Gbps";
 const THERE: &str = "elsewhere:node";
-/// Each port is on a node of its own.
+/// Each port is on a separate node.
 const ONE_PORT_EACH: [Node<'static>; 2] = [(&[HERE, THERE], None), (&[THERE, HERE], None)];
 /// Two nodes share the first port; the second is on a third node.
 const SHARED: [Node<'static>; 3] =

@@ -10,7 +10,7 @@ use std::{
 use proptest::prelude::*;
 use squall::{Profile, Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
-use squall_profile::{Located, Replay, SpeedOf, TooLong};
+use squall_profile::{Located, Replay, SpeedUnit, TooLong};
 use squall_replay::Gap;
 use squall_units::Nanos;
 
@@ -77,7 +77,7 @@ fn plain(files: &[&Path]) -> Replay {
     Replay { name: "replay".into(), files: files.collect(), ..Replay::default() }
 }
 
-fn speed(of: SpeedOf, text: &str) -> Option<(SpeedOf, Located)> {
+fn speed(of: SpeedUnit, text: &str) -> Option<(SpeedUnit, Located)> {
     Some((of, text.into()))
 }
 
@@ -160,10 +160,10 @@ fn loops_at_top_speed_keep_their_delay() {
     let packets = frames(10, 1000);
     let capture = folder.capture("in.pcap", &packets);
     for (of, text, preload) in [
-        (SpeedOf::Rate, "max", false),
-        (SpeedOf::Rate, "max", true),
+        (SpeedUnit::Rate, "max", false),
+        (SpeedUnit::Rate, "max", true),
         // One picosecond between frames.
-        (SpeedOf::Rate, "1000000 Mpps", true),
+        (SpeedUnit::Rate, "1000000 Mpps", true),
     ] {
         let replay = Replay {
             speed: speed(of, text),
@@ -196,11 +196,11 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
         gap => gap,
     };
     let gaps = [
-        (Gap::from_pps(1, 1), SpeedOf::Rate, "1 pps"),
-        (Gap::from_pps(333, 10), SpeedOf::Rate, "33.3 pps"),
-        (Gap::from_pps(100_000, 1), SpeedOf::Rate, "100 kpps"),
-        (mbps(1), SpeedOf::Mbps, "1"),
-        (mbps(300), SpeedOf::Mbps, "300"),
+        (Gap::from_pps(1, 1), SpeedUnit::Rate, "1 pps"),
+        (Gap::from_pps(333, 10), SpeedUnit::Rate, "33.3 pps"),
+        (Gap::from_pps(100_000, 1), SpeedUnit::Rate, "100 kpps"),
+        (mbps(1), SpeedUnit::Mbps, "1"),
+        (mbps(300), SpeedUnit::Mbps, "300"),
     ];
     for (gap, of, text) in gaps {
         for (preload, together) in [(false, 1), (true, 1), (true, 7)] {
@@ -229,7 +229,7 @@ fn captures_read_too_late_are_reported_if_a_rate_requires_their_frames() {
     let octets = std::fs::read(folder.capture("in.pcap", &frames(3_000, 1_000))).unwrap();
     let pipe = folder.path("pipe.pcap");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for speed in [speed(SpeedOf::Rate, "50 kpps"), None] {
+    for speed in [speed(SpeedUnit::Rate, "50 kpps"), None] {
         // The pipe delivers these octets, then stays open for a while.
         let (pipe, octets) = (pipe.clone(), octets.clone());
         let replay = Replay { speed, ..plain(&[&pipe]) };
@@ -268,7 +268,7 @@ fn ten_hours_drift_by_nothing() {
     let capture = folder.capture("in.pcap", &packets);
     let (out, _) = sent(&folder, plain(&[&capture]));
     assert_eq!(times(&out), [0, 2_000, 5_000_000_000, span - 1, span]);
-    let speed = speed(SpeedOf::Captured, "3");
+    let speed = speed(SpeedUnit::Captured, "3");
     let (out, _) = sent(&folder, Replay { speed, ..plain(&[&capture]) });
     assert_eq!(times(&out), [0, 666, 1_666_666_666, (span - 1) / 3, span / 3]);
 }

@@ -618,7 +618,7 @@ fn frames(path: &Path) -> Vec<(u64, u16)> {
     all
 }
 
-/// A stream with a schedule of its own, identified by the source port `sport`.
+/// A stream with its own schedule, identified by the source port `sport`.
 fn burst(name: &str, sport: u16, count: u64, more: &str) -> String {
     format!(
         "[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4(src=16.0.0.9, dst=48.0.0.1)/udp(\
@@ -662,7 +662,7 @@ fn parts_of_any_kind_begin_with_the_end_of_another_and_a_delay() {
     assert_eq!(of(1), [0, 1000, 2000, 3000]);
     let background: Vec<u64> = (0..60).map(|i| 100 + i * 1000).collect();
     assert_eq!(of(2), background);
-    // The other frames belong to attacks and to the capture, which has no port of its own.
+    // The other frames belong to attacks and to the capture, which has no separate port.
     let others: Vec<u64> =
         all.iter().filter(|frame| ![1, 2, 3, 5].contains(&frame.1)).map(|f| f.0 / 1000).collect();
     assert_eq!(others[..3], [9000, 10_000, 11_000], "4 ms of the first, and 5 ms");
@@ -774,11 +774,11 @@ fn parts_that_would_never_begin_are_refused_with_their_place() {
         (one("after = \"two\"") + &two("after = \"one\""), "stream \"two\" waits for itself"),
         (
             one("after = \"two\"") + &two("").replace("mode = { burst = 2 }", ""),
-            "that stream goes on until the run ends",
+            "that stream continues until the run ends",
         ),
         (
             one("after = \"two\"") + "[[replay]]\nname = \"two\"\nfiles = \"x.pcap\"\nloops = 0\n",
-            "that replay goes on until the run ends",
+            "that replay continues until the run ends",
         ),
         (
             one("after = \"two\"\nself_start = false") + &two("next = \"one\""),

@@ -15,7 +15,7 @@ ports = { C = "null:", S = "null:" }
 clients = "C"
 servers = "S"
 limit = 60
-patience = "60 s"
+max_delay = "60 s"
 [[template]]
 name = "ping"
 transport = "udp"

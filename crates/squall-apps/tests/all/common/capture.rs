@@ -1,4 +1,4 @@
-//! Captures that are written packet by packet.
+//! Captures written packet by packet.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ pub struct Capture {
     writer: PcapWriter<Vec<u8>>,
     pub ports: [u16; 2],
     pub time_us: u64,
-    /// Number of octets captured of a frame.
+    /// Maximum number of octets captured of a frame.
     pub snaplen: usize,
     /// Whether to use fd00::1 and fd00::2, with a VLAN tag.
     pub v6: bool,

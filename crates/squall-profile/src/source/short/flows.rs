@@ -126,6 +126,16 @@ impl<'a> Parts<'a> {
                 "csv" => data.set("file", one.value()),
                 "csv_order" => data.set("order", one.value()),
                 "ramp_up" => parts.flows.set(key, one.value()),
+                "stage" => {
+                    let (time, level) = one
+                        .text()
+                        .split_once(':')
+                        .ok_or_else(|| short.mistake(one, "expected TIME:LEVEL", "try 10s:500"))?;
+                    let mut stage = Table::default();
+                    stage.set("duration", time);
+                    stage.set("to", level);
+                    parts.template.append("stages", one.node(stage.into()));
+                }
                 "servers" => parts.servers.push(one),
                 _ => {}
             }

@@ -210,11 +210,11 @@ function portPlots() {
     { label: p.name + " rx", values: p[rx], color: color(i), dash: [5, 3] },
   ]);
   const busy = all => { const some = all.filter(l => peak(l.values) > 0); return some.length ? some : all.slice(0, 2); };
-  timePlot(box, "Packet rate", data.sends ? "frames a second, as sent and as received" : "frames a second", pps, busy(lines("tx_pps", "rx_pps")));
+  timePlot(box, "Packet rate", data.sends ? "frames/s, as sent and as received" : "frames/s", pps, busy(lines("tx_pps", "rx_pps")));
   timePlot(box, "Bit rate", "layer 1: with preamble and gap", bps, busy(lines("tx_bps", "rx_bps")));
   if (data.capture) {
     const { written_pps, lost } = data.capture;
-    timePlot(box, "Written", "packets a second", pps, [{ label: "written", values: written_pps, color: color(2) }]);
+    timePlot(box, "Written", "packets/s", pps, [{ label: "written", values: written_pps, color: color(2) }]);
     timePlot(box, "Lost so far", peak(lost) ? "in the kernel and in the process" : "none lost", v => si(v, ""),
       [{ label: "lost", values: lost, color: color(5) }], { whole: peak(lost) < 10 });
   }
@@ -229,7 +229,7 @@ function flowsPlots() {
     label: (both ? side.side + " " : "") + label, values: side[key], color: color(k * 2 + i), dash: i ? [5, 3] : undefined,
   })));
   const plain = v => si(v, "");
-  timePlot(box, "Connections a second", "begun and completed", plain, lines(["attempted", "begun"], ["completed", "completed"]));
+  timePlot(box, "Connections/s", "begun and completed", plain, lines(["attempted", "begun"], ["completed", "completed"]));
   timePlot(box, "Open flows", "at the end of each interval", plain, lines(["active", "open"]), { whole: true });
   timePlot(box, "Goodput", "application data received", bps, lines(["goodput", "received"]));
   timePlot(box, "Failed and not begun so far", "", plain, lines(["failed", "failed"], ["not_begun", "not begun"]), { whole: true });
@@ -241,7 +241,7 @@ function streamPlots() {
   const all = picked < 0;
   const { series, hist } = all ? data.all : data.details[data.streams[picked][PLACE]];
   const many = all && data.streams.length > 1;
-  timePlot(box, "Rate", many ? "sum of the streams; received: of measured streams" : "frames a second", pps,
+  timePlot(box, "Rate", many ? "sum of the streams; received: of measured streams" : "frames/s", pps,
     [...(data.sends ? [{ label: "sent", values: series.tx_pps, color: color(0) }] : []),
       { label: "received", values: series.rx_pps, color: color(1), dash: data.sends ? [5, 3] : [] }]);
   timePlot(box, "Lost so far", peak(series.lost) ? "gaps in the sequence so far" : "none lost", v => si(v, ""),

@@ -10,7 +10,7 @@ use squall_tcp::{
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum;
 
-/// How much each side sends; the octets are a function of their offset.
+/// How much each side sends; each octet is determined by its offset.
 #[derive(Clone, Copy, Default)]
 pub struct Talk {
     pub sends: u32,
