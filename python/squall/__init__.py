@@ -72,6 +72,7 @@ from ._prep import (
 )
 from ._profile import (
     Attack as Attack,
+    HostGroup as HostGroup,
     Pool as Pool,
     Profile as Profile,
     Replay as Replay,

@@ -26,6 +26,7 @@ __all__ = [
     "ConversationNote",
     "ConversationsReport",
     "Cpu",
+    "DhcpServerReport",
     "Distribution",
     "EditDone",
     "EditNotDone",
@@ -42,7 +43,10 @@ __all__ = [
     "FlowsReport",
     "ForeignRun",
     "Host",
+    "HostArpReport",
+    "HostEchoReport",
     "HostShare",
+    "HostsReport",
     "InfoFigures",
     "InterfaceInfo",
     "InterfaceReport",
@@ -153,6 +157,8 @@ class ReportFigures:
         frames.
     flows : FlowsReport or None
         Flows of clients and servers; present only for a profile with templates.
+    hosts : ByName of HostsReport
+        One entry for each ``[[host]]`` of the profile on a port of this node.
     attacks : tuple of AttackReport
         One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
@@ -185,6 +191,7 @@ class ReportFigures:
     capture: CaptureReport | None
     replays: tuple[ReplayReport, ...]
     flows: FlowsReport | None
+    hosts: ByName[HostsReport]
     attacks: tuple[AttackReport, ...]
     workers: tuple[WorkerReport, ...]
     received_flows: ReceivedFlowsReport | None
@@ -1601,6 +1608,133 @@ class KindReport:
     conversations: int
     octets_to_server: int
     octets_to_client: int
+
+
+@dataclass(frozen=True)
+class HostsReport:
+    """One ``[[host]]`` of a profile.
+
+    Attributes
+    ----------
+    port : str
+        Name of the port.
+    hosts, started : int
+        Hosts of the group, and hosts that have started.
+    asked_rate : float or None
+        Requested starts per second; None if all start at once.
+    states : dict of str to int
+        Hosts by their state at the end: ``init`` (not started), ``selecting``, ``requesting``,
+        ``checking``, ``bound``, ``renewing``, ``rebinding``, ``declined``, ``released``, ``failed``
+        (RFC 2131 figure 5). A host with a static address is ``checking``, ``bound`` or ``failed``.
+    bound : int
+        Times that a host got an address, and how often that was per second, from the first start to
+        the last address; None if there was only one instant.
+    failed : dict of str to int
+        Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``.
+    sent, received : dict of str to int
+        DHCP messages that hosts sent and received, by type; ``retransmissions`` of those sent were
+        repeated.
+    renewed, expired : int
+        Leases that were extended, and leases that ended.
+    ignored : dict of str to int
+        Messages that were ignored, by reason, such as ``wrong_xid`` or ``zero_lease``.
+    offer_ns, dora_ns : Distribution or None
+        Time from a host's first DISCOVER to its offer, and to the address it may use.
+    server : DhcpServerReport or None
+        Messages and leases of the group's DHCP server.
+    """
+
+    name: str
+    port: str
+    hosts: int
+    started: int
+    asked_rate: float | None
+    states: dict[str, int]
+    bound: int
+    bound_rate: float | None
+    failed: dict[str, int]
+    sent: dict[str, int]
+    received: dict[str, int]
+    retransmissions: int
+    renewed: int
+    expired: int
+    ignored: dict[str, int]
+    offer_ns: Distribution | None
+    dora_ns: Distribution | None
+    arp: HostArpReport
+    echo: HostEchoReport
+    server: DhcpServerReport | None
+
+
+@dataclass(frozen=True)
+class HostArpReport:
+    """ARP packets of hosts (RFC 826, RFC 5227).
+
+    Attributes
+    ----------
+    answered, probes, announcements : int
+        Requests that were answered.
+    defended : int
+        Announcements because another host used the address.
+    conflicts : int
+        Addresses that were given up, because another host has them.
+    requests, unresolved : int
+        Requests for gateways and targets, and addresses that did not answer.
+    """
+
+    answered: int
+    probes: int
+    announcements: int
+    defended: int
+    conflicts: int
+    requests: int
+    unresolved: int
+
+
+@dataclass(frozen=True)
+class HostEchoReport:
+    """Echo requests and replies of hosts.
+
+    Attributes
+    ----------
+    answered : int
+        Answered requests of other hosts.
+    sent, received, lost : int
+        Requests that hosts sent, the replies, and requests without a reply within 1 s.
+    unresolved : int
+        Hosts that sent none, because the next hop did not answer ARP.
+    """
+
+    answered: int
+    sent: int
+    received: int
+    lost: int
+    unresolved: int
+    rtt_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class DhcpServerReport:
+    """Messages that a DHCP server received and sent.
+
+    Attributes
+    ----------
+    exhausted : int
+        DISCOVER messages without an offer, because no address was free.
+    leases : int
+        Leases at the end.
+    """
+
+    discovers: int
+    offers: int
+    requests: int
+    acks: int
+    naks: int
+    declines: int
+    releases: int
+    informs: int
+    exhausted: int
+    leases: int
 
 
 @dataclass(frozen=True)

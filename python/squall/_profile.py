@@ -17,6 +17,7 @@ from ._tables import (
     LISTS,
     Attack as Attack,
     Frame as Frame,
+    HostGroup as HostGroup,
     Number as Number,
     Pool as Pool,
     ProfileTables,

@@ -677,6 +677,89 @@ class Replay(Table):
     enabled: bool | None = None
 
 
+@dataclass(kw_only=True)
+class HostGroup(Table):
+    """Hosts on a port, all of one kind. They answer ARP and echo requests for their addresses,
+    which are static or given by DHCPv4.
+
+    ``[[host]]`` of a profile. None: left out. The values are checked when the profile is used,
+    because they depend on its other parts.
+
+    Attributes
+    ----------
+    name : str
+        Unique among hosts; reports use it. Default "hosts 1" and so on.
+    port : str
+        A name from [ports]. May be left out if there is only one.
+    count : int
+        Number of hosts. Default 1.
+    mac : str
+        MAC address of the first host; that of each further one is the next. Default
+        02:53:NN:00:00:01, where NN is the number of the group.
+    vlan : int
+        VLAN of the hosts. Default: untagged.
+    ipv4 : str
+        "dhcp", or the first host's address with the length of its prefix: "10.0.0.2/16"; that of
+        each further one is the next. Default "dhcp".
+    gateway : str
+        The router of hosts with static addresses; a server gives it to its clients.
+    setup : int | str
+        Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
+        earlier ones have an address. Default "max".
+    start : Time
+        When the first host starts. Default 0. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    arp : Literal["probe", "announce", "silent"]
+        Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
+        "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+    release : bool
+        true: hosts give their addresses back when the run ends. Default false.
+    vendor : str
+        Vendor class of DHCP clients (option 60). Default: none.
+    retry : Time
+        Time before a client of DHCP repeats a message for the first time; it doubles each time, up
+        to 64 s (RFC 2131 section 4.1). Default 4 s. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    tries : int
+        Messages without an answer after which a client of DHCP fails. Default 5.
+    serve : str
+        The host, which has a static address, is a DHCP server, and gives these addresses:
+        "10.0.1.0-10.0.4.255".
+    lease : Time
+        Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number
+        is seconds.
+    ping : str
+        Hosts send echo requests to this address, or to their "gateway".
+    ping_rate : int
+        Echo requests per second of the group. Default 100.
+    ping_count : int
+        Echo requests of each host. Default 3.
+    enabled : bool
+        false: the hosts are ignored. Default true.
+    """
+
+    name: str | None = None
+    port: str | None = None
+    count: int | None = None
+    mac: str | None = None
+    vlan: int | None = None
+    ipv4: str | None = None
+    gateway: str | None = None
+    setup: int | str | None = None
+    start: Time | None = None
+    arp: Literal["probe", "announce", "silent"] | None = None
+    release: bool | None = None
+    vendor: str | None = None
+    retry: Time | None = None
+    tries: int | None = None
+    serve: str | None = None
+    lease: Time | None = None
+    ping: str | None = None
+    ping_rate: int | None = None
+    ping_count: int | None = None
+    enabled: bool | None = None
+
+
 @dataclass
 class ProfileTables:
     """A Squall profile: the traffic to send, its ports and its times.
@@ -710,6 +793,8 @@ class ProfileTables:
         Templates: flows of one kind, with their addresses and load.
     attacks : iterable of Attack
         Attacks, made from intrusion detection rules or from templates.
+    hosts : iterable of HostGroup
+        Hosts that answer on a port, with static addresses or those of DHCP.
     """
 
     ports: dict[str, str] = _field(default_factory=dict)
@@ -725,6 +810,7 @@ class ProfileTables:
     pools: list[Pool] = _field(default_factory=list)
     templates: list[Template] = _field(default_factory=list)
     attacks: list[Attack] = _field(default_factory=list)
+    hosts: list[HostGroup] = _field(default_factory=list)
 
 
 #: Keys of a profile that are lists of tables: the attribute, and what is in it.
@@ -734,4 +820,5 @@ LISTS: dict[str, tuple[str, type[Table]]] = {
     "pool": ("pools", Pool),
     "template": ("templates", Template),
     "attack": ("attacks", Attack),
+    "host": ("hosts", HostGroup),
 }

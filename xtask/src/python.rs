@@ -26,6 +26,7 @@ const BY_NAME: &[(&str, &str)] = &[
     ("Report.streams", "Streams"),
     ("Sample.ports", "ByName"),
     ("Sample.streams", "Streams"),
+    ("Report.hosts", "ByName"),
     ("FlowsReport.templates", "ByName"),
     ("ReceivedFlowsReport.flows", "ByName"),
     ("ReceivedFlowsReport.sources", "ByName"),
@@ -127,6 +128,7 @@ const TABLES: &[(&str, &str, &str)] = &[
     ("Template", "template", TEMPLATE_EXAMPLE),
     ("Attack", "attack", ""),
     ("Replay", "replay", ""),
+    ("HostGroup", "host", ""),
 ];
 
 const STREAM_EXAMPLE: &str = r#"``packet`` can also be anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet.
@@ -180,6 +182,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Replay.multiplier", "float | str"),
     ("Replay.mbps", "float | str"),
     ("Replay.split", "Mapping[str, str | bool]"),
+    ("HostGroup.setup", "int | str"),
     ("Count", "int"),
     ("Whole", "int"),
     ("Octets", "int | str"),

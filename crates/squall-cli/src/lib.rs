@@ -36,6 +36,7 @@ mod experiment;
 mod features;
 mod flows;
 mod help;
+mod hosts;
 mod import;
 mod info;
 mod lab;
@@ -95,6 +96,7 @@ enum Command {
     Run(Box<run::Args>),
     Send(Box<send::Args>),
     Flows(Box<flows::Args>),
+    Hosts(hosts::Args),
     #[command(flatten)]
     Attacks(attacks::Command),
     Replay(Box<replay::Args>),
@@ -142,6 +144,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
         Command::Flows(args) => flows::flows(&args),
+        Command::Hosts(args) => hosts::hosts(&args),
         Command::Attacks(command) => attacks::run(&command),
         Command::Replay(args) => replay::replay(&args),
         Command::Prep(args) => prep::prep(&args),

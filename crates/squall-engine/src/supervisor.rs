@@ -33,6 +33,7 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
+    hosts::Hosts,
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
@@ -419,7 +420,7 @@ struct Queues {
     rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
     outlets: Outlets,
     drivers: Vec<Driver>,
-    /// Properties of the ports that carry flows.
+    /// Properties of the ports that carry flows or have hosts.
     facts: Vec<(usize, PortFacts)>,
 }
 
@@ -458,7 +459,7 @@ impl Queues {
             let link = ports[port].link();
             let pace = paces[port].clone();
             queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead, pace));
-            if plan.plays_flows(port) {
+            if plan.plays_flows(port) || plan.hosts_on(port).next().is_some() {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
         }
@@ -501,10 +502,20 @@ impl WorkerSetup {
             let awaited = is_awaited(&plan, Part::Replay(number));
             sources.push(Box::new(replayer.awaited(awaited)));
         }
-        let flows = plan.flows.as_ref().filter(|_| !facts.is_empty());
+        let hosted: Vec<_> =
+            facts.iter().filter(|(port, _)| plan.hosts_on(*port).next().is_some()).collect();
+        if !hosted.is_empty() {
+            let mut hosts = Hosts::new(clock, &plan);
+            for (port, facts) in hosted {
+                hosts.add(&plan, *port, facts, &mut outlets);
+            }
+            sources.push(Box::new(hosts));
+        }
+        let played: Vec<_> = facts.iter().filter(|(port, _)| plan.plays_flows(*port)).collect();
+        let flows = plan.flows.as_ref().filter(|_| !played.is_empty());
         if let Some(flows) = flows {
             let mut player = Player::new(clock, flows, &plan.afters);
-            for (port, facts) in &facts {
+            for (port, facts) in played {
                 let workers = plan.players(*port).count() as u32;
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;
                 let relay = relays.iter().position(|(of, _)| of == port);

@@ -28,6 +28,7 @@ use crate::{
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
     command::{Action, Command},
     flows::FlowStats,
+    hosts::HostStats,
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
     sink::Shown,
     source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
@@ -108,6 +109,7 @@ pub struct Snapshot {
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
+    pub hosts: Vec<HostStats>,
     /// The worker's own thread, then those that generate frames for it.
     pub threads: Vec<ThreadLoad>,
 }

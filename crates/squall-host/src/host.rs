@@ -6,13 +6,13 @@ use squall_units::MacAddr;
 
 use crate::{Arp, Echo, NeighborMessage, echo_reply};
 
-const IPV4: u16 = 0x0800;
-const ARP: u16 = 0x0806;
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 /// Ethernet's shortest frame, in octets without FCS.
-const MIN_FRAME: usize = 60;
+pub(crate) const MIN_FRAME: usize = 60;
 
 /// A host with one MAC address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,32 +93,15 @@ impl Host {
         Response { reply: asked.then(answer), ..Response::default() }
     }
 
-    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None` if
-    /// the tags differ, or the host itself sent the frame.
+    /// As [`parse`]; `None` also if the host itself sent the frame.
     fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
-        let (head, mut rest) = frame.split_first_chunk::<12>()?;
-        let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
-        let word = |at: &[u8]| Some(u16::from_be_bytes(*at.first_chunk::<2>()?));
-        for (_, tag) in &self.tags {
-            word(rest).filter(|kind| TAGS.contains(kind))?;
-            if word(rest.get(2..)?)? & 0x0fff != tag & 0x0fff {
-                return None;
-            }
-            rest = rest.get(4..)?;
-        }
-        let kind = word(rest)?;
-        let foreign = *source != self.mac.0;
-        foreign.then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
+        parse(frame, &self.tags).filter(|(_, source, ..)| *source != self.mac)
     }
 
     /// Makes a frame from this host.
     pub fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
-        let mut frame = [to.0, self.mac.0].concat();
-        for (tpid, tag) in &self.tags {
-            frame.extend_from_slice(&tpid.to_be_bytes());
-            frame.extend_from_slice(&tag.to_be_bytes());
-        }
-        frame.extend_from_slice(&kind.to_be_bytes());
+        let mut frame = Vec::new();
+        begin_frame(&mut frame, (to, self.mac), &self.tags, kind);
         frame.extend_from_slice(packet);
         frame.resize(frame.len().max(MIN_FRAME), 0);
         frame
@@ -132,6 +115,42 @@ impl Host {
             _ => false,
         }
     }
+}
+
+/// Destination, source, EtherType and packet of a frame with these VLAN tags; `None` if its tags
+/// differ.
+pub(crate) fn parse<'a>(
+    frame: &'a [u8],
+    tags: &[(u16, u16)],
+) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
+    let (head, mut rest) = frame.split_first_chunk::<12>()?;
+    let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
+    let word = |at: &[u8]| Some(u16::from_be_bytes(*at.first_chunk::<2>()?));
+    for (_, tag) in tags {
+        word(rest).filter(|kind| TAGS.contains(kind))?;
+        if word(rest.get(2..)?)? & 0x0fff != tag & 0x0fff {
+            return None;
+        }
+        rest = rest.get(4..)?;
+    }
+    let kind = word(rest)?;
+    Some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
+}
+
+/// Appends the headers of a frame from `from` to `to`.
+pub(crate) fn begin_frame(
+    out: &mut Vec<u8>,
+    (to, from): (MacAddr, MacAddr),
+    tags: &[(u16, u16)],
+    kind: u16,
+) {
+    out.extend_from_slice(&to.0);
+    out.extend_from_slice(&from.0);
+    for (tpid, tag) in tags {
+        out.extend_from_slice(&tpid.to_be_bytes());
+        out.extend_from_slice(&tag.to_be_bytes());
+    }
+    out.extend_from_slice(&kind.to_be_bytes());
 }
 
 /// The link-local address derived from a MAC address (RFC 4291 appendix A).

@@ -1,15 +1,30 @@
-//! A host's answers to its neighbors: ARP (RFC 826), neighbor discovery (RFC 4861), echo requests
-//! and replies.
+//! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery (RFC 4861), echo requests and replies,
+//! DHCPv4 clients and servers (RFC 2131).
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
-//! addresses, and decides which addresses to resolve and when. Has no clock and no port; callers
-//! provide the addresses.
+//! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
+//! template, each with the state machines of its protocols ([`DhcpClient`],
+//! [`ConflictDetection`]). Has no clock and no port; callers provide times, and send the frames.
 #![forbid(unsafe_code)]
 
+mod conflict;
+mod dhcp_client;
+mod dhcp_message;
+mod dhcp_server;
+mod frames;
+mod group;
 mod host;
 mod neighbors;
 mod packets;
 
+pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
+pub use dhcp_client::{
+    DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState, DhcpStep, DhcpTimers, Request,
+};
+pub use dhcp_message::{Datagram, Kind, Malformed, Message};
+pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
+pub use frames::FrameQueue;
+pub use group::{Addressing, GroupSettings, GroupStatistics, HostGroup, PingSettings};
 pub use host::{Host, Response, link_local};
 pub use neighbors::{Answer, NeighborCache};
 pub use packets::{ARP_LEN, Arp, Echo, ND_LEN, NeighborMessage, echo_reply, solicited_node};

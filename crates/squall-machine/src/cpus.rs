@@ -149,6 +149,7 @@ mod tests {
             part: squall_units::Division::WHOLE,
             replays: Vec::new(),
             flows: None,
+            hosts: Vec::new(),
             afters: Vec::new(),
             stop: squall_profile::Stop::default(),
             counted: false,

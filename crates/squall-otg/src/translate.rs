@@ -235,6 +235,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         streams,
         flows: None,
         attacks: Vec::new(),
+        hosts: Vec::new(),
         replays: Vec::new(),
         seed: None,
         stop: Stop::default(),

@@ -101,6 +101,7 @@ pub fn compile(
         stream.division = StreamDivision::Elsewhere;
         stream.asked_pps = stream.asked_pps.map(|_| 0.0);
     });
+    let hosts = crate::hosts::compile(profile, elsewhere);
     let ports = ports(profile, limits, &streams, &replays, flows.as_ref());
     notes.extend(warnings.into_notes());
     notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));
@@ -108,11 +109,16 @@ pub fn compile(
     make_ahead(&mut streams);
     let (mut stop, mut counted) = (profile.stop, false);
     if !part.is_whole() || limits.iter().any(|limit| limit.elsewhere) {
-        let alone = replays.is_empty() && flows.is_none();
+        let alone = replays.is_empty() && flows.is_none() && hosts.is_empty();
         let counter = if part.is_whole() { "a node" } else { "a part" };
         (stop, counted) = total_of_parts(&mut streams, stop, alone, counter).map_err(wrong)?;
     }
     if !part.is_whole() {
+        if !hosts.is_empty() {
+            let text = "hosts cannot be divided with --part: each part would have all of them\n  \
+                        try --nodes, where each node has the hosts of its ports";
+            return Err(wrong(text.into()));
+        }
         if !afters.is_empty() {
             let text = "after = \"NAME\" cannot be used with --part: the other source may end in \
                         another part\n  try a start time instead";
@@ -127,6 +133,7 @@ pub fn compile(
         pin: options.pin.as_deref(),
         replays: replays.iter().filter(|one| one.is_here()).map(|one| &one.ports[..]).collect(),
         flows: flows.iter().flat_map(PlanFlows::ports).collect(),
+        hosts: hosts.iter().filter(|group| !group.elsewhere).map(|group| group.port).collect(),
         chained: !afters.is_empty(),
         scripted: flows.iter().any(|flows| !flows.load.scripts.is_empty()),
     };
@@ -144,6 +151,7 @@ pub fn compile(
         streams,
         replays,
         flows,
+        hosts,
         afters,
         workers,
         notes,
@@ -198,7 +206,10 @@ fn ports(
         let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
         let replays = replays.iter().any(|replay| replay.ports.contains(&port));
         let replayed = if replays { limits[port].max_frame } else { 0 };
-        longest(streams, &limits[port], port, false).max(of_flows.unwrap_or(0)).max(replayed)
+        let hosts = profile.hosts.iter().any(|group| group.port == port);
+        let hosted = if hosts { crate::hosts::MAX_FRAME.min(limits[port].max_frame) } else { 0 };
+        let streamed = longest(streams, &limits[port], port, false);
+        streamed.max(of_flows.unwrap_or(0)).max(replayed).max(hosted)
     };
     let port = |(i, p): (usize, &squall_profile::Port)| PlanPort {
         name: p.name.clone(),

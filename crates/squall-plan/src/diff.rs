@@ -77,6 +77,9 @@ impl Plan {
     /// # Errors
     /// The first difference that a change cannot make.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
+        if self.hosts != new.hosts {
+            return Err("hosts".into());
+        }
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
             (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),

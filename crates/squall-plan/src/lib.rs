@@ -13,6 +13,7 @@ mod cut;
 mod diff;
 pub mod explain;
 pub mod flows;
+mod hosts;
 mod place;
 mod rate;
 pub mod replays;
@@ -33,6 +34,7 @@ pub use after::{After, Part};
 pub use compile::compile;
 pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
+pub use hosts::PlanHosts;
 pub use replays::PlanReplay;
 pub use source::SourceId;
 pub use squall_options::Multiplier;
@@ -170,6 +172,7 @@ pub struct Plan {
     pub streams: Vec<PlanStream>,
     pub replays: Vec<PlanReplay>,
     pub flows: Option<Arc<PlanFlows>>,
+    pub hosts: Vec<PlanHosts>,
     /// Dependencies between parts.
     pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
@@ -329,7 +332,7 @@ impl Plan {
 
     /// Whether the run only receives.
     pub fn only_receives(&self) -> bool {
-        self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
+        self.only_hosts() && self.hosts.is_empty()
     }
 
     /// The same plan with a different key in its signatures.
@@ -337,6 +340,17 @@ impl Plan {
         let signed = self.streams.iter_mut().filter(|stream| stream.program.signature().is_some());
         signed.for_each(|stream| Arc::make_mut(&mut stream.program).set_key(key));
         Self { key, ..self }
+    }
+
+    /// Whether no other source than hosts sends.
+    pub fn only_hosts(&self) -> bool {
+        self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
+    }
+
+    /// The groups of hosts on `port`, with their numbers.
+    pub fn hosts_on(&self, port: usize) -> impl Iterator<Item = (usize, &PlanHosts)> {
+        let here = move |of: &(usize, &PlanHosts)| of.1.port == port && !of.1.elsewhere;
+        self.hosts.iter().enumerate().filter(here)
     }
 
     /// Whether some ports of the run belong to other nodes.
@@ -354,7 +368,8 @@ impl Plan {
     /// Number of sources that send through `port`: its streams, each replay, and flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
-        place::sources_of(port, &self.streams, replays, self.plays_flows(port))
+        let others = usize::from(self.hosts_on(port).next().is_some());
+        place::sources_of(port, &self.streams, replays, self.plays_flows(port)) + others
     }
 
     /// Whether flows are played on `port`.
@@ -369,9 +384,11 @@ impl Plan {
         (0..self.workers.len()).filter(move |worker| self.plays_flows(port) && plays(worker))
     }
 
-    /// Whether only flows are sent.
+    /// Whether only flows and hosts send: frames that no host of the run claims are counted, and
+    /// measured no further.
     pub fn only_flows(&self) -> bool {
-        self.streams.is_empty() && self.replays.is_empty() && self.flows.is_some()
+        let any = self.flows.is_some() || !self.hosts.is_empty();
+        self.streams.is_empty() && self.replays.is_empty() && any
     }
 
     /// Indices of the replays that the worker sends.

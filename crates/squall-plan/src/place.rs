@@ -16,6 +16,8 @@ pub(crate) struct Wanted<'a> {
     pub replays: Vec<&'a [usize]>,
     /// Ports that flows are played on.
     pub flows: Vec<usize>,
+    /// Ports that have hosts. One worker has all of them.
+    pub hosts: Vec<usize>,
     /// The flows are conversations in a script, whose order only a single worker can keep.
     pub scripted: bool,
     /// Some parts wait for other parts.
@@ -69,7 +71,7 @@ pub(crate) fn place(
         if options.cores.is_some_and(|cores| cores > workers.len()) {
             let names: Vec<_> = tied.iter().map(|&port| ports[port].name.as_str()).collect();
             notes.push(format!(
-                "several sources send on ports {}: one worker sends all of them",
+                "several sources, or hosts, send on ports {}: one worker sends all of them",
                 names.join(", ")
             ));
         }
@@ -97,12 +99,13 @@ fn sends_streams(port: usize, streams: &[PlanStream]) -> bool {
 
 impl Wanted<'_> {
     fn sources_of(&self, port: usize, streams: &[PlanStream]) -> usize {
-        sources_of(port, streams, self.replays.iter().copied(), self.flows.contains(&port))
+        let others = usize::from(self.hosts.contains(&port));
+        sources_of(port, streams, self.replays.iter().copied(), self.flows.contains(&port)) + others
     }
 }
 
-/// Ports that must share one worker: those with several sources (streams, captures, flows), and
-/// those on which these depend.
+/// Ports that must share one worker: those with several sources (streams, captures, flows) or with
+/// hosts, and those on which these depend.
 fn tied(
     ports: &[PlanPort],
     limits: &[PortLimits],
@@ -112,7 +115,8 @@ fn tied(
 ) -> Vec<usize> {
     let sources = |port: usize| options.sources_of(port, streams);
     let virtual_time = limits.iter().any(|limit| limit.virtual_time);
-    let mut tied: Vec<usize> = (0..ports.len()).filter(|&port| sources(port) > 1).collect();
+    let shared = |port: &usize| sources(*port) > 1 || options.hosts.contains(port);
+    let mut tied: Vec<usize> = (0..ports.len()).filter(shared).collect();
     if tied.is_empty() {
         // Workers on virtual time do not see each other's clocks, so all ports in use share one.
         let used = |port: &usize| sources(*port) > 0 || limits[*port].rx_queues > 0;
@@ -497,6 +501,7 @@ mod tests {
             pin: None,
             replays: Vec::new(),
             flows: ports.to_vec(),
+            hosts: Vec::new(),
             scripted: false,
         };
         let mut notes = Vec::new();

@@ -9,6 +9,8 @@ impl SourceId {
     pub const STREAMS: Self = Self(0);
     /// All flows.
     pub const FLOWS: Self = Self(1);
+    /// All hosts.
+    pub const HOSTS: Self = Self(u32::MAX);
 
     /// A replay by its index in the plan; attacks that are sent as frames are replays too.
     pub const fn replay(number: u32) -> Self {
@@ -17,6 +19,9 @@ impl SourceId {
 
     /// The replay's index, if the source is a replay.
     pub const fn as_replay(self) -> Option<u32> {
-        self.0.checked_sub(2)
+        match self {
+            Self::HOSTS => None,
+            Self(number) => number.checked_sub(2),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Formats a plan as text, to show it to users before a run.
 
 use serde_json::Value;
-use squall_profile::{Profile, Replay, SpeedUnit, Stream};
+use squall_profile::{HostAddress, HostGroup, Profile, Replay, SpeedUnit, Stream};
 use squall_program::{GapLaw, Shape};
 use squall_report::render::{
     columns::{Side, printable, table},
@@ -10,8 +10,8 @@ use squall_report::render::{
 use squall_units::{FCS_LEN, Nanos};
 
 use crate::{
-    Part, Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,
-    PlannedTemplate, StreamDivision, explain::Preview,
+    Part, Placement, Plan, PlanHosts, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad,
+    PlannedPool, PlannedTemplate, StreamDivision, explain::Preview,
 };
 
 /// A plan with the facts about its ports.
@@ -50,8 +50,10 @@ pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex
     text += "\n";
     text += &workers(plan);
     text += "\n";
-    let anything_else =
-        planned.load.is_some() || !plan.replays.is_empty() || !planned.attacks.is_empty();
+    let anything_else = planned.load.is_some()
+        || !plan.replays.is_empty()
+        || !planned.attacks.is_empty()
+        || !plan.hosts.is_empty();
     if !plan.streams.is_empty() || !anything_else {
         text += &streams(profile, plan);
     }
@@ -64,6 +66,10 @@ pub fn plan_text(profile: &Profile, planned: &Shown<'_>, frames: &[Preview], hex
         text += &flows(load);
     }
     text += planned.attacks.trim_start();
+    if !plan.hosts.is_empty() {
+        text += if text.ends_with("\n\n") { "" } else { "\n" };
+        text += &hosts(profile, plan);
+    }
     if !plan.afters.is_empty() {
         text += "\n";
         text += &afters(plan);
@@ -154,6 +160,35 @@ fn workers(plan: &Plan) -> String {
         ("STREAMS", Side::Right),
         ("RECEIVES ON", Side::Left),
     ];
+    table(&columns, &rows)
+}
+
+fn hosts(profile: &Profile, plan: &Plan) -> String {
+    let columns = [
+        ("HOSTS", Side::Left),
+        ("PORT", Side::Left),
+        ("COUNT", Side::Right),
+        ("MAC", Side::Left),
+        ("IPV4", Side::Left),
+        ("SETUP", Side::Right),
+        ("START", Side::Right),
+    ];
+    let row = |(group, planned): (&HostGroup, &PlanHosts)| {
+        let ipv4 = match group.ipv4 {
+            HostAddress::Dhcp => "dhcp".to_owned(),
+            HostAddress::Static { first, prefix } => format!("{first}/{prefix}"),
+        };
+        vec![
+            group.name.clone(),
+            plan.ports[group.port].name.clone(),
+            human::count(group.count.into()),
+            planned.settings.mac.to_string(),
+            ipv4,
+            group.setup.map_or("max".into(), |rate| format!("{}/s", human::count(rate))),
+            group.start.to_string(),
+        ]
+    };
+    let rows: Vec<_> = profile.hosts.iter().zip(&plan.hosts).map(row).collect();
     table(&columns, &rows)
 }
 

@@ -31,7 +31,10 @@ impl Profile {
             Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()),
         );
         let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
-        let others = self.flows.is_some() || !self.attacks.is_empty() || !self.replays.is_empty();
+        let others = self.flows.is_some()
+            || !self.attacks.is_empty()
+            || !self.replays.is_empty()
+            || !self.hosts.is_empty();
         let streams = !self.streams.is_empty() || !others;
         set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
         let replays = (!self.replays.is_empty())
@@ -40,6 +43,9 @@ impl Profile {
         let attacks = (!self.attacks.is_empty())
             .then(|| self.attacks.iter().map(|a| a.to_value(name)).collect());
         set("attack", attacks);
+        let hosts = (!self.hosts.is_empty())
+            .then(|| self.hosts.iter().map(|group| group.to_value(name)).collect());
+        set("host", hosts);
         if let Some(flows) = &self.flows {
             table.extend(flows.to_entries(name));
         }
@@ -51,7 +57,8 @@ impl Profile {
         let mut text = format!("schema = {SCHEMA}\n");
         let value = self.to_value();
         let entries = value.as_object().into_iter().flatten();
-        let tables = ["run", "ports", "stream", "replay", "flows", "pool", "template", "attack"];
+        let tables =
+            ["run", "ports", "stream", "replay", "flows", "pool", "template", "attack", "host"];
         for (key, value) in entries.clone().filter(|(key, _)| !tables.contains(&key.as_str())) {
             line(&mut text, key, value);
         }
@@ -67,7 +74,7 @@ impl Profile {
             text.push_str("\n[flows]\n");
             shared.iter().for_each(|(key, value)| line(&mut text, key, value));
         }
-        for kind in ["replay", "pool", "template", "attack"] {
+        for kind in ["replay", "pool", "template", "attack", "host"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
                 one.as_object()

@@ -12,6 +12,7 @@ mod emit;
 mod explain;
 mod files;
 mod flows;
+mod hosts;
 mod mistakes;
 mod model;
 mod replay;
@@ -23,11 +24,12 @@ pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use files::{MAX_FILE_SIZE, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
+pub use hosts::*;
 pub use mistakes::ErrorCollector;
 pub use model::*;
 pub use replay::*;
 pub use source::{
-    Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, Network, Pool,
-    PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
+    Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
+    Network, Pool, PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
 };
 pub use stage::Stage;

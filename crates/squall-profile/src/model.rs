@@ -6,7 +6,7 @@ use squall_options::RunOptions;
 use squall_units::Nanos;
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, Replay, Stream};
+use crate::{Attack, Flows, HostGroup, Replay, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -17,6 +17,7 @@ pub struct Profile {
     pub replays: Vec<Replay>,
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
+    pub hosts: Vec<HostGroup>,
     /// Seed for all random choices: the same profile and seed give the same octets. `None` means
     /// [`Profile::DEFAULT_SEED`].
     pub seed: Option<u64>,

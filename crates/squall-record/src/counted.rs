@@ -6,7 +6,7 @@ use squall_engine::{PortRx, PortTx, Snapshot, StreamTx};
 use squall_measure::{Foreign, StreamRx as Seen};
 use squall_plan::{Plan, PlanStream, SourceId};
 use squall_port::PortFacts;
-use squall_report::report::{EndedBy, WorkerReport, flows::FlowsReport};
+use squall_report::report::{EndedBy, WorkerReport, flows::FlowsReport, hosts::HostsReport};
 use squall_units::Nanos;
 
 use crate::{load, sources::Kept};
@@ -35,6 +35,8 @@ pub struct Counted {
     /// The results of flows, and how well they kept their schedule.
     pub(crate) load: Option<FlowsReport>,
     pub(crate) kept: Kept,
+    /// The results of hosts.
+    pub(crate) hosts: Vec<HostsReport>,
 }
 
 impl Counted {
@@ -50,6 +52,7 @@ impl Counted {
         let key = plan.key;
         let load = load::report(plan, &snapshots);
         let kept = Kept::of(&snapshots);
+        let hosts = crate::hosts::report(plan, &snapshots);
         let ports = facts.len();
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
@@ -124,6 +127,7 @@ impl Counted {
             preempted,
             load,
             kept,
+            hosts,
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod capture;
 mod counted;
+mod hosts;
 pub mod load;
 mod ports;
 pub mod received;
@@ -144,6 +145,7 @@ impl Record<'_> {
             capture: None,
             replays: self.replays(),
             flows: counted.load.clone(),
+            hosts: counted.hosts.clone(),
             attacks: end.map(|end| end.attacks.clone()).unwrap_or_default(),
             workers: counted.workers.clone(),
             received_flows: context.flows.as_ref().map(received),
@@ -285,7 +287,7 @@ fn longest_frame(plan: &Plan) -> Option<u32> {
             false => u32::from(cut.payload) + u32::from(cut.size),
         }
     };
-    let streams_only = plan.replays.is_empty() && plan.flows.is_none();
+    let streams_only = plan.replays.is_empty() && plan.flows.is_none() && plan.hosts.is_empty();
     plan.streams.iter().map(longest).max().filter(|_| streams_only)
 }
 

@@ -3,6 +3,7 @@
 pub mod attack;
 pub mod fail_if;
 pub mod flows;
+pub mod hosts;
 pub mod source;
 
 use std::{collections::BTreeMap, fmt};
@@ -71,6 +72,9 @@ pub struct Report {
     /// Flows of clients and servers; present only for a profile with templates.
     #[serde(default)]
     pub flows: Option<flows::FlowsReport>,
+    /// One entry for each `[[host]]` of the profile on a port of this node.
+    #[serde(default)]
+    pub hosts: Vec<hosts::HostsReport>,
     /// One entry for each `[[attack]]` of the profile.
     #[serde(default)]
     pub attacks: Vec<attack::AttackReport>,
@@ -1357,7 +1361,8 @@ impl Report {
                 [&mut flow.arrival_gap_ns].into_iter().chain(sequence.into_iter().flatten())
             });
         let flows = self.flows.iter_mut().flat_map(flows::FlowsReport::distributions_mut);
-        ports.chain(streams).chain(received).chain(flows).flatten()
+        let hosts = self.hosts.iter_mut().flat_map(hosts::HostsReport::distributions_mut);
+        ports.chain(streams).chain(received).chain(flows).chain(hosts).flatten()
     }
 
     /// The report of a run or of a part as indented JSON.

@@ -535,6 +535,7 @@ fn nothing(places: &[Place]) -> Profile {
         replays: Vec::new(),
         flows: None,
         attacks: Vec::new(),
+        hosts: Vec::new(),
         seed: None,
         stop: Stop::default(),
         run: Default::default(),

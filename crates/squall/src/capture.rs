@@ -43,7 +43,8 @@ impl Capture {
         let sends = !(profile.streams.is_empty()
             && profile.replays.is_empty()
             && profile.flows.is_none()
-            && profile.attacks.is_empty());
+            && profile.attacks.is_empty()
+            && profile.hosts.is_empty());
         Ok(Self { options, trigger: asked.trigger.clone(), measured: sends })
     }
 }

@@ -439,7 +439,8 @@ impl Resolved {
         };
         let flows =
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
-        let plays = |port| flows(port) || speaks(port);
+        let hosts = |port| self.profile.hosts.iter().any(|group| group.port == port);
+        let plays = |port| flows(port) || speaks(port) || hosts(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
         let sends = |port| self.replays_on(port) || streams(port) || plays(port);
         let to = match (sends(i), self.receives() || plays(i)) {
@@ -1366,9 +1367,12 @@ impl Run {
             let ends = |t: &squall_flows::Template| t.limit.is_some() || t.shape.is_some();
             limited || load.shape.end().is_some() || own.iter().all(ends)
         });
+        // Hosts that only answer, and have nothing else around them, wait until they are stopped.
+        let ends = |group: &squall_plan::PlanHosts| !group.settings.only_answers();
+        let hosts = !self.planned.only_hosts() || self.planned.hosts.iter().any(ends);
         asked
             || self.expected != Asked::default()
-            || (!self.listening() && streams && replays && flows)
+            || (!self.listening() && streams && replays && flows && hosts)
     }
 
     /// When the first departure was due, in nanoseconds since 1970-01-01 UTC.

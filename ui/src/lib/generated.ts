@@ -494,6 +494,8 @@ export interface Report {
   replays: ReplayReport[];
   /** Flows of clients and servers; present only for a profile with templates. */
   flows: FlowsReport | null;
+  /** One entry for each `[[host]]` of the profile on a port of this node. */
+  hosts: HostsReport[];
   /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
   /** Threads that sent and received. */
@@ -1505,6 +1507,95 @@ export interface KindReport {
   octets_to_client: number;
 }
 
+/** One `[[host]]` of a profile. */
+export interface HostsReport {
+  name: string;
+  /** Name of the port. */
+  port: string;
+  /** Hosts of the group, and hosts that have started. */
+  hosts: number;
+  started: number;
+  /** Requested starts per second; `null` if all start at once. */
+  asked_rate: number | null;
+  /**
+   * Hosts by their state at the end: `init` (not started), `selecting`, `requesting`, `checking`,
+   * `bound`, `renewing`, `rebinding`, `declined`, `released`, `failed` (RFC 2131 figure 5). A host
+   * with a static address is `checking`, `bound` or `failed`.
+   */
+  states: Record<string, number>;
+  /**
+   * Times that a host got an address, and how often that was per second, from the first start to
+   * the last address; `null` if there was only one instant.
+   */
+  bound: number;
+  bound_rate: number | null;
+  /** Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`. */
+  failed: Record<string, number>;
+  /**
+   * DHCP messages that hosts sent and received, by type; `retransmissions` of those sent were
+   * repeated.
+   */
+  sent: Record<string, number>;
+  received: Record<string, number>;
+  retransmissions: number;
+  /** Leases that were extended, and leases that ended. */
+  renewed: number;
+  expired: number;
+  /** Messages that were ignored, by reason, such as `wrong_xid` or `zero_lease`. */
+  ignored: Record<string, number>;
+  /** Time from a host's first DISCOVER to its offer, and to the address it may use. */
+  offer_ns: Distribution | null;
+  dora_ns: Distribution | null;
+  arp: HostArpReport;
+  echo: HostEchoReport;
+  /** Messages and leases of the group's DHCP server. */
+  server: DhcpServerReport | null;
+}
+
+/** ARP packets of hosts (RFC 826, RFC 5227). */
+export interface HostArpReport {
+  /** Requests that were answered. */
+  answered: number;
+  probes: number;
+  announcements: number;
+  /** Announcements because another host used the address. */
+  defended: number;
+  /** Addresses that were given up, because another host has them. */
+  conflicts: number;
+  /** Requests for gateways and targets, and addresses that did not answer. */
+  requests: number;
+  unresolved: number;
+}
+
+/** Echo requests and replies of hosts. */
+export interface HostEchoReport {
+  /** Answered requests of other hosts. */
+  answered: number;
+  /** Requests that hosts sent, the replies, and requests without a reply within 1 s. */
+  sent: number;
+  received: number;
+  lost: number;
+  /** Hosts that sent none, because the next hop did not answer ARP. */
+  unresolved: number;
+  rtt_ns: Distribution | null;
+}
+
+/** Messages that a DHCP server received and sent. */
+export interface DhcpServerReport {
+  discovers: number;
+  offers: number;
+  requests: number;
+  acks: number;
+  naks: number;
+  declines: number;
+  releases: number;
+  informs: number;
+  /** DISCOVER messages without an offer, because no address was free. */
+  exhausted: number;
+  /** Leases at the end. */
+  leases: number;
+}
+
 /** One `[[attack]]` of a profile. */
 export interface AttackReport {
   name: string;
@@ -2281,6 +2372,8 @@ export interface Profile {
   template?: Template[];
   /** Attacks, made from intrusion detection rules or from templates. */
   attack?: Attack[];
+  /** Hosts that answer on a port, with static addresses or those of DHCP. */
+  host?: HostGroup[];
   [key: string]: unknown;
 }
 
@@ -3207,6 +3300,78 @@ export interface Attack {
    */
   background?: string | number | boolean;
   /** false: the attacks are ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/**
+ * Hosts on a port, all of one kind. They answer ARP and echo requests for their addresses, which
+ * are static or given by DHCPv4.
+ */
+export interface HostGroup {
+  /** Unique among hosts; reports use it. Default "hosts 1" and so on. */
+  name?: string;
+  /** A name from [ports]. May be left out if there is only one. */
+  port?: string;
+  /** Number of hosts. Default 1. */
+  count?: number | string;
+  /**
+   * MAC address of the first host; that of each further one is the next. Default 02:53:NN:00:00:01,
+   * where NN is the number of the group.
+   */
+  mac?: string | number | boolean;
+  /** VLAN of the hosts. Default: untagged. */
+  vlan?: number | string;
+  /**
+   * "dhcp", or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+   * further one is the next. Default "dhcp".
+   */
+  ipv4?: string | number | boolean;
+  /** The router of hosts with static addresses; a server gives it to its clients. */
+  gateway?: string | number | boolean;
+  /**
+   * Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
+   * earlier ones have an address. Default "max".
+   */
+  setup?: string | number | boolean;
+  /**
+   * When the first host starts. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  start?: string | number;
+  /**
+   * Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
+   * "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+   */
+  arp?: string;
+  /** true: hosts give their addresses back when the run ends. Default false. */
+  release?: boolean;
+  /** Vendor class of DHCP clients (option 60). Default: none. */
+  vendor?: string;
+  /**
+   * Time before a client of DHCP repeats a message for the first time; it doubles each time, up to
+   * 64 s (RFC 2131 section 4.1). Default 4 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  retry?: string | number;
+  /** Messages without an answer after which a client of DHCP fails. Default 5. */
+  tries?: number | string;
+  /**
+   * The host, which has a static address, is a DHCP server, and gives these addresses:
+   * "10.0.1.0-10.0.4.255".
+   */
+  serve?: string | number | boolean;
+  /**
+   * Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  lease?: string | number;
+  /** Hosts send echo requests to this address, or to their "gateway". */
+  ping?: string | number | boolean;
+  /** Echo requests per second of the group. Default 100. */
+  ping_rate?: number | string;
+  /** Echo requests of each host. Default 3. */
+  ping_count?: number | string;
+  /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
 }

@@ -116,6 +116,7 @@ fn begin(
         ports: vec![port("a"), port("b")],
         streams: Vec::new(),
         replays: Vec::new(),
+        hosts: Vec::new(),
         flows: Some(Arc::new(flows)),
         afters: Vec::new(),
         workers,

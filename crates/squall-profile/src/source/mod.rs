@@ -3,6 +3,7 @@
 
 mod attacks;
 mod flows;
+mod hosts;
 mod json;
 mod law;
 mod lower;
@@ -32,6 +33,7 @@ pub use self::{
     flows::{
         Arrival, Begin, Conversations, Data, Flows, Network, Pool, PortPair, Target, Template, Tls,
     },
+    hosts::HostGroup,
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,

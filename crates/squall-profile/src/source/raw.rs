@@ -11,6 +11,7 @@ use squall_wire::Packet;
 use super::{
     attacks::AttackTable,
     flows::{FlowsTable, PoolTable, TemplateTable},
+    hosts::HostGroupTable,
     law::{NextText, Number},
     node::{Node, Value},
     read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, kinds, table, words},
@@ -51,6 +52,8 @@ table! {
         template: Vec<TemplateTable>,
         /// Attacks, made from intrusion detection rules or from templates.
         attack: Vec<AttackTable>,
+        /// Hosts that answer on a port, with static addresses or those of DHCP.
+        host: Vec<HostGroupTable>,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests what each notation means, and that a written profile reads back the same.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, net::Ipv4Addr, path::Path, sync::Arc};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -911,8 +911,51 @@ fn replay() -> impl Strategy<Value = Replay> {
     )
 }
 
+/// Hosts with static addresses, or those of DHCP.
+fn host() -> impl Strategy<Value = HostGroup> {
+    use squall_profile::{ArpUse, HostAddress, PingTarget};
+    let first = Ipv4Addr::new(10, 0, 0, 2);
+    let addresses =
+        prop_oneof![Just(HostAddress::Dhcp), Just(HostAddress::Static { first, prefix: 16 })];
+    let ping = prop_oneof![
+        Just(None),
+        Just(Some(PingTarget::Gateway)),
+        Just(Some(PingTarget::Address(first))),
+    ];
+    let arp = prop_oneof![Just(ArpUse::Probe), Just(ArpUse::Announce), Just(ArpUse::Silent)];
+    let numbers = (1u32..1000, any::<Option<u32>>(), any::<bool>(), any::<bool>());
+    (addresses, ping, arp, numbers).prop_map(
+        move |(ipv4, ping, arp, (count, time, all, serves))| {
+            let serves = serves && ipv4 != HostAddress::Dhcp;
+            HostGroup {
+                name: "subscribers".into(),
+                port: 1,
+                mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
+                ipv4,
+                gateway: all.then_some(first),
+                setup: all.then_some(2000),
+                serve: serves.then_some((first, Ipv4Addr::new(10, 0, 9, 9))),
+                ping,
+                count: if serves { 1 } else { count },
+                vlan: all.then_some(7),
+                start: Nanos(time.unwrap_or(0).into()),
+                arp,
+                release: all,
+                vendor: all.then(|| "a \"b\"".into()),
+                retry: time.map(|time| Nanos(time.into())),
+                tries: all.then_some(3),
+                lease: all.then_some(Nanos(7_000_000_000)),
+                ping_rate: if all { 50 } else { 100 },
+                ping_count: if all { 1 } else { 3 },
+                at: At::default(),
+            }
+        },
+    )
+}
+
 prop_compose! {
     fn profile()(
+        host in prop::option::of(host()),
         replay in prop::option::of(replay()),
         attack in prop::option::of(attack()),
         flows in prop::option::of(prop_oneof![flows(), played()]),
@@ -935,6 +978,7 @@ prop_compose! {
             replays: replay.into_iter().collect(),
             flows,
             attacks: attack.into_iter().collect(),
+            hosts: host.into_iter().collect(),
             seed,
             stop: Stop { duration: duration.map(Nanos), packets, octets: packets },
             run: RunOptions {

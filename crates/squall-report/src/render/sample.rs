@@ -176,6 +176,7 @@ pub fn report(streams: usize) -> Report {
         replays: Vec::new(),
         flows: None,
         attacks: Vec::new(),
+        hosts: Vec::new(),
         received_flows: None,
         workers: vec![WorkerReport {
             cpu: Some(0),

@@ -7,6 +7,7 @@ mod edit;
 mod exact;
 mod examples;
 mod golden;
+mod hosts;
 mod mistakes;
 mod nodes;
 mod replay;

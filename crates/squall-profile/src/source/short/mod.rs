@@ -6,6 +6,7 @@
 
 mod attacks;
 mod flows;
+mod hosts;
 mod replays;
 mod streams;
 
@@ -18,6 +19,7 @@ use crate::{Diagnostic, Diagnostics, Profile};
 pub use self::{
     attacks::attack,
     flows::{app, http, serve},
+    hosts::hosts,
     replays::{conversations, replay},
     streams::stream,
 };

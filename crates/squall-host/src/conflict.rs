@@ -1,0 +1,237 @@
+//! Detection of IPv4 address conflicts (RFC 5227), for one address of one host.
+
+use squall_units::{Nanos, below};
+
+/// Timers and numbers of RFC 5227 section 1.1. Announcements may also be sent without probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConflictTimers {
+    pub probe_wait: Nanos,
+    /// Number of probes; 0: the address is used and announced at once.
+    pub probes: u8,
+    pub probe_min: Nanos,
+    pub probe_max: Nanos,
+    pub announce_wait: Nanos,
+    /// Number of announcements (gratuitous ARP); 0: none.
+    pub announcements: u8,
+    pub announce_interval: Nanos,
+    pub defend_interval: Nanos,
+}
+
+impl Default for ConflictTimers {
+    fn default() -> Self {
+        Self {
+            probe_wait: Nanos(1_000_000_000),
+            probes: 3,
+            probe_min: Nanos(1_000_000_000),
+            probe_max: Nanos(2_000_000_000),
+            announce_wait: Nanos(2_000_000_000),
+            announcements: 2,
+            announce_interval: Nanos(2_000_000_000),
+            defend_interval: Nanos(10_000_000_000),
+        }
+    }
+}
+
+/// An action of a host on its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConflictAction {
+    /// Broadcast a request for the address from 0.0.0.0 (section 2.1.1).
+    Probe,
+    /// No other host has the address, so it may be used.
+    Usable,
+    /// Broadcast a request for the address from itself (section 2.3).
+    Announce,
+    /// Announce the address, because another host has used it (section 2.4).
+    Defend,
+    /// The address belongs to another host.
+    Conflict,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// No address.
+    #[default]
+    Idle,
+    /// Probes so far.
+    Probing(u8),
+    /// Announcements so far.
+    Using(u8),
+}
+
+/// The state of one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConflictDetection {
+    phase: Phase,
+    due: Option<Nanos>,
+    /// When the address was defended last.
+    defended: Option<Nanos>,
+}
+
+impl ConflictDetection {
+    /// Begins with a new address. `chance` is uniform, as in all methods.
+    pub fn start(&mut self, now: Nanos, chance: u64, timers: &ConflictTimers) {
+        let wait = match timers.probes {
+            0 => Nanos::ZERO,
+            _ => Nanos(below(chance, timers.probe_wait.0 + 1)),
+        };
+        *self = Self { phase: Phase::Probing(0), due: Some(now + wait), defended: None };
+    }
+
+    /// The host has no address any more.
+    pub fn stop(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When [`ConflictDetection::timer`] must be called next.
+    pub fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
+    /// Whether the address may be used.
+    pub fn is_usable(&self) -> bool {
+        matches!(self.phase, Phase::Using(_))
+    }
+
+    /// Runs the timer, if it is due. To be called until it returns `None`.
+    pub fn timer(
+        &mut self,
+        now: Nanos,
+        chance: u64,
+        timers: &ConflictTimers,
+    ) -> Option<ConflictAction> {
+        if self.due.is_none_or(|due| due > now) {
+            return None;
+        }
+        match self.phase {
+            Phase::Idle => None,
+            Phase::Probing(sent) if sent < timers.probes => {
+                self.phase = Phase::Probing(sent + 1);
+                let wait = if sent + 1 < timers.probes {
+                    let span = timers.probe_max.saturating_sub(timers.probe_min);
+                    timers.probe_min + Nanos(below(chance, span.0 + 1))
+                } else {
+                    timers.announce_wait
+                };
+                self.due = Some(now + wait);
+                Some(ConflictAction::Probe)
+            }
+            Phase::Probing(_) => {
+                self.phase = Phase::Using(0);
+                self.due = (timers.announcements > 0).then_some(now);
+                Some(ConflictAction::Usable)
+            }
+            Phase::Using(sent) => {
+                self.phase = Phase::Using(sent + 1);
+                let more = sent + 1 < timers.announcements;
+                self.due = more.then_some(now + timers.announce_interval);
+                Some(ConflictAction::Announce)
+            }
+        }
+    }
+
+    /// Another host has used the address (`probes`: has only probed for it, which is a conflict
+    /// only between hosts that both probe).
+    pub fn conflict(
+        &mut self,
+        now: Nanos,
+        probes: bool,
+        timers: &ConflictTimers,
+    ) -> Option<ConflictAction> {
+        match self.phase {
+            Phase::Idle => None,
+            Phase::Using(_) if probes => None,
+            Phase::Probing(_) => {
+                self.stop();
+                Some(ConflictAction::Conflict)
+            }
+            Phase::Using(_) => {
+                let again = self.defended.is_some_and(|last| now < last + timers.defend_interval);
+                if again {
+                    self.stop();
+                    return Some(ConflictAction::Conflict);
+                }
+                self.defended = Some(now);
+                Some(ConflictAction::Defend)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_units::SplitMix64;
+
+    use super::*;
+
+    fn seconds(seconds: f64) -> Nanos {
+        Nanos((seconds * 1e9) as u64)
+    }
+
+    /// All actions of an address until its timers end, with the time before each in seconds.
+    fn played(timers: &ConflictTimers, seed: u64) -> Vec<(ConflictAction, f64)> {
+        let mut random = SplitMix64(seed);
+        let mut address = ConflictDetection::default();
+        let mut now = seconds(50.0);
+        address.start(now, random.draw(), timers);
+        let mut actions = Vec::new();
+        while let Some(due) = address.due() {
+            assert_eq!(address.timer(due.saturating_sub(Nanos(1)), 0, timers), None, "too early");
+            let waited = (due - now).as_secs_f64();
+            now = due;
+            actions.extend(address.timer(now, random.draw(), timers).map(|act| (act, waited)));
+        }
+        assert!(address.is_usable());
+        actions
+    }
+
+    #[test]
+    fn three_probes_are_followed_by_two_announcements_at_the_times_of_the_rfc() {
+        use ConflictAction::{Announce, Probe, Usable};
+        for seed in 0..50 {
+            let actions = played(&ConflictTimers::default(), seed);
+            let kinds: Vec<_> = actions.iter().map(|action| action.0).collect();
+            assert_eq!(kinds, [Probe, Probe, Probe, Usable, Announce, Announce]);
+            let times: Vec<_> = actions.iter().map(|action| action.1).collect();
+            assert!((0.0..=1.0).contains(&times[0]), "PROBE_WAIT: {times:?}");
+            assert!((1.0..=2.0).contains(&times[1]), "PROBE_MIN to PROBE_MAX: {times:?}");
+            assert!((1.0..=2.0).contains(&times[2]), "PROBE_MIN to PROBE_MAX: {times:?}");
+            assert_eq!(times[3..], [2.0, 0.0, 2.0], "ANNOUNCE_WAIT, ANNOUNCE_INTERVAL");
+        }
+    }
+
+    #[test]
+    fn without_probes_the_address_is_used_at_once() {
+        use ConflictAction::{Announce, Usable};
+        let timers = ConflictTimers { probes: 0, ..ConflictTimers::default() };
+        assert_eq!(played(&timers, 1), [(Usable, 0.0), (Announce, 0.0), (Announce, 2.0)]);
+        let silent = ConflictTimers { announcements: 0, ..timers };
+        assert_eq!(played(&silent, 1), [(Usable, 0.0)]);
+    }
+
+    #[test]
+    fn any_use_of_the_address_while_it_is_probed_is_a_conflict() {
+        let timers = ConflictTimers::default();
+        for probes in [false, true] {
+            let mut address = ConflictDetection::default();
+            address.start(seconds(1.0), 0, &timers);
+            address.timer(seconds(2.0), 0, &timers);
+            let found = address.conflict(seconds(2.5), probes, &timers);
+            assert_eq!(found, Some(ConflictAction::Conflict));
+            assert_eq!((address.due(), address.is_usable()), (None, false));
+        }
+    }
+
+    #[test]
+    fn an_address_is_defended_once_in_ten_seconds_and_then_given_up() {
+        let timers = ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() };
+        let mut address = ConflictDetection::default();
+        address.start(seconds(1.0), 0, &timers);
+        address.timer(seconds(1.0), 0, &timers);
+        let mut found = |at, probes| address.conflict(seconds(at), probes, &timers);
+        assert_eq!(found(2.0, true), None, "a probe of another host is only answered");
+        assert_eq!(found(2.0, false), Some(ConflictAction::Defend));
+        assert_eq!(found(12.0, false), Some(ConflictAction::Defend), "10 s later");
+        assert_eq!(found(21.9, false), Some(ConflictAction::Conflict));
+        assert_eq!(found(40.0, false), None, "it has no address");
+    }
+}

@@ -1,0 +1,445 @@
+//! Scripts in virtual time, a rule each, and properties of clients whose messages are lost, repeated
+//! and exchanged.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use squall_units::SplitMix64;
+
+use super::*;
+use crate::dhcp_server::{DhcpServer, ServerSettings};
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+
+/// One client, its time, and its last message.
+struct Script {
+    client: DhcpClient,
+    now: Nanos,
+    timers: DhcpTimers,
+    check: bool,
+    random: SplitMix64,
+    last: Option<Request>,
+    event: Option<DhcpEvent>,
+}
+
+fn seconds(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9) as u64)
+}
+
+impl Script {
+    /// A client that has sent its first DISCOVER.
+    fn started() -> Self {
+        let mut script = Self {
+            client: DhcpClient::default(),
+            now: seconds(100.0),
+            timers: DhcpTimers::default(),
+            check: false,
+            random: SplitMix64(1),
+            last: None,
+            event: None,
+        };
+        script.step(DhcpClient::start);
+        assert_eq!(script.sends(), Some((Kind::Discover, None)));
+        script
+    }
+
+    /// A client that is bound for `lease` seconds.
+    fn bound(lease: u32) -> Self {
+        let mut script = Self::started();
+        script.offer();
+        script.ack(lease);
+        assert_eq!(script.client.state(), DhcpState::Bound);
+        script
+    }
+
+    fn step(&mut self, act: impl FnOnce(&mut DhcpClient, &DhcpContext<'_>) -> DhcpStep) {
+        let cx = DhcpContext {
+            now: self.now,
+            chance: self.random.draw(),
+            mac: MAC,
+            timers: &self.timers,
+            check: self.check,
+        };
+        let step = act(&mut self.client, &cx);
+        (self.last, self.event) = (step.send, step.event);
+    }
+
+    /// Goes to the next timer. Returns the time that has passed, in seconds.
+    fn wait(&mut self) -> f64 {
+        let due = self.client.due().expect("a timer");
+        let passed = due - self.now;
+        // A moment before, nothing happens.
+        self.now = due - Nanos(1);
+        self.step(DhcpClient::timer);
+        assert_eq!(self.last, None);
+        self.now = due;
+        self.step(DhcpClient::timer);
+        passed.as_secs_f64()
+    }
+
+    fn get(&mut self, message: &Message) {
+        self.step(|client, cx| client.receive(cx, message));
+    }
+
+    fn reply(&self, kind: Kind) -> Message {
+        let yiaddr = if kind == Kind::Nak { Ipv4Addr::UNSPECIFIED } else { ADDRESS };
+        Message { server: Some(SERVER), yiaddr, ..Message::new(kind, self.client.xid, MAC) }
+    }
+
+    fn offer(&mut self) {
+        self.get(&Message { lease: Some(600), ..self.reply(Kind::Offer) });
+    }
+
+    fn ack(&mut self, lease: u32) {
+        self.get(&Message { lease: Some(lease), ..self.reply(Kind::Ack) });
+    }
+
+    fn sends(&self) -> Option<(Kind, Option<Ipv4Addr>)> {
+        self.last.as_ref().map(|sent| (sent.message.kind, sent.unicast))
+    }
+
+    fn message(&self) -> &Message {
+        &self.last.as_ref().expect("a message was sent").message
+    }
+}
+
+fn is_about(seconds: f64, expected: f64) -> bool {
+    (seconds - expected).abs() <= 1.0
+}
+
+#[test]
+fn discover_is_sent_after_4_8_16_and_32_seconds_more_or_less_one_and_then_the_client_fails() {
+    let mut script = Script::started();
+    let xid = script.message().xid;
+    for expected in [4.0, 8.0, 16.0, 32.0] {
+        let waited = script.wait();
+        assert!(is_about(waited, expected), "{waited} s, expected {expected} s");
+        assert_eq!((script.message().kind, script.message().xid), (Kind::Discover, xid));
+        assert!(script.last.as_ref().unwrap().retransmission);
+        let elapsed = (script.now - seconds(100.0)).0 / 1_000_000_000;
+        assert_eq!(u64::from(script.message().secs), elapsed);
+    }
+    assert!(is_about(script.wait(), 64.0));
+    assert_eq!((script.sends(), script.client.state()), (None, DhcpState::Failed));
+    assert_eq!(script.client.failure(), Some(DhcpFailure::NoOffer));
+    assert_eq!(script.client.due(), None);
+}
+
+#[test]
+fn delays_differ_between_clients_and_never_exceed_the_longest() {
+    let timers = DhcpTimers::default();
+    let mut random = SplitMix64(3);
+    let delays: Vec<_> = (0..1000).map(|_| timers.delay(1, random.draw()).as_secs_f64()).collect();
+    assert!(delays.iter().all(|delay| is_about(*delay, 4.0)));
+    let mean = delays.iter().sum::<f64>() / 1000.0;
+    assert!((mean - 4.0).abs() < 0.1, "mean {mean}");
+    for tries in 5..=255 {
+        assert!(is_about(timers.delay(tries, random.draw()).as_secs_f64(), 64.0));
+    }
+}
+
+#[test]
+fn an_offer_is_requested_from_its_server_with_the_same_xid_and_secs() {
+    let mut script = Script::started();
+    script.wait();
+    let discover = script.message().clone();
+    script.now = script.now + seconds(0.25);
+    script.offer();
+    let request = script.message().clone();
+    assert_eq!(script.sends(), Some((Kind::Request, None)));
+    assert_eq!((request.xid, request.secs), (discover.xid, discover.secs));
+    assert_eq!((request.requested, request.server), (Some(ADDRESS), Some(SERVER)));
+    assert!(request.ciaddr.is_unspecified());
+    let after_first = script.now - seconds(100.0);
+    assert_eq!(script.event, Some(DhcpEvent::Offered(after_first)), "after the first DISCOVER");
+}
+
+#[test]
+fn a_request_without_answer_is_repeated_four_times_and_then_the_client_begins_again() {
+    let mut script = Script::started();
+    script.offer();
+    for expected in [4.0, 8.0, 16.0, 32.0] {
+        assert!(is_about(script.wait(), expected));
+        assert_eq!(script.sends(), Some((Kind::Request, None)));
+    }
+    let xid = script.client.xid;
+    assert!(is_about(script.wait(), 64.0));
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+    assert_ne!(script.client.xid, xid, "another acquisition has another number");
+    assert!(!script.last.as_ref().unwrap().retransmission);
+}
+
+#[test]
+fn a_client_that_never_gets_an_ack_fails_after_its_restarts() {
+    let mut script = Script::started();
+    for _ in 0..4 {
+        script.offer();
+        for _ in 0..5 {
+            script.wait();
+        }
+    }
+    assert_eq!(script.client.failure(), Some(DhcpFailure::NoAck));
+    assert_eq!(script.client.state(), DhcpState::Failed);
+}
+
+#[test]
+fn a_nak_begins_again_at_once_and_fails_after_the_restarts() {
+    let mut script = Script::started();
+    for left in (0..4).rev() {
+        script.offer();
+        script.get(&script.reply(Kind::Nak));
+        assert_eq!(script.event, Some(DhcpEvent::Refused));
+        assert_eq!(script.sends().map(|sent| sent.0), (left > 0).then_some(Kind::Discover));
+    }
+    assert_eq!(script.client.failure(), Some(DhcpFailure::Nak));
+}
+
+#[test]
+fn at_t1_the_server_is_asked_and_at_t2_all_servers() {
+    let mut script = Script::bound(1000);
+    assert_eq!(script.client.address(), Some(ADDRESS));
+    let waited = script.wait();
+    assert!((waited - 500.0).abs() < 1e-6, "T1 = half of the lease, not {waited} s");
+    assert_eq!(script.sends(), Some((Kind::Request, Some(SERVER))));
+    assert_eq!(script.client.state(), DhcpState::Renewing);
+    let request = script.message().clone();
+    // RFC 2131 table 5: neither the address nor the server is an option.
+    assert_eq!((request.ciaddr, request.requested, request.server), (ADDRESS, None, None));
+    assert_eq!(script.client.address(), Some(ADDRESS), "it is used meanwhile");
+    // Half of the time that is left before T2, at least 60 s.
+    for expected in [187.5, 93.75, 60.0] {
+        let waited = script.wait();
+        assert!((waited - expected).abs() < 1e-6, "{waited} s, expected {expected} s");
+        assert_eq!(script.sends(), Some((Kind::Request, Some(SERVER))));
+    }
+    let waited = script.wait();
+    assert!((waited - 33.75).abs() < 1e-6, "T2 = 7/8 of the lease: {waited} s later");
+    assert_eq!(script.sends(), Some((Kind::Request, None)));
+    assert_eq!(script.client.state(), DhcpState::Rebinding);
+    assert_eq!(script.message().ciaddr, ADDRESS);
+    assert!((script.wait() - 62.5).abs() < 1e-6);
+}
+
+#[test]
+fn at_the_end_of_its_lease_the_client_has_no_address_and_begins_again() {
+    let mut script = Script::bound(100);
+    while script.event != Some(DhcpEvent::Expired) {
+        script.wait();
+    }
+    assert!((script.now - seconds(200.0)).0 < 10, "100 s after the request");
+    assert_eq!(script.client.address(), None);
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+}
+
+#[test]
+fn an_ack_while_renewing_or_rebinding_extends_the_lease_from_its_request() {
+    for rebinding in [false, true] {
+        let mut script = Script::bound(1000);
+        script.wait();
+        while rebinding && script.client.state() != DhcpState::Rebinding {
+            script.wait();
+        }
+        let asked = script.now;
+        script.now = script.now + seconds(3.0);
+        script.ack(1000);
+        assert_eq!(script.event, Some(DhcpEvent::Renewed));
+        assert_eq!(script.client.due(), Some(asked + seconds(500.0)));
+    }
+}
+
+#[test]
+fn a_nak_while_renewing_takes_the_address_away() {
+    let mut script = Script::bound(1000);
+    script.wait();
+    script.get(&script.reply(Kind::Nak));
+    assert_eq!((script.event, script.client.address()), (Some(DhcpEvent::Refused), None));
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+}
+
+#[test]
+fn times_of_the_server_are_used_if_they_are_in_order() {
+    for (renewal, rebinding, expected) in
+        [(100, 200, 100.0), (0, 200, 300.0), (300, 200, 300.0), (100, 700, 300.0)]
+    {
+        let mut script = Script::started();
+        script.offer();
+        script.get(&Message {
+            lease: Some(600),
+            renewal: Some(renewal),
+            rebinding: Some(rebinding),
+            ..script.reply(Kind::Ack)
+        });
+        assert!((script.wait() - expected).abs() < 1e-6, "T1 {renewal}, T2 {rebinding}");
+    }
+}
+
+#[test]
+fn an_infinite_lease_is_never_renewed() {
+    assert_eq!(Script::bound(INFINITE).client.due(), None);
+}
+
+#[test]
+fn the_shortest_lease_is_renewed_twice_a_second_and_no_faster() {
+    let mut script = Script::bound(1);
+    assert!((script.wait() - 0.5).abs() < 1e-6);
+    script.ack(1);
+    assert!((script.wait() - 0.5).abs() < 1e-6);
+}
+
+#[test]
+fn an_address_is_used_when_it_was_examined() {
+    let mut script = Script { check: true, ..Script::started() };
+    script.offer();
+    script.ack(600);
+    assert_eq!(script.event, Some(DhcpEvent::Acknowledged));
+    assert_eq!((script.client.address(), script.client.candidate()), (None, Some(ADDRESS)));
+    script.now = script.now + seconds(6.0);
+    script.step(|client, cx| client.checked(cx, false));
+    assert_eq!(script.event, Some(DhcpEvent::Bound(seconds(6.0))));
+    assert_eq!(script.client.address(), Some(ADDRESS));
+}
+
+#[test]
+fn an_address_of_another_host_is_declined_and_another_one_wanted_after_10_seconds() {
+    let mut script = Script { check: true, ..Script::started() };
+    script.offer();
+    script.ack(600);
+    script.step(|client, cx| client.checked(cx, true));
+    let decline = script.message().clone();
+    assert_eq!(script.sends(), Some((Kind::Decline, None)));
+    assert_eq!((decline.requested, decline.server), (Some(ADDRESS), Some(SERVER)));
+    assert!(decline.ciaddr.is_unspecified());
+    assert!((script.wait() - 10.0).abs() < 1e-6);
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+}
+
+#[test]
+fn a_release_goes_to_the_server_and_ends_the_client() {
+    let mut script = Script::bound(600);
+    script.step(DhcpClient::release);
+    assert_eq!(script.sends(), Some((Kind::Release, Some(SERVER))));
+    assert_eq!((script.message().ciaddr, script.message().server), (ADDRESS, Some(SERVER)));
+    assert_eq!((script.client.address(), script.client.due()), (None, None));
+    script.step(DhcpClient::release);
+    assert_eq!(script.last, None, "once");
+}
+
+#[test]
+fn messages_of_hostile_servers_are_ignored_with_a_reason() {
+    let ignored = |script: &mut Script, message: &Message, reason| {
+        let before = script.client.clone();
+        script.get(message);
+        assert_eq!(script.event, Some(DhcpEvent::Ignored(reason)));
+        assert_eq!((script.last.as_ref(), &script.client), (None, &before), "{reason}");
+    };
+    let mut script = Script::started();
+    let offer = Message { lease: Some(600), ..script.reply(Kind::Offer) };
+    ignored(&mut script, &Message { xid: offer.xid ^ 1, ..offer.clone() }, "wrong_xid");
+    ignored(&mut script, &Message { server: None, ..offer.clone() }, "no_server");
+    ignored(&mut script, &Message { lease: Some(0), ..offer.clone() }, "zero_lease");
+    for address in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [255, 255, 255, 255]] {
+        ignored(&mut script, &Message { yiaddr: address.into(), ..offer.clone() }, "bad_address");
+    }
+    let early = Message { lease: Some(600), ..script.reply(Kind::Ack) };
+    ignored(&mut script, &early, "late_ack");
+    for (kind, reason) in [(Kind::Nak, "late_nak"), (Kind::Discover, "not_a_reply")] {
+        let message = script.reply(kind);
+        ignored(&mut script, &message, reason);
+    }
+    script.get(&offer);
+    ignored(&mut script, &offer, "late_offer");
+    let ack = Message { lease: Some(600), ..script.reply(Kind::Ack) };
+    ignored(&mut script, &Message { lease: Some(0), ..ack.clone() }, "zero_lease");
+    ignored(&mut script, &Message { lease: None, ..ack.clone() }, "no_lease");
+    let other = Some([10, 0, 0, 66].into());
+    ignored(&mut script, &Message { server: other, ..ack.clone() }, "wrong_server");
+    let nak = script.reply(Kind::Nak);
+    ignored(&mut script, &Message { server: other, ..nak }, "wrong_server");
+    script.get(&ack);
+    assert_eq!(script.client.state(), DhcpState::Bound);
+    script.wait();
+    let renewal = Message { lease: Some(600), ..script.reply(Kind::Ack) };
+    let moved = Message { yiaddr: [10, 0, 0, 77].into(), ..renewal };
+    ignored(&mut script, &moved, "bad_address");
+}
+
+proptest! {
+    /// Each message is lost, repeated or overtaken at random. Every client is bound or has failed
+    /// with a reason when its timers have run, and no two have one address.
+    #[test]
+    fn every_client_ends_bound_or_failed_whatever_happens_to_messages(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, clients in 1usize..20, pool in 1u32..30,
+    ) {
+        let settings = ServerSettings {
+            address: SERVER,
+            first: [10, 0, 0, 10].into(),
+            count: pool,
+            lease: 100_000,
+            ..ServerSettings::default()
+        };
+        let mut server = DhcpServer::new(settings);
+        let mut random = SplitMix64(seed);
+        let timers = DhcpTimers::default();
+        let mac = |i: usize| MacAddr([2, 0, 0, 0, 1, i as u8]);
+        let mut all = vec![DhcpClient::default(); clients];
+        let mut wire: VecDeque<Message> = VecDeque::new();
+        let mut now = seconds(1.0);
+        let send = |message: Message, random: &mut SplitMix64, wire: &mut VecDeque<Message>| {
+            if random.draw() % 100 < loss {
+                return;
+            }
+            if random.draw() % 100 < repeats {
+                wire.push_back(message.clone());
+            }
+            match random.draw() % 4 {
+                0 => wire.push_front(message),
+                _ => wire.push_back(message),
+            }
+        };
+        let context = |now, chance, i| {
+            DhcpContext { now, chance, mac: mac(i), timers: &timers, check: false }
+        };
+        for (i, client) in all.iter_mut().enumerate() {
+            let step = client.start(&context(now, random.draw(), i));
+            step.send.into_iter().for_each(|sent| send(sent.message, &mut random, &mut wire));
+        }
+        for _ in 0..100_000 {
+            if let Some(message) = wire.pop_front() {
+                now = now + Nanos(1_000_000);
+                if message.kind.is_reply() {
+                    let Some(i) = (0..clients).find(|i| mac(*i) == message.chaddr) else { continue };
+                    let step = all[i].receive(&context(now, random.draw(), i), &message);
+                    step.send.into_iter().for_each(|sent| send(sent.message, &mut random, &mut wire));
+                } else if let Ok(reply) = server.receive(now, &message) {
+                    reply.into_iter().for_each(|reply| send(reply, &mut random, &mut wire));
+                }
+                continue;
+            }
+            let pending = |client: &DhcpClient| client.state().is_pending();
+            let waiting = all.iter().filter(|client| pending(client));
+            let Some(due) = waiting.filter_map(DhcpClient::due).min() else { break };
+            now = now.max(due);
+            for (i, client) in all.iter_mut().enumerate() {
+                let step = client.timer(&context(now, random.draw(), i));
+                step.send.into_iter().for_each(|sent| send(sent.message, &mut random, &mut wire));
+            }
+        }
+        let mut addresses = Vec::new();
+        for client in &all {
+            match client.state() {
+                DhcpState::Failed => prop_assert!(client.failure().is_some()),
+                state => prop_assert!(state.has_address(), "{:?}", state),
+            }
+            addresses.extend(client.address());
+        }
+        let bound = addresses.len();
+        addresses.sort();
+        addresses.dedup();
+        prop_assert_eq!(addresses.len(), bound, "an address was given twice");
+        if loss == 0 && pool as usize >= clients {
+            prop_assert_eq!(bound, clients);
+        }
+    }
+}

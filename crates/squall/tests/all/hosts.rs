@@ -1,0 +1,92 @@
+//! Hosts between the two ends of a link in memory, on virtual time, from the profile to the report.
+
+use squall::{
+    Format, Profile, Session,
+    report::{Report, hosts::HostsReport},
+};
+
+/// Runs the groups, which are on the ports C and S of a link.
+fn run(link: &str, shared: &str, groups: &str) -> Report {
+    let pid = std::process::id();
+    let text = format!(
+        "{shared}\n[ports]\nC = \"loop:{link}-{pid},virtual\"\nS = \"loop:{link}-{pid},virtual\"\n{groups}"
+    );
+    let profile =
+        Profile::parse(&text, "hosts.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    Session::new(profile).open().unwrap().start().unwrap().finish().unwrap()
+}
+
+fn group<'a>(report: &'a Report, name: &str) -> &'a HostsReport {
+    report.hosts.iter().find(|group| group.name == name).unwrap()
+}
+
+fn clients(more: &str) -> String {
+    format!("[[host]]\nname = \"clients\"\nport = \"C\"\n{more}\n")
+}
+
+fn server(more: &str) -> String {
+    format!(
+        "[[host]]\nname = \"server\"\nport = \"S\"\nipv4 = \"10.0.0.1/16\"\nserve = \
+         \"10.0.1.0-10.0.8.255\"\n{more}\n"
+    )
+}
+
+#[test]
+fn leases_of_the_server_are_the_addresses_of_the_clients() {
+    let clients = clients("count = 2000\nsetup = \"1000/s\"\narp = \"silent\"");
+    let report = run("leases", "", &(clients + &server("arp = \"silent\"")));
+    let (clients, server) = (group(&report, "clients"), group(&report, "server"));
+    assert_eq!((clients.started, clients.bound), (2000, 2000), "{clients:?}");
+    assert_eq!(clients.states, [("bound".to_owned(), 2000)].into());
+    let leases = server.server.unwrap();
+    assert_eq!((leases.leases, leases.acks, leases.naks), (2000, 2000, 0));
+    assert_eq!((clients.sent["discover"], clients.retransmissions), (2000, 0));
+    let rate = clients.bound_rate.unwrap();
+    assert!((rate - 1000.0).abs() < 2.0, "started at 1000/s, bound at {rate}/s");
+    assert_eq!(clients.dora_ns.as_ref().unwrap().count, 2000);
+    let sent: u64 = report.ports.iter().map(|port| port.tx.packets).sum();
+    assert_eq!(sent, 8000, "four messages each");
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+#[test]
+fn a_run_with_a_duration_renews_and_releases_leases() {
+    let clients = clients("count = 50\nrelease = true\narp = \"silent\"");
+    let report = run("renews", "duration = \"100 s\"", &(clients + &server("lease = \"60 s\"")));
+    let (clients, server) = (group(&report, "clients"), group(&report, "server"));
+    assert_eq!((clients.renewed, clients.expired), (150, 0), "at 30, 60 and 90 s: {clients:?}");
+    assert_eq!(clients.states, [("released".to_owned(), 50)].into());
+    let leases = server.server.unwrap();
+    assert_eq!((leases.releases, leases.leases), (50, 0), "{leases:?}");
+}
+
+#[test]
+fn hosts_without_a_server_fail_and_the_run_ends() {
+    let report = run("alone", "", &clients("count = 7\nretry = \"1 s\"\ntries = 3"));
+    let clients = group(&report, "clients");
+    assert_eq!(clients.failed, [("no_offer".to_owned(), 7)].into());
+    assert_eq!((clients.sent["discover"], clients.retransmissions), (21, 14));
+    // Until the last message left.
+    assert!((2.0..4.0).contains(&report.duration_s), "1 + 2 s, not {}", report.duration_s);
+}
+
+#[test]
+fn hosts_ping_their_gateway_through_the_addresses_of_dhcp() {
+    let clients = clients("count = 20\nping = \"gateway\"\nping_rate = 1000\nping_count = 5");
+    let report = run("pings", "", &(clients + &server("gateway = \"10.0.0.1\"")));
+    let (clients, server) = (group(&report, "clients"), group(&report, "server"));
+    assert_eq!((clients.echo.sent, clients.echo.received), (100, 100), "{clients:?}");
+    assert_eq!((server.echo.answered, clients.echo.lost), (100, 0));
+    assert_eq!((clients.arp.requests, server.arp.answered), (1, 1));
+}
+
+#[test]
+fn streams_and_hosts_share_a_port() {
+    let stream = "[[stream]]\nname = \"web\"\nport = \"C\"\npacket = \"eth/ipv4/udp\"\nrate = \
+                  \"1 kpps\"\nlatency = true\n";
+    let groups = clients("count = 100\nsetup = \"100/s\"") + &server("") + stream;
+    let report = run("shared", "duration = \"5 s\"", &groups);
+    assert_eq!(group(&report, "clients").bound, 100);
+    assert_eq!(report.streams[0].tx_packets, 5000);
+    assert_eq!(report.streams[0].rx.as_ref().map(|rx| rx.packets), Some(5000));
+}
