@@ -1138,7 +1138,10 @@ impl Side {
             Stopping::Aborting(_) => Some(self.now),
             Stopping::No | Stopping::Done => None,
         };
-        [self.stack.next_due(), self.link.next_due(), arrivals, end].into_iter().flatten().min()
+        // The stack gives a lower bound, which after an idle period can be in the past. Its timers up
+        // to `now` have expired, so a bound before `now` would only look like overdue work.
+        let timers = self.stack.next_due().map(|due| due.max(self.now));
+        [timers, self.link.next_due(), arrivals, end].into_iter().flatten().min()
     }
 
     /// Whether frames wait to be sent.

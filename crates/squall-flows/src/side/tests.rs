@@ -220,6 +220,25 @@ impl Lab {
 }
 
 #[test]
+fn nothing_is_overdue_after_an_idle_period() {
+    let mut load = load(open(10));
+    load.templates[0].start = Nanos(2_000_000 * MS);
+    let mut lab = Lab::new(&load);
+    // The stack's wheel has not moved when the first flow begins.
+    let mut opened = false;
+    for start in [0, 2_000_001 * MS] {
+        for turn in 0..10 {
+            lab.now = Nanos(start + turn * 50_000);
+            lab.turn();
+            opened |= lab.sides[0].stack.next_due().is_some();
+            let due = lab.sides[0].next_due().unwrap_or(lab.now);
+            assert!(due >= lab.now, "{due:?} is before {:?}", lab.now);
+        }
+    }
+    assert!(opened, "the first flow has a timer");
+}
+
+#[test]
 fn ten_thousand_flows_begin_and_end() {
     let mut of = load(open(10_000));
     of.limits = Limits { flows: Some(10_000), ..Limits::default() };
