@@ -231,7 +231,7 @@ def run():
 
 def again(one):
     """Run a test. Return its output if it fails."""
-    # A file instead of a pipe, which a daemon left behind by the test would keep open.
+    # A file instead of a pipe, which a daemon that outlives the test would keep open.
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         status = subprocess.run(
             ["timeout", "--kill-after=10", str(TIMEOUT_S), *one["command"]],

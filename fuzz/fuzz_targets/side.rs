@@ -25,7 +25,7 @@ impl FrameOutput for Frames {
     }
 }
 
-/// Maximum number of changes: each leaves a template behind.
+/// Maximum number of changes: each adds a template that stays.
 const CHANGES: u32 = 16;
 
 fuzz_target!(|data: &[u8]| {

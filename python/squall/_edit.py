@@ -66,7 +66,7 @@ def edit(
     Raises
     ------
     ProfileError
-        An edit is unknown, a value is invalid (the message shows what is expected), or `out`
+        An edit is unknown, a value is invalid (the message names the expected one), or `out`
         exists.
     PortError
         A file cannot be opened or written.

@@ -1,4 +1,4 @@
-"""Profiles: what to send, on which ports, and when."""
+"""Profiles: the traffic to send, its ports and its schedule."""
 
 from __future__ import annotations
 

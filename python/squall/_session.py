@@ -283,7 +283,7 @@ class Run:
         """Wait until everything is sent, at most `timeout` seconds (None: no limit). Return whether
         it is.
 
-        Ctrl-C raises `KeyboardInterrupt` and leaves the run as it is.
+        Ctrl-C raises `KeyboardInterrupt`, and the run continues.
         """
         return self._native.wait(timeout)
 

@@ -121,7 +121,7 @@ class Rig:
         return [int(pid) for pid, words in rows if what in words and "_keeper.py" not in words]
 
     def end_controllers(self):
-        """End controllers left behind by a failed step."""
+        """End controllers that outlived a failed step."""
         for pid in self.pids("node1", "--nodes"):
             self.kill("node1", 9, pid)
 

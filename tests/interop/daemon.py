@@ -1117,7 +1117,7 @@ def inside(folder, only):
     for what in STEPS:
         if not only or what.__name__ in only:
             failed += not in_steps(what.__name__, lambda what=what: what(folder))
-            # Processes left behind by a failed step would disturb the next one.
+            # Processes that outlived a failed step would disturb the next one.
             for served in everywhere:
                 if served.daemon and served.daemon.process.poll() is None:
                     served.kill()

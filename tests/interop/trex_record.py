@@ -312,7 +312,7 @@ def control(talk):
 
 
 def owners(talk):
-    """Two clients, attributes of ports, and what is refused."""
+    """Two clients, attributes of ports, and refusals."""
     client = talk.client
     client.release()
     client.acquire(ports=[0])
@@ -400,7 +400,7 @@ def flows(talk):
     client.reset()
     client.load_profile("astf/udp1.py")
     client.clear_stats()
-    # The counters of the server stay as they are when flows have ended.
+    # The counters of the server do not change after flows have ended.
     with talk.recorder.traffic():
         client.start(mult=20, duration=1, latency_pps=100)
         client.update(10)

@@ -325,8 +325,8 @@ fn clock(readings: u64) -> Cost {
     Ok(Made::new(readings, cpu_ns() - begun))
 }
 
-/// Cost of one member leaving or joining a control, including the counters of all 100 members
-/// afterwards. In each round every member leaves and joins again, one by one. No stream sends, so
+/// Cost of one member leaving or joining a control, including a read of the counters of all
+/// 100 members. In each round every member leaves and joins again, one by one. No stream sends, so
 /// the worker sleeps.
 fn control(frames: u64) -> Cost {
     const MEMBERS: usize = 100;

@@ -521,7 +521,7 @@ pub fn https_like(body: u32) -> Application {
 }
 
 /// A query for the address of a random name, and the answer. The name is derived from the query's
-/// ID, which is all that the server stores: it answers queries of other clients incorrectly.
+/// ID. The server stores only the ID, so it answers queries of other clients incorrectly.
 #[must_use]
 pub fn dns() -> Application {
     // Header (RFC 1035 §4.1.1), starting with the ID, then a name of 8 digits below bench.test,

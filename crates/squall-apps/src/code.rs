@@ -267,7 +267,7 @@ const MAX_SLICES: u64 = 1 << 20;
 /// Maximum datagram length, limited by UDP's length field.
 const MAX_DATAGRAM: u64 = 65_527;
 const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
-/// A longer time is usually a mistake in the unit.
+/// A longer time usually has the wrong unit.
 const DAY: &str = "at most 24 h";
 
 /// # Errors

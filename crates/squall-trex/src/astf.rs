@@ -799,7 +799,7 @@ impl Lines<'_> {
                 return Err(Problem::new("connect is supported as the first command only"));
             }
             Command::Reset => {
-                // What has arrived is acknowledged before the RST.
+                // Acknowledge received data before the RST, as TRex does.
                 self.push(Instruction::Delay(AT_ONCE));
                 self.push(Instruction::Reset);
             }

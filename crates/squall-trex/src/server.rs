@@ -1255,7 +1255,7 @@ impl Server {
         self.traffic.send(self.start.as_mut(), &sent, groups)
     }
 
-    /// Replaces the run by one that opens the ports as they are configured now.
+    /// Replaces the run by one that opens the ports with their current configuration.
     fn reopen(&mut self) -> Result<(), Error> {
         let sent = sent_now(&self.ports);
         match sent.is_empty() {

@@ -235,8 +235,8 @@ impl Traffic {
         self.reopen(start, sent)
     }
 
-    /// Replaces the run by one that opens the ports as they are configured now. Streams continue at
-    /// their positions.
+    /// Replaces the run by one that opens the ports with their current configuration. Streams
+    /// continue at their positions.
     ///
     /// # Errors
     /// The new run refuses the streams; then nothing is sent.

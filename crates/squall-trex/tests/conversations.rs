@@ -277,7 +277,7 @@ impl Player {
     }
 }
 
-/// Whether `expected` stands for any value of a type, and `found` has this type.
+/// Whether `expected` matches any value of a type, and `found` has this type.
 fn is_any(expected: &Value, found: &Value) -> bool {
     match expected.as_str() {
         Some("<number>") => found.is_number() || found.is_boolean(),

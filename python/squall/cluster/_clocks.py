@@ -3,7 +3,7 @@
 Pure functions: times are integers in nanoseconds.
 
 The controller sends at `c0`, the node reads its clock at `n_in` and again at `n_out`, and the
-controller receives the answer at `c1`. Whatever the delays, the controller's clock was past `c0` at
+controller receives the answer at `c1`. With any delays, the controller's clock was past `c0` at
 `n_in`, and had not reached `c1` at `n_out`. So an exchange bounds the shift (controller's time
 minus node's) from below at `n_in` and from above at `n_out`. Delays may differ between the
 directions, and may vary.

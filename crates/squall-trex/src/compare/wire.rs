@@ -282,7 +282,7 @@ fn flows_of_all_templates_take_the_clients_of_a_pool_in_turn() {
 }
 
 #[test]
-fn what_has_arrived_is_acknowledged_before_a_reset_and_before_data_after_connect() {
+fn received_data_is_acknowledged_before_a_reset_and_before_data_after_connect() {
     let (request, receive) =
         (json!({ "name": "tx", "buf_index": 0 }), json!({ "name": "rx", "min_bytes": 100 }));
     let client = [
