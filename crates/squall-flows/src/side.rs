@@ -1252,7 +1252,8 @@ impl Side {
             Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => {
                 self.stopping = Stopping::Done
             }
-            Stopping::Aborting(from) if !self.stack.has_output() => {
+            // Wait for the resets only: flows whose programs send without end always have output.
+            Stopping::Aborting(from) if !self.stack.has_answers() => {
                 // Counts flows, not numbers, because most numbers may be unused.
                 let (mut at, mut aborted) = (from, 0);
                 while aborted < ABORTED_AT_ONCE && at < self.settings.flows {

@@ -222,6 +222,11 @@ impl<A: Application> Stack<A> {
         !self.core.answers.is_empty() || !self.core.queue.is_empty()
     }
 
+    /// Whether resets or answers to packets without a flow wait to be sent.
+    pub fn has_answers(&self) -> bool {
+        !self.core.answers.is_empty()
+    }
+
     /// Whether some flow has received 64 KiB without sending an acknowledgment: [`Stack::transmit`]
     /// should run before more is received. Linux also acknowledges at least once per GRO packet,
     /// which may have that size.

@@ -572,6 +572,26 @@ fn flows_that_do_not_end_are_aborted_when_the_drain_time_is_over() {
 }
 
 #[test]
+fn flows_that_always_have_output_are_aborted() {
+    let mut load = load(open(1000));
+    load.drain = Nanos(0);
+    load.templates[0].client =
+        Program::client("c").send("${repeat:1000000:x}").build().expect("a good program");
+    load.templates[0].server =
+        Program::server("s").recv(1_000_000).build().expect("a good program");
+    let mut lab = Lab::new(&load);
+    lab.wires[0].room = 1;
+    lab.run(Nanos(20 * MS));
+    assert!(lab.sides[0].has_output(), "the port is slower than the flows");
+    lab.sides[0].stop(lab.now);
+    for _ in 0..200 {
+        lab.now = lab.now + Nanos(20_000);
+        lab.turn();
+    }
+    assert!(lab.sides[0].is_over());
+}
+
+#[test]
 fn a_number_of_open_flows_is_kept() {
     let mut of = load(Arrival::Weight { weight: 1, spacing: Spacing::Constant });
     of.target = Some(Target::Active(200));

@@ -269,6 +269,7 @@ fn values(mut profile: Profile) -> Profile {
     }
     profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
     profile.replays.iter_mut().for_each(|replay| replay.at = At::default());
+    profile.hosts.iter_mut().for_each(|group| group.at = At::default());
     for stream in &mut profile.streams {
         for at in [
             &mut stream.at,

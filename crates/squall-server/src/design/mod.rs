@@ -192,7 +192,7 @@ mod tests {
             let (_, checked) = daemon.post("/profiles/check", template(json!({}))).await;
             assert_eq!(checked["problems"], json!([]), "{app}");
             for option in app["options"].as_array().expect("a list") {
-                let name = option.as_str().expect("a name");
+                let name = option["name"].as_str().expect("a name");
                 let (_, checked) =
                     daemon.post("/profiles/check", template(json!({ name: [] }))).await;
                 let problems = checked["problems"].to_string();
