@@ -237,7 +237,7 @@ fn flows(link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
 fn flows_that_wait(time: &str, link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
     let text = format!(
         "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \
-         \"loop:{link}-streams\"\n[flows]\nclients = \"C\"\nservers = \"S\"\npatience = \"60 \
+         \"loop:{link}-streams\"\n[flows]\nclients = \"C\"\nservers = \"S\"\nmax_delay = \"60 \
          s\"\n{shared}\n[[template]]\nname = \"web\"\nclients = \"16.0.0.0/16\"\nservers = \
          \"48.0.0.1\"\nlisten = 80\nclient = ['send \"ping\"', 'recv 4', 'delay {time}', \
          'close']\nserver = ['recv 4', 'send \"pong\"', 'wait_peer_close']\n{arrival}\n{more}\n"

@@ -12,7 +12,7 @@ use squall::{
 fn run(link: &str, shared: &str, templates: &str) -> Report {
     let text = format!(
         "{shared}\n[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\n[flows]\nclients = \
-         \"C\"\nservers = \"S\"\npatience = \"60 s\"\n{templates}"
+         \"C\"\nservers = \"S\"\nmax_delay = \"60 s\"\n{templates}"
     );
     let profile =
         Profile::parse(&text, "flows.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));

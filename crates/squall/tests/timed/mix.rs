@@ -52,7 +52,7 @@ fn stream(name: &str, port: &str, more: &str) -> String {
 }
 
 fn flows() -> String {
-    "[flows]\nclients = \"A\"\nservers = \"B\"\npatience = \"60 s\"\n[[template]]\nname = \
+    "[flows]\nclients = \"A\"\nservers = \"B\"\nmax_delay = \"60 s\"\n[[template]]\nname = \
      \"web\"\nclients = \"16.0.0.0/24\"\nservers = \"48.0.0.1\"\napp = \"http\"\ncps = 300\nlimit \
      = 150\noptions = { body = \"4 KiB\" }\n"
         .into()
@@ -713,7 +713,7 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
         let text = format!(
             "[ports]\nA = \"loop:after-flows{virtual_time}\"\nB = \"loop:after-flows{virtual_time}\"\n\
              C = \"loop:after-streams{virtual_time}\"\n\
-             [flows]\nclients = \"A\"\nservers = \"B\"\npatience = \"60 s\"\n"
+             [flows]\nclients = \"A\"\nservers = \"B\"\nmax_delay = \"60 s\"\n"
         );
         let template = |name: &str, more: &str| {
             format!(
