@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`squall test bufferbloat` through bridge.py: its queue gives the true delay, and its counters
-show that the load has filled the queue. With --full, also a load in one direction.
+show that the load has filled the queue. With --full, also a load in one
+direction, and each queue discipline that the kernel has.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`squall compare trex` for TRex's shipped profiles and captures: there is no difference. And the
-streams and flows that profiles create without TRex's library equal those created with it.
+"""Check that `squall compare trex` finds no difference for TRex's shipped profiles and captures, and
+that profiles create the same streams and flows with and without TRex's client library.
 
-Skipped without the client's library, its profiles and the captures (trex_oracle.py).
+Skipped unless the client library, its profiles and the captures are present (trex_oracle.py).
 """
 
 import json

@@ -704,9 +704,9 @@ impl Replayer {
         false
     }
 
-    /// Handles a next frame whose port has no link: skips frames due before `at`, because they
-    /// would leave in a burst when the link is up; frames without a due time wait. Returns whether
-    /// any was skipped.
+    /// Called if the port of the next frame has no link. Skips frames due before `at`, because they
+    /// would leave in a burst once the link is back; frames without a due time wait. Returns whether
+    /// frames were skipped.
     #[cold]
     fn wait_for_link(&mut self, at: Picos, turn: &mut Turn<'_>) -> bool {
         let at_hand = self.next.at..self.filled.max(self.next.at);

@@ -169,7 +169,8 @@ impl Turn<'_> {
 #[derive(Default)]
 pub(crate) struct Outlets {
     all: Vec<Outlet>,
-    /// Whether sources must report overdue frames, because an outlet is shared.
+    /// Whether some outlet is shared. Sources must then report overdue frames, because the members
+    /// together determine the lag of the turn.
     shared: bool,
 }
 

@@ -59,7 +59,7 @@ pub struct Template {
     pub server_tunables: Tunables,
     pub ends: Ends,
     pub arrival: Arrival,
-    /// Maximum number of flows of this template.
+    /// Total number of flows of this template; `None`: unlimited.
     pub limit: Option<u64>,
     /// No flow begins before `start`, or later than `duration` after it.
     pub start: Nanos,

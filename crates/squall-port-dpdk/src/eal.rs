@@ -167,8 +167,8 @@ fn run(
         .map(|a| CString::new(a.as_str()))
         .collect::<Result<_, _>>()
         .map_err(|_| address.error("an argument of the EAL has a 0 octet in it"))?;
-    // Started in a separate thread, because the EAL makes its calling thread the main thread, with
-    // a core number.
+    // Start the EAL on a thread of its own, because it makes the calling thread the main lcore and
+    // gives it an lcore id.
     let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
         pointers.push(std::ptr::null_mut());

@@ -1082,7 +1082,7 @@ impl RingCounters {
     fn read(&mut self, socket: &Socket) {
         // TPACKET_V2 fills only the first two.
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-        // The kernel resets its counters with each reading; its packets include the drops.
+        // Reading resets the kernel's counters; `tp_packets` includes `tp_drops`.
         if let Ok(stats) = socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
             self.received += u64::from(stats.tp_packets);
             self.drops += u64::from(stats.tp_drops);

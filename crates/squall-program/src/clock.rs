@@ -37,7 +37,7 @@ impl Allowance {
     /// The allowance of a port that sends `pps` frames/s in total; `None`: not known.
     pub fn of(pps: Option<f64>) -> Self {
         let slow = pps.filter(|pps| *pps > 0.0).map_or(Nanos::ZERO, |pps| {
-            // Capped at an hour, so that it fits 64 bits in picoseconds.
+            // Capped at an arbitrary hour: 64 bits of picoseconds are 213 days.
             Nanos((ALLOWANCE_GAPS * 1e9 / pps).min(3.6e12) as u64)
         });
         Self(Picos::from(ALLOWANCE.max(slow)).0)

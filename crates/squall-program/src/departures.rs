@@ -520,8 +520,8 @@ impl Timeline {
         most
     }
 
-    /// Takes up to `most` frames of a stream without gaps at `now`. Returns the number that the
-    /// burst still had. Requires the constant law: see [`Timeline::is_steady`].
+    /// Takes up to `most` frames at `now` from a stream without gaps, at most as many as the burst
+    /// has left. Returns the number taken. The timeline must be steady ([`Timeline::is_steady`]).
     #[inline]
     pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
         self.due = now.0;

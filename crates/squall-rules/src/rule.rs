@@ -305,7 +305,7 @@ impl<'v> LineParser<'v> {
     }
 }
 
-/// Checks that `engine` loads a rule with this header. `short`: the header has no addresses and
+/// Checks that `engine` loads a rule with this header. `short`: the header has no addresses or
 /// ports.
 fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool) -> Parsed {
     let mut words = text.split_whitespace();

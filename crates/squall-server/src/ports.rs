@@ -117,8 +117,8 @@ impl Ports {
         Ok(Admitted { address: address.to_owned(), resource })
     }
 
-    /// `interface` is a closure and called only if the answer depends on it, because a lookup lists
-    /// all interfaces.
+    /// `interface` is called only if the answer depends on it, because a lookup lists all
+    /// interfaces.
     ///
     /// # Errors
     /// The reason for a refusal.

@@ -469,7 +469,7 @@ where
         // The limit in [`Connection::is_overdue`] applies instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER)
-        // Its work is abandoned, because a client that closes its half has left.
+        // A client that closes its half has left, so its request is abandoned.
         .half_close(false);
     builder
         .http2()

@@ -1,5 +1,5 @@
-//! The work for a request. It is abandoned when its client leaves, and its memory returns to the
-//! system.
+//! Tracks the work for a request: work without side effects stops when the client disconnects, and
+//! its memory returns to the system.
 
 use std::sync::{
     Arc,

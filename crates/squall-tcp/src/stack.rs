@@ -119,7 +119,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Whether [`Stack::prefetch`] pays, because the table is larger than the CPU's near caches.
+    /// Whether the table exceeds the CPU's near caches. In a table that fits, the extra reads of
+    /// [`Stack::prefetch`] only cost time.
     #[inline]
     pub fn exceeds_cache(&self) -> bool {
         self.core.table.memory() > CACHE_SIZE

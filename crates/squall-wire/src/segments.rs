@@ -59,7 +59,7 @@ impl<'a> Segments<'a> {
     /// Writes frame `i`.
     ///
     /// # Panics
-    /// If there is no such frame, or the length of `frame` is not [`Segments::len_of`] it.
+    /// If there is no frame `i`, or `frame.len()` is not that of [`Segments::len_of`].
     pub fn write(&self, i: usize, frame: &mut [u8]) {
         let Self { octets, size, network, transport, payload } = *self;
         frame[..payload].copy_from_slice(&octets[..payload]);

@@ -1315,8 +1315,8 @@ impl Run {
         Ok(())
     }
 
-    /// Sets the clock that the nodes share. The report shows the latest clock with the largest
-    /// error bound so far.
+    /// Sets the clock that the nodes share. The report shows the latest clock, but
+    /// with the largest error bound of all clocks set so far.
     pub fn set_clock(&mut self, clock: NodeClock) {
         self.running.set_common_clock(common(clock));
         let before = self.context.clock.map_or(0, |clock| clock.bound_ns);

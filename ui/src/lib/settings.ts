@@ -28,8 +28,15 @@ function resolved(method: Method, schema: SettingSchema | undefined): SettingSch
   return (name ? method.settings.$defs?.[name] : schema) ?? {};
 }
 
+/** A permitted value of a setting, its title, and its meaning. */
+export interface Choice {
+  word: string;
+  title: string;
+  about: string | undefined;
+}
+
 /** The permitted values of a setting, or of its items. */
-export function choices(method: Method, property: SettingSchema): string[] {
+export function choices(method: Method, property: SettingSchema): Choice[] {
   const of = resolved(method, property.items ?? property);
   const words = [
     ...(of.enum ?? []).map((word) => ({ word, about: undefined })),

@@ -105,6 +105,20 @@ export function titled(name: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+const UNITS: Record<string, string> = {
+  s: "s",
+  ms: "ms",
+  us: "µs",
+  ns: "ns",
+  bps: "bit/s",
+  fps: "frames/s",
+};
+
 /** The label of a number field: `trial_s` becomes Trial (s). */
-export const labelled = (name: string): string =>
-  titled(name) + (/_(s|ns)$/.exec(name)?.[0].replace("_", " (").concat(")") ?? "");
+export function labelled(name: string): string {
+  const [, plain, unit] = /^(.*)_(s|ms|us|ns|bps|fps)$/.exec(name) ?? [];
+  const title = titled(plain ?? name).replace(/\b(cps|tcp|tls|udp|https?)\b/gi, (word) =>
+    word.toUpperCase(),
+  );
+  return unit ? `${title} (${UNITS[unit]})` : title;
+}

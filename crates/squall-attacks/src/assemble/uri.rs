@@ -61,8 +61,8 @@ pub fn escaped(raw: &Octets) -> Octets {
     all
 }
 
-/// A URI that contains both forms, each at least as a part of its buffer, and as the whole of it if
-/// possible.
+/// Returns a URI that contains `raw` and whose normalized form contains `normalized`; if possible
+/// each is the entire buffer.
 pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
     let (wanted, given) = (normalized.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {

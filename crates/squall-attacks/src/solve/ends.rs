@@ -94,11 +94,12 @@ pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     }
 }
 
-/// Pools of inside and outside addresses. Pools for clients and servers do not overlap.
+/// Inside addresses (RFC 1918) by [`End`]. Clients and servers have disjoint pools.
 const V4_POOLS: [[(u32, u32); 3]; 2] = [
     [(0x0a01_0000, 0x0a7f_ffff), (0xc0a8_0000, 0xc0a8_7fff), (0xac10_0000, 0xac17_ffff)],
     [(0x0a81_0000, 0x0aff_ffff), (0xc0a8_8000, 0xc0a8_ffff), (0xac18_0000, 0xac1f_ffff)],
 ];
+/// Outside addresses (198.18.0.0/15, RFC 2544) by [`End`].
 const V4_OUTSIDE: [(u32, u32); 2] = [(0xc612_0000, 0xc612_ffff), (0xc613_0000, 0xc613_ffff)];
 
 fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr> {

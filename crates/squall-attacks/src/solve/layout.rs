@@ -931,8 +931,8 @@ impl<'a> Search<'_, 'a> {
                 };
                 let mut start = start;
                 let Some(mut sampled) = sample(&canvas, start - base, 0) else { continue };
-                // If the text must end the buffer, its length must be an allowed length of the
-                // buffer.
+                // If the buffer must end with this text, the end of the text must be at an allowed
+                // length of the buffer.
                 let length = (base + sampled.text.len()) as u64;
                 if sampled.after.is_empty()
                     && !state.sizes.contains(length.max(state.least as u64))

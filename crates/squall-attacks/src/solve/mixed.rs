@@ -233,8 +233,8 @@ impl Mixing {
         Ok(vec![Turn::new(self.sender, octets)])
     }
 
-    /// Places the payload's contents on the first message where they fit. Octets in `marker` are
-    /// free, all others stay.
+    /// Lays the payload's contents over the sender's last message in which they fit. Only the octets
+    /// of `marker` may be overwritten; all others must match already.
     fn over(
         &self,
         maker: &mut Maker<'_>,

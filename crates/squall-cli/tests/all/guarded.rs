@@ -222,7 +222,7 @@ fn no_text_of_a_profile_controls_the_terminal() {
             true => json!({ "ports": { "A": "loop:0" }, key: rows }),
             false => json!({ "ports": { "A": "loop:0" }, key: rows[0] }),
         };
-        // A profile lists at most 200 errors, and each table has a few.
+        // At most 200 errors of a profile are reported, and each row causes several.
         profiles.extend(texts.chunks(if items.is_object() { 25 } else { 1 }).map(rows));
     }
     assert!(profiles.len() > 20, "the schema has texts");

@@ -125,7 +125,8 @@ impl Layout {
     }
 }
 
-/// The program, and tracepoint names with the program for each (the witnesses).
+/// Assembles the XDP program and its witnesses: tracepoint programs that record what the driver does
+/// with each frame, with the name of the tracepoint for each.
 pub fn objects(layout: &Layout) -> (Object, Vec<(&'static str, Object)>) {
     let named = |name, write: &dyn Fn(&mut Asm, Maps)| {
         let mut a = Asm::new(name);
