@@ -12,7 +12,10 @@ import re
 
 from mkdocs.exceptions import PluginError
 
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]+)\]\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
+# The text of a link may continue on the next line.
+LINK = re.compile(
+    r"(?<!!)\[(?P<text>[^\]\n]+(?:\n[^\]\n]+)?)\]\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)"
+)
 # The first line of a shell block: a prompt, a program, or a variable assignment before one.
 PROMPT = re.compile(r"\w*\$ ")
 COMMAND = re.compile(r"(squall|sudo|curl|make|pip|ssh|echo|export|git|#) |[A-Z_]+=")
