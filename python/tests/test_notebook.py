@@ -73,7 +73,9 @@ def test_what_is_plotted_are_the_figures(report: squall.Report) -> None:
 
 
 def test_a_run_in_virtual_time_is_plotted_without_rates() -> None:
-    run = dict(port="loop:plot,virtual", packet="eth/ipv4/udp", rate="1 Mpps", count=1000)
+    run: dict[str, Any] = dict(
+        port="loop:plot,virtual", packet="eth/ipv4/udp", rate="1 Mpps", count=1000
+    )
     report = squall.send(**run, latency=True)
     assert [ax.get_title() for ax in report.plot().axes] == ["one-way delay"]
     with pytest.raises(ValueError, match="no samples"):

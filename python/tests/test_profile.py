@@ -210,7 +210,7 @@ def test_keywords_are_those_of_the_schema() -> None:
         return set(table) - {"$schema"}
 
     stream = ("properties", "stream", "items", "properties")
-    lists = {"stream", "template", "pool", "attack", "replay"}
+    lists = {"stream", "template", "pool", "attack", "replay", "host"}
     assert names(squall.Profile) == keys("properties") - lists - {"schema"} | {
         f"{name}s" for name in lists
     }
@@ -220,6 +220,7 @@ def test_keywords_are_those_of_the_schema() -> None:
     assert names(squall.Pool) == keys("properties", "pool", "items", "properties")
     assert names(squall.Attack) == keys("properties", "attack", "items", "properties")
     assert names(squall.Replay) == keys("properties", "replay", "items", "properties")
+    assert names(squall.HostGroup) == keys("properties", "host", "items", "properties")
 
 
 def test_flows_run_and_are_reported(loop: Address) -> None:
