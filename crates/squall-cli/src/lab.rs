@@ -34,7 +34,8 @@ Examples:
   squall lab exec --device -- ip neigh                # inside the device
   squall lab down
   squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
-  squall lab up --device router,rate=10Mbps,queue=fq_codel   # a queue discipline of the kernel
+  squall lab down
+  squall lab up --device router,rate=10Mbps,queue=pfifo      # a queue discipline of the kernel
 
 Devices: router, nat, firewall (stateful, opens from veth-a to veth-b) and haproxy have addresses; \
                         bridge and reference do not. reference forwards frames with the faults of \
