@@ -3,6 +3,7 @@
 
 use std::{
     error::Error,
+    fmt,
     process::{Command, ExitCode},
 };
 
@@ -11,16 +12,19 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 pub type Test = fn() -> Outcome;
 
 /// The error of a test that cannot run on this machine.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[derive(Debug)]
 pub struct Skipped(pub String);
 
-pub fn same<T: PartialEq + std::fmt::Debug>(
-    name: &str,
-    what: &str,
-    found: T,
-    expected: T,
-) -> Outcome {
+// By hand, because tests of crates without thiserror use this file.
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Skipped {}
+
+pub fn same<T: PartialEq + fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
     if found == expected {
         Ok(())
     } else {
