@@ -21,7 +21,7 @@ use crate::{
     command::{Action, Command, Content},
     relay::Relay,
     sink::{Frames, Shown, Sink},
-    source::{Member, Outlets, Rest, Source, Turn},
+    source::{LATER, Member, Outlets, Rest, SLIP, Source, Turn, pass},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -217,14 +217,9 @@ const HANDED_AT_ONCE: usize = 16;
 /// Maximum number of flows begun per turn: their state is still in the cache when the answers
 /// arrive.
 const BEGIN: usize = 32;
-/// A frame whose time stamp is further in the future than this is held until then. Smaller
-/// differences are ignored, because the clock readings of two threads may differ by that much.
-const LATER: Nanos = Nanos(100_000);
 /// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
 /// with others. Linux's default is 50 us.
 const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
-/// Retry interval for a full port, in virtual time.
-const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
     /// Call on the worker's thread, because the kernel keeps timer slack per thread.
@@ -385,9 +380,7 @@ impl Player {
     fn next(&self, outlets: Option<&Outlets>, end: Picos) -> Option<Nanos> {
         let real = |port: &PlayerPort, due: Nanos| match outlets {
             Some(outlets) if self.clock != Clock::Virtual && port.lag > Nanos::ZERO => {
-                let due = self.clock.since_start(due).0;
-                // Rounded up: a time rounded down would be requested again and again.
-                self.clock.instant(Picos(outlets.of(port.out.member).real(due) + 999))
+                outlets.real_due(port.out.member, self.clock, due)
             }
             _ => due,
         };
@@ -531,16 +524,9 @@ impl Source for Player {
     }
 
     fn pass(&mut self, until: Picos) -> bool {
-        match self.next(None, self.end) {
-            _ if self.is_full() => self.virtual_now = self.virtual_now + TRY_AGAIN,
-            Some(next) if !self.is_done() => {
-                let next = next.max(self.virtual_now + Nanos(1));
-                if Picos::from(next) < until {
-                    self.virtual_now = next;
-                }
-            }
-            _ => std::thread::yield_now(),
-        }
+        let next = self.next(None, self.end).filter(|_| !self.is_done());
+        let is_full = self.is_full();
+        pass(&mut self.virtual_now, next, is_full, until);
         for port in &mut self.ports {
             port.virtual_now = Some(self.virtual_now);
         }
@@ -926,9 +912,6 @@ struct Room<'a> {
 
 /// A tick of the flows' stack is 2^16 ns.
 const TICK_BITS: u32 = 16;
-/// Timers and arrivals may be later than the start of the turn by this time, because the turn
-/// itself takes time.
-const SLIP: Nanos = Nanos(100_000);
 
 /// The latest time, counted from the start of the run, that is not after `now` and whose tick
 /// number has `tick` as its lower half.

@@ -12,7 +12,7 @@ use crate::{
     clock::{Stalls, Watch},
     command::{Action, Command},
     sink::{Frames, Sink},
-    source::{Member, Outlets, Rest, Source, Turn},
+    source::{LATER, Member, Outlets, Rest, SLIP, Source, Turn, pass},
     supervisor::END_OF_TIME,
     transmit::{Blocked, LINK_DOWN},
 };
@@ -68,15 +68,6 @@ struct HostPort {
     /// Due time of the earliest frame that was owed at the start of the turn.
     owed: Option<u64>,
 }
-
-/// A frame whose time stamp is further in the future than this is held until then: clock readings
-/// of two threads differ by less.
-const LATER: Nanos = Nanos(100_000);
-/// Timers and arrivals may be later than the start of the turn by this time, because the turn
-/// itself takes time.
-const SLIP: Nanos = Nanos(100_000);
-/// On virtual time: the retry interval of a full port.
-const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Hosts {
     pub fn new(clock: Clock, plan: &Plan) -> Self {
@@ -157,9 +148,7 @@ impl Hosts {
             let own = groups.min().filter(|_| port.has_room());
             let own = own.map(|due| match outlets {
                 Some(outlets) if port.lag > Nanos::ZERO => {
-                    let due = self.clock.since_start(due).0;
-                    // Rounded up: a time rounded down would be requested again and again.
-                    self.clock.instant(Picos(outlets.of(port.member).real(due) + 999))
+                    outlets.real_due(port.member, self.clock, due)
                 }
                 _ => due,
             });
@@ -247,16 +236,9 @@ impl Source for Hosts {
     }
 
     fn pass(&mut self, until: Picos) -> bool {
-        match self.next(None) {
-            _ if self.is_full() => self.virtual_now = self.virtual_now + TRY_AGAIN,
-            Some(next) if !self.is_done() => {
-                let next = next.max(self.virtual_now + Nanos(1));
-                if Picos::from(next) < until {
-                    self.virtual_now = next;
-                }
-            }
-            _ => std::thread::yield_now(),
-        }
+        let next = self.next(None).filter(|_| !self.is_done());
+        let is_full = self.is_full();
+        pass(&mut self.virtual_now, next, is_full, until);
         for port in &mut self.ports {
             port.virtual_now = Some(self.virtual_now);
         }

@@ -21,6 +21,30 @@ use crate::{
     sink::{Shown, Sink},
 };
 
+/// A frame whose time stamp is further in the future than this is held until then. Smaller
+/// differences are ignored, because the clock readings of two threads may differ by that much.
+pub(crate) const LATER: Nanos = Nanos(100_000);
+/// Timers and arrivals may be later than the start of the turn by this time, because the turn
+/// itself takes time.
+pub(crate) const SLIP: Nanos = Nanos(100_000);
+/// Retry interval for a full port, in virtual time.
+const TRY_AGAIN: Nanos = Nanos(1000);
+
+/// Moves the virtual time of a source whose timers react to frames: to `next`, its next timer, if
+/// that is before `until`; a little if its ports are full.
+pub(crate) fn pass(now: &mut Nanos, next: Option<Nanos>, is_full: bool, until: Picos) {
+    match next {
+        _ if is_full => *now = *now + TRY_AGAIN,
+        Some(next) => {
+            let next = next.max(*now + Nanos(1));
+            if Picos::from(next) < until {
+                *now = next;
+            }
+        }
+        None => std::thread::yield_now(),
+    }
+}
+
 /// A source of frames: a worker's streams, a replay, or its share of the flows. The worker treats
 /// them alike.
 pub(crate) trait Source {
@@ -266,6 +290,13 @@ impl Outlets {
                 outlet.horizon = outlet.pace.owing(at, owed, outlet.passed, outlet.allowance);
             }
         }
+    }
+
+    /// When the member's timer for `due` in traffic time is due in real time, with the outlet's lag.
+    pub fn real_due(&self, member: Member, clock: Clock, due: Nanos) -> Nanos {
+        let due = clock.since_start(due).0;
+        // Rounded up: a time rounded down would be requested again and again.
+        clock.instant(Picos(self.of(member).real(due) + 999))
     }
 
     /// The outlet of `port`.
