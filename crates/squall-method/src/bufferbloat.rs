@@ -206,10 +206,6 @@ fn direction<'a>(stream: &'a str, measured: &'a Measured) -> Option<Direction<'a
     Some(Direction { stream, idle: phase(idle(stream))?, loaded: phase(loaded(stream))? })
 }
 
-fn loss(lane: &LaneMeasured) -> f64 {
-    if lane.sent == 0 { 0.0 } else { lane.lost as f64 / lane.sent as f64 }
-}
-
 /// Standard error of a mean. The standard deviation follows from the distance between median and
 /// 90th percentile: 1.28 standard deviations of a normal distribution.
 fn error_of_mean((lane, delay): (&LaneMeasured, Delay)) -> f64 {
@@ -229,7 +225,7 @@ fn report_latency(results: &[Direction<'_>], outcome: &mut Outcome) {
                 ns(delay.p50 as f64),
                 ns(delay.p99 as f64),
                 ns(delay.max as f64),
-                ratio(loss(lane)),
+                ratio(lane.loss_ratio()),
             ]);
         }
     }
@@ -247,7 +243,7 @@ fn report_latency(results: &[Direction<'_>], outcome: &mut Outcome) {
             let p99 = delay.p99 as f64;
             push(format!("{phase}.p99/{stream}"), p99, "ns", Better::Lower, 0.1 * p99);
         }
-        let lost = loss(one.loaded.0);
+        let lost = one.loaded.0.loss_ratio();
         let chance = 1.96 * (lost * (1.0 - lost) / one.loaded.0.sent.max(1) as f64).sqrt();
         push(format!("loaded.loss/{}", one.stream), lost, "ratio", Better::Lower, chance);
     }

@@ -28,6 +28,44 @@ pub(crate) struct Longest {
     pub limit: Limit,
 }
 
+/// Results of repeated searches, in frames.
+pub(crate) struct Summary {
+    pub mean: f64,
+    pub least: u64,
+    pub most: u64,
+    /// The first limit other than the device.
+    pub limit: Limit,
+}
+
+/// Searches `repetitions` times; each search starts with the result of the previous one.
+///
+/// # Errors
+/// As for [`Search::run`].
+pub(crate) fn repeated(
+    repetitions: u32,
+    mut search: impl FnMut(Option<u64>) -> Result<Longest, MethodError>,
+) -> Result<Vec<Longest>, MethodError> {
+    let mut found: Vec<Longest> = Vec::new();
+    for _ in 0..repetitions {
+        found.push(search(found.last().map(|found| found.frames))?);
+    }
+    Ok(found)
+}
+
+impl Summary {
+    /// The summary of at least one search, in frames of all `ports` that send the burst.
+    pub fn of(found: &[Longest], ports: u64) -> Self {
+        let frames = found.iter().map(|one| one.frames * ports);
+        let mut limits = found.iter().map(|one| one.limit);
+        Self {
+            mean: frames.clone().sum::<u64>() as f64 / found.len() as f64,
+            least: frames.clone().min().unwrap_or(0),
+            most: frames.max().unwrap_or(0),
+            limit: limits.find(|limit| *limit != Limit::Device).unwrap_or_default(),
+        }
+    }
+}
+
 impl Search<'_> {
     /// Bisects between a burst that passed and one that failed, down to one frame.
     ///

@@ -349,6 +349,13 @@ pub struct Delay {
     pub max: u64,
 }
 
+impl LaneMeasured {
+    /// Lost / sent (RFC 7680); 0 without frames.
+    pub fn loss_ratio(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { self.lost as f64 / self.sent as f64 }
+    }
+}
+
 impl Measured {
     pub fn kept(&self) -> bool {
         self.not_kept.is_empty()

@@ -9,7 +9,7 @@ use crate::{
     bench::{Bench, MethodError},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
-    trial::Measured,
+    trial::{LaneMeasured, Measured},
 };
 
 /// Ports of a group.
@@ -88,5 +88,5 @@ fn group_of(ports: usize, first: usize) -> [Load; 3] {
 
 fn lost(rig: &Rig, load: &Load, measured: &Measured) -> f64 {
     let lane = measured.lane(&super::named(rig, load.from, load.to).name);
-    lane.map_or(0.0, |lane| if lane.sent == 0 { 0.0 } else { lane.lost as f64 / lane.sent as f64 })
+    lane.map_or(0.0, LaneMeasured::loss_ratio)
 }

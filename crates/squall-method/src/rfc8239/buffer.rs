@@ -6,8 +6,8 @@ use squall_report::render::human::ns;
 use super::{Load, Settings, trial};
 use crate::{
     bench::{Bench, MethodError},
-    burst::{Longest, Search},
-    outcome::{Better, Figure, Limit, Outcome, Table},
+    burst::{self, Longest, Search, Summary},
+    outcome::{Better, Figure, Outcome, Table},
     rig::Rig,
     trial::Trial,
 };
@@ -201,12 +201,9 @@ fn repeated(
     size: u32,
     bench: &mut Bench<'_>,
 ) -> Result<Vec<Longest>, MethodError> {
-    let mut found: Vec<Longest> = Vec::new();
-    for _ in 0..settings.repetitions {
-        let before = found.last().map(|found| found.frames);
-        found.push(overload.search(settings, rig, size, before, bench)?);
-    }
-    Ok(found)
+    burst::repeated(settings.repetitions, |before| {
+        overload.search(settings, rig, size, before, bench)
+    })
 }
 
 /// Adds figure and row. Returns the octets of the buffer.
@@ -221,11 +218,8 @@ fn report(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> u64 {
-    let frames = found.iter().map(|one| one.frames);
-    let (least, most) = (frames.clone().min().unwrap_or(0), frames.clone().max().unwrap_or(0));
-    let mean = frames.sum::<u64>() as f64 / found.len() as f64;
+    let Summary { mean, least, most, limit } = Summary::of(found, 1);
     let octets = (mean * f64::from(size)).round() as u64;
-    let limit = found.iter().map(|one| one.limit).find(|l| *l != Limit::Device).unwrap_or_default();
     let spread = ((most - least) as f64 / 2.0).max(1.0);
     outcome.figures.push(Figure::new(name, mean, "frames", Better::Higher, spread, limit));
     let octets_name = name.replacen("buffer", "buffer_octets", 1);

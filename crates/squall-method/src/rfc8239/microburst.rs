@@ -3,8 +3,8 @@
 use super::{Load, Settings, trial};
 use crate::{
     bench::{Bench, MethodError},
-    burst::{Longest, Search},
-    outcome::{Better, Figure, Limit, Outcome, Table},
+    burst::{Longest, Search, Summary, repeated},
+    outcome::{Better, Figure, Outcome, Table},
     rig::Rig,
 };
 
@@ -30,11 +30,9 @@ pub(super) fn all(
     for shift in settings.shifts(rig) {
         let egress = (n - 1 + shift) % n;
         for &size in &settings.frame_sizes {
-            let mut found: Vec<Longest> = Vec::new();
-            for _ in 0..settings.repetitions {
-                let before = found.last().map(|found| found.frames);
-                found.push(longest(settings, rig, egress, size, before, bench)?);
-            }
+            let found = repeated(settings.repetitions, |before| {
+                longest(settings, rig, egress, size, before, bench)
+            })?;
             report(rig, egress, size, &found, outcome, &mut table);
         }
     }
@@ -80,10 +78,7 @@ fn report(
     table: &mut Table,
 ) {
     let ingress = rig.ports.len() as u64 - 1;
-    let all = found.iter().map(|one| one.frames * ingress);
-    let (least, most) = (all.clone().min().unwrap_or(0), all.clone().max().unwrap_or(0));
-    let mean = all.sum::<u64>() as f64 / found.len() as f64;
-    let limit = found.iter().map(|one| one.limit).find(|l| *l != Limit::Device).unwrap_or_default();
+    let Summary { mean, least, most, limit } = Summary::of(found, ingress);
     let noise = ((most - least) as f64 / 2.0).max(ingress as f64);
     let name = format!("microburst.{}/{size}", rig.ports[egress]);
     outcome.verdict.text.push(format!("{name}: {mean:.1} frames"));
