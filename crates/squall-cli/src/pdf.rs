@@ -11,6 +11,7 @@ use std::{
 };
 
 use squall::Error;
+use squall_port_linux::{lab, shared};
 use squall_units::Cannot;
 
 use crate::output;
@@ -39,15 +40,16 @@ impl Pdf {
     /// # Errors
     /// If there is no browser, or if the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let browser = browser().ok_or_else(|| {
-            let cannot = Cannot::new(
-                format!("write {}", path.display()),
-                "there is no browser that prints pages",
-            );
-            let hint = "apt install chromium, or Google Chrome, Edge or Brave; or --report \
+        let browser =
+            BROWSERS.iter().find_map(|name| lab::find_program(name)).ok_or_else(|| {
+                let cannot = Cannot::new(
+                    format!("write {}", path.display()),
+                    "there is no browser that prints pages",
+                );
+                let hint = "apt install chromium, or Google Chrome, Edge or Brave; or --report \
                         FILE.html, and print that where there is a browser";
-            Error::Environment(cannot.with_hint(hint).to_string())
-        })?;
+                Error::Environment(cannot.with_hint(hint).to_string())
+            })?;
         output::create(&path.to_string_lossy())?;
         Ok(Self { path: path.to_owned(), browser })
     }
@@ -57,8 +59,9 @@ impl Pdf {
     /// # Errors
     /// If the browser does not make a PDF of it.
     pub fn write(&self, html: &str) -> Result<(), Error> {
-        let folder = std::env::temp_dir().join(format!("squall-pdf-{}", std::process::id()));
-        fs::create_dir(&folder).map_err(|error| Cannot::write(&folder, &error))?;
+        let temporary = std::env::temp_dir();
+        let folder = shared::own_folder(&temporary, "squall-pdf")
+            .map_err(|error| Cannot::write(&temporary, &error))?;
         let done = self.print(&folder, html);
         _ = fs::remove_dir_all(&folder);
         done
@@ -104,13 +107,4 @@ impl Pdf {
         fs::write(&self.path, octets).map_err(|error| Cannot::write(&self.path, &error))?;
         Ok(())
     }
-}
-
-/// The first browser in PATH.
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let files =
-        BROWSERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    files.into_iter().find(|file| file.is_file())
 }

@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use device::{Device, DeviceKind, SIDES, Side};
+pub use device::{Device, DeviceKind, SIDES, Side, find_program};
 
 use squall_units::Cannot;
 

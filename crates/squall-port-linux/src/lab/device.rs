@@ -505,7 +505,7 @@ fn haproxy() -> Service {
 }
 
 /// Searches PATH, then directories of system programs that an ordinary user's PATH lacks.
-fn find_program(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).collect::<Vec<_>>();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
