@@ -1663,17 +1663,7 @@ pub(crate) mod tests {
         }
 
         fn with(link: &str, flows: bool, headers: bool) -> Self {
-            let info = |number| PortInfo {
-                address: format!("loop:{link}"),
-                description: "loop".into(),
-                mac: MacAddr([2, 0, 0, 0, 0, number]),
-                speed_bps: Some(1e9),
-                longest: 1518,
-                numa: None,
-                driver: String::new(),
-                bus: String::new(),
-                dummy: false,
-            };
+            let info = |number| port(&format!("loop:{link}"), number, false);
             Self::on(vec![info(0), info(1)], flows.then(FlowMode::default), headers)
         }
 
@@ -2101,7 +2091,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A port of a server in ASTF mode.
+    /// A port of a server.
     fn port(address: &str, number: u8, dummy: bool) -> PortInfo {
         PortInfo {
             address: address.into(),
