@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_MR_PROMISC, PACKET_IGNORE_OUTGOING = 263, 1, 1, 23
 EVERYTHING = 3
@@ -199,13 +200,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
-    given = arguments()
-    a, b = opened(given.a), opened(given.b)
-    ways = {
-        "a": Direction(a, b, Limits(given, "a")),
-        "b": Direction(b, a, Limits(given, "b")),
-    }
+def turns(sockets: list[socket.socket], wait_s: Callable[[], float]) -> Iterator[list]:
+    """Print "ready", and yield the sockets that are readable, at least every `wait_s()` seconds, until
+    standard input ends, or until SIGTERM or SIGINT."""
     running = True
 
     def stop(*_: object) -> None:
@@ -216,18 +213,32 @@ def main() -> int:
     signal.signal(signal.SIGINT, stop)
     print("ready", flush=True)
     while running:
-        now = time.monotonic()
-        for way in ways.values():
-            way.send(now)
-        due = [way.waiting[0][0] for way in ways.values() if way.waiting]
-        wait = max(0.0, min(due) - time.monotonic()) if due else 0.5
-        ready, _, _ = select.select([a, b, sys.stdin], [], [], wait)
+        ready, _, _ = select.select([*sockets, sys.stdin], [], [], wait_s())
         if sys.stdin in ready and not sys.stdin.buffer.read1(1):
-            break
+            return
+        yield ready
+
+
+def main() -> int:
+    given = arguments()
+    a, b = opened(given.a), opened(given.b)
+    ways = {
+        "a": Direction(a, b, Limits(given, "a")),
+        "b": Direction(b, a, Limits(given, "b")),
+    }
+
+    def wait_s() -> float:
+        due = [way.waiting[0][0] for way in ways.values() if way.waiting]
+        return max(0.0, min(due) - time.monotonic()) if due else 0.5
+
+    for ready in turns([a, b], wait_s):
         now = time.monotonic()
         for way in ways.values():
             if way.source in ready:
                 way.receive(now)
+        now = time.monotonic()
+        for way in ways.values():
+            way.send(now)
     print(json.dumps({name: way.figures() for name, way in ways.items()}), flush=True)
     return 0
 

@@ -201,6 +201,15 @@ def failed_up(rig, inventory):
     nothing_of_ray(rig)
 
 
+def wait_for_traffic(rig, process, before, nodes):
+    """Wait until each of these nodes has sent 500 frames more than `before`."""
+    until = time.monotonic() + 60
+    while min(rig.sent()[node] - before[node] for node in nodes) < 500:
+        expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
+        expect(time.monotonic() < until, "no traffic within 60 s")
+        time.sleep(0.05)
+
+
 def repair(rig):
     """`up` replaces a dead node while two others send, and leaves those alone."""
     inventory = rig.cluster.ports(**PORTS)
@@ -215,11 +224,7 @@ def repair(rig):
             SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         try:
-            until = time.monotonic() + 60
-            while min(rig.sent()[node] - sent[node] for node in ONE_TWO) < 500:
-                expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
-                expect(time.monotonic() < until, "no traffic within 60 s")
-                time.sleep(0.05)
+            wait_for_traffic(rig, process, sent, ONE_TWO)
             rig.signal("node3", what, number)
             began = time.monotonic()
             up = rig.cluster.run(SQUALL, "cluster", "up", str(inventory), timeout=200)
@@ -474,11 +479,7 @@ def running(rig, *more):
     before = rig.sent()
     process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        until = time.monotonic() + 60
-        while min(rig.sent()[node] - before[node] for node in before) < 500:
-            expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
-            expect(time.monotonic() < until, "no traffic within 60 s")
-            time.sleep(0.05)
+        wait_for_traffic(rig, process, before, before)
         yield process, report, kept
     finally:
         rig.end_controllers()
@@ -593,11 +594,7 @@ def cut_for(rig, seconds, how=unplugged, on_loss="end"):
     before = rig.sent()
     process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        until = time.monotonic() + 60
-        while min(rig.sent()[node] - before[node] for node in before) < 500:
-            expect(process.poll() is None, lambda: f"the run ended: {process.stdout.read()}")
-            expect(time.monotonic() < until, "no traffic within 60 s")
-            time.sleep(0.05)
+        wait_for_traffic(rig, process, before, before)
         since = time.monotonic()
         with how(rig, "node3"):
             cut_s = time.monotonic()

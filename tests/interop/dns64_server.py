@@ -13,11 +13,11 @@ import argparse
 import collections
 import ipaddress
 import json
-import select
-import signal
 import socket
 import struct
 import sys
+
+from bridge import turns
 
 SO_TIMESTAMPNS = 35
 AAAA = 28
@@ -97,19 +97,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     server = Server(arguments())
-    running = True
-
-    def stop(*_: object) -> None:
-        nonlocal running
-        running = False
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    print("ready", flush=True)
-    while running:
-        ready, _, _ = select.select([server.socket, sys.stdin], [], [], 0.5)
-        if sys.stdin in ready and not sys.stdin.buffer.read1(1):
-            break
+    for _ in turns([server.socket], lambda: 0.5):
         server.turn()
     print(json.dumps(server.figures()), flush=True)
     return 0

@@ -16,14 +16,12 @@ import argparse
 import collections
 import heapq
 import json
-import select
-import signal
 import socket
 import struct
 import sys
 import time
 
-from bridge import opened
+from bridge import opened, turns
 
 SO_TIMESTAMPNS = 35
 BATCH = 64
@@ -134,20 +132,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     switch = Switch(arguments())
-    running = True
-
-    def stop(*_: object) -> None:
-        nonlocal running
-        running = False
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    print("ready", flush=True)
-    sockets = [port.socket for port in switch.ports]
-    while running:
-        ready, _, _ = select.select([*sockets, sys.stdin], [], [], switch.wait_s())
-        if sys.stdin in ready and not sys.stdin.buffer.read1(1):
-            break
+    for _ in turns([port.socket for port in switch.ports], switch.wait_s):
         switch.turn()
     print(json.dumps(switch.figures()), flush=True)
     return 0
