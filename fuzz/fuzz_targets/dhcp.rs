@@ -69,6 +69,7 @@ fn settings(third: u8, addressing: Addressing) -> GroupSettings {
         tags: Vec::new(),
         addressing,
         conflict: ConflictTimers { probes: 0, ..ConflictTimers::default() },
+        ipv6: None,
         gateway: None,
         start: Nanos(0),
         setup: None,

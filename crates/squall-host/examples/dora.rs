@@ -78,6 +78,7 @@ fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
         tags: Vec::new(),
         addressing,
         conflict: ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() },
+        ipv6: None,
         gateway: None,
         start: Nanos::ZERO,
         setup: None,

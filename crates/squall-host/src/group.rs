@@ -15,8 +15,15 @@ use crate::{
     Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
-    host::{ARP, IPV4, begin_frame, parse},
+    host::{ARP, IPV4, IPV6, begin_frame, parse},
     mask_of,
+};
+
+mod ipv6;
+
+use ipv6::Ipv6Hosts;
+pub use ipv6::{
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters,
 };
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
@@ -33,6 +40,7 @@ pub struct GroupSettings {
     pub tags: Vec<(u16, u16)>,
     pub addressing: Addressing,
     pub conflict: ConflictTimers,
+    pub ipv6: Option<Ipv6Settings>,
     /// `None`: that of DHCP.
     pub gateway: Option<Ipv4Addr>,
     /// When the first host starts, and how many start per second; `None`: all at once.
@@ -51,13 +59,17 @@ pub struct GroupSettings {
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
-        let fixed = matches!(self.addressing, Addressing::Static { .. });
-        self.ping.is_none() && fixed
+        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
+        let asks =
+            |ipv6: &Ipv6Settings| ipv6.addressing == Ipv6Addressing::Slaac && ipv6.router.is_none();
+        self.ping.is_none() && !ipv4 && !self.ipv6.as_ref().is_some_and(asks)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
+    /// Hosts have no IPv4.
+    None,
     /// The first host's address, that of each further one being the next.
     Static {
         first: Ipv4Addr,
@@ -69,8 +81,8 @@ pub enum Addressing {
 /// Echo requests of all hosts of a group, in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// `None`: each host's gateway.
-    pub target: Option<Ipv4Addr>,
+    /// `None`: each host's gateway, that of IPv4 if it has one.
+    pub target: Option<IpAddr>,
     /// Requests per second of the group, at least 1.
     pub rate: u64,
     /// Requests of each host.
@@ -108,6 +120,7 @@ pub struct GroupStatistics {
     pub dora: Histogram,
     pub arp: ArpCounters,
     pub echo: EchoCounters,
+    pub ipv6: Option<Ipv6Statistics>,
     /// Messages and current leases of the group's DHCP server.
     pub server: Option<(ServerCounters, u64)>,
 }
@@ -174,6 +187,7 @@ pub struct HostGroup {
     asker: u32,
     pinger: Pinger,
     server: Option<DhcpServer>,
+    ipv6: Option<Ipv6Hosts>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -190,7 +204,9 @@ impl HostGroup {
     pub fn new(settings: GroupSettings, begin: Nanos) -> Self {
         let hosts = vec![HostRecord::default(); settings.count as usize];
         let mut states = [0; DhcpState::ALL.len()];
-        states[DhcpState::Init as usize] = settings.count.into();
+        if settings.addressing != Addressing::None {
+            states[DhcpState::Init as usize] = settings.count.into();
+        }
         Self {
             hosts,
             begin,
@@ -203,6 +219,7 @@ impl HostGroup {
             asker: 0,
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
+            ipv6: settings.ipv6.as_ref().map(|_| Ipv6Hosts::new(settings.count)),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -224,7 +241,8 @@ impl HostGroup {
         let pending = |(state, count): (&(DhcpState, &str), &u64)| {
             *count > 0 && (state.0.is_pending() || state.0 == DhcpState::Init)
         };
-        let waits = DhcpState::ALL.iter().zip(&self.states).any(pending);
+        let waits = DhcpState::ALL.iter().zip(&self.states).any(pending)
+            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled());
         !waits && self.settings.ping.is_none_or(|_| self.pinger.is_over())
     }
 
@@ -243,7 +261,8 @@ impl HostGroup {
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
-        [starts, timers, self.neighbors.next_due(), ping].into_iter().flatten().min()
+        let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
+        [starts, timers, self.neighbors.next_due(), ping, ipv6].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -293,6 +312,7 @@ impl HostGroup {
             any = true;
         }
         self.due = now;
+        any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
@@ -327,6 +347,7 @@ impl HostGroup {
                 }
                 own.is_some()
             }
+            IPV6 if self.ipv6.is_some() => self.receive_ipv6(now, (own, from), packet, out),
             _ => own.is_some(),
         }
     }
@@ -345,11 +366,16 @@ impl HostGroup {
         all.hosts = self.settings.count.into();
         all.started = self.next.into();
         all.states = DhcpState::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
         all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
         all
     }
 
-    /// The address of host number `host`, if it may use one.
+    fn has_ipv4(&self) -> bool {
+        self.settings.addressing != Addressing::None
+    }
+
+    /// The IPv4 address of host number `host`, if it may use one.
     pub fn address(&self, host: u32) -> Option<Ipv4Addr> {
         let record = self.hosts.get(host as usize)?;
         match self.settings.addressing {
@@ -357,6 +383,7 @@ impl HostGroup {
             Addressing::Static { .. } => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
+            Addressing::None => None,
         }
     }
 
@@ -382,6 +409,7 @@ impl HostGroup {
                 (offset < self.settings.count).then_some(offset)
             }
             Addressing::Dhcp(_) => self.addresses.get(&address).copied(),
+            Addressing::None => None,
         }
     }
 
@@ -390,7 +418,7 @@ impl HostGroup {
             Addressing::Static { first, .. } => {
                 Ipv4Addr::from_bits(first.to_bits().wrapping_add(host))
             }
-            Addressing::Dhcp(_) => Ipv4Addr::UNSPECIFIED,
+            Addressing::Dhcp(_) | Addressing::None => Ipv4Addr::UNSPECIFIED,
         }
     }
 
@@ -400,6 +428,7 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
             Addressing::Static { .. } => Some(self.static_address(host)),
+            Addressing::None => None,
         }
     }
 
@@ -407,7 +436,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } => record.fixed,
+            Addressing::Static { .. } | Addressing::None => record.fixed,
         }
     }
 
@@ -439,14 +468,18 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
                 self.run_timers(host, now, out);
             }
+            Addressing::None => {}
         }
+        self.start_ipv6(host, now, out);
         self.schedule(host);
     }
 
     /// Adds the host's next timer to the list, unless the list has an earlier one of it.
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
-        let due = record.client.due().into_iter().chain(record.conflict.due()).min();
+        let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.records[host as usize].due());
+        let own = [record.client.due(), record.conflict.due(), ipv6];
+        let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
             record.scheduled = Some(due);
@@ -465,6 +498,7 @@ impl HostGroup {
             let Some(action) = action else { break };
             self.act(host, now, action, out);
         }
+        self.run_ipv6_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -492,7 +526,7 @@ impl HostGroup {
                 Addressing::Dhcp(_) if self.settings.conflict.probes > 0 => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
-                Addressing::Dhcp(_) => {}
+                Addressing::Dhcp(_) | Addressing::None => {}
             },
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
@@ -504,6 +538,7 @@ impl HostGroup {
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
                     }
+                    Addressing::None => {}
                 }
             }
         }
@@ -588,7 +623,8 @@ impl HostGroup {
         self.counted.bound += 1;
         self.counted.first_bound.get_or_insert(now);
         self.counted.last_bound = Some(now);
-        if self.settings.ping.is_some() && self.hosts[host as usize].echoes == 0 {
+        let ipv4 = |ping: PingSettings| ping.target.is_none_or(|target| target.is_ipv4());
+        if self.settings.ping.is_some_and(ipv4) && self.hosts[host as usize].echoes == 0 {
             self.pinger.add(host, now);
         }
     }
@@ -642,7 +678,7 @@ impl HostGroup {
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
         if !probes && (asked.is_some() || !arp.request) && self.settings.ping.is_some() {
             self.neighbors.learn(arp.sender.into(), arp.sender_mac);
-            self.pinger.resolved(now, arp.sender);
+            self.pinger.resolved(now, arp.sender.into());
         }
         let Some(host) = asked.filter(|_| arp.request) else { return asked.is_some() };
         self.counted.arp.answered += 1;
@@ -744,13 +780,17 @@ impl HostGroup {
         if echo_reply(packet, &mut reply) {
             self.counted.echo.answered += 1;
             self.push((from, self.mac(host)), IPV4, &reply, out);
-        } else if let Some(echo) = Echo::of_reply(packet)
-            && let Some(sent) = self.pinger.answered(host, &echo)
-        {
+        } else if let Some(echo) = Echo::of_reply(packet) {
+            self.count_reply(now, host, &echo);
+        }
+        self.scratch = reply;
+    }
+
+    fn count_reply(&mut self, now: Nanos, host: u32, echo: &Echo) {
+        if let Some(sent) = self.pinger.answered(host, echo) {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
         }
-        self.scratch = reply;
     }
 
     /// Asks for MAC addresses of neighbors.
@@ -766,7 +806,7 @@ impl HostGroup {
                 }
                 Err(IpAddr::V4(address)) => {
                     self.counted.arp.unresolved += 1;
-                    self.pinger.resolved(now, address);
+                    self.pinger.resolved(now, address.into());
                 }
                 Ok(IpAddr::V6(_)) | Err(IpAddr::V6(_)) => {}
             }
@@ -783,14 +823,20 @@ impl HostGroup {
         for _ in 0..AT_ONCE {
             let Some(host) = self.pinger.next(now, &ping) else { break };
             any = true;
-            let Some(source) = self.address(host) else { continue };
-            let Some((target, hop)) = self.next_hop(host, &ping) else {
+            if self.address(host).is_none() && self.ipv6.is_none() {
+                continue;
+            }
+            let Some((source, target, hop)) = self.path(host, now, &ping) else {
                 self.counted.echo.unresolved += 1;
                 self.pinger.give_up(host);
                 continue;
             };
             self.asker = host;
-            match self.neighbors.find(now, hop.into()) {
+            let answer = match hop {
+                IpAddr::V4(_) => self.neighbors.find(now, hop),
+                IpAddr::V6(hop) => self.find_ipv6(now, hop),
+            };
+            match answer {
                 Answer::Wait => self.pinger.wait(host, hop),
                 Answer::Silent => {
                     self.counted.echo.unresolved += 1;
@@ -800,33 +846,39 @@ impl HostGroup {
                     let record = &mut self.hosts[host as usize];
                     let seq = record.echoes;
                     record.echoes += 1;
-                    let echo = Echo {
-                        source: source.into(),
-                        destination: target.into(),
-                        id: host as u16,
-                        seq,
-                    };
+                    let echo = Echo { source, destination: target, id: host as u16, seq };
                     self.counted.echo.sent += 1;
                     self.pinger.sent((host, seq), now, &ping);
-                    self.push((mac, self.mac(host)), IPV4, &echo.request(), out);
+                    let kind = if source.is_ipv4() { IPV4 } else { IPV6 };
+                    self.push((mac, self.mac(host)), kind, &echo.request(), out);
                 }
             }
         }
         any
     }
 
-    /// The target of a host's echo requests, and the neighbor through which it is reached.
-    fn next_hop(&self, host: u32, ping: &PingSettings) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    /// The source and target of a host's echo requests, and the neighbor through which the target is
+    /// reached.
+    fn path(&self, host: u32, now: Nanos, ping: &PingSettings) -> Option<(IpAddr, IpAddr, IpAddr)> {
+        let target = match ping.target {
+            Some(IpAddr::V4(target)) => Some(target),
+            None if self.has_ipv4() => None,
+            Some(IpAddr::V6(_)) | None => {
+                let (source, target, hop) = self.ipv6_path(host, now, ping)?;
+                return Some((source.into(), target.into(), hop.into()));
+            }
+        };
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
         let gateway = self.settings.gateway.or(client.router());
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
-            Addressing::Dhcp(_) => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
+            Addressing::Dhcp(_) | Addressing::None => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
         };
-        let target = ping.target.or(gateway).or(client.server())?;
+        let target = target.or(gateway).or(client.server())?;
         let on_link = (target.to_bits() ^ own.to_bits()) & mask.to_bits() == 0;
-        Some((target, if on_link { target } else { gateway? }))
+        let hop = if on_link { target } else { gateway? };
+        Some((own.into(), target.into(), hop.into()))
     }
 }
 
@@ -855,7 +907,7 @@ fn word(message: &Message) -> &'static str {
 struct Pinger {
     /// Hosts whose turn comes, in this order, and those that wait for the MAC address of a neighbor.
     ready: VecDeque<u32>,
-    waiting: Vec<(Ipv4Addr, u32)>,
+    waiting: Vec<(IpAddr, u32)>,
     /// When the next request is due: `begin` plus `number` gaps.
     begin: Nanos,
     number: u64,
@@ -904,12 +956,12 @@ impl Pinger {
         Some(host)
     }
 
-    fn wait(&mut self, host: u32, hop: Ipv4Addr) {
+    fn wait(&mut self, host: u32, hop: IpAddr) {
         self.waiting.push((hop, host));
     }
 
     /// Hosts that waited for this address, which is resolved or given up, are ready.
-    fn resolved(&mut self, now: Nanos, address: Ipv4Addr) {
+    fn resolved(&mut self, now: Nanos, address: IpAddr) {
         self.resume(now);
         let Self { waiting, ready, .. } = self;
         waiting.retain(|(hop, host)| {

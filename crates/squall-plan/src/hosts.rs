@@ -72,7 +72,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let ping = |target| PingSettings {
         target: match target {
             PingTarget::Gateway => None,
-            PingTarget::Address(address) => Some(address),
+            PingTarget::Address(address) => Some(address.into()),
         },
         rate: group.ping_rate,
         count: group.ping_count as u16,
@@ -89,6 +89,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
             ArpUse::Announce => ConflictTimers { probes: 0, ..ConflictTimers::default() },
             ArpUse::Silent => silent,
         },
+        ipv6: None,
         gateway: group.gateway,
         start: group.start,
         setup: group.setup,

@@ -5,9 +5,9 @@ use squall_units::SplitMix64;
 
 use super::*;
 
-const BEGIN: Nanos = Nanos(5_000_000_000);
+pub(super) const BEGIN: Nanos = Nanos(5_000_000_000);
 
-fn seconds(seconds: f64) -> Nanos {
+pub(super) fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as u64)
 }
 
@@ -16,7 +16,7 @@ fn silent() -> ConflictTimers {
 }
 
 /// Hosts with these addresses, whose MAC addresses begin with 02:00:00:`third`.
-fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
+pub(super) fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
     GroupSettings {
         count,
         mac: MacAddr([2, 0, 0, third, 0, 1]),
@@ -24,6 +24,7 @@ fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
         tags: Vec::new(),
         addressing,
         conflict: silent(),
+        ipv6: None,
         gateway: None,
         start: Nanos::ZERO,
         setup: None,
@@ -39,7 +40,7 @@ fn dhcp(count: u32) -> GroupSettings {
     settings(count, 1, Addressing::Dhcp(DhcpTimers::default()))
 }
 
-fn fixed(count: u32, third: u8, first: [u8; 4]) -> GroupSettings {
+pub(super) fn fixed(count: u32, third: u8, first: [u8; 4]) -> GroupSettings {
     settings(count, third, Addressing::Static { first: first.into(), prefix: 16 })
 }
 
@@ -57,24 +58,24 @@ fn server(addresses: u32) -> GroupSettings {
 }
 
 /// Groups on one link, whose frames reach all others after 1 ms unless they are lost.
-struct Link {
-    groups: Vec<HostGroup>,
-    now: Nanos,
-    random: SplitMix64,
+pub(super) struct Link {
+    pub(super) groups: Vec<HostGroup>,
+    pub(super) now: Nanos,
+    pub(super) random: SplitMix64,
     /// Percent.
-    loss: u64,
-    repeats: u64,
+    pub(super) loss: u64,
+    pub(super) repeats: u64,
     frames: u64,
 }
 
 impl Link {
-    fn of(settings: impl IntoIterator<Item = GroupSettings>) -> Self {
+    pub(super) fn of(settings: impl IntoIterator<Item = GroupSettings>) -> Self {
         let groups = settings.into_iter().map(|one| HostGroup::new(one, BEGIN)).collect();
         Self { groups, now: BEGIN, random: SplitMix64(9), loss: 0, repeats: 0, frames: 0 }
     }
 
     /// Goes on until `until`, or until all groups are settled and nothing is on the way.
-    fn run(&mut self, until: Option<Nanos>) {
+    pub(super) fn run(&mut self, until: Option<Nanos>) {
         let mut queues: Vec<_> = self.groups.iter().map(|_| FrameQueue::default()).collect();
         loop {
             for (group, out) in self.groups.iter_mut().zip(&mut queues) {
@@ -118,7 +119,7 @@ impl Link {
         }
     }
 
-    fn of_group(&self, group: usize) -> GroupStatistics {
+    pub(super) fn of_group(&self, group: usize) -> GroupStatistics {
         self.groups[group].statistics(true)
     }
 
@@ -127,7 +128,7 @@ impl Link {
         states.iter().find(|(one, _)| *one == state).map_or(0, |(_, count)| *count)
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         let now = self.now;
         self.groups.iter_mut().for_each(|group| group.stop(now));
         self.run(None);
