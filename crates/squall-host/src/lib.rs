@@ -1,5 +1,5 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery (RFC 4861), echo requests and replies,
-//! DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810).
+//! DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810), LLDP (IEEE 802.1AB).
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -15,6 +15,7 @@ mod frames;
 mod group;
 mod host;
 pub mod igmp;
+pub mod lldp;
 mod membership;
 pub mod mld;
 mod multicast;
@@ -31,6 +32,7 @@ pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, m
 pub use frames::FrameQueue;
 pub use group::{Addressing, GroupSettings, GroupStatistics, HostGroup, PingSettings};
 pub use host::{Host, Response, link_local};
+pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{
     GroupMessage, GroupVersion, Query, Record, RecordKind, group_mac, is_reported,
