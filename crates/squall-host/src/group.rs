@@ -48,6 +48,29 @@ pub struct GroupSettings {
     pub seed: u64,
 }
 
+impl Default for GroupSettings {
+    /// One host without an address, which starts at once, and is silent.
+    fn default() -> Self {
+        let first = Ipv4Addr::UNSPECIFIED;
+        Self {
+            count: 1,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mac_step: 1,
+            tags: Vec::new(),
+            addressing: Addressing::Static { first, prefix: 0 },
+            conflict: ConflictTimers::SILENT,
+            gateway: None,
+            start: Nanos::ZERO,
+            setup: None,
+            release: false,
+            ping: None,
+            server: None,
+            vendor: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
