@@ -171,7 +171,7 @@ pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
 }
 
 /// Sum of the pseudo-header for an ICMPv6 message of `len` octets.
-fn pseudo(header: &[u8], len: usize) -> u64 {
+pub(crate) fn pseudo(header: &[u8], len: usize) -> u64 {
     sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
 }
 
