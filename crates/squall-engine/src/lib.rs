@@ -13,6 +13,7 @@ mod flows;
 mod generate;
 mod groups;
 mod hosts;
+mod output;
 mod pacing;
 mod receiving;
 mod relay;

@@ -56,6 +56,29 @@ pub struct GroupSettings {
     pub seed: u64,
 }
 
+impl Default for GroupSettings {
+    /// One host without an address, which starts at once, and is silent.
+    fn default() -> Self {
+        Self {
+            count: 1,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mac_step: 1,
+            tags: Vec::new(),
+            addressing: Addressing::None,
+            conflict: ConflictTimers::SILENT,
+            ipv6: None,
+            gateway: None,
+            start: Nanos::ZERO,
+            setup: None,
+            release: false,
+            ping: None,
+            server: None,
+            vendor: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
-//! echo requests and replies, DHCPv4 clients and servers (RFC 2131).
+//! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
+//! LLDP (IEEE 802.1AB), 802.1X supplicants.
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -11,14 +12,21 @@ mod conflict;
 mod dhcp_client;
 mod dhcp_message;
 mod dhcp_server;
+mod dot1x;
 mod duplicate;
 mod frames;
 mod group;
 mod host;
+pub mod igmp;
+pub mod lldp;
+mod membership;
+pub mod mld;
+mod multicast;
 mod nd_message;
 mod neighbors;
 mod packets;
 mod prefix_list;
+mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
@@ -29,6 +37,10 @@ pub use dhcp_client::{
 };
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
+pub use dot1x::{
+    EAPOL, PAE_GROUP, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
+    SupplicantStep,
+};
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use frames::FrameQueue;
 pub use group::{
@@ -36,13 +48,19 @@ pub use group::{
     Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters, PingSettings,
 };
 pub use host::{Host, Response, link_local};
+pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
+pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
+pub use multicast::{
+    GroupMessage, GroupVersion, Query, Record, RecordKind, group_mac, is_reported,
+};
 pub use nd_message::{
-    NdMessage, NeighborMessage, PrefixInformation, RouterAdvertisement, multicast_mac,
-    router_solicitation, solicited_node,
+    NdMessage, NeighborMessage, PrefixInformation, RouterAdvertisement, router_solicitation,
+    solicited_node,
 };
 pub use neighbors::{Answer, NeighborCache};
 pub use packets::{ARP_LEN, Arp, Echo, echo_reply};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
+pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};

@@ -358,12 +358,6 @@ pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     (group, MacAddr([0x33, 0x33, 0xff, a, b, c]))
 }
 
-/// The MAC address of frames to an IPv6 multicast address (RFC 2464 section 7).
-pub fn multicast_mac(group: Ipv6Addr) -> MacAddr {
-    let [.., a, b, c, d] = group.octets();
-    MacAddr([0x33, 0x33, a, b, c, d])
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

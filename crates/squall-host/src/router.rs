@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, net::Ipv6Addr};
 
 use squall_units::{MacAddr, Nanos, below};
 
-use crate::{PrefixInformation, RouterAdvertisement, nd_message::ALL_NODES};
+use crate::{PrefixInformation, RouterAdvertisement, group_mac, nd_message::ALL_NODES};
 
 /// What a router advertises, and when. The defaults are those of section 6.2.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl AdvertisingRouter {
             wait = wait.min(settings.initial_interval);
         }
         self.due = Some(now + wait);
-        Some((ALL_NODES, crate::multicast_mac(ALL_NODES)))
+        Some((ALL_NODES, group_mac(ALL_NODES.into())))
     }
 }
 

@@ -12,9 +12,9 @@ use super::{HostGroup, PingSettings};
 use crate::{
     AdvertisingRouter, DiscoveryAction, DuplicateAction, DuplicateDetection, Echo, FrameQueue,
     NdMessage, NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList,
-    RouterAdvertisement, RouterDiscovery, RouterSettings, echo_reply,
+    RouterAdvertisement, RouterDiscovery, RouterSettings, echo_reply, group_mac,
     host::IPV6,
-    link_local, multicast_mac,
+    link_local,
     nd_message::{ALL_NODES, ALL_ROUTERS},
     prefix_list::masked,
     router_solicitation, solicited_node,
@@ -448,7 +448,7 @@ impl HostGroup {
                 ipv6.counted.nd.router_solicitations += 1;
                 let mac = self.mac(host);
                 let Some(source) = self.ipv6_at(host, None) else { break };
-                let to = (multicast_mac(ALL_ROUTERS), mac);
+                let to = (group_mac(ALL_ROUTERS.into()), mac);
                 self.push(to, IPV6, &router_solicitation(source, mac), out);
             }
         }
@@ -669,7 +669,7 @@ impl HostGroup {
         if host == 0 && self.settings.ipv6.as_ref().is_some_and(|s| s.router.is_some()) {
             answer.flags |= NeighborMessage::ROUTER;
         }
-        let to = if unicast { message.mac.unwrap_or(from) } else { multicast_mac(ALL_NODES) };
+        let to = if unicast { message.mac.unwrap_or(from) } else { group_mac(ALL_NODES.into()) };
         self.push((to, self.mac(host)), IPV6, &answer.octets(), out);
         true
     }

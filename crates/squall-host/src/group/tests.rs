@@ -11,28 +11,14 @@ pub(super) fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as u64)
 }
 
-fn silent() -> ConflictTimers {
-    ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() }
-}
-
 /// Hosts with these addresses, whose MAC addresses begin with 02:00:00:`third`.
 pub(super) fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
     GroupSettings {
         count,
         mac: MacAddr([2, 0, 0, third, 0, 1]),
-        mac_step: 1,
-        tags: Vec::new(),
         addressing,
-        conflict: silent(),
-        ipv6: None,
-        gateway: None,
-        start: Nanos::ZERO,
-        setup: None,
-        release: false,
-        ping: None,
-        server: None,
-        vendor: Vec::new(),
         seed: 7,
+        ..GroupSettings::default()
     }
 }
 
@@ -302,7 +288,7 @@ proptest! {
         seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..40, pool in 1u32..60,
         probes in 0u8..3,
     ) {
-        let conflict = ConflictTimers { probes, ..silent() };
+        let conflict = ConflictTimers { probes, ..ConflictTimers::SILENT };
         let mut link = Link::of([GroupSettings { conflict, seed, ..dhcp(hosts) }, server(pool)]);
         (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
         link.run(None);
