@@ -39,7 +39,7 @@ use service::Service;
 use threads::Threads;
 
 use crate::{
-    Load, Macs, Setting, Statistics, Stream, Unit,
+    Kind, Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
     traffic::{DelaySource, Place, PortCounts, Sent, Traffic},
     translate::{self, GroupNumbers},
@@ -189,6 +189,25 @@ struct Profile {
     /// The streams as received, for clients that read them back.
     texts: BTreeMap<u32, Value>,
     active: Option<Active>,
+}
+
+impl Profile {
+    /// Why TRex refuses to pause this profile, if it does: its cores pause only traffic that has no
+    /// end, so clients expect the error.
+    fn never_paused(&self) -> Option<String> {
+        let ends = |(number, stream): (&u32, &Stream)| {
+            let burst = stream.enabled && !matches!(stream.mode.kind, Kind::Continuous);
+            burst.then(|| {
+                format!(
+                    "stream {number} is a burst\n  try a profile in which all streams are continuous"
+                )
+            })
+        };
+        let lasts = self.active.as_ref()?.sent.iter().any(|one| one.stream.duration.is_some());
+        self.streams.iter().find_map(ends).or_else(|| {
+            lasts.then(|| "it was started with a duration\n  try a start without one".into())
+        })
+    }
 }
 
 /// Traffic of a profile.
@@ -1288,33 +1307,50 @@ impl Server {
         Ok(json!({}))
     }
 
+    /// Pauses or resumes profiles, or single streams of them (`some`).
     fn hold(&mut self, port: usize, params: &Params<'_>, pause: bool, some: bool) -> Answer {
-        let wanted: Option<Vec<u32>> = match some {
-            true => Some(
-                params
-                    .list("stream_ids")?
-                    .iter()
-                    .filter_map(Value::as_u64)
-                    .map(|id| id as u32)
-                    .collect(),
-            ),
-            false => None,
+        let wanted = if some { Some(streams_of(params)?) } else { None };
+        let (verb, state) = if pause { ("pause", "sending") } else { ("resume", "paused") };
+        let is_in_state = |profile: &Profile| {
+            profile.active.as_ref().is_some_and(|active| some || active.paused != pause)
         };
-        for id in self.named(port, params) {
-            let Some(profile) = self.ports[port].profiles.get_mut(&id) else { continue };
-            let Some(active) = &mut profile.active else { continue };
-            let chosen = active
+        let profiles = &self.ports[port].profiles;
+        let mut ids = self.named(port, params);
+        ids.retain(|id| profiles.get(id).is_some_and(is_in_state));
+        let refused = |id: &str, why: &str| {
+            Refusal::failed(format!("cannot {verb} profile {id} of port {port}: {why}"))
+        };
+        if ids.is_empty() {
+            return Err(refused(id_of(params), &format!("it is not {state}")));
+        }
+        // All checks come first, so that a refused request changes nothing.
+        for id in &ids {
+            let missing = |number: &&u32| !profiles[id].streams.contains_key(number);
+            if let Some(number) = wanted.iter().flatten().find(missing) {
+                return Err(refused(id, &format!("it has no stream {number}")));
+            }
+            if let Some(why) = profiles[id].never_paused().filter(|_| pause) {
+                return Err(refused(id, &why));
+            }
+        }
+        for id in ids {
+            let Some(active) = self.active(port, &id) else { continue };
+            let chosen: Vec<String> = active
                 .sent
                 .iter()
-                .filter(|one| wanted.as_ref().is_none_or(|ids| ids.contains(&one.number)));
-            for one in chosen {
+                .filter(|one| wanted.as_ref().is_none_or(|ids| ids.contains(&one.number)))
+                .map(|one| one.stream.name.clone())
+                .collect();
+            if wanted.is_none() {
+                active.paused = pause;
+            }
+            for name in chosen {
                 match pause {
-                    true => self.traffic.pause(&one.stream.name)?,
-                    false => self.traffic.resume(&one.stream.name)?,
+                    true => self.traffic.pause(&name)?,
+                    false => self.traffic.resume(&name)?,
                 }
             }
             if wanted.is_none() {
-                active.paused = pause;
                 let (one, all) = if pause { (12, 2) } else { (13, 3) };
                 self.event(one, json!({ "port_id": port, "profile_id": id }));
                 self.event(all, json!({ "port_id": port }));
@@ -1556,6 +1592,15 @@ fn number(params: &Params<'_>, name: &str) -> Result<u32, Refusal> {
     let number = params.whole(name)?;
     u32::try_from(number)
         .map_err(|_| Refusal::parameters(format!("{name} = {number}: expected less than 2^32")))
+}
+
+/// The numbers in `stream_ids`.
+fn streams_of(params: &Params<'_>) -> Result<Vec<u32>, Refusal> {
+    let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    let numbers: Option<Vec<u32>> = params.list("stream_ids")?.iter().map(number).collect();
+    numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| {
+        Refusal::parameters("stream_ids: expected the numbers of one or more streams")
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -1829,6 +1874,52 @@ pub(crate) mod tests {
         let after = rates(&client);
         assert_eq!(before[0], after[0], "with latency");
         assert_ne!(before[1], after[1]);
+        client.server.end();
+    }
+
+    #[test]
+    fn only_a_profile_that_does_not_end_can_be_paused() {
+        let mut client = Client::new("trex-pause", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 100 } });
+        add(&mut client, "steady", 1, &steady);
+        add(&mut client, "burst", 1, &steady);
+        let mut late = burst(9_999);
+        late["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "burst", 2, &late);
+        let on = |profile: &str, more: Value| {
+            let mut asked = json!({ "port_id": 0, "profile_id": profile });
+            more.as_object().into_iter().flatten().for_each(|(k, v)| asked[k] = v.clone());
+            asked
+        };
+        let mut ask = |method: &str, asked: Value| client.ask(method, asked);
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let start = |lasts: f64| json!({ "mul": mul, "duration": lasts });
+        let steady = |more: Value| on("steady", more);
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("it has not started");
+        assert!(why.text.contains("is not sending"), "{why:?}");
+        ask("start_traffic", steady(start(-1.0))).expect("it starts");
+        ask("start_traffic", on("burst", start(-1.0))).expect("it starts");
+        for method in ["pause_traffic", "pause_streams"] {
+            let why = ask(method, on("burst", json!({ "stream_ids": [1] }))).expect_err("a burst");
+            assert!(why.text.contains("stream 2 is a burst"), "{why:?}");
+        }
+        for (streams, expected) in [(json!([9]), "no stream 9"), (json!([]), "one or more")] {
+            let asked = steady(json!({ "stream_ids": streams }));
+            let why = ask("pause_streams", asked).expect_err("none to pause");
+            assert!(why.text.contains(expected), "{why:?}");
+        }
+        ask("pause_traffic", steady(json!({}))).expect("it does not end");
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("twice");
+        assert!(why.text.contains("is not sending"), "{why:?}");
+        ask("resume_traffic", steady(json!({}))).expect("it is paused");
+        let why = ask("resume_traffic", steady(json!({}))).expect_err("twice");
+        assert!(why.text.contains("is not paused"), "{why:?}");
+        ask("stop_traffic", steady(json!({}))).expect("its own");
+        ask("start_traffic", steady(start(3600.0))).expect("it starts");
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("with a duration");
+        assert!(why.text.contains("duration"), "{why:?}");
         client.server.end();
     }
 
