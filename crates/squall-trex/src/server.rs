@@ -11,6 +11,7 @@ mod flows;
 mod graph;
 mod hdr;
 mod hosts;
+mod nodes;
 mod open;
 mod playing;
 mod replays;
@@ -35,6 +36,7 @@ use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use nodes::{Nodes, Tickets};
 use replays::Temporary;
 use service::Service;
 use tagged::Tagged;
@@ -126,6 +128,8 @@ pub struct Server {
     versions: HashMap<u32, u64>,
     /// Tagged packet groups by user.
     tagged: BTreeMap<String, Tagged>,
+    /// Results of batches for nodes.
+    tickets: Tickets,
     holds: bool,
     /// State of flows (TRex's ASTF mode); `None`: the server has streams only.
     flows: Option<FlowServer>,
@@ -162,7 +166,8 @@ struct Port {
     destination: MacAddr,
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
-    /// Answers ARP and NDP for the port's addresses.
+    nodes: Nodes,
+    /// Answers ARP and NDP for the addresses of the port and of its nodes.
     speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
@@ -284,6 +289,7 @@ impl Server {
             destination,
             l3: None,
             ipv6: None,
+            nodes: Nodes::default(),
             speaking: None,
             promiscuous: false,
             multicast: false,
@@ -309,6 +315,7 @@ impl Server {
             headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
             versions: HashMap::new(),
             tagged: BTreeMap::new(),
+            tickets: Tickets::default(),
             holds: false,
             flows: flows.map(FlowServer::new),
             events_pending: false,
@@ -463,14 +470,16 @@ type Method = fn(&mut Server, usize, &Params<'_>) -> Answer;
 const METHODS: &[(&str, Method)] = &[
     ("api_sync", |s, _, p| s.api_sync(p)),
     ("api_sync_v2", |s, _, p| s.api_sync_v2(p)),
-    ("cancel_async_task", |_, _, _| Ok(json!({}))),
+    ("cancel_async_task", |s, _, p| {
+        let number = p.get("ticket_id").and_then(Value::as_u64);
+        number.and_then(|number| s.tickets.take(number));
+        Ok(json!({}))
+    }),
     ("capture", |s, _, p| s.capture(p)),
     ("get_active_pgids", |s, _, _| Ok(s.active_groups())),
     ("get_all_streams", |s, port, p| s.all_streams(port, p)),
     ("get_async_events", |s, _, p| s.async_events(p)),
-    ("get_async_results", |_, _, _| {
-        Err(Refusal { code: -32003, text: "there are no results".into() })
-    }),
+    ("get_async_results", |s, _, p| s.take_results(p)),
     ("get_global_cfg", |_, _, _| Ok(json!({}))),
     ("get_global_stats", |s, _, _| Ok(s.global_stats())),
     ("get_owner", |s, port, _| Ok(json!({ "owner": s.owner(port) }))),
@@ -502,6 +511,7 @@ const METHODS: &[(&str, Method)] = &[
 const OWNED: &[(&str, Method)] = &[
     ("add_stream", |s, port, p| s.add_stream(port, p)),
     ("conf_ipv6", |s, port, p| s.conf_ipv6(port, p)),
+    ("conf_ns_batch", |s, port, p| s.node_batch(port, p)),
     ("pause_streams", |s, port, p| s.hold(port, p, true, true)),
     ("get_rx_queue_pkts", |s, port, _| s.queued(port)),
     ("pause_traffic", |s, port, p| s.hold(port, p, true, false)),
@@ -584,7 +594,6 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
 
 /// TRex methods that are not implemented, with the reason.
 const REFUSED: &[(&str, &str)] = &[
-    ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
     ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
     ("stop_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
@@ -2162,12 +2171,13 @@ pub(crate) mod tests {
             -32602
         );
         assert_eq!(client.ask("tea", json!({})).expect_err("unknown").code, -32601);
-        let why = client.ask("conf_ns_batch", json!({ "port_id": 0 })).expect_err("not here");
-        assert!(why.code == -32601 && why.text.contains("not emulated"), "{why:?}");
         client.owned = client.acquire("bob", 2, true).expect("bob's");
         let capture = json!({ "command": "start", "limit": 10, "tx": [], "rx": [0] });
         let why = client.ask("capture", capture.clone()).expect_err("no service mode");
         assert!(why.text.contains("service mode"), "{why:?}");
+        let batch = json!({ "port_id": 0, "batch": "[]" });
+        let why = client.ask("conf_ns_batch", batch).expect_err("no interface");
+        assert!(why.text.contains("no network interface"), "{why:?}");
         client.ask("service", json!({ "port_id": 0, "enabled": true })).expect("its own");
         let why = client.ask("capture", capture).expect_err("no interface");
         assert!(why.text.contains("no network interface"), "{why:?}");
