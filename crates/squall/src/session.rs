@@ -829,6 +829,7 @@ impl Opened {
                     self.plan.stop.duration.map_or(0.0, |duration| duration.as_secs_f64());
                 Nanos((verdict::behind(duration) * 1e9) as u64)
             },
+            precision: squall_engine::Precision::Balanced,
         };
         let context = Context {
             started: SystemTime::now(),
