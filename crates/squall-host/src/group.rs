@@ -23,7 +23,8 @@ mod ipv6;
 
 use ipv6::Ipv6Hosts;
 pub use ipv6::{
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters,
+    Dhcp6Statistics, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics,
+    NdCounters,
 };
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
@@ -83,9 +84,7 @@ impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
         let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
-        let asks =
-            |ipv6: &Ipv6Settings| ipv6.addressing == Ipv6Addressing::Slaac && ipv6.router.is_none();
-        self.ping.is_none() && !ipv4 && !self.ipv6.as_ref().is_some_and(asks)
+        self.ping.is_none() && !ipv4 && !self.ipv6.as_ref().is_some_and(Ipv6Settings::asks)
     }
 }
 
@@ -242,7 +241,7 @@ impl HostGroup {
             asker: 0,
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
-            ipv6: settings.ipv6.as_ref().map(|_| Ipv6Hosts::new(settings.count)),
+            ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -259,7 +258,8 @@ impl HostGroup {
     /// after [`HostGroup::stop`], whether nothing is left to send.
     pub fn is_settled(&self) -> bool {
         if self.stopped.is_some() {
-            return !self.settings.release || self.released == self.next;
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            return !self.settings.release || self.released == self.next && !releasing;
         }
         let pending = |(state, count): (&(DhcpState, &str), &u64)| {
             *count > 0 && (state.0.is_pending() || state.0 == DhcpState::Init)
@@ -279,7 +279,10 @@ impl HostGroup {
     pub fn next_due(&self) -> Option<Nanos> {
         if let Some(stopped) = self.stopped {
             let more = self.settings.release && self.released < self.next;
-            return more.then(|| self.paced(stopped, self.released));
+            let next = more.then(|| self.paced(stopped, self.released));
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            let repeats = self.timers.peek().filter(|_| releasing);
+            return next.into_iter().chain(repeats.map(|Reverse((due, _))| *due)).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
@@ -370,7 +373,9 @@ impl HostGroup {
                 }
                 own.is_some()
             }
-            IPV6 if self.ipv6.is_some() => self.receive_ipv6(now, (own, from), packet, out),
+            IPV6 if self.ipv6.is_some() => {
+                self.receive_ipv6(now, (own, from), (packet, partial), out)
+            }
             _ => own.is_some(),
         }
     }
@@ -500,7 +505,7 @@ impl HostGroup {
     /// Adds the host's next timer to the list, unless the list has an earlier one of it.
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
-        let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.records[host as usize].due());
+        let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
         let own = [record.client.due(), record.conflict.due(), ipv6];
         let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
@@ -663,9 +668,10 @@ impl HostGroup {
             self.due = self.settings.setup.map_or(now, |_| self.paced(stopped, host));
             self.released += 1;
             self.step(host, now, out, |client, cx| client.release(cx));
+            self.release_ipv6(host, now, out);
             any = true;
         }
-        any
+        any | self.repeat_releases(now, out)
     }
 
     /// Broadcasts an ARP request.

@@ -9,6 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod conflict;
+mod dhcp6_client;
+mod dhcp6_message;
+mod dhcp6_server;
 mod dhcp_client;
 mod dhcp_message;
 mod dhcp_server;
@@ -37,6 +40,12 @@ pub use dhcp_client::{
 };
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
+pub use dhcp6_client::{
+    Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure, Dhcp6Settings, Dhcp6State, Dhcp6Step,
+    Dhcp6Timers, Request6, Retransmission,
+};
+pub use dhcp6_message::{ALL_SERVERS, Association, Datagram6, Kind6, Lease6, Message6, duid_of};
+pub use dhcp6_server::{Dhcp6Server, Server6Counters, Server6Settings};
 pub use dot1x::{
     EAPOL, PAE_GROUP, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
     SupplicantStep,
@@ -44,8 +53,8 @@ pub use dot1x::{
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier, Ipv6Addressing,
-    Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters, PingSettings,
+    Addressing, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier,
+    Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters, PingSettings,
 };
 pub use host::{Host, Response, link_local};
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
