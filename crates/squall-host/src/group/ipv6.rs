@@ -244,9 +244,12 @@ impl Ipv6Hosts {
         }
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        let pending =
-            |((state, _), count): (&(Ipv6State, &str), &u64)| *count > 0 && state.is_pending();
+    /// `rejected`: hosts that never begin, because their authentication failed.
+    pub(super) fn is_settled(&self, rejected: u64) -> bool {
+        let pending = |((state, _), count): (&(Ipv6State, &str), &u64)| {
+            let rejected = if *state == Ipv6State::Init { rejected } else { 0 };
+            *count > rejected && state.is_pending()
+        };
         !Ipv6State::ALL.iter().zip(&self.states).any(pending)
     }
 
@@ -395,6 +398,17 @@ impl HostGroup {
             self.examine(host, Some(0), now, true);
         }
         self.run_ipv6_timers(host, now, out);
+    }
+
+    /// The port of a host was closed: the host begins again when it is open.
+    pub(super) fn disconnect_ipv6(&mut self, host: u32) {
+        [None, Some(0), Some(1)].into_iter().for_each(|place| self.leave(host, place));
+        let Some(ipv6) = &mut self.ipv6 else { return };
+        ipv6.search(host, |search| *search = RouterDiscovery::default());
+        let record = &mut ipv6.records[host as usize];
+        record.link_local = DuplicateDetection::default();
+        record.addresses = Default::default();
+        self.update_ipv6(host);
     }
 
     fn set_origin(&mut self, host: u32, place: usize, origin: Origin) {
