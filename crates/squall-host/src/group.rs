@@ -16,7 +16,15 @@ use crate::{
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
-    mask_of,
+    igmp, mask_of, mld,
+};
+
+mod services;
+
+use services::Services;
+pub use services::{
+    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
+    ServiceSettings,
 };
 
 mod ipv6;
@@ -54,6 +62,7 @@ pub struct GroupSettings {
     pub server: Option<ServerSettings>,
     /// Vendor class of DHCP clients; empty: none.
     pub vendor: Vec<u8>,
+    pub services: ServiceSettings,
     pub seed: u64,
 }
 
@@ -75,6 +84,7 @@ impl Default for GroupSettings {
             ping: None,
             server: None,
             vendor: Vec::new(),
+            services: ServiceSettings::default(),
             seed: 0,
         }
     }
@@ -84,7 +94,11 @@ impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
         let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
-        self.ping.is_none() && !ipv4 && !self.ipv6.as_ref().is_some_and(Ipv6Settings::asks)
+        let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
+        let services = &self.services;
+        let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
+        let ipv6 = self.ipv6.as_ref().is_some_and(Ipv6Settings::asks);
+        self.ping.is_none() && !ipv4 && !services && !ipv6
     }
 }
 
@@ -145,6 +159,10 @@ pub struct GroupStatistics {
     pub ipv6: Option<Ipv6Statistics>,
     /// Messages and current leases of the group's DHCP server.
     pub server: Option<(ServerCounters, u64)>,
+    pub multicast: Option<MulticastStatistics>,
+    pub querier: Option<QuerierStatistics>,
+    pub lldp: Option<LldpStatistics>,
+    pub auth: Option<AuthStatistics>,
 }
 
 /// ARP packets of a group.
@@ -210,6 +228,7 @@ pub struct HostGroup {
     pinger: Pinger,
     server: Option<DhcpServer>,
     ipv6: Option<Ipv6Hosts>,
+    services: Option<Box<Services>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -242,6 +261,7 @@ impl HostGroup {
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
+            services: Services::new(&settings.services, settings.count),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -259,13 +279,15 @@ impl HostGroup {
     pub fn is_settled(&self) -> bool {
         if self.stopped.is_some() {
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
-            return !self.settings.release || self.released == self.next && !releasing;
+            return !self.winds_down() || self.released == self.next && !releasing;
         }
-        let pending = |(state, count): (&(DhcpState, &str), &u64)| {
-            *count > 0 && (state.0.is_pending() || state.0 == DhcpState::Init)
+        let pending = |(state, count): (DhcpState, u64)| {
+            count > 0 && (state.is_pending() || state == DhcpState::Init)
         };
-        let waits = DhcpState::ALL.iter().zip(&self.states).any(pending)
-            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled());
+        let services = |of: &Services| of.is_settled(&self.settings.services);
+        let waits = self.states().into_iter().any(pending)
+            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled(self.rejected()))
+            || !self.services.as_deref().is_none_or(services);
         !waits && self.settings.ping.is_none_or(|_| self.pinger.is_over())
     }
 
@@ -273,12 +295,15 @@ impl HostGroup {
     /// settings say so.
     pub fn stop(&mut self, now: Nanos) {
         self.stopped.get_or_insert(now);
+        if let Some(services) = &mut self.services {
+            services.stop();
+        }
     }
 
     /// When [`HostGroup::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Nanos> {
         if let Some(stopped) = self.stopped {
-            let more = self.settings.release && self.released < self.next;
+            let more = self.winds_down() && self.released < self.next;
             let next = more.then(|| self.paced(stopped, self.released));
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             let repeats = self.timers.peek().filter(|_| releasing);
@@ -288,7 +313,9 @@ impl HostGroup {
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
         let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
-        [starts, timers, self.neighbors.next_due(), ping, ipv6].into_iter().flatten().min()
+        let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
+        let neighbors = self.neighbors.next_due();
+        [starts, timers, neighbors, ping, ipv6, services].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -337,6 +364,7 @@ impl HostGroup {
             }
             any = true;
         }
+        any |= self.advance_services(now, out);
         self.due = now;
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
@@ -351,6 +379,10 @@ impl HostGroup {
         (frame, partial): (&[u8], bool),
         out: &mut FrameQueue,
     ) -> bool {
+        if let Some(claimed) = self.receive_link_local(now, frame, out) {
+            return claimed;
+        }
+        self.observe(now, frame);
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
@@ -366,6 +398,12 @@ impl HostGroup {
             ARP => self.receive_arp(now, packet, out) || own.is_some(),
             IPV4 if Datagram::is_dhcp(packet) => {
                 self.receive_dhcp(now, from, (packet, partial), out) || own.is_some()
+            }
+            IPV4 if igmp::is_igmp(packet) => {
+                self.receive_group_message(now, packet, 0, out) || own.is_some()
+            }
+            IPV6 if mld::is_mld(packet) => {
+                self.receive_group_message(now, packet, 1, out) || own.is_some()
             }
             IPV4 => {
                 if let Some(host) = own {
@@ -393,14 +431,40 @@ impl HostGroup {
         };
         all.hosts = self.settings.count.into();
         all.started = self.next.into();
-        all.states = DhcpState::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        all.states = self.states();
         all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        if let Some(services) = &self.services {
+            let of = &self.settings.services;
+            all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
+            all.querier = of.queriers.map(|_| services.querier());
+            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.auth = of.auth.as_ref().map(|_| services.auth(full));
+        }
         all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
         all
     }
 
     fn has_ipv4(&self) -> bool {
         self.settings.addressing != Addressing::None
+    }
+
+    /// Hosts by state. Those whose authentication failed have never begun.
+    fn states(&self) -> Vec<(DhcpState, u64)> {
+        let mut states = self.states;
+        let rejected = self.rejected().min(states[DhcpState::Init as usize]);
+        states[DhcpState::Init as usize] -= rejected;
+        states[DhcpState::Failed as usize] += rejected;
+        DhcpState::ALL.iter().zip(states).map(|(state, count)| (state.0, count)).collect()
+    }
+
+    /// Hosts whose authentication failed.
+    fn rejected(&self) -> u64 {
+        self.services.as_ref().map_or(0, |services| services.rejected())
+    }
+
+    /// Whether hosts have something to send after the end.
+    fn winds_down(&self) -> bool {
+        self.settings.release || self.says_goodbye()
     }
 
     /// The IPv4 address of host number `host`, if it may use one.
@@ -487,6 +551,15 @@ impl HostGroup {
 
     fn start(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.counted.first_start.get_or_insert(now);
+        if self.authenticate(host, now, out) {
+            self.schedule(host);
+        } else {
+            self.begin_host(host, now, out);
+        }
+    }
+
+    /// Starts a host that may send.
+    fn begin_host(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
             Addressing::Static { .. } => {
@@ -499,6 +572,7 @@ impl HostGroup {
             Addressing::None => {}
         }
         self.start_ipv6(host, now, out);
+        self.start_services(host, now, out);
         self.schedule(host);
     }
 
@@ -506,7 +580,8 @@ impl HostGroup {
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
         let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
-        let own = [record.client.due(), record.conflict.due(), ipv6];
+        let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
+        let own = [record.client.due(), record.conflict.due(), ipv6, services];
         let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
@@ -527,6 +602,7 @@ impl HostGroup {
             self.act(host, now, action, out);
         }
         self.run_ipv6_timers(host, now, out);
+        self.run_service_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -655,20 +731,28 @@ impl HostGroup {
         if self.settings.ping.is_some_and(ipv4) && self.hosts[host as usize].echoes == 0 {
             self.pinger.add(host, now);
         }
+        self.can_join(host, now);
     }
 
     fn release(&mut self, stopped: Nanos, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
         for _ in 0..AT_ONCE {
-            let waits = self.released < self.next && self.settings.release;
+            let waits = self.released < self.next && self.winds_down();
             if !waits || self.paced(stopped, self.released) > now {
                 break;
             }
             let host = self.released;
             self.due = self.settings.setup.map_or(now, |_| self.paced(stopped, host));
             self.released += 1;
-            self.step(host, now, out, |client, cx| client.release(cx));
-            self.release_ipv6(host, now, out);
+            if self.settings.release {
+                self.leave_all(host, now, out);
+                self.step(host, now, out, |client, cx| client.release(cx));
+                self.release_ipv6(host, now, out);
+            }
+            self.say_goodbye(host, out);
+            if self.settings.release {
+                self.log_off(host, out);
+            }
             any = true;
         }
         any | self.repeat_releases(now, out)

@@ -53,8 +53,10 @@ pub use dot1x::{
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier,
-    Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters, PingSettings,
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
+    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
+    ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
