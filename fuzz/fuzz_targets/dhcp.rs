@@ -63,19 +63,9 @@ fn pass(from: &mut FrameQueue, now: Nanos, to: &mut HostGroup, out: &mut FrameQu
 
 fn settings(third: u8, addressing: Addressing) -> GroupSettings {
     GroupSettings {
-        count: 1,
         mac: MacAddr([2, 0, 0, third, 0, 1]),
-        mac_step: 1,
-        tags: Vec::new(),
         addressing,
         conflict: ConflictTimers { probes: 0, ..ConflictTimers::default() },
-        gateway: None,
-        start: Nanos(0),
-        setup: None,
-        release: false,
-        ping: None,
-        server: None,
-        vendor: Vec::new(),
-        seed: 1,
+        ..GroupSettings::default()
     }
 }

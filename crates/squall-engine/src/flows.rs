@@ -11,17 +11,18 @@ use squall_flows::{
     SideSettings, Statistics, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
-use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
-use squall_units::{Cut, Division, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
+use squall_port::{BATCH, Hosts, PortFacts, RxBatch, Timestamps};
+use squall_units::{Cut, Division, Nanos, Picos};
 
 use crate::{
     Clock, Counters, PortTx, Running, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command, Content},
+    output::{FrameMaker, Output, Room, Wire},
     relay::Relay,
     sink::{Frames, Shown, Sink},
-    source::{LATER, Member, Outlets, Rest, SLIP, Source, Turn, pass},
-    transmit::{Blocked, LINK_DOWN, OVERTIME},
+    source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
+    transmit::OVERTIME,
 };
 
 /// Results of the flows of one port on one worker.
@@ -140,7 +141,7 @@ struct PlayerPort {
     /// Present if other workers share the port's flows: this worker may then receive frames that
     /// belong to another.
     relay: Option<Relay>,
-    out: Out,
+    out: Output,
     /// The current time, in virtual time.
     virtual_now: Option<Nanos>,
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back.
@@ -150,65 +151,6 @@ struct PlayerPort {
     near: Vec<FlowHint>,
     /// Whether a frame has arrived after the last turn.
     came: bool,
-}
-
-struct Out {
-    member: Member,
-    limit: usize,
-    longest: usize,
-    /// The emulated wire. Present on virtual time, until the run ends.
-    wire: Option<Wire>,
-    /// Frames in lent slots: length, segmentation, and due time in ticks of 2^16 ns. Those before
-    /// `done` are sent.
-    hand: [(u32, Cut, u32); BATCH],
-    filled: usize,
-    done: usize,
-    blocked: Blocked,
-    counters: PortTx,
-    /// Received frames without a receive time stamp.
-    uncertain: u64,
-    /// Due time of the earliest frame that the side owed at the start of the turn; picoseconds,
-    /// without lag.
-    owed: Option<u64>,
-}
-
-/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so a
-/// program that sends until a deadline would never end. Frames therefore take time as on a NIC: its
-/// queue holds frames that the wire has not taken, and the port is full while the queue is. A frame
-/// counts as departed when it enters the queue, so the wire adds no delay while the queue has room.
-#[derive(Clone, Copy, Debug)]
-struct Wire {
-    bits_per_second: u64,
-    /// When the wire will have taken all frames so far.
-    free: Picos,
-}
-
-/// Length of the queue in wire time: 1 ms, like a NIC's ring (docs/adr/0051). At 10 Gb/s, some 800
-/// frames of 1500 octets.
-const QUEUE: Picos = Picos(1_000_000_000);
-
-impl Wire {
-    fn new(bits_per_second: u64) -> Self {
-        Self { bits_per_second, free: Picos(0) }
-    }
-
-    fn has_room(&self, now: Nanos) -> bool {
-        self.free.0 < Picos::from(now).0.saturating_add(QUEUE.0)
-    }
-
-    /// When a sixteenth of the full queue will be free: filling it frame by frame would cost a turn
-    /// per frame.
-    fn room_at(&self) -> Nanos {
-        Nanos(self.free.0.saturating_sub(QUEUE.0 / 16 * 15).div_ceil(1000))
-    }
-
-    /// Adds `frames` frames with a total of `octets` octets with FCS.
-    fn take(&mut self, now: Nanos, frames: u64, octets: u64) {
-        let bits = 8 * u128::from(octets + frames * u64::from(L1_OVERHEAD));
-        let time = bits * u128::from(Picos::SECOND.0) / u128::from(self.bits_per_second);
-        let begin = self.free.max(now.into());
-        self.free = Picos(begin.0.saturating_add(u64::try_from(time).unwrap_or(u64::MAX)));
-    }
 }
 
 /// Maximum number of batches taken from other workers per turn.
@@ -295,6 +237,9 @@ impl Player {
         // Timers run before it is known which frames they will cause, so the turn as a whole is
         // paced.
         outlets.share(member);
+        let counters = PortTx { port, source: SourceId::FLOWS, ..PortTx::default() };
+        let mut out = Output::new(member, facts, longest, counters);
+        out.wire = virtual_bps.filter(|_| self.clock == Clock::Virtual).map(Wire::new);
         self.ports.push(PlayerPort {
             port,
             side,
@@ -304,19 +249,7 @@ impl Player {
             polled: [Nanos::ZERO; 2],
             clients: of.role != Role::Servers,
             relay,
-            out: Out {
-                member,
-                limit: facts.batch.clamp(1, BATCH),
-                longest,
-                wire: virtual_bps.filter(|_| self.clock == Clock::Virtual).map(Wire::new),
-                hand: [(0, Cut::WHOLE, 0); BATCH],
-                filled: 0,
-                done: 0,
-                blocked: Blocked::default(),
-                counters: PortTx { port, source: SourceId::FLOWS, ..PortTx::default() },
-                uncertain: 0,
-                owed: None,
-            },
+            out,
             virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
             held: VecDeque::new(),
             spare: Vec::new(),
@@ -727,216 +660,38 @@ impl PlayerPort {
     }
 }
 
-impl Out {
-    /// Whether no frame waits for room in the port.
+impl FrameMaker for Side {
     #[inline]
-    fn has_room(&self) -> bool {
-        self.done == self.filled && self.counters.error.is_none()
+    fn has_frames(&self) -> bool {
+        self.has_output()
     }
 
     #[inline]
-    fn wire_has_room(&self, now: Nanos) -> bool {
-        self.wire.is_none_or(|wire| wire.has_room(now))
+    fn fill(&mut self, now: Nanos, lag: Nanos, room: &mut Room<'_>) {
+        self.transmit(now.saturating_sub(lag), room);
     }
-
-    /// Whether frames wait for room in the port.
-    fn is_full(&self) -> bool {
-        self.done < self.filled && self.counters.error.is_none()
-    }
-
-    /// Sends frames that wait in slots, then new frames of the side. Returns whether anything
-    /// moved.
-    #[inline]
-    fn turn(&mut self, (now, lag): (Nanos, Nanos), side: &mut Side, turn: &mut Turn<'_>) -> bool {
-        let mut moved = false;
-        if self.counters.error.is_some() {
-            return false;
-        }
-        if turn.outlets.of(self.member).lost().is_some() {
-            return self.drop_pending(now, turn.outlets);
-        }
-        if self.done < self.filled {
-            moved |= self.send(now, turn);
-        }
-        while self.has_room() && self.wire_has_room(now) && side.has_output() {
-            let batch = turn.outlets.lend(self.member, self.limit);
-            if batch.is_empty() {
-                self.blocked.note(now, true, &mut self.counters);
-                break;
-            }
-            let mut room = Room {
-                batch,
-                hand: &mut self.hand,
-                filled: 0,
-                now,
-                due: (now.0 >> TICK_BITS) as u32,
-                longest: self.longest,
-            };
-            side.transmit(now.saturating_sub(lag), &mut room);
-            (self.filled, self.done) = (room.filled, 0);
-            if self.filled == 0 {
-                break;
-            }
-            moved |= self.send(now, turn);
-        }
-        moved
-    }
-
-    fn send(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
-        if !turn.outlets.of(self.member).is_up() {
-            return self.drop_pending(now, turn.outlets);
-        }
-        let wanted = self.filled - self.done;
-        match turn.outlets.send(self.member, wanted) {
-            Ok(sent) => {
-                self.blocked.note(now, sent < wanted, &mut self.counters);
-                let before = (self.counters.packets, self.counters.octets);
-                if sent > 0 {
-                    self.credit(sent, turn);
-                }
-                if let Some(wire) = &mut self.wire {
-                    let PortTx { packets, octets, .. } = self.counters;
-                    wire.take(now, packets - before.0, octets - before.1);
-                }
-                self.done += sent;
-                if sent > 0 {
-                    self.counters.last = now.max(turn.watch.last());
-                }
-                sent > 0
-            }
-            Err(SendError::Frame(reason)) => {
-                self.counters.errors += 1;
-                *self.counters.not_sent.entry(reason).or_default() += 1;
-                self.done += 1;
-                true
-            }
-            Err(SendError::Port(error)) => {
-                self.counters.error = Some(error.to_string());
-                self.drop_hand("port_lost", turn.outlets);
-                false
-            }
-        }
-    }
-
-    /// Counts the next `sent` frames, which the port has taken.
-    #[inline]
-    fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
-        let outlet = turn.outlets.of_mut(self.member);
-        let before = (self.counters.packets, self.counters.octets);
-        // A new clock reading, because the thread may have been preempted during the turn.
-        let at = turn.watch.now();
-        let mut longest = 0;
-        let audited = turn.clock != Clock::Virtual;
-        for (len, cut, due) in &self.hand[self.done..self.done + sent] {
-            let segments = u64::from(cut.segments(*len));
-            let size = if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
-            if audited {
-                outlet.audit_due(due_of(turn.clock, at, *due), segments, size);
-            }
-            longest = longest.max(len + FCS_LEN);
-            self.counters.packets += segments;
-            self.counters.octets += size;
-            if !cut.is_whole() {
-                self.counters.gso_frames += 1;
-                self.counters.segments += segments;
-            }
-        }
-        if audited {
-            let (packets, octets) =
-                (self.counters.packets - before.0, self.counters.octets - before.1);
-            outlet.audit_left(turn.clock.since_start(at).0, packets, octets, longest);
-            if let Some(due) = self.owed {
-                let at = turn.clock.since_start(at).0;
-                outlet.left(at, outlet.lag(at), due);
-            }
-            if self.uncertain > 0 {
-                outlet.audit_uncertain(std::mem::take(&mut self.uncertain));
-            }
-        }
-    }
-
-    /// Drops the waiting frames, because the link is down. They are lost as for any host, and the
-    /// stack retransmits.
-    #[cold]
-    fn drop_pending(&mut self, now: Nanos, outlets: &mut Outlets) -> bool {
-        self.blocked.note(now, false, &mut self.counters);
-        if let Some(error) = outlets.of(self.member).lost() {
-            self.counters.error = Some(error.to_string());
-            self.drop_hand("port_lost", outlets);
-            return false;
-        }
-        self.drop_hand(LINK_DOWN, outlets);
-        true
-    }
-
-    fn drop_hand(&mut self, reason: &'static str, outlets: &mut Outlets) {
-        outlets.release(self.member);
-        let frames: u64 = self.hand[self.done..self.filled]
-            .iter()
-            .map(|(len, cut, _)| u64::from(cut.segments(*len)))
-            .sum();
-        if frames > 0 {
-            *self.counters.not_sent.entry(reason).or_default() += frames;
-        }
-        self.done = self.filled;
-    }
-
-    fn close(&mut self, outlets: &mut Outlets) {
-        self.drop_hand("port_full", outlets);
-        if let Err(error) = outlets.of_mut(self.member).finish() {
-            self.counters.error.get_or_insert(error.to_string());
-        }
-    }
-}
-
-/// Slots for a side to fill.
-struct Room<'a> {
-    batch: TxBatch<'a>,
-    hand: &'a mut [(u32, Cut, u32); BATCH],
-    filled: usize,
-    now: Nanos,
-    /// Due time of the next frames, in ticks of real time.
-    due: u32,
-    longest: usize,
 }
 
 /// A tick of the flows' stack is 2^16 ns.
 const TICK_BITS: u32 = 16;
 
-/// The latest time, counted from the start of the run, that is not after `now` and whose tick
-/// number has `tick` as its lower half.
-#[inline]
-fn due_of(clock: Clock, now: Nanos, tick: u32) -> u64 {
-    let this = now.0 >> TICK_BITS;
-    let before = (this as u32).wrapping_sub(tick).cast_signed().max(0);
-    let at = Nanos(this.saturating_sub(before as u64) << TICK_BITS);
-    clock.since_start(at).0
-}
-
 impl FrameOutput for Room<'_> {
+    /// Due is the latest time that is not after now and whose tick number has `tick` as its lower
+    /// half.
     #[inline]
     fn due(&mut self, tick: u32) {
-        self.due = tick;
+        let this = self.now().0 >> TICK_BITS;
+        let before = (this as u32).wrapping_sub(tick).cast_signed().max(0);
+        self.due = Nanos(this.saturating_sub(before as u64) << TICK_BITS);
     }
 
     #[inline]
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]> {
-        let at = self.filled;
-        if at == self.batch.len() {
-            return None;
-        }
-        self.filled += 1;
-        self.hand[at] = (len as u32, cut, self.due);
-        self.batch.frame(at, len, self.now);
-        let meta = &mut self.batch.meta[at];
-        // Reset, because a reused slot has the metadata of its previous frame.
-        (meta.owner, meta.mark, meta.cut) = (0, 0, cut);
-        let start = at * self.batch.stride;
-        Some(&mut self.batch.base[start..][..len])
+        Room::frame(self, len, cut)
     }
 
     fn longest(&self) -> usize {
-        self.longest
+        Room::longest(self)
     }
 }
 

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use squall_host::{FrameQueue, GroupStatistics, HostGroup};
 use squall_plan::{Plan, SourceId};
-use squall_port::{BATCH, PortFacts, SendError, Timestamps};
-use squall_units::{Cut, FCS_LEN, Nanos, Picos};
+use squall_port::{PortFacts, Timestamps};
+use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
     Clock, Counters, PortTx, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command},
+    output::{FrameMaker, Output, Room},
     sink::{Frames, Sink},
-    source::{LATER, Member, Outlets, Rest, SLIP, Source, Turn, pass},
+    source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
     supervisor::END_OF_TIME,
-    transmit::{Blocked, LINK_DOWN},
 };
 
 /// Results of a group of hosts.
@@ -42,9 +42,9 @@ pub(crate) struct Hosts {
 
 struct HostPort {
     port: usize,
-    member: Member,
     groups: Vec<(usize, HostGroup)>,
-    queue: FrameQueue,
+    frames: HostFrames,
+    out: Output,
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
@@ -56,17 +56,14 @@ struct HostPort {
     /// Frames that an emulated delay ([`squall_port::fault`]) holds back: time, whether the
     /// checksum is partial, octets.
     held: VecDeque<(Nanos, bool, Vec<u8>)>,
-    limit: usize,
-    longest: usize,
-    /// Frames in lent slots: length, and due time in real time. Those before `done` are sent.
-    hand: Vec<(u32, Nanos)>,
-    done: usize,
-    blocked: Blocked,
-    counters: PortTx,
-    /// Received frames without a receive time stamp.
-    uncertain: u64,
-    /// Due time of the earliest frame that was owed at the start of the turn.
-    owed: Option<u64>,
+}
+
+/// Frames of the groups that wait for the port. Their due times are in traffic time.
+#[derive(Default)]
+struct HostFrames {
+    queue: FrameQueue,
+    /// Frames that are longer than the port's longest.
+    too_long: u64,
 }
 
 impl Hosts {
@@ -94,25 +91,19 @@ impl Hosts {
             .map(|(number, of)| (number, HostGroup::new(of.settings.clone(), begin)))
             .collect();
         self.asks |= groups.iter().any(|(_, group)| !group.settings().only_answers());
+        let longest = plan.ports[port].max_frame as usize;
+        let counters = PortTx { port, source: SourceId::HOSTS, ..PortTx::default() };
         self.ports.push(HostPort {
             port,
-            member,
             groups,
-            queue: FrameQueue::default(),
+            frames: HostFrames::default(),
+            out: Output::new(member, facts, longest, counters),
             lag: Nanos::ZERO,
             horizon: Nanos(u64::MAX),
             stamped: facts.timestamps != Timestamps::None,
             polled: [Nanos::ZERO; 2],
             virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
             held: VecDeque::new(),
-            limit: facts.batch.clamp(1, BATCH),
-            longest: plan.ports[port].max_frame as usize,
-            hand: Vec::with_capacity(BATCH),
-            done: 0,
-            blocked: Blocked::default(),
-            counters: PortTx { port, source: SourceId::HOSTS, ..PortTx::default() },
-            uncertain: 0,
-            owed: None,
         });
     }
 
@@ -133,7 +124,7 @@ impl Hosts {
     fn is_settled(&self) -> bool {
         self.ports.iter().all(|port| {
             let settled = port.groups.iter().all(|(_, group)| group.is_settled());
-            port.counters.error.is_some() || (settled && port.is_idle())
+            port.out.counters.error.is_some() || (settled && port.is_idle())
         })
     }
 
@@ -145,10 +136,10 @@ impl Hosts {
     fn next(&self, outlets: Option<&Outlets>) -> Option<Nanos> {
         let due = |port: &HostPort| {
             let groups = port.groups.iter().filter_map(|(_, group)| group.next_due());
-            let own = groups.min().filter(|_| port.has_room());
+            let own = groups.min().filter(|_| port.out.has_room());
             let own = own.map(|due| match outlets {
                 Some(outlets) if port.lag > Nanos::ZERO => {
-                    outlets.real_due(port.member, self.clock, due)
+                    outlets.real_due(port.out.member, self.clock, due)
                 }
                 _ => due,
             });
@@ -163,7 +154,7 @@ impl Hosts {
     }
 
     fn is_full(&self) -> bool {
-        self.ports.iter().any(|port| !port.has_room() && port.counters.error.is_none())
+        self.ports.iter().any(|port| port.out.is_full())
     }
 }
 
@@ -182,12 +173,13 @@ impl Source for Hosts {
             // Hosts that became due since the turn began wait for the next turn, because the overdue
             // times of this one do not include them.
             let traffic = port.traffic(now).min(port.horizon);
-            if port.has_room() {
+            if port.out.has_room() {
                 for (_, group) in &mut port.groups {
-                    moved |= group.advance(traffic, &mut port.queue);
+                    moved |= group.advance(traffic, &mut port.frames.queue);
                 }
             }
-            moved |= port.send_all(now, turn);
+            let lag = port.lag;
+            moved |= port.out.turn((now, lag), &mut port.frames, turn);
         }
         moved
     }
@@ -195,10 +187,10 @@ impl Source for Hosts {
     fn owe(&mut self, outlets: &mut Outlets) {
         for port in &mut self.ports {
             let due = port.groups.iter().filter_map(|(_, group)| group.owed()).min();
-            let due = due.filter(|_| port.has_room());
-            port.owed = due.map(|due| self.clock.since_start(due).0);
-            if let Some(due) = port.owed {
-                outlets.owe(port.member, due);
+            let due = due.filter(|_| port.out.has_room());
+            port.out.owed = due.map(|due| self.clock.since_start(due).0);
+            if let Some(due) = port.out.owed {
+                outlets.owe(port.out.member, due);
             }
         }
     }
@@ -206,7 +198,7 @@ impl Source for Hosts {
     fn begin_turn(&mut self, now: Nanos, outlets: &Outlets) {
         let at = self.clock.since_start(now).0;
         for port in &mut self.ports {
-            let traffic = outlets.of(port.member).traffic(at);
+            let traffic = outlets.of(port.out.member).traffic(at);
             port.lag = Picos(at - traffic.min(at)).as_nanos();
             port.horizon = port.traffic(now) + SLIP;
         }
@@ -218,7 +210,7 @@ impl Source for Hosts {
     }
 
     fn is_done(&self) -> bool {
-        let lost = |port: &HostPort| port.counters.error.is_some();
+        let lost = |port: &HostPort| port.out.counters.error.is_some();
         if self.stopped || self.ports.iter().all(lost) {
             return self.is_settled();
         }
@@ -268,20 +260,15 @@ impl Source for Hosts {
     }
 
     fn close(&mut self, outlets: &mut Outlets) {
-        for port in &mut self.ports {
-            port.drop_hand("port_full", outlets);
-            if let Err(error) = outlets.of_mut(port.member).finish() {
-                port.counters.error.get_or_insert(error.to_string());
-            }
-        }
+        self.ports.iter_mut().for_each(|port| port.out.close(outlets));
     }
 
     fn snapshot(&self, full: bool, stalls: Stalls, into: &mut Snapshot) {
         for port in &self.ports {
-            let mut counters = PortTx { stalls, ..port.counters.clone() };
-            if port.queue.dropped() > 0 {
-                counters.not_sent.insert("queue_full", port.queue.dropped());
-            }
+            let mut counters = PortTx { stalls, ..port.out.counters.clone() };
+            let lost =
+                [("queue_full", port.frames.queue.dropped()), ("too_long", port.frames.too_long)];
+            counters.not_sent.extend(lost.into_iter().filter(|(_, frames)| *frames > 0));
             into.tx.push(counters);
             into.hosts.extend(
                 port.groups.iter().map(|(group, of)| HostStats {
@@ -293,7 +280,7 @@ impl Source for Hosts {
     }
 
     fn counters(&self, into: &mut Counters) {
-        into.tx.extend(self.ports.iter().map(|port| port.counters.sent()));
+        into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {
@@ -308,7 +295,11 @@ impl Sink for HostPort {
         let (batch, claims) = frames.claims();
         for ((octets, frame), claim) in batch.iter().zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.
-            if frame.outgoing || *claim {
+            if frame.outgoing {
+                continue;
+            }
+            if *claim {
+                self.observe(now, frame.time, octets);
                 continue;
             }
             if frame.time > now + LATER || !self.held.is_empty() {
@@ -344,138 +335,42 @@ impl HostPort {
         let at = match self.virtual_now {
             Some(_) => now,
             None => {
-                self.uncertain += u64::from(!self.stamped);
+                self.out.uncertain += u64::from(!self.stamped);
                 self.traffic(time)
             }
         };
-        let Self { groups, queue, .. } = self;
+        let Self { groups, frames: HostFrames { queue, .. }, .. } = self;
         groups.iter_mut().fold(false, |any, (_, group)| group.receive(at, octets, queue) | any)
     }
 
-    /// Whether no frame waits for room in the port.
-    fn has_room(&self) -> bool {
-        self.done == self.hand.len() && self.counters.error.is_none()
+    /// Shows a frame of a stream to groups that measure the reception of multicast groups.
+    fn observe(&mut self, now: Nanos, time: Nanos, octets: &[u8]) {
+        if octets.first().is_some_and(|to| to & 1 == 1) {
+            let at = self.virtual_now.map_or_else(|| self.traffic(time.min(now)), |_| now);
+            self.groups.iter_mut().for_each(|(_, group)| group.observe(at, octets));
+        }
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.done == self.hand.len()
+        self.frames.queue.is_empty() && self.out.has_room()
+    }
+}
+
+impl FrameMaker for HostFrames {
+    fn has_frames(&self) -> bool {
+        !self.queue.is_empty()
     }
 
-    /// Sends frames that wait. Returns whether any left.
-    fn send_all(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
-        let mut moved = false;
-        loop {
-            if self.counters.error.is_some() {
-                return moved;
+    fn fill(&mut self, _now: Nanos, lag: Nanos, room: &mut Room<'_>) {
+        while let Some((frame, due)) = self.queue.first() {
+            if frame.len() <= room.longest() {
+                room.due = due + lag;
+                let Some(slot) = room.frame(frame.len(), Cut::WHOLE) else { return };
+                slot.copy_from_slice(frame);
+            } else {
+                self.too_long += 1;
             }
-            if self.done < self.hand.len() && !self.send(now, turn) {
-                return moved;
-            }
-            moved |= !self.hand.is_empty();
-            if self.done < self.hand.len() {
-                continue;
-            }
-            self.hand.clear();
-            self.done = 0;
-            if self.queue.is_empty() {
-                return moved;
-            }
-            let mut batch = turn.outlets.lend(self.member, self.limit.min(self.queue.len()));
-            if batch.is_empty() {
-                self.blocked.note(now, true, &mut self.counters);
-                return moved;
-            }
-            while self.hand.len() < batch.len()
-                && let Some((frame, due)) = self.queue.first()
-            {
-                if frame.len() <= self.longest {
-                    let at = self.hand.len();
-                    batch.frame(at, frame.len(), now).copy_from_slice(frame);
-                    let meta = &mut batch.meta[at];
-                    // Reset, because a reused slot has the metadata of its previous frame.
-                    (meta.owner, meta.mark, meta.cut) = (0, 0, Cut::WHOLE);
-                    self.hand.push((frame.len() as u32, due + self.lag));
-                } else {
-                    *self.counters.not_sent.entry("too_long").or_default() += 1;
-                }
-                self.queue.pop();
-            }
+            self.queue.pop();
         }
-    }
-
-    /// Sends the frames in slots. Returns whether any left, or was given up.
-    fn send(&mut self, now: Nanos, turn: &mut Turn<'_>) -> bool {
-        if let Some(error) = turn.outlets.of(self.member).lost() {
-            self.counters.error = Some(error.to_string());
-            self.drop_hand("port_lost", turn.outlets);
-            return false;
-        }
-        if !turn.outlets.of(self.member).is_up() {
-            // Frames are lost as for any host, and hosts repeat their requests.
-            self.drop_hand(LINK_DOWN, turn.outlets);
-            return true;
-        }
-        let wanted = self.hand.len() - self.done;
-        match turn.outlets.send(self.member, wanted) {
-            Ok(sent) => {
-                self.blocked.note(now, sent < wanted, &mut self.counters);
-                if sent > 0 {
-                    self.credit(sent, turn);
-                }
-                self.done += sent;
-                sent > 0
-            }
-            Err(SendError::Frame(reason)) => {
-                self.counters.errors += 1;
-                *self.counters.not_sent.entry(reason).or_default() += 1;
-                self.done += 1;
-                true
-            }
-            Err(SendError::Port(error)) => {
-                self.counters.error = Some(error.to_string());
-                self.drop_hand("port_lost", turn.outlets);
-                false
-            }
-        }
-    }
-
-    /// Counts the next `sent` frames, which the port has taken.
-    fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
-        // A new clock reading, because the thread may have been preempted since the turn began.
-        let at = turn.watch.now();
-        let outlet = turn.outlets.of_mut(self.member);
-        let audited = turn.clock != Clock::Virtual;
-        let (mut octets, mut longest) = (0, 0);
-        for (len, due) in &self.hand[self.done..self.done + sent] {
-            let size = u64::from(len + FCS_LEN);
-            if audited {
-                outlet.audit_due(turn.clock.since_start((*due).min(at)).0, 1, size);
-            }
-            octets += size;
-            longest = longest.max(len + FCS_LEN);
-        }
-        self.counters.packets += sent as u64;
-        self.counters.octets += octets;
-        self.counters.last = if audited { at } else { self.virtual_now.unwrap_or(at) };
-        if audited {
-            let at = turn.clock.since_start(at).0;
-            outlet.audit_left(at, sent as u64, octets, longest);
-            if let Some(due) = self.owed {
-                outlet.left(at, outlet.lag(at), due);
-            }
-            if self.uncertain > 0 {
-                outlet.audit_uncertain(std::mem::take(&mut self.uncertain));
-            }
-        }
-    }
-
-    fn drop_hand(&mut self, reason: &'static str, outlets: &mut Outlets) {
-        outlets.release(self.member);
-        let frames = (self.hand.len() - self.done) as u64;
-        if frames > 0 {
-            *self.counters.not_sent.entry(reason).or_default() += frames;
-        }
-        self.hand.clear();
-        self.done = 0;
     }
 }

@@ -14,6 +14,7 @@ mod generate;
 mod groups;
 mod hosts;
 mod idle;
+mod output;
 mod pacing;
 mod receiving;
 mod relay;

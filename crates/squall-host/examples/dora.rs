@@ -7,9 +7,7 @@
 
 use std::time::Instant;
 
-use squall_host::{
-    Addressing, ConflictTimers, DhcpTimers, FrameQueue, GroupSettings, HostGroup, ServerSettings,
-};
+use squall_host::{Addressing, DhcpTimers, FrameQueue, GroupSettings, HostGroup, ServerSettings};
 use squall_units::{MacAddr, Nanos};
 
 fn main() {
@@ -74,17 +72,7 @@ fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
     GroupSettings {
         count,
         mac: MacAddr([2, third, 0, 0, 0, 1]),
-        mac_step: 1,
-        tags: Vec::new(),
         addressing,
-        conflict: ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() },
-        gateway: None,
-        start: Nanos::ZERO,
-        setup: None,
-        release: false,
-        ping: None,
-        server: None,
-        vendor: Vec::new(),
-        seed: 1,
+        ..GroupSettings::default()
     }
 }

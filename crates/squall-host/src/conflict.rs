@@ -17,18 +17,24 @@ pub struct ConflictTimers {
     pub defend_interval: Nanos,
 }
 
+impl ConflictTimers {
+    /// The address is used at once, without announcements.
+    pub const SILENT: Self = Self { probes: 0, announcements: 0, ..Self::RFC };
+    const RFC: Self = Self {
+        probe_wait: Nanos(1_000_000_000),
+        probes: 3,
+        probe_min: Nanos(1_000_000_000),
+        probe_max: Nanos(2_000_000_000),
+        announce_wait: Nanos(2_000_000_000),
+        announcements: 2,
+        announce_interval: Nanos(2_000_000_000),
+        defend_interval: Nanos(10_000_000_000),
+    };
+}
+
 impl Default for ConflictTimers {
     fn default() -> Self {
-        Self {
-            probe_wait: Nanos(1_000_000_000),
-            probes: 3,
-            probe_min: Nanos(1_000_000_000),
-            probe_max: Nanos(2_000_000_000),
-            announce_wait: Nanos(2_000_000_000),
-            announcements: 2,
-            announce_interval: Nanos(2_000_000_000),
-            defend_interval: Nanos(10_000_000_000),
-        }
+        Self::RFC
     }
 }
 
@@ -204,8 +210,7 @@ mod tests {
         use ConflictAction::{Announce, Usable};
         let timers = ConflictTimers { probes: 0, ..ConflictTimers::default() };
         assert_eq!(played(&timers, 1), [(Usable, 0.0), (Announce, 0.0), (Announce, 2.0)]);
-        let silent = ConflictTimers { announcements: 0, ..timers };
-        assert_eq!(played(&silent, 1), [(Usable, 0.0)]);
+        assert_eq!(played(&ConflictTimers::SILENT, 1), [(Usable, 0.0)]);
     }
 
     #[test]
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_address_is_defended_once_in_ten_seconds_and_then_given_up() {
-        let timers = ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() };
+        let timers = ConflictTimers::SILENT;
         let mut address = ConflictDetection::default();
         address.start(seconds(1.0), 0, &timers);
         address.timer(seconds(1.0), 0, &timers);

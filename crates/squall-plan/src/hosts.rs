@@ -42,7 +42,6 @@ const HOSTS: u64 = 0x686f_7374 << 32;
 
 fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let default = MacAddr([2, 0x53, number as u8, 0, 0, 1]);
-    let silent = ConflictTimers { probes: 0, announcements: 0, ..ConflictTimers::default() };
     let (addressing, own) = match group.ipv4 {
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => {
@@ -72,7 +71,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let ping = |target| PingSettings {
         target: match target {
             PingTarget::Gateway => None,
-            PingTarget::Address(address) => Some(address),
+            PingTarget::Address(address) => Some(address.into()),
         },
         rate: group.ping_rate,
         count: group.ping_count as u16,
@@ -87,14 +86,16 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         conflict: match group.arp {
             ArpUse::Probe => ConflictTimers::default(),
             ArpUse::Announce => ConflictTimers { probes: 0, ..ConflictTimers::default() },
-            ArpUse::Silent => silent,
+            ArpUse::Silent => ConflictTimers::SILENT,
         },
+        ipv6: None,
         gateway: group.gateway,
         start: group.start,
         setup: group.setup,
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
+        services: squall_host::ServiceSettings::default(),
         vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
         seed,
     }

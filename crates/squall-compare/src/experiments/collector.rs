@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use socket2::SockRef;
 use squall_pcap::CaptureReader;
 
 use crate::{process::Program, tools::Tool};
@@ -294,9 +295,12 @@ fn queue_in(sockets: &str, port: u16) -> Option<(u64, u64)> {
     })
 }
 
+/// Receive buffer of the relay's socket. The kernel reduces it to `net.core.rmem_max`.
+const RELAY_OCTETS: usize = 32 << 20;
+
 /// Relays datagrams to nfcapd one at a time. softflowd exports all flows at once, in hundreds of
-/// datagrams, and the queue of a socket holds a few dozen. The relay buffers them, and sends each
-/// one when nfcapd has read the previous one.
+/// datagrams, and the queue of a socket holds a few dozen by default. The relay buffers them, and
+/// sends each one when nfcapd has read the previous one.
 struct Relay {
     over: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
@@ -306,6 +310,8 @@ impl Relay {
     fn start() -> std::io::Result<Self> {
         let taken = UdpSocket::bind((Ipv4Addr::LOCALHOST, PROBE))?;
         taken.set_read_timeout(Some(LOOK))?;
+        // On a busy machine, the thread may not run before softflowd has sent everything.
+        SockRef::from(&taken).set_recv_buffer_size(RELAY_OCTETS)?;
         let given = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let over = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel::<Vec<u8>>();
