@@ -24,6 +24,7 @@ mod multicast;
 mod neighbors;
 mod packets;
 mod querier;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
@@ -44,5 +45,8 @@ pub use multicast::{
     GroupMessage, GroupVersion, Query, Record, RecordKind, group_mac, is_reported,
 };
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, ND_LEN, NeighborMessage, echo_reply, solicited_node};
+pub use packets::{
+    ARP_LEN, Arp, Echo, ND_LEN, NeighborMessage, echo_reply, is_of_a_flow, solicited_node,
+};
 pub use querier::{Querier, QuerierSettings};
+pub use table::{BoundHost, HostTable};
