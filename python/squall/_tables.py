@@ -266,7 +266,7 @@ class Pool(Table):
     addresses : Number | Iterable[Number]
         "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
         family. Servers can also be host names, resolved when the run is opened. Clients can be the
-        hosts of a group: "host:NAME"; those that have an address take turns.
+        hosts of a group: "host:NAME"; hosts that have an address take turns.
     ports : str
         Ports of clients: "1024-65535", the default.
     order : Literal["sequential", "random", "hash"]

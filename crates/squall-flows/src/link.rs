@@ -109,7 +109,7 @@ struct Hosts {
     tables: Vec<Arc<HostTable>>,
     /// Addresses from which flows have begun: the table, and the number of the host in it.
     known: HashMap<IpAddr, (usize, u32)>,
-    /// Those of `known` that their hosts have lost.
+    /// Addresses in `known` that their hosts have lost.
     lost: HashSet<IpAddr>,
     /// Losses in all tables at the last check.
     losses: u64,

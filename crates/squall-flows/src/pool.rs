@@ -20,8 +20,9 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
-    /// Clients that are hosts of the group with this number: those that have an address take turns,
-    /// each with its next port. `ranges` then only has as many addresses as the group has hosts.
+    /// The clients are the hosts of the group with this number. Hosts that have an address take
+    /// turns, each with its next port. `ranges` then only has as many addresses as the group has
+    /// hosts.
     pub hosts: Option<usize>,
     /// Whether all templates draw from one sequence of tuples. If not, each template begins with
     /// the first tuple. For client pools.

@@ -2973,7 +2973,7 @@ export interface Pool {
   /**
    * "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
    * family. Servers can also be host names, resolved when the run is opened. Clients can be the
-   * hosts of a group: "host:NAME"; those that have an address take turns.
+   * hosts of a group: "host:NAME"; hosts that have an address take turns.
    */
   addresses?: string | string[];
   /** Ports of clients: "1024-65535", the default. */

@@ -46,7 +46,7 @@ pub(super) fn range(groups: &[HostGroup], number: usize) -> AddrRange {
     AddrRange::new(first, last).expect("the first address is not after the last")
 }
 
-/// After the addresses that stand for external clients.
+/// After the address that replaces those of external clients.
 const FIRST: u32 = 0x0001_0000;
 
 /// Reports templates that cannot have these hosts.
