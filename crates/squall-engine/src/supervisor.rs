@@ -34,7 +34,7 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
-    hosts::Hosts,
+    hosts::{HostTables, Hosts, tables},
     idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
@@ -377,6 +377,7 @@ pub fn ready(
     let mut relays = running.relays(&wakers);
     running.afters = Afters::of(&running.plan, &wakers);
     let mut waiting = Vec::new();
+    let tables = tables(&running.plan);
     let mut readers = readers.into_iter();
     let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
     let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
@@ -389,7 +390,8 @@ pub fn ready(
         }
         let relays = std::mem::take(&mut relays[index]);
         let afters = running.afters.clone().map(Waiting::new);
-        let inputs = WorkerInputs { waker: wakers[index].clone(), feeds, relays, waiting: afters };
+        let (waker, tables) = (wakers[index].clone(), tables.clone());
+        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables };
         match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
@@ -411,6 +413,8 @@ struct WorkerInputs {
     relays: Vec<(usize, Relay)>,
     /// Present if parts wait for others.
     waiting: Option<Waiting>,
+    /// Hosts from which other sources send.
+    tables: HostTables,
 }
 
 /// Everything a worker needs to start, except its queues and the clock.
@@ -480,7 +484,7 @@ impl WorkerSetup {
     /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
-        let WorkerInputs { waker, feeds, mut relays, waiting } = inputs;
+        let WorkerInputs { waker, feeds, mut relays, waiting, tables } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
@@ -519,7 +523,7 @@ impl WorkerSetup {
         let hosted: Vec<_> =
             facts.iter().filter(|(port, _)| plan.hosts_on(*port).next().is_some()).collect();
         if !hosted.is_empty() {
-            let mut hosts = Hosts::new(clock, &plan);
+            let mut hosts = Hosts::new(clock, &plan, tables.clone());
             for (port, facts) in hosted {
                 hosts.add(&plan, *port, facts, &mut outlets);
             }
@@ -528,7 +532,7 @@ impl WorkerSetup {
         let played: Vec<_> = facts.iter().filter(|(port, _)| plan.plays_flows(*port)).collect();
         let flows = plan.flows.as_ref().filter(|_| !played.is_empty());
         if let Some(flows) = flows {
-            let mut player = Player::new(clock, flows, &plan.afters);
+            let mut player = Player::new(clock, flows, &plan.afters, tables);
             for (port, facts) in played {
                 let workers = plan.players(*port).count() as u32;
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;

@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 use squall_stats::Histogram;
@@ -12,11 +13,12 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ConflictAction, ConflictDetection, ConflictTimers, Datagram, DhcpClient,
     DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, FrameQueue,
-    Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
+    HostTable, Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
     igmp, mask_of, mld,
+    packets::is_of_a_flow,
 };
 
 mod services;
@@ -229,12 +231,26 @@ pub struct HostGroup {
     server: Option<DhcpServer>,
     ipv6: Option<Ipv6Hosts>,
     services: Option<Box<Services>>,
+    /// Where other sources find hosts that they may send from.
+    shared: Option<Shared>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
     /// When the frames were due that are made now.
     due: Nanos,
 }
+
+/// The table of hosts for other sources.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<HostTable>,
+    /// Hosts whose gateway has no known MAC address yet, and when they try again.
+    waiting: VecDeque<u32>,
+    again: Option<Nanos>,
+}
+
+/// Pause after which hosts ask for the MAC address of a silent gateway again.
+const SHARED_RETRY: Nanos = Nanos(500_000_000);
 
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
@@ -262,12 +278,24 @@ impl HostGroup {
             server: settings.server.clone().map(DhcpServer::new),
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             services: Services::new(&settings.services, settings.count),
+            shared: None,
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
             due: Nanos::ZERO,
             settings,
         }
+    }
+
+    /// From now on, hosts with an address and a resolved next hop are in `table`.
+    #[must_use]
+    pub fn sharing(self, table: Arc<HostTable>) -> Self {
+        Self { shared: Some(Shared { table, waiting: VecDeque::new(), again: None }), ..self }
+    }
+
+    /// Whether the hosts give their addresses back, but other sources still use them.
+    pub fn is_in_use(&self) -> bool {
+        self.settings.release && self.shared.as_ref().is_some_and(|one| one.table.is_in_use())
     }
 
     pub fn settings(&self) -> &GroupSettings {
@@ -315,7 +343,8 @@ impl HostGroup {
         let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
         let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
         let neighbors = self.neighbors.next_due();
-        [starts, timers, neighbors, ping, ipv6, services].into_iter().flatten().min()
+        let again = self.shared.as_ref().and_then(|shared| shared.again);
+        [starts, timers, neighbors, ping, ipv6, services, again].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -367,6 +396,7 @@ impl HostGroup {
         any |= self.advance_services(now, out);
         self.due = now;
         any |= self.advance_ipv6(now, out);
+        any |= self.share_waiting(now);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
@@ -409,7 +439,10 @@ impl HostGroup {
                 if let Some(host) = own {
                     self.receive_echo(now, (host, from), packet, out);
                 }
-                own.is_some()
+                // Others may be routed through the host, and other sources may have flows of it.
+                let to = own.and_then(|host| self.address(host));
+                let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
+                own && (self.shared.is_none() || !is_of_a_flow(packet))
             }
             IPV6 if self.ipv6.is_some() => {
                 self.receive_ipv6(now, (own, from), (packet, partial), out)
@@ -563,7 +596,7 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
             Addressing::Static { .. } => {
-                self.set_fixed(host, DhcpState::Checking);
+                self.set_fixed(host, now, DhcpState::Checking);
                 let chance = self.chance(host);
                 let timers = self.settings.conflict;
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
@@ -623,7 +656,7 @@ impl HostGroup {
             }
             ConflictAction::Usable => match self.settings.addressing {
                 Addressing::Static { .. } => {
-                    self.set_fixed(host, DhcpState::Bound);
+                    self.set_fixed(host, now, DhcpState::Bound);
                     self.became_usable(host, now);
                 }
                 // Without probes, the client is bound already.
@@ -637,7 +670,7 @@ impl HostGroup {
                 match self.settings.addressing {
                     Addressing::Static { .. } => {
                         *self.counted.failed.entry("conflict").or_default() += 1;
-                        self.set_fixed(host, DhcpState::Failed);
+                        self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
@@ -688,6 +721,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.stop();
             }
         }
+        self.share(host, now);
         match event {
             Some(DhcpEvent::Offered(after)) => self.counted.offer.record(after.0),
             Some(DhcpEvent::Bound(after)) => {
@@ -716,11 +750,55 @@ impl HostGroup {
         });
     }
 
-    fn set_fixed(&mut self, host: u32, state: DhcpState) {
+    fn set_fixed(&mut self, host: u32, now: Nanos, state: DhcpState) {
         let record = &mut self.hosts[host as usize];
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        self.share(host, now);
+    }
+
+    /// Keeps the host's entry in the shared table as its address is. An address is there when the
+    /// MAC address of the gateway is known.
+    fn share(&mut self, host: u32, now: Nanos) {
+        let Some(shared) = &self.shared else { return };
+        let known = shared.table.get(host);
+        let Some(address) = self.address(host) else {
+            if known.is_some() {
+                shared.table.unbind(host);
+            }
+            return;
+        };
+        if known.is_some_and(|known| known.address == address) {
+            return;
+        }
+        let gateway = self.settings.gateway.or(self.hosts[host as usize].client.router());
+        let answer = gateway.map(|gateway| self.neighbors.find(now, gateway.into()));
+        let asker = self.address(self.asker).map_or(host, |_| self.asker);
+        let Some(shared) = &mut self.shared else { return };
+        match answer {
+            Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
+            Some(Answer::Wait | Answer::Silent) => {
+                shared.table.unbind(host);
+                shared.waiting.push_back(host);
+                shared.again = Some(now + SHARED_RETRY);
+                self.asker = asker;
+            }
+            // Frames of such a host would have no destination.
+            None => shared.table.unbind(host),
+        }
+    }
+
+    /// Shares hosts whose gateway did not answer, after a pause. Returns whether there were any.
+    fn share_waiting(&mut self, now: Nanos) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        if shared.again.take_if(|again| *again <= now).is_none() {
+            return false;
+        }
+        for host in std::mem::take(&mut shared.waiting) {
+            self.share(host, now);
+        }
+        true
     }
 
     fn became_usable(&mut self, host: u32, now: Nanos) {
@@ -789,9 +867,14 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        if !probes && (asked.is_some() || !arp.request) && self.settings.ping.is_some() {
-            self.neighbors.learn(arp.sender.into(), arp.sender_mac);
+        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        if !probes && (asked.is_some() || !arp.request) && resolves {
+            let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
+            if let Some(shared) = self.shared.as_mut().filter(|_| was_asked) {
+                shared.again = Some(now);
+                self.share_waiting(now);
+            }
         }
         let Some(host) = asked.filter(|_| arp.request) else { return asked.is_some() };
         self.counted.arp.answered += 1;
@@ -995,7 +1078,7 @@ impl HostGroup {
     }
 }
 
-fn mac_bits(mac: MacAddr) -> u64 {
+pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }

@@ -33,6 +33,7 @@ mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
@@ -69,9 +70,10 @@ pub use nd_message::{
     solicited_node,
 };
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, echo_reply};
+pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use table::{BoundHost, HostTable};

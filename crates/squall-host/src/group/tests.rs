@@ -578,3 +578,42 @@ fn a_host_whose_port_is_closed_begins_again_when_it_is_open() {
     assert!(group.address(0).is_some());
     assert_eq!(group.statistics(true).auth.unwrap().authenticated, 2);
 }
+
+#[test]
+fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
+    let mut link = Link::of([dhcp(100), server(100)]);
+    let settings = link.groups[0].settings().clone();
+    let macs = (settings.mac, settings.mac_step);
+    let table = Arc::new(HostTable::new(settings.count, macs, &[]));
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(1.0)));
+    assert_eq!(table.bound(), 100);
+    let gateway = link.groups[1].mac(0);
+    for number in 0..100 {
+        let host = table.get(number).unwrap();
+        let expected = (link.groups[0].mac(number), link.groups[0].address(number), gateway);
+        assert_eq!((host.mac, Some(host.address), host.next_hop), expected);
+    }
+    assert_eq!(link.of_group(0).arp.requests, 1, "one for all");
+    assert_eq!(table.losses(), 0);
+    // Without the server, leases end.
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(1001.0)));
+    assert_eq!((table.bound(), table.losses()), (0, 100));
+}
+
+#[test]
+fn a_silent_gateway_is_asked_again_and_no_host_is_shared_before_it_answers() {
+    let silent =
+        GroupSettings { gateway: Some([10, 0, 9, 9].into()), ..fixed(3, 1, [10, 0, 0, 5]) };
+    let table = Arc::new(HostTable::new(3, (silent.mac, 1), &[]));
+    let mut link = Link::of([silent]);
+    let settings = link.groups[0].settings().clone();
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(20.0)));
+    assert_eq!((table.bound(), link.in_state(0, DhcpState::Bound)), (0, 3));
+    assert!(link.of_group(0).arp.unresolved >= 2);
+    link.groups.push(HostGroup::new(fixed(1, 2, [10, 0, 9, 9]), link.now));
+    link.run(Some(link.now + seconds(5.0)));
+    assert_eq!(table.bound(), 3);
+}
