@@ -758,7 +758,7 @@ impl Opened {
         criterion.find_names(&names).map_err(Error::Usage)
     }
 
-    /// Starts the workers. The first frame is due some 20 ms later.
+    /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.
