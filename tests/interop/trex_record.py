@@ -292,7 +292,7 @@ def control(talk):
     client.add_streams(steady(), ports=["1.video", "1.voice"])
     client.clear_stats()
     with talk.recorder.traffic():
-        client.start(ports=[0, "1.video", "1.voice"], force=True, duration=3600)
+        client.start(ports=[0, "1.video", "1.voice"], force=True)
         client.pause(ports=[0, "1.video"])
         client.resume(ports=[0, "1.video"])
         client.update(ports=[0], mult="2")
