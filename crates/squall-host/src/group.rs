@@ -229,10 +229,10 @@ pub struct HostGroup {
     asker: u32,
     pinger: Pinger,
     server: Option<DhcpServer>,
-    ipv6: Option<Ipv6Hosts>,
-    services: Option<Box<Services>>,
     /// Where other sources find hosts that they may send from.
     shared: Option<Shared>,
+    ipv6: Option<Ipv6Hosts>,
+    services: Option<Box<Services>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -276,9 +276,9 @@ impl HostGroup {
             asker: 0,
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
+            shared: None,
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             services: Services::new(&settings.services, settings.count),
-            shared: None,
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -342,8 +342,8 @@ impl HostGroup {
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
         let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
         let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
-        let neighbors = self.neighbors.next_due();
         let again = self.shared.as_ref().and_then(|shared| shared.again);
+        let neighbors = self.neighbors.next_due();
         [starts, timers, neighbors, ping, ipv6, services, again].into_iter().flatten().min()
     }
 
@@ -395,8 +395,8 @@ impl HostGroup {
         }
         any |= self.advance_services(now, out);
         self.due = now;
-        any |= self.advance_ipv6(now, out);
         any |= self.share_waiting(now);
+        any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
