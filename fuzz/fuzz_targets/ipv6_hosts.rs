@@ -1,6 +1,6 @@
-//! Any octets as an IPv6 packet to hosts: nothing panics, what is read is written again, and groups
-//! are settled or have a timer. Input: an octet that selects the headers and the moment, then the
-//! packet, or the message of a server or of a router.
+//! Any octets as an IPv6 packet to hosts: nothing panics, messages that were read are written again,
+//! and groups are settled or have a timer. Input: an octet that selects the headers and the moment,
+//! then the packet, or the message of a server or of a router.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
