@@ -458,7 +458,7 @@ impl HostGroup {
 
     /// Whether hosts have something to send after the end.
     fn winds_down(&self) -> bool {
-        self.settings.release || self.says_goodbye()
+        self.settings.release || self.announces_end()
     }
 
     /// The IPv4 address of host number `host`, if it may use one.
@@ -742,7 +742,7 @@ impl HostGroup {
                 self.leave_all(host, now, out);
                 self.step(host, now, out, |client, cx| client.release(cx));
             }
-            self.say_goodbye(host, out);
+            self.announce_end(host, out);
             if self.settings.release {
                 self.log_off(host, out);
             }
