@@ -497,7 +497,7 @@ impl HostGroup {
 
     /// Whether hosts have something to send after the end.
     fn winds_down(&self) -> bool {
-        self.settings.release || self.says_goodbye()
+        self.settings.release || self.announces_end()
     }
 
     /// The IPv4 address of host number `host`, if it may use one.
@@ -827,7 +827,7 @@ impl HostGroup {
                 self.step(host, now, out, |client, cx| client.release(cx));
                 self.release_ipv6(host, now, out);
             }
-            self.say_goodbye(host, out);
+            self.announce_end(host, out);
             if self.settings.release {
                 self.log_off(host, out);
             }
