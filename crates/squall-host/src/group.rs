@@ -10,14 +10,17 @@ use squall_stats::Histogram;
 use squall_units::{MacAddr, Nanos, mix};
 
 use crate::{
-    Answer, Arp, ConflictAction, ConflictDetection, ConflictTimers, Datagram, DhcpClient,
-    DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, FrameQueue,
-    Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
+    Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
+    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
+    Faults, FrameQueue, Kind, Malformed, Message, NeighborCache, ServerCounters, ServerSettings,
+    destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, begin_frame, parse},
     mask_of,
 };
+
+mod requests;
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
@@ -43,8 +46,11 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
-    /// Vendor class of DHCP clients; empty: none.
-    pub vendor: Vec<u8>,
+    /// Settings of DHCP clients.
+    pub dhcp: ClientSettings,
+    pub faults: Faults,
+    /// Time by which reactions are late with [`Fault::LateAnswer`].
+    pub late: Nanos,
     pub seed: u64,
 }
 
@@ -65,7 +71,9 @@ impl Default for GroupSettings {
             release: false,
             ping: None,
             server: None,
-            vendor: Vec::new(),
+            dhcp: ClientSettings::default(),
+            faults: Faults::default(),
+            late: Nanos::ZERO,
             seed: 0,
         }
     }
@@ -126,7 +134,10 @@ pub struct GroupStatistics {
     pub expired: u64,
     /// Messages that were ignored, by reason.
     pub ignored: BTreeMap<&'static str, u64>,
-    /// From the first DISCOVER to the offer and to the bound address.
+    /// What faults have done: frames that were changed, added or not sent, and messages that were
+    /// ignored.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// From the first message to the offer and to the bound address.
     pub offer: Histogram,
     pub dora: Histogram,
     pub arp: ArpCounters,
@@ -200,6 +211,8 @@ pub struct HostGroup {
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
+    /// Frames that a fault makes late.
+    held: FrameQueue,
     /// When the frames were due that are made now.
     due: Nanos,
 }
@@ -210,7 +223,10 @@ const AT_ONCE: usize = 64;
 
 impl HostGroup {
     /// The group begins at `begin`: its `start` counts from then.
-    pub fn new(settings: GroupSettings, begin: Nanos) -> Self {
+    pub fn new(mut settings: GroupSettings, begin: Nanos) -> Self {
+        if settings.faults.has(Fault::KeepAddress) {
+            settings.conflict.probes = 0;
+        }
         let hosts = vec![HostRecord::default(); settings.count as usize];
         let mut states = [0; DhcpState::ALL.len()];
         states[DhcpState::Init as usize] = settings.count.into();
@@ -229,6 +245,7 @@ impl HostGroup {
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
+            held: FrameQueue::default(),
             due: Nanos::ZERO,
             settings,
         }
@@ -241,6 +258,9 @@ impl HostGroup {
     /// Whether each host has an address or has failed, and all echo requests have their outcome; or,
     /// after [`HostGroup::stop`], whether nothing is left to send.
     pub fn is_settled(&self) -> bool {
+        if !self.held.is_empty() {
+            return false;
+        }
         if self.stopped.is_some() {
             return !self.settings.release || self.released == self.next;
         }
@@ -259,14 +279,16 @@ impl HostGroup {
 
     /// When [`HostGroup::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Nanos> {
+        let held = self.held.first().map(|(_, due)| due);
         if let Some(stopped) = self.stopped {
             let more = self.settings.release && self.released < self.next;
-            return more.then(|| self.paced(stopped, self.released));
+            let release = more.then(|| self.paced(stopped, self.released));
+            return release.into_iter().chain(held).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
-        [starts, timers, self.neighbors.next_due(), ping].into_iter().flatten().min()
+        [starts, timers, self.neighbors.next_due(), ping, held].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -285,10 +307,10 @@ impl HostGroup {
     /// Starts hosts, runs timers and sends echo requests that are due by `now`. Returns whether
     /// there were any.
     pub fn advance(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
+        let mut any = self.send_held(now, out);
         if let Some(stopped) = self.stopped {
-            return self.release(stopped, now, out);
+            return any | self.release(stopped, now, out);
         }
-        let mut any = false;
         for _ in 0..AT_ONCE {
             if self.next >= self.settings.count || self.start_of(self.next) > now {
                 break;
@@ -328,15 +350,41 @@ impl HostGroup {
         (frame, partial): (&[u8], bool),
         out: &mut FrameQueue,
     ) -> bool {
+        self.due = now;
+        if !self.settings.faults.has(Fault::LateAnswer) {
+            return self.react(now, (frame, partial), out);
+        }
+        self.due = now + self.settings.late;
+        let mut held = std::mem::take(&mut self.held);
+        let before = held.len();
+        let is_ours = self.react(now, (frame, partial), &mut held);
+        self.count_fault(Fault::LateAnswer, (held.len() - before) as u64);
+        self.held = held;
+        is_ours
+    }
+
+    /// Sends late frames that are due.
+    fn send_held(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
+        let mut any = false;
+        while let Some((frame, due)) = self.held.first()
+            && due <= now
+        {
+            out.push(due, |octets| octets.extend_from_slice(frame));
+            self.held.pop();
+            any = true;
+        }
+        any
+    }
+
+    fn react(&mut self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut FrameQueue) -> bool {
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
-        self.due = now;
         if self.host_of_mac(from).is_some() {
             return false;
         }
         let own = self.host_of_mac(to);
-        if own.is_none() && to.0[0] & 1 == 0 {
+        if own.is_none() && to.0[0] & 1 == 0 && !self.is_relay(to) {
             return false;
         }
         match kind {
@@ -368,6 +416,9 @@ impl HostGroup {
         all.hosts = self.settings.count.into();
         all.started = self.next.into();
         all.states = DhcpState::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        if self.held.dropped() > 0 {
+            all.faults.insert("late-answer dropped", self.held.dropped());
+        }
         all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
         all
     }
@@ -402,16 +453,23 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Static { first, .. } => {
                 let offset = address.to_bits().checked_sub(first.to_bits())?;
-                (offset < self.settings.count).then_some(offset)
+                (offset < self.addresses_of_hosts()).then_some(offset)
             }
             Addressing::Dhcp(_) => self.addresses.get(&address).copied(),
         }
     }
 
+    /// Number of different static addresses.
+    fn addresses_of_hosts(&self) -> u32 {
+        let duplicate = self.settings.faults.has(Fault::DuplicateAddress);
+        if duplicate { 1 } else { self.settings.count }
+    }
+
     fn static_address(&self, host: u32) -> Ipv4Addr {
         match self.settings.addressing {
             Addressing::Static { first, .. } => {
-                Ipv4Addr::from_bits(first.to_bits().wrapping_add(host))
+                let offset = host % self.addresses_of_hosts().max(1);
+                Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
             Addressing::Dhcp(_) => Ipv4Addr::UNSPECIFIED,
         }
@@ -501,6 +559,11 @@ impl HostGroup {
             ConflictAction::Announce => {
                 self.counted.arp.announcements += 1;
                 self.ask(host, address, address, out);
+                if let Some(gateway) = self.gateway_of(host)
+                    && self.count_fault(Fault::SpoofGateway, 1)
+                {
+                    self.ask(host, gateway, gateway, out);
+                }
             }
             ConflictAction::Defend => {
                 self.counted.arp.defended += 1;
@@ -512,7 +575,7 @@ impl HostGroup {
                     self.became_usable(host, now);
                 }
                 // Without probes, the client is bound already.
-                Addressing::Dhcp(_) if self.settings.conflict.probes > 0 => {
+                Addressing::Dhcp(_) if self.settings.conflict.probes > 0 && !self.informs() => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
                 Addressing::Dhcp(_) => {}
@@ -541,9 +604,10 @@ impl HostGroup {
         act: impl FnOnce(&mut DhcpClient, &DhcpContext<'_>) -> DhcpStep,
     ) {
         let Addressing::Dhcp(timers) = self.settings.addressing else { return };
-        let (chance, mac) = (self.chance(host), self.mac(host));
+        let (chance, mac, own) = (self.chance(host), self.mac(host), self.own(host));
         let check = self.settings.conflict.probes > 0;
-        let cx = DhcpContext { now, chance, mac, timers: &timers, check };
+        let (settings, faults) = (&self.settings.dhcp, self.settings.faults);
+        let cx = DhcpContext { now, chance, mac, timers: &timers, settings, own, faults, check };
         let client = &mut self.hosts[host as usize].client;
         let (before, had) = (client.state(), client.candidate());
         let DhcpStep { send, event } = act(client, &cx);
@@ -581,23 +645,21 @@ impl HostGroup {
             Some(DhcpEvent::Renewed) => self.counted.renewed += 1,
             Some(DhcpEvent::Expired) => self.counted.expired += 1,
             Some(DhcpEvent::Ignored(reason)) => {
-                *self.counted.ignored.entry(reason).or_default() += 1;
+                let by_fault = [Fault::IgnoreOffer, Fault::IgnoreNak]
+                    .into_iter()
+                    .any(|fault| fault.word() == reason && self.count_fault(fault, 1));
+                if !by_fault {
+                    *self.counted.ignored.entry(reason).or_default() += 1;
+                }
             }
             Some(DhcpEvent::Acknowledged | DhcpEvent::Refused) | None => {}
         }
-        let Some(request) = send else { return };
-        *self.counted.sent.entry(word(&request.message)).or_default() += 1;
-        self.counted.retransmissions += u64::from(request.retransmission);
-        let to = match request.unicast {
-            Some(_) => self.hosts[host as usize].server_mac,
-            None => BROADCAST,
-        };
-        let (source, tags) = (request.message.ciaddr, &self.settings.tags);
-        out.push(self.due, |octets| {
-            begin_frame(octets, (to, mac), tags, IPV4);
-            let destination = request.unicast.unwrap_or(Ipv4Addr::BROADCAST);
-            request.message.write(source, destination, &self.settings.vendor, octets);
-        });
+        if let Some(request) = send {
+            if request.message.kind == Kind::Decline {
+                self.count_fault(Fault::Decline, 1);
+            }
+            self.send_request(host, request, out);
+        }
     }
 
     fn set_fixed(&mut self, host: u32, state: DhcpState) {
@@ -633,18 +695,27 @@ impl HostGroup {
     }
 
     /// Broadcasts an ARP request.
-    fn ask(&self, host: u32, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
+    fn ask(&mut self, host: u32, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
         let mac = self.mac(host);
         let arp =
             Arp { request: true, sender_mac: mac, sender, target_mac: MacAddr::default(), target };
         self.push((BROADCAST, mac), ARP, &arp.octets(), out);
     }
 
-    fn push(&self, addresses: (MacAddr, MacAddr), kind: u16, packet: &[u8], out: &mut FrameQueue) {
-        out.push(self.due, |octets| {
-            begin_frame(octets, addresses, &self.settings.tags, kind);
-            octets.extend_from_slice(packet);
-        });
+    fn push(
+        &mut self,
+        addresses: (MacAddr, MacAddr),
+        kind: u16,
+        packet: &[u8],
+        out: &mut FrameQueue,
+    ) {
+        let copies = if kind == ARP { self.copies() } else { 1 };
+        for _ in 0..copies {
+            out.push(self.due, |octets| {
+                begin_frame(octets, addresses, &self.settings.tags, kind);
+                octets.extend_from_slice(packet);
+            });
+        }
     }
 
     fn receive_arp(&mut self, now: Nanos, packet: &[u8], out: &mut FrameQueue) -> bool {
@@ -654,7 +725,8 @@ impl HostGroup {
         }
         let probes = arp.sender.is_unspecified();
         let disputed = if probes { arp.request.then_some(arp.target) } else { Some(arp.sender) };
-        if let Some(host) = disputed.and_then(|address| self.host_of(address)) {
+        let disputed = disputed.and_then(|address| self.host_of(address));
+        if let Some(host) = disputed.filter(|_| !self.keeps_addresses()) {
             let timers = self.settings.conflict;
             let conflict = &mut self.hosts[host as usize].conflict;
             if let Some(action) = conflict.conflict(now, probes, &timers) {
@@ -667,18 +739,55 @@ impl HostGroup {
             self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender);
         }
-        let Some(host) = asked.filter(|_| arp.request) else { return asked.is_some() };
+        if !arp.request {
+            return asked.is_some();
+        }
+        if self.settings.dhcp.relay == Some(arp.target) {
+            self.answer(self.relay_mac(), &arp, out);
+            return true;
+        }
+        if let Some(host) = asked {
+            if self.count_fault(Fault::NoArp, 1) {
+                return true;
+            }
+            self.answer(self.mac(host), &arp, out);
+            // Their address is that of the first host.
+            for other in host + 1..self.next {
+                if !self.count_fault(Fault::DuplicateAddress, 1) {
+                    break;
+                }
+                self.answer(self.mac(other), &arp, out);
+            }
+            return true;
+        }
+        let spoofs = self.address(0).is_some() && self.gateway_of(0) == Some(arp.target);
+        if spoofs && self.count_fault(Fault::SpoofGateway, 1) {
+            self.answer(self.mac(0), &arp, out);
+            return true;
+        }
+        false
+    }
+
+    /// Answers an ARP request with `mac`.
+    fn answer(&mut self, mac: MacAddr, request: &Arp, out: &mut FrameQueue) {
         self.counted.arp.answered += 1;
-        let mac = self.mac(host);
         let reply = Arp {
             request: false,
             sender_mac: mac,
-            sender: arp.target,
-            target_mac: arp.sender_mac,
-            target: arp.sender,
+            sender: request.target,
+            target_mac: request.sender_mac,
+            target: request.sender,
         };
-        self.push((arp.sender_mac, mac), ARP, &reply.octets(), out);
-        true
+        self.push((request.sender_mac, mac), ARP, &reply.octets(), out);
+    }
+
+    fn keeps_addresses(&self) -> bool {
+        self.settings.faults.has(Fault::KeepAddress)
+    }
+
+    /// The router of a host.
+    fn gateway_of(&self, host: u32) -> Option<Ipv4Addr> {
+        self.settings.gateway.or(self.hosts[host as usize].client.router())
     }
 
     fn receive_dhcp(
@@ -709,7 +818,9 @@ impl HostGroup {
                 return false;
             }
         };
-        if datagram.ports.1 == SERVER_PORT {
+        let relay = self.settings.dhcp.relay;
+        let is_relayed = message.kind.is_reply() && relay == Some(message.giaddr);
+        if datagram.ports.1 == SERVER_PORT && !is_relayed {
             return self.serve(now, from, &message, out);
         }
         let host = self.host_of_mac(message.chaddr).filter(|host| is_client && *host < self.next);
@@ -741,10 +852,17 @@ impl HostGroup {
                 };
                 let own = server.settings().address;
                 let mac = self.settings.mac;
+                let mut options = std::mem::take(&mut self.scratch);
+                options.clear();
+                if reply.kind != Kind::Nak {
+                    let of_server = &self.settings.dhcp.options;
+                    of_server.iter().for_each(|option| option.write(0, mac, &mut options));
+                }
                 out.push(self.due, |octets| {
                     begin_frame(octets, (to, mac), &self.settings.tags, IPV4);
-                    reply.write(own, address, &[], octets);
+                    reply.write(own, address, &options, octets);
                 });
+                self.scratch = options;
             }
             Err(reason) => *self.counted.ignored.entry(reason).or_default() += 1,
         }
@@ -823,6 +941,9 @@ impl HostGroup {
                     let record = &mut self.hosts[host as usize];
                     let seq = record.echoes;
                     record.echoes += 1;
+                    let spoofs = self.count_fault(Fault::SpoofAddress, 1);
+                    let offset = u32::from(spoofs);
+                    let source = Ipv4Addr::from_bits(source.to_bits().wrapping_add(offset));
                     let echo = Echo {
                         source: source.into(),
                         destination: target.into(),
@@ -842,7 +963,7 @@ impl HostGroup {
     fn next_hop(&self, host: u32, ping: &PingSettings) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
-        let gateway = self.settings.gateway.or(client.router());
+        let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
             Addressing::Dhcp(_) => client.mask().unwrap_or(Ipv4Addr::BROADCAST),

@@ -11,8 +11,10 @@
 mod conflict;
 mod dhcp_client;
 mod dhcp_message;
+mod dhcp_options;
 mod dhcp_server;
 mod dot1x;
+mod faults;
 mod frames;
 mod group;
 mod host;
@@ -27,14 +29,17 @@ mod querier;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
-    DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState, DhcpStep, DhcpTimers, Request,
+    ClientSettings, DhcpBegin, DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState,
+    DhcpStep, DhcpTimers, Request,
 };
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
+pub use dhcp_options::{OptionTemplate, ValueTemplate};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
 pub use dot1x::{
     EAPOL, PAE_GROUP, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
     SupplicantStep,
 };
+pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{Addressing, GroupSettings, GroupStatistics, HostGroup, PingSettings};
 pub use host::{Host, Response, link_local};

@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 
 use squall_host::{
-    Addressing, ConflictTimers, DhcpTimers, GroupSettings, PingSettings, ServerSettings,
+    Addressing, ClientSettings, ConflictTimers, DhcpTimers, GroupSettings, OptionTemplate,
+    PingSettings, ServerSettings, ValueTemplate,
 };
 use squall_profile::{ArpUse, HostAddress, HostGroup, PingTarget, Profile};
 use squall_units::{MacAddr, Nanos, mix};
@@ -94,7 +95,18 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
-        vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
+        dhcp: ClientSettings { options: options(group), ..ClientSettings::default() },
         seed,
+        ..GroupSettings::default()
     }
+}
+
+const VENDOR_CLASS: u8 = 60;
+
+fn options(group: &HostGroup) -> Vec<OptionTemplate> {
+    let vendor = group.vendor.iter().map(|vendor| OptionTemplate {
+        code: VENDOR_CLASS,
+        value: ValueTemplate::text(vendor),
+    });
+    vendor.collect()
 }
