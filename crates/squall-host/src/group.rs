@@ -12,14 +12,15 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
     DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, Kind, Malformed, Message, NeighborCache, ServerCounters, ServerSettings,
-    destination,
+    Faults, FrameQueue, IcmpError, Kind, Malformed, Message, NeighborCache, ServerCounters,
+    ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, begin_frame, parse},
     mask_of,
 };
 
+mod link_local;
 mod requests;
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
@@ -46,6 +47,8 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
+    /// Whether hosts answer packets that no program expects with an error of ICMP.
+    pub icmp_errors: bool,
     /// Settings of DHCP clients.
     pub dhcp: ClientSettings,
     pub faults: Faults,
@@ -71,6 +74,7 @@ impl Default for GroupSettings {
             release: false,
             ping: None,
             server: None,
+            icmp_errors: false,
             dhcp: ClientSettings::default(),
             faults: Faults::default(),
             late: Nanos::ZERO,
@@ -95,6 +99,8 @@ pub enum Addressing {
         prefix: u8,
     },
     Dhcp(DhcpTimers),
+    /// Addresses that hosts choose themselves (RFC 3927).
+    LinkLocal,
 }
 
 /// Echo requests of all hosts of a group, in turn.
@@ -168,6 +174,9 @@ pub struct EchoCounters {
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
+    /// Errors of ICMP that hosts received instead of replies, by type; and those that they sent.
+    pub errors: BTreeMap<&'static str, u64>,
+    pub errors_sent: u64,
     /// Requests that did not leave, because the next hop has no MAC address.
     pub unresolved: u64,
     pub rtt: Histogram,
@@ -185,6 +194,10 @@ struct HostRecord {
     /// Random numbers drawn, and echo requests sent.
     draws: u32,
     echoes: u16,
+    /// The last two octets of the address that the host has chosen, and the addresses in turn that
+    /// belonged to others.
+    local: u16,
+    conflicts: u8,
     /// Sender of the last ACK: the server, or the relay before it.
     server_mac: MacAddr,
 }
@@ -213,6 +226,8 @@ pub struct HostGroup {
     scratch: Vec<u8>,
     /// Frames that a fault makes late.
     held: FrameQueue,
+    /// The second that has the last error of ICMP, and the errors in it.
+    errors: (u64, u32),
     /// When the frames were due that are made now.
     due: Nanos,
 }
@@ -220,6 +235,8 @@ pub struct HostGroup {
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
 const AT_ONCE: usize = 64;
+/// Errors of ICMP that a group sends per second at most.
+const ERRORS: u32 = 1000;
 
 impl HostGroup {
     /// The group begins at `begin`: its `start` counts from then.
@@ -246,6 +263,7 @@ impl HostGroup {
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
             held: FrameQueue::default(),
+            errors: (0, 0),
             due: Nanos::ZERO,
             settings,
         }
@@ -428,7 +446,7 @@ impl HostGroup {
         let record = self.hosts.get(host as usize)?;
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.address(),
-            Addressing::Static { .. } => {
+            Addressing::Static { .. } | Addressing::LinkLocal => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
         }
@@ -455,7 +473,7 @@ impl HostGroup {
                 let offset = address.to_bits().checked_sub(first.to_bits())?;
                 (offset < self.addresses_of_hosts()).then_some(offset)
             }
-            Addressing::Dhcp(_) => self.addresses.get(&address).copied(),
+            Addressing::Dhcp(_) | Addressing::LinkLocal => self.addresses.get(&address).copied(),
         }
     }
 
@@ -471,6 +489,7 @@ impl HostGroup {
                 let offset = host % self.addresses_of_hosts().max(1);
                 Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
+            Addressing::LinkLocal => link_local::address(self.hosts[host as usize].local),
             Addressing::Dhcp(_) => Ipv4Addr::UNSPECIFIED,
         }
     }
@@ -480,7 +499,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
-            Addressing::Static { .. } => Some(self.static_address(host)),
+            Addressing::Static { .. } | Addressing::LinkLocal => Some(self.static_address(host)),
         }
     }
 
@@ -488,7 +507,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } => record.fixed,
+            Addressing::Static { .. } | Addressing::LinkLocal => record.fixed,
         }
     }
 
@@ -513,6 +532,10 @@ impl HostGroup {
         self.counted.first_start.get_or_insert(now);
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
+            Addressing::LinkLocal => {
+                self.choose(host, now);
+                self.run_timers(host, now, out);
+            }
             Addressing::Static { .. } => {
                 self.set_fixed(host, DhcpState::Checking);
                 let chance = self.chance(host);
@@ -570,7 +593,8 @@ impl HostGroup {
                 self.ask(host, address, address, out);
             }
             ConflictAction::Usable => match self.settings.addressing {
-                Addressing::Static { .. } => {
+                Addressing::Static { .. } | Addressing::LinkLocal => {
+                    self.hosts[host as usize].conflicts = 0;
                     self.set_fixed(host, DhcpState::Bound);
                     self.became_usable(host, now);
                 }
@@ -583,6 +607,7 @@ impl HostGroup {
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
                 match self.settings.addressing {
+                    Addressing::LinkLocal => self.choose(host, now),
                     Addressing::Static { .. } => {
                         *self.counted.failed.entry("conflict").or_default() += 1;
                         self.set_fixed(host, DhcpState::Failed);
@@ -771,6 +796,8 @@ impl HostGroup {
     /// Answers an ARP request with `mac`.
     fn answer(&mut self, mac: MacAddr, request: &Arp, out: &mut FrameQueue) {
         self.counted.arp.answered += 1;
+        // All hosts must see the answers for such addresses (RFC 3927 section 2.5).
+        let to = if request.target.is_link_local() { BROADCAST } else { request.sender_mac };
         let reply = Arp {
             request: false,
             sender_mac: mac,
@@ -778,7 +805,7 @@ impl HostGroup {
             target_mac: request.sender_mac,
             target: request.sender,
         };
-        self.push((request.sender_mac, mac), ARP, &reply.octets(), out);
+        self.push((to, mac), ARP, &reply.octets(), out);
     }
 
     fn keeps_addresses(&self) -> bool {
@@ -890,8 +917,32 @@ impl HostGroup {
         {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        } else if let Some(error) = IcmpError::parse(packet) {
+            *self.counted.echo.errors.entry(error.word).or_default() += 1;
+            // A redirect is no reason to give the request up.
+            if error.word != "redirect"
+                && let Some(echo) = error.echo
+            {
+                self.pinger.answered(host, &echo);
+            }
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV4, &reply, out);
         }
         self.scratch = reply;
+    }
+
+    /// Whether the limit of errors leaves room for another one (RFC 1812 section 4.3.2.8).
+    fn may_send_error(&mut self, now: Nanos) -> bool {
+        let second = now.0 / Nanos::SECOND.0;
+        if self.errors.0 != second {
+            self.errors = (second, 0);
+        }
+        self.errors.1 += 1;
+        self.errors.1 <= ERRORS
     }
 
     /// Asks for MAC addresses of neighbors.
@@ -966,6 +1017,7 @@ impl HostGroup {
         let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
+            Addressing::LinkLocal => mask_of(16),
             Addressing::Dhcp(_) => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
         };
         let target = ping.target.or(gateway).or(client.server())?;

@@ -18,6 +18,7 @@ mod faults;
 mod frames;
 mod group;
 mod host;
+mod icmp;
 pub mod igmp;
 pub mod lldp;
 mod membership;
@@ -43,6 +44,7 @@ pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{Addressing, GroupSettings, GroupStatistics, HostGroup, PingSettings};
 pub use host::{Host, Response, link_local};
+pub use icmp::IcmpError;
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{

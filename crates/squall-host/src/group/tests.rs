@@ -578,6 +578,133 @@ fn broken_messages_are_broken_in_the_way_that_their_fault_names() {
     }
 }
 
+fn chooses(count: u32, third: u8) -> GroupSettings {
+    let conflict = ConflictTimers::default();
+    GroupSettings { conflict, ..settings(count, third, Addressing::LinkLocal) }
+}
+
+#[test]
+fn hosts_choose_addresses_of_their_own_and_examine_them() {
+    let mut link = Link::of([chooses(500, 1), chooses(500, 2)]);
+    link.run(None);
+    let mut addresses: Vec<_> =
+        (0..1000).filter_map(|host| link.groups[host / 500].address((host % 500) as u32)).collect();
+    let fits = |address: &Ipv4Addr| {
+        let [a, b, c, _] = address.octets();
+        (a, b) == (169, 254) && (1..=254).contains(&c)
+    };
+    assert!(addresses.iter().all(fits));
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 1000);
+    assert!(link.of_group(0).arp.probes >= 1500, "three of each");
+    let first = link.groups[0].address(0).unwrap();
+    let own = link.groups[0].mac(0);
+    assert_eq!(ask(&mut link, first.octets()).first(), Some(&own));
+    let again = {
+        let mut link = Link::of([chooses(500, 1)]);
+        link.run(None);
+        link.groups[0].address(0).unwrap()
+    };
+    assert_eq!(first, again, "the same seed and MAC address");
+}
+
+/// A packet of a host that uses `address`.
+fn uses(link: &mut Link, address: Ipv4Addr) -> FrameQueue {
+    let mac = MacAddr([2, 0, 0, 9, 9, 9]);
+    let target_mac = MacAddr::default();
+    let claim =
+        Arp { request: false, sender_mac: mac, sender: address, target_mac, target: address };
+    let frame = Host { mac, ..Host::default() }.frame(BROADCAST, ARP, &claim.octets());
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    out
+}
+
+#[test]
+fn a_chosen_address_is_defended_once_and_then_another_is_chosen() {
+    let mut link = Link::of([chooses(1, 1)]);
+    link.run(Some(BEGIN + seconds(20.0)));
+    let first = link.groups[0].address(0).unwrap();
+    let defended = uses(&mut link, first);
+    assert_eq!((defended.len(), link.of_group(0).arp.defended), (1, 1));
+    uses(&mut link, first);
+    assert_eq!(link.groups[0].address(0), None, "within 10 s");
+    link.run(Some(BEGIN + seconds(30.0)));
+    assert_ne!(link.groups[0].address(0).unwrap(), first);
+}
+
+#[test]
+fn after_ten_conflicts_a_host_waits_a_minute_and_after_twenty_it_fails() {
+    let mut link = Link::of([chooses(1, 1)]);
+    link.run(Some(BEGIN + seconds(1.0)));
+    for conflict in 1..=20 {
+        let candidate = link.groups[0].candidate(0).unwrap();
+        uses(&mut link, candidate);
+        if conflict == 20 {
+            break;
+        }
+        let due = link.groups[0].hosts[0].conflict.due().unwrap();
+        let waits = (due - link.now).as_secs_f64();
+        let pause = if conflict >= 10 { 60.0 } else { 0.0 };
+        assert!((pause..=pause + 1.0).contains(&waits), "{waits} s after conflict {conflict}");
+        link.run(Some(link.now + seconds(waits)));
+    }
+    assert_eq!(link.of_group(0).failed, BTreeMap::from([("conflict", 1)]));
+    let due = link.groups[0].hosts[0].conflict.due();
+    assert_eq!((link.groups[0].address(0), due), (None, None));
+}
+
+/// A packet to the first host of the first group. Returns the frames that it sends.
+fn deliver(link: &mut Link, packet: &[u8]) -> FrameQueue {
+    let peer = Host { mac: MacAddr([2, 0, 0, 9, 9, 9]), ..Host::default() };
+    let frame = peer.frame(link.groups[0].mac(0), IPV4, packet);
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    out
+}
+
+#[test]
+fn datagrams_to_closed_ports_get_errors_up_to_a_limit_if_the_settings_say_so() {
+    let mut datagram = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 9, 9, 10, 0, 7, 1];
+    datagram.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+    for icmp_errors in [false, true] {
+        let mut link = Link::of([GroupSettings { icmp_errors, ..fixed(1, 1, [10, 0, 7, 1]) }]);
+        link.run(None);
+        let answers = (0..1500).map(|_| deliver(&mut link, &datagram).len()).sum::<usize>();
+        assert_eq!(answers, if icmp_errors { 1000 } else { 0 });
+        assert_eq!(link.of_group(0).echo.errors_sent, answers as u64);
+    }
+}
+
+#[test]
+fn errors_of_routers_end_echo_requests_and_are_counted_by_type() {
+    let target = Some([10, 0, 0, 1].into());
+    let ping = PingSettings { target, rate: 1000, count: 1, timeout: seconds(1.0) };
+    let asks = GroupSettings { ping: Some(ping), ..fixed(1, 1, [10, 0, 7, 1]) };
+    let mut link = Link::of([asks, fixed(1, 2, [10, 0, 0, 1])]);
+    link.run(Some(BEGIN + Nanos(2_500_000)));
+    let echo = link.sent.last().unwrap().1[14..].to_vec();
+    let mut error = Vec::new();
+    // The cause of the error is the request, as if it had been a datagram of another protocol.
+    assert!(IcmpError::unreachable(&[&echo[..9], &[132], &echo[10..]].concat(), &mut error));
+    error[28 + 9] = 1;
+    error[12..16].copy_from_slice(&[10, 0, 0, 1]);
+    error[16..20].copy_from_slice(&[10, 0, 7, 1]);
+    let checked = |icmp: &mut [u8]| {
+        icmp[2..4].fill(0);
+        let check = !squall_wire::checksum::fold(squall_wire::checksum::sum(icmp));
+        icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    };
+    checked(&mut error[20..]);
+    deliver(&mut link, &error);
+    link.loss = 100;
+    link.run(None);
+    let counted = link.of_group(0).echo;
+    assert_eq!(counted.errors, BTreeMap::from([("unreachable", 1)]));
+    assert_eq!((counted.sent, counted.received, counted.lost), (1, 0, 0));
+}
+
 #[test]
 fn the_records_of_a_hundred_thousand_hosts_are_small() {
     assert!(size_of::<HostRecord>() <= 256, "{} octets", size_of::<HostRecord>());
