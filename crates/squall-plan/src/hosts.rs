@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use squall_host::{
-    Addressing, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpTimers, GroupSettings,
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, NdTimers, PingSettings, PrefixInformation,
-    Retransmission, RouterSettings, Server6Settings, ServerSettings, duid_of,
+    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpTimers,
+    GroupSettings, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, NdTimers, OptionTemplate,
+    PingSettings, PrefixInformation, Retransmission, RouterSettings, Server6Settings,
+    ServerSettings, ValueTemplate, duid_of,
 };
 use squall_profile::{ArpUse, HostAddress, HostGroup, HostIpv6, InterfaceId, PingTarget, Profile};
 use squall_units::{MacAddr, Nanos, mix};
@@ -98,9 +99,9 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
-        services: squall_host::ServiceSettings::default(),
-        vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
+        dhcp: ClientSettings { options: options(group), ..ClientSettings::default() },
         seed,
+        ..GroupSettings::default()
     }
 }
 
@@ -169,4 +170,14 @@ fn ipv6_settings(group: &HostGroup, ipv6: HostIpv6, mac: MacAddr, lease: u32) ->
         router: group.advertise.map(advertised),
         server,
     }
+}
+
+const VENDOR_CLASS: u8 = 60;
+
+fn options(group: &HostGroup) -> Vec<OptionTemplate> {
+    let vendor = group
+        .vendor
+        .iter()
+        .map(|vendor| OptionTemplate { code: VENDOR_CLASS, value: ValueTemplate::text(vendor) });
+    vendor.collect()
 }
