@@ -1337,7 +1337,7 @@ class RoleReport:
     failed : dict of str to int
         Flows that failed, by reason: ``unfinished``, ``aborted``, ``stopped`` (open when the drain
         time was over), ``reset``, ``refused``, ``unreachable``, ``connect_timeout``, ``timeout``,
-        ``keepalive_timeout``.
+        ``keepalive_timeout``, ``idle``, ``address_lost`` (the client is a host whose lease ended).
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
@@ -1350,7 +1350,7 @@ class RoleReport:
         Counters that the flow program defines itself (``count``), including those that are 0.
     not_begun : dict of str to int
         Flows that were due and not started, by reason: ``late`` (the generator was the limit),
-        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``.
+        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``, ``no_host``.
     active, peak_active : int
         Flows open when the run ended, and the most that were open at one time.
     cps : float

@@ -265,7 +265,8 @@ class Pool(Table):
         The name that templates use.
     addresses : Number | Iterable[Number]
         "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-        family. Servers can also be host names, resolved when the run is opened.
+        family. Servers can also be host names, resolved when the run is opened. Clients can be the
+        hosts of a group: "host:NAME"; hosts that have an address take turns.
     ports : str
         Ports of clients: "1024-65535", the default.
     order : Literal["sequential", "random", "hash"]

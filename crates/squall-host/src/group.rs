@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 use squall_stats::Histogram;
@@ -12,11 +13,20 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ConflictAction, ConflictDetection, ConflictTimers, Datagram, DhcpClient,
     DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, FrameQueue,
-    Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
+    HostTable, Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
-    mask_of,
+    igmp, mask_of, mld,
+    packets::is_of_a_flow,
+};
+
+mod services;
+
+use services::Services;
+pub use services::{
+    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
+    ServiceSettings,
 };
 
 mod ipv6;
@@ -54,6 +64,7 @@ pub struct GroupSettings {
     pub server: Option<ServerSettings>,
     /// Vendor class of DHCP clients; empty: none.
     pub vendor: Vec<u8>,
+    pub services: ServiceSettings,
     pub seed: u64,
 }
 
@@ -75,6 +86,7 @@ impl Default for GroupSettings {
             ping: None,
             server: None,
             vendor: Vec::new(),
+            services: ServiceSettings::default(),
             seed: 0,
         }
     }
@@ -84,7 +96,11 @@ impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
         let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
-        self.ping.is_none() && !ipv4 && !self.ipv6.as_ref().is_some_and(Ipv6Settings::asks)
+        let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
+        let services = &self.services;
+        let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
+        let ipv6 = self.ipv6.as_ref().is_some_and(Ipv6Settings::asks);
+        self.ping.is_none() && !ipv4 && !services && !ipv6
     }
 }
 
@@ -145,6 +161,10 @@ pub struct GroupStatistics {
     pub ipv6: Option<Ipv6Statistics>,
     /// Messages and current leases of the group's DHCP server.
     pub server: Option<(ServerCounters, u64)>,
+    pub multicast: Option<MulticastStatistics>,
+    pub querier: Option<QuerierStatistics>,
+    pub lldp: Option<LldpStatistics>,
+    pub auth: Option<AuthStatistics>,
 }
 
 /// ARP packets of a group.
@@ -210,12 +230,27 @@ pub struct HostGroup {
     pinger: Pinger,
     server: Option<DhcpServer>,
     ipv6: Option<Ipv6Hosts>,
+    services: Option<Box<Services>>,
+    /// Where other sources find hosts that they may send from.
+    shared: Option<Shared>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
     /// When the frames were due that are made now.
     due: Nanos,
 }
+
+/// The table of hosts for other sources.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<HostTable>,
+    /// Hosts whose gateway has no known MAC address yet, and when they try again.
+    waiting: VecDeque<u32>,
+    again: Option<Nanos>,
+}
+
+/// Pause after which hosts ask for the MAC address of a silent gateway again.
+const SHARED_RETRY: Nanos = Nanos(500_000_000);
 
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
@@ -242,12 +277,25 @@ impl HostGroup {
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
+            services: Services::new(&settings.services, settings.count),
+            shared: None,
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
             due: Nanos::ZERO,
             settings,
         }
+    }
+
+    /// From now on, hosts with an address and a resolved next hop are in `table`.
+    #[must_use]
+    pub fn sharing(self, table: Arc<HostTable>) -> Self {
+        Self { shared: Some(Shared { table, waiting: VecDeque::new(), again: None }), ..self }
+    }
+
+    /// Whether the hosts give their addresses back, but other sources still use them.
+    pub fn is_in_use(&self) -> bool {
+        self.settings.release && self.shared.as_ref().is_some_and(|one| one.table.is_in_use())
     }
 
     pub fn settings(&self) -> &GroupSettings {
@@ -259,13 +307,15 @@ impl HostGroup {
     pub fn is_settled(&self) -> bool {
         if self.stopped.is_some() {
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
-            return !self.settings.release || self.released == self.next && !releasing;
+            return !self.winds_down() || self.released == self.next && !releasing;
         }
-        let pending = |(state, count): (&(DhcpState, &str), &u64)| {
-            *count > 0 && (state.0.is_pending() || state.0 == DhcpState::Init)
+        let pending = |(state, count): (DhcpState, u64)| {
+            count > 0 && (state.is_pending() || state == DhcpState::Init)
         };
-        let waits = DhcpState::ALL.iter().zip(&self.states).any(pending)
-            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled());
+        let services = |of: &Services| of.is_settled(&self.settings.services);
+        let waits = self.states().into_iter().any(pending)
+            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled(self.rejected()))
+            || !self.services.as_deref().is_none_or(services);
         !waits && self.settings.ping.is_none_or(|_| self.pinger.is_over())
     }
 
@@ -273,12 +323,15 @@ impl HostGroup {
     /// settings say so.
     pub fn stop(&mut self, now: Nanos) {
         self.stopped.get_or_insert(now);
+        if let Some(services) = &mut self.services {
+            services.stop();
+        }
     }
 
     /// When [`HostGroup::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Nanos> {
         if let Some(stopped) = self.stopped {
-            let more = self.settings.release && self.released < self.next;
+            let more = self.winds_down() && self.released < self.next;
             let next = more.then(|| self.paced(stopped, self.released));
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             let repeats = self.timers.peek().filter(|_| releasing);
@@ -288,7 +341,10 @@ impl HostGroup {
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
         let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
-        [starts, timers, self.neighbors.next_due(), ping, ipv6].into_iter().flatten().min()
+        let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
+        let neighbors = self.neighbors.next_due();
+        let again = self.shared.as_ref().and_then(|shared| shared.again);
+        [starts, timers, neighbors, ping, ipv6, services, again].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -337,8 +393,10 @@ impl HostGroup {
             }
             any = true;
         }
+        any |= self.advance_services(now, out);
         self.due = now;
         any |= self.advance_ipv6(now, out);
+        any |= self.share_waiting(now);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
@@ -351,6 +409,10 @@ impl HostGroup {
         (frame, partial): (&[u8], bool),
         out: &mut FrameQueue,
     ) -> bool {
+        if let Some(claimed) = self.receive_link_local(now, frame, out) {
+            return claimed;
+        }
+        self.observe(now, frame);
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
@@ -367,11 +429,20 @@ impl HostGroup {
             IPV4 if Datagram::is_dhcp(packet) => {
                 self.receive_dhcp(now, from, (packet, partial), out) || own.is_some()
             }
+            IPV4 if igmp::is_igmp(packet) => {
+                self.receive_group_message(now, packet, 0, out) || own.is_some()
+            }
+            IPV6 if mld::is_mld(packet) => {
+                self.receive_group_message(now, packet, 1, out) || own.is_some()
+            }
             IPV4 => {
                 if let Some(host) = own {
                     self.receive_echo(now, (host, from), packet, out);
                 }
-                own.is_some()
+                // Others may be routed through the host, and other sources may have flows of it.
+                let to = own.and_then(|host| self.address(host));
+                let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
+                own && (self.shared.is_none() || !is_of_a_flow(packet))
             }
             IPV6 if self.ipv6.is_some() => {
                 self.receive_ipv6(now, (own, from), (packet, partial), out)
@@ -393,14 +464,40 @@ impl HostGroup {
         };
         all.hosts = self.settings.count.into();
         all.started = self.next.into();
-        all.states = DhcpState::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        all.states = self.states();
         all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        if let Some(services) = &self.services {
+            let of = &self.settings.services;
+            all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
+            all.querier = of.queriers.map(|_| services.querier());
+            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.auth = of.auth.as_ref().map(|_| services.auth(full));
+        }
         all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
         all
     }
 
     fn has_ipv4(&self) -> bool {
         self.settings.addressing != Addressing::None
+    }
+
+    /// Hosts by state. Those whose authentication failed have never begun.
+    fn states(&self) -> Vec<(DhcpState, u64)> {
+        let mut states = self.states;
+        let rejected = self.rejected().min(states[DhcpState::Init as usize]);
+        states[DhcpState::Init as usize] -= rejected;
+        states[DhcpState::Failed as usize] += rejected;
+        DhcpState::ALL.iter().zip(states).map(|(state, count)| (state.0, count)).collect()
+    }
+
+    /// Hosts whose authentication failed.
+    fn rejected(&self) -> u64 {
+        self.services.as_ref().map_or(0, |services| services.rejected())
+    }
+
+    /// Whether hosts have something to send after the end.
+    fn winds_down(&self) -> bool {
+        self.settings.release || self.says_goodbye()
     }
 
     /// The IPv4 address of host number `host`, if it may use one.
@@ -487,10 +584,19 @@ impl HostGroup {
 
     fn start(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.counted.first_start.get_or_insert(now);
+        if self.authenticate(host, now, out) {
+            self.schedule(host);
+        } else {
+            self.begin_host(host, now, out);
+        }
+    }
+
+    /// Starts a host that may send.
+    fn begin_host(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
             Addressing::Static { .. } => {
-                self.set_fixed(host, DhcpState::Checking);
+                self.set_fixed(host, now, DhcpState::Checking);
                 let chance = self.chance(host);
                 let timers = self.settings.conflict;
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
@@ -499,6 +605,7 @@ impl HostGroup {
             Addressing::None => {}
         }
         self.start_ipv6(host, now, out);
+        self.start_services(host, now, out);
         self.schedule(host);
     }
 
@@ -506,7 +613,8 @@ impl HostGroup {
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
         let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
-        let own = [record.client.due(), record.conflict.due(), ipv6];
+        let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
+        let own = [record.client.due(), record.conflict.due(), ipv6, services];
         let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
@@ -527,6 +635,7 @@ impl HostGroup {
             self.act(host, now, action, out);
         }
         self.run_ipv6_timers(host, now, out);
+        self.run_service_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -547,7 +656,7 @@ impl HostGroup {
             }
             ConflictAction::Usable => match self.settings.addressing {
                 Addressing::Static { .. } => {
-                    self.set_fixed(host, DhcpState::Bound);
+                    self.set_fixed(host, now, DhcpState::Bound);
                     self.became_usable(host, now);
                 }
                 // Without probes, the client is bound already.
@@ -561,7 +670,7 @@ impl HostGroup {
                 match self.settings.addressing {
                     Addressing::Static { .. } => {
                         *self.counted.failed.entry("conflict").or_default() += 1;
-                        self.set_fixed(host, DhcpState::Failed);
+                        self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
@@ -612,6 +721,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.stop();
             }
         }
+        self.share(host, now);
         match event {
             Some(DhcpEvent::Offered(after)) => self.counted.offer.record(after.0),
             Some(DhcpEvent::Bound(after)) => {
@@ -640,11 +750,55 @@ impl HostGroup {
         });
     }
 
-    fn set_fixed(&mut self, host: u32, state: DhcpState) {
+    fn set_fixed(&mut self, host: u32, now: Nanos, state: DhcpState) {
         let record = &mut self.hosts[host as usize];
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        self.share(host, now);
+    }
+
+    /// Keeps the host's entry in the shared table as its address is. An address is there when the
+    /// MAC address of the gateway is known.
+    fn share(&mut self, host: u32, now: Nanos) {
+        let Some(shared) = &self.shared else { return };
+        let known = shared.table.get(host);
+        let Some(address) = self.address(host) else {
+            if known.is_some() {
+                shared.table.unbind(host);
+            }
+            return;
+        };
+        if known.is_some_and(|known| known.address == address) {
+            return;
+        }
+        let gateway = self.settings.gateway.or(self.hosts[host as usize].client.router());
+        let answer = gateway.map(|gateway| self.neighbors.find(now, gateway.into()));
+        let asker = self.address(self.asker).map_or(host, |_| self.asker);
+        let Some(shared) = &mut self.shared else { return };
+        match answer {
+            Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
+            Some(Answer::Wait | Answer::Silent) => {
+                shared.table.unbind(host);
+                shared.waiting.push_back(host);
+                shared.again = Some(now + SHARED_RETRY);
+                self.asker = asker;
+            }
+            // Frames of such a host would have no destination.
+            None => shared.table.unbind(host),
+        }
+    }
+
+    /// Shares hosts whose gateway did not answer, after a pause. Returns whether there were any.
+    fn share_waiting(&mut self, now: Nanos) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        if shared.again.take_if(|again| *again <= now).is_none() {
+            return false;
+        }
+        for host in std::mem::take(&mut shared.waiting) {
+            self.share(host, now);
+        }
+        true
     }
 
     fn became_usable(&mut self, host: u32, now: Nanos) {
@@ -655,20 +809,28 @@ impl HostGroup {
         if self.settings.ping.is_some_and(ipv4) && self.hosts[host as usize].echoes == 0 {
             self.pinger.add(host, now);
         }
+        self.can_join(host, now);
     }
 
     fn release(&mut self, stopped: Nanos, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
         for _ in 0..AT_ONCE {
-            let waits = self.released < self.next && self.settings.release;
+            let waits = self.released < self.next && self.winds_down();
             if !waits || self.paced(stopped, self.released) > now {
                 break;
             }
             let host = self.released;
             self.due = self.settings.setup.map_or(now, |_| self.paced(stopped, host));
             self.released += 1;
-            self.step(host, now, out, |client, cx| client.release(cx));
-            self.release_ipv6(host, now, out);
+            if self.settings.release {
+                self.leave_all(host, now, out);
+                self.step(host, now, out, |client, cx| client.release(cx));
+                self.release_ipv6(host, now, out);
+            }
+            self.say_goodbye(host, out);
+            if self.settings.release {
+                self.log_off(host, out);
+            }
             any = true;
         }
         any | self.repeat_releases(now, out)
@@ -705,9 +867,14 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        if !probes && (asked.is_some() || !arp.request) && self.settings.ping.is_some() {
-            self.neighbors.learn(arp.sender.into(), arp.sender_mac);
+        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        if !probes && (asked.is_some() || !arp.request) && resolves {
+            let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
+            if let Some(shared) = self.shared.as_mut().filter(|_| was_asked) {
+                shared.again = Some(now);
+                self.share_waiting(now);
+            }
         }
         let Some(host) = asked.filter(|_| arp.request) else { return asked.is_some() };
         self.counted.arp.answered += 1;
@@ -911,7 +1078,7 @@ impl HostGroup {
     }
 }
 
-fn mac_bits(mac: MacAddr) -> u64 {
+pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }

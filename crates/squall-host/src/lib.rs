@@ -33,6 +33,7 @@ mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
@@ -53,8 +54,10 @@ pub use dot1x::{
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier,
-    Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, NdCounters, PingSettings,
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
+    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
+    ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
@@ -67,9 +70,10 @@ pub use nd_message::{
     solicited_node,
 };
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, echo_reply};
+pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use table::{BoundHost, HostTable};

@@ -98,6 +98,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
+        services: squall_host::ServiceSettings::default(),
         vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
         seed,
     }

@@ -310,9 +310,12 @@ impl Ipv6Hosts {
         }
     }
 
-    pub(super) fn is_settled(&self) -> bool {
-        let pending =
-            |((state, _), count): (&(Ipv6State, &str), &u64)| *count > 0 && state.is_pending();
+    /// `rejected`: hosts that never begin, because their authentication failed.
+    pub(super) fn is_settled(&self, rejected: u64) -> bool {
+        let pending = |((state, _), count): (&(Ipv6State, &str), &u64)| {
+            let rejected = if *state == Ipv6State::Init { rejected } else { 0 };
+            *count > rejected && state.is_pending()
+        };
         self.exchanging == 0 && !Ipv6State::ALL.iter().zip(&self.states).any(pending)
     }
 
@@ -483,6 +486,22 @@ impl HostGroup {
     fn origin(&self, host: u32, place: usize) -> Origin {
         let record = self.ipv6.as_ref().and_then(|ipv6| ipv6.records.get(host as usize));
         record.map_or(Origin::None, |record| record.addresses[place].origin)
+    }
+
+    /// The port of a host was closed: the host begins again when it is open.
+    pub(super) fn disconnect_ipv6(&mut self, host: u32) {
+        [None, Some(0), Some(1)].into_iter().for_each(|place| self.leave(host, place));
+        let Some(ipv6) = &mut self.ipv6 else { return };
+        ipv6.search(host, |search| *search = RouterDiscovery::default());
+        if let Some(client) = ipv6.clients.get_mut(host as usize) {
+            let state = std::mem::take(client).state();
+            ipv6.exchanging -= u64::from(state.is_pending());
+            ipv6.releasing -= u64::from(state == Dhcp6State::Releasing);
+        }
+        let record = &mut ipv6.records[host as usize];
+        record.link_local = DuplicateDetection::default();
+        record.addresses = Default::default();
+        self.update_ipv6(host);
     }
 
     fn set_origin(&mut self, host: u32, place: usize, origin: Origin) {
