@@ -124,7 +124,13 @@ fn group(
     if let (Some((_, place)), false) = (&mac, unicast) {
         cx.report(place, "is the address of a group, which no host can have", &[MAC.into()]);
     }
-    let ipv4 = read(table.ipv4.take(), cx, address, "\"dhcp\" or an address", ADDRESS);
+    let bare = |at: &Placed<Located>| at.value.text.trim().parse::<Ipv4Addr>().ok();
+    let full = table.ipv4.as_ref().and_then(bare).map(|address| format!("try \"{address}/24\""));
+    let (wanted, hint) = match &full {
+        Some(hint) => ("an address with the length of its prefix", hint.as_str()),
+        None => ("\"dhcp\" or an address with a prefix of 1 to 32 bits", ADDRESS),
+    };
+    let ipv4 = read(table.ipv4.take(), cx, address, wanted, hint);
     let gateway = read(table.gateway.take(), cx, |text| text.parse().ok(), "an address", GATEWAY);
     let setup = read(table.setup.take(), cx, per_second, "a number per second", SETUP);
     let serve = read(table.serve.take(), cx, range, "a range of addresses", RANGE);
@@ -205,8 +211,13 @@ fn per_second(text: &str) -> Option<Option<u64>> {
     if text == "max" {
         return Some(None);
     }
-    let number = parse_count(text.strip_suffix("/s").unwrap_or(text).trim()).ok()?;
+    let number = parse_count(number_per_second(text)).ok()?;
     (number > 0).then_some(Some(number))
+}
+
+/// The number of a rate: N, N/s, or Npps as for streams.
+pub(super) fn number_per_second(text: &str) -> &str {
+    text.strip_suffix("/s").or_else(|| text.strip_suffix("pps")).unwrap_or(text).trim()
 }
 
 fn range(text: &str) -> Option<(Ipv4Addr, Ipv4Addr)> {
