@@ -4,9 +4,8 @@
 //! into the port's slots. Receiving comes first, because open flows must end before more begin: an
 //! excessive load then delays arrivals (counted as late), but does not reduce throughput.
 
-use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
+use std::{collections::VecDeque, ops::Range};
 
-use rustix::thread::set_current_timer_slack;
 use squall_flows::{
     FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
     SideSettings, Statistics, Wrap,
@@ -159,17 +158,8 @@ const HANDED_AT_ONCE: usize = 16;
 /// Maximum number of flows begun per turn: their state is still in the cache when the answers
 /// arrive.
 const BEGIN: usize = 32;
-/// The timer slack of these workers, in ns: by how much the kernel may delay a wake-up to merge it
-/// with others. Linux's default is 50 us.
-const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
-
 impl Player {
-    /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After]) -> Self {
-        if clock != Clock::Virtual {
-            // With the kernel's default slack, flows would begin some 50 us later.
-            let _ = set_current_timer_slack(Some(SLACK));
-        }
         Self {
             ports: Vec::new(),
             clock,

@@ -295,7 +295,11 @@ impl Sink for HostPort {
         let (batch, claims) = frames.claims();
         for ((octets, frame), claim) in batch.iter().zip(claims) {
             // A capture on the port may have asked the kernel for frames that this host sends.
-            if frame.outgoing || *claim {
+            if frame.outgoing {
+                continue;
+            }
+            if *claim {
+                self.observe(now, frame.time, octets);
                 continue;
             }
             if frame.time > now + LATER || !self.held.is_empty() {
@@ -337,6 +341,14 @@ impl HostPort {
         };
         let Self { groups, frames: HostFrames { queue, .. }, .. } = self;
         groups.iter_mut().fold(false, |any, (_, group)| group.receive(at, octets, queue) | any)
+    }
+
+    /// Shows a frame of a stream to groups that measure the reception of multicast groups.
+    fn observe(&mut self, now: Nanos, time: Nanos, octets: &[u8]) {
+        if octets.first().is_some_and(|to| to & 1 == 1) {
+            let at = self.virtual_now.map_or_else(|| self.traffic(time.min(now)), |_| now);
+            self.groups.iter_mut().for_each(|(_, group)| group.observe(at, octets));
+        }
     }
 
     fn is_idle(&self) -> bool {

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     collections::BTreeSet,
     io,
+    num::NonZeroU64,
     ops::Range,
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use squall_flows::{Arrival, Ignored, Load, Target};
 use squall_measure::{Measure, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
@@ -34,6 +35,7 @@ use crate::{
     flows::{self, Player},
     generate::{Driver, one_kind},
     hosts::Hosts,
+    idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
@@ -41,7 +43,7 @@ use crate::{
     sink::{self, MakeSink, Shown},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    worker::{Idle, Message, Waker, Worker},
+    worker::{Message, Waker, Worker},
 };
 
 /// Options of a run.
@@ -64,6 +66,8 @@ pub struct Settings {
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
     pub tolerance: Nanos,
+    /// How close to their due times frames leave.
+    pub precision: Precision,
 }
 
 /// How to process the frames that a port receives.
@@ -97,6 +101,7 @@ impl Default for Settings {
             linger: Duration::from_millis(200),
             common: CommonClock::default(),
             tolerance: Nanos(10_000_000),
+            precision: Precision::default(),
         }
     }
 }
@@ -256,6 +261,10 @@ const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
 const HEAD_START: Nanos = Nanos(20_000_000);
+
+/// The timer slack of workers, in ns: by how much the kernel may delay a wake-up to merge it with
+/// others. With Linux's default of 50 us, frames and flows would leave that much later.
+const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
 
 /// The end of a run without a limit.
 pub(crate) const END_OF_TIME: Picos = Picos::LONGEST_RUN;
@@ -468,6 +477,7 @@ impl Queues {
 }
 
 impl WorkerSetup {
+    /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
         let WorkerInputs { waker, feeds, mut relays, waiting } = inputs;
@@ -477,6 +487,10 @@ impl WorkerSetup {
             Clock::Real(_) => settings.common,
             Clock::Virtual => CommonClock::default(),
         };
+        if clock != Clock::Virtual && settings.precision != Precision::LowCpu {
+            // Fails only on kernels without timer slack.
+            let _ = set_current_timer_slack(Some(SLACK));
+        }
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
         let mut streams = Streams::new(clock, drivers, settings.fingerprint, &plan);
@@ -551,6 +565,7 @@ impl WorkerSetup {
             added: 0,
             reported: false,
             idle: Idle::default(),
+            sleeper: Sleeper::new(settings.precision),
             just_sent: false,
             woken: [Nanos::ZERO; 2],
             inflow: Inflow::default(),

@@ -30,7 +30,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 pub use multiplier::Multiplier;
-pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Time, parse_cpus};
+pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Precision, Time, parse_cpus};
 
 /// Options of a run. An option that is left out has the profile's value, or else its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +77,14 @@ pub struct RunOptions {
         arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)
     )]
     pub clock: Option<Clock>,
+    /// Trade CPU time for precise departures: low-cpu (sleep at least 0.5 ms at a time), balanced
+    /// (sleep, and spin for the last microseconds), spin (spin from 2 ms before a departure on)
+    /// [default: balanced]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_enum, value_name = "PRECISION", hide_possible_values = true)
+    )]
+    pub precision: Option<Precision>,
     /// Receive on ports that send, too; with false, only send on them [default: true]
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL"))]
     pub receive: Option<bool>,

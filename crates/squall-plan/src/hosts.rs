@@ -71,7 +71,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let ping = |target| PingSettings {
         target: match target {
             PingTarget::Gateway => None,
-            PingTarget::Address(address) => Some(address),
+            PingTarget::Address(address) => Some(address.into()),
         },
         rate: group.ping_rate,
         count: group.ping_count as u16,
@@ -88,12 +88,14 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
             ArpUse::Announce => ConflictTimers { probes: 0, ..ConflictTimers::default() },
             ArpUse::Silent => ConflictTimers::SILENT,
         },
+        ipv6: None,
         gateway: group.gateway,
         start: group.start,
         setup: group.setup,
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
+        services: squall_host::ServiceSettings::default(),
         vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
         seed,
     }

@@ -1891,6 +1891,8 @@ export interface MethodInfo {
   settings: unknown;
   /** Default settings. */
   defaults: unknown;
+  /** Default settings with short trials and few repetitions (`quick`). */
+  quick: unknown;
   /** Whether it sends the streams of a profile. */
   wants_streams: boolean;
   /** Whether it opens connections between the clients and the servers of a profile. */
