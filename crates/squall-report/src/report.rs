@@ -416,6 +416,15 @@ impl fmt::Display for ReasonCode {
     }
 }
 
+impl Reason {
+    /// The code and the first clause, without details of the machine and without the remedy.
+    pub fn brief(&self) -> String {
+        let first = self.text.split("; ").next().unwrap_or_default();
+        let first = first.split(" (kernel: ").next().unwrap_or_default();
+        format!("{}: {first}", self.code)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)?;
