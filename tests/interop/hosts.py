@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Hosts of squall against Linux and dnsmasq over a veth pair: leases in dnsmasq's file are the leases
-of the report, the kernel's neighbors are the hosts, and tshark finds nothing malformed.
+"""Hosts of squall against Linux, dnsmasq and Kea over a veth pair: leases in the servers' files are the
+leases of the report, the kernel's neighbors are the hosts, and tshark finds nothing malformed.
 
-Needs root and ip; the DHCP part also needs dnsmasq, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
+Needs root and ip; the DHCP parts also need dnsmasq, tcpdump and tshark, or kea-dhcp4; $SQUALL is
+target/debug/squall unless set.
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -66,6 +68,61 @@ class Dnsmasq:
         return {fields[1]: fields[2] for fields in lines if len(fields) >= 3}
 
 
+KEA = """{{ "Dhcp4": {{
+  "interfaces-config": {{ "interfaces": [ "vb" ], "dhcp-socket-type": "raw" }},
+  "lease-database": {{ "type": "memfile", "persist": true, "name": "{leases}", "lfc-interval": 0 }},
+  "store-extended-info": true, "valid-lifetime": 3600, "renew-timer": 900, "rebind-timer": 1800,
+  "subnet4": [
+    {{ "subnet": "10.77.0.0/16", "id": 1, "pools": [ {{ "pool": "10.77.8.0-10.77.11.255" }} ],
+      "option-data": [ {{ "name": "routers", "data": "10.77.0.1" }} ] }},
+    {{ "subnet": "10.78.0.0/16", "id": 2, "pools": [ {{ "pool": "10.78.8.0-10.78.11.255" }} ] }} ],
+  "loggers": [ {{ "name": "kea-dhcp4", "severity": "INFO",
+    "output_options": [ {{ "output": "{log}" }} ] }} ] }} }}"""
+
+
+class Kea:
+    """Kea's DHCPv4 server in the peer's namespace."""
+
+    def __init__(self, folder, binary):
+        self.leases, self.log = folder / "kea.csv", folder / "kea.log"
+        config = folder / "kea.json"
+        config.write_text(KEA.format(leases=self.leases, log=self.log))
+        libraries = pathlib.Path(binary).parents[1].glob("lib/*-linux-gnu")
+        self.environment = os.environ | {
+            "KEA_PIDFILE_DIR": str(folder),
+            "KEA_LOCKFILE_DIR": "none",
+            # The package may be unpacked and not installed.
+            "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+        }
+        self.argv = inside(REMOTE, binary, "-c", config)
+
+    def __enter__(self):
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(self.argv, env=self.environment, text=True, **silent)
+        wait(
+            "kea starts",
+            lambda: (
+                self.process.poll() is not None
+                or (self.log.exists() and "DHCP4_STARTED" in self.log.read_text())
+            ),
+        )
+        if self.process.poll() is not None:
+            raise Failed(f"kea-dhcp4: {self.process.communicate()[1]}")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+
+    def rows(self):
+        """The last entry of each address, if its lease is neither declined nor over."""
+        entries = csv.DictReader(self.leases.read_text().splitlines())
+        last = {entry["address"]: entry for entry in entries}
+        return [
+            one for one in last.values() if one["state"] == "0" and one["valid_lifetime"] != "0"
+        ]
+
+
 def hosts(folder, *argv):
     """Run squall hosts to its end; return the group of its report."""
     report = folder / "report.json"
@@ -95,6 +152,22 @@ def leases(folder, binary):
         group = hosts(folder, *common, "--silent", "--release")
         same("released", group["states"], {"released": CLIENTS})
         wait("dnsmasq forgets the leases", lambda: not server.rows())
+
+
+def kea_leases(folder, binary):
+    """Leases, and addresses that were given back, in Kea's file."""
+    count = 100
+    own = [f"02:53:00:00:00:{i + 1:02x}" for i in range(count)]
+    common = ["dhcp", "-i", "af_packet:va", "--count", count, "--rate", "400/s", "--silent"]
+    with Kea(folder, binary) as server:
+        group = hosts(folder, *common)
+        same("bound by Kea", group["states"], {"bound": count})
+        rows = server.rows()
+        same("MAC addresses in Kea's file", sorted(row["hwaddr"] for row in rows), own)
+        same("addresses in Kea's file", len({row["address"] for row in rows}), count)
+        group = hosts(folder, *common, "--release")
+        same("released to Kea", group["states"], {"released": count})
+        wait("Kea forgets the leases", lambda: not server.rows())
 
 
 def failures(folder):
@@ -186,6 +259,11 @@ def main():
             else:
                 leases(folder, dnsmasq)
                 well_formed(folder / "dhcp.pcap")
+            kea = shutil.which("kea-dhcp4")
+            if kea is None:
+                print("SKIPPED: kea-dhcp4 is not installed (scripts/setup system)")
+            else:
+                kea_leases(folder, kea)
         finally:
             for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)

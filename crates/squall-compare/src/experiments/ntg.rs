@@ -161,11 +161,13 @@ fn present(
     validated: &[(String, Result<Validated, String>)],
 ) {
     for outcome in outcomes {
+        let at = outcome.kb_per_s.map_or("full speed".into(), |kb| format!("{kb} KB/s"));
         if let Some(why) = &outcome.round.failed {
-            let at = outcome.kb_per_s.map_or("full speed".into(), |kb| format!("{kb} KB/s"));
             run.note(format!("{} at {at}: it failed: {why}", outcome.tool));
         } else if let Some(wrong) = &outcome.round.disagreement {
             run.note(format!("{}: it {wrong}", outcome.tool));
+        } else if let Some(why) = &outcome.round.not_valid {
+            run.note(format!("{} at {at}: NOT VALID by its report: {why}", outcome.tool));
         }
     }
     run.result.notes.dedup();

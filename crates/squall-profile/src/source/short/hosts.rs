@@ -14,9 +14,14 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
         match one.key() {
             "probe" => group.set("arp", one.node("probe".into())),
             "silent" => group.set("arp", one.node("silent".into())),
-            key @ ("count" | "mac" | "vlan" | "ipv4" | "gateway" | "setup" | "start"
+            // An address of either family.
+            "address" if one.text().contains(':') => group.add("ipv6", one.value()),
+            "address" => group.add("ipv4", one.value()),
+            "gateway" if one.text().contains(':') => group.add("gateway6", one.value()),
+            key @ ("count" | "mac" | "vlan" | "ipv4" | "ipv6" | "gateway" | "setup" | "start"
             | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_rate"
-            | "ping_count" | "serve" | "lease") => group.add(key, one.value()),
+            | "ping_count" | "serve" | "lease" | "interface_id" | "dad" | "prefix"
+            | "rapid_commit" | "first_offer") => group.add(key, one.value()),
             _ => {}
         }
     }
