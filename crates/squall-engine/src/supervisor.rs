@@ -61,7 +61,7 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving continues after everything is sent, for frames in flight.
     pub linger: Duration,
-    /// The clock for time stamps in frames and for delays. Unused on virtual time, which all
+    /// The clock for timestamps in frames and for delays. Unused on virtual time, which all
     /// workers share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
@@ -261,6 +261,9 @@ const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
 const HEAD_START: Nanos = Nanos(20_000_000);
+/// Added for each stream: a worker sets up 100,000 of them in some 0.2 s, and their first frames would
+/// be late by that time.
+const HEAD_START_OF_STREAM: Nanos = Nanos(5000);
 
 /// The timer slack of workers, in ns: by how much the kernel may delay a wake-up to merge it with
 /// others. With Linux's default of 50 us, frames and flows would leave that much later.
@@ -301,7 +304,9 @@ impl Ready {
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-        let default_start = || squall_port::monotonic() + HEAD_START;
+        let streams = running.plan.streams.len() as u64;
+        let head_start = Nanos(HEAD_START.0 + streams * HEAD_START_OF_STREAM.0);
+        let default_start = || squall_port::monotonic() + head_start;
         let clock = match running.settings.virtual_time {
             true => Clock::Virtual,
             false => Clock::Real(start.unwrap_or_else(default_start)),

@@ -19,7 +19,7 @@ use squall_machine::{
     ports, room,
 };
 use squall_measure::{FlowSettings, track::Place};
-use squall_options::{Clock, Multiplier, RunOptions};
+use squall_options::{Clock, Multiplier, Precision, RunOptions};
 use squall_plan::{
     Assets, Cpu, Inputs, Options, Plan, PlanPort, PlanReplay, PlannedLoad, PortLimits,
     explain::Preview,
@@ -760,7 +760,7 @@ impl Opened {
         criterion.find_names(&names).map_err(Error::Usage)
     }
 
-    /// Starts the workers. The first frame is due some 20 ms later.
+    /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -831,7 +831,11 @@ impl Opened {
                     self.plan.stop.duration.map_or(0.0, |duration| duration.as_secs_f64());
                 Nanos((verdict::behind(duration) * 1e9) as u64)
             },
-            precision: squall_engine::Precision::Balanced,
+            precision: match options.precision.unwrap_or_default() {
+                Precision::LowCpu => squall_engine::Precision::LowCpu,
+                Precision::Balanced => squall_engine::Precision::Balanced,
+                Precision::Spin => squall_engine::Precision::Spin,
+            },
         };
         let context = Context {
             started: SystemTime::now(),

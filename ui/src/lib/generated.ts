@@ -1193,7 +1193,7 @@ export interface ReplayRead {
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
   /**
-   * Packets with a time stamp earlier than that of a previous packet; they are sent right after it.
+   * Packets with a timestamp earlier than that of a previous packet; they are sent right after it.
    */
   backward: number;
 }

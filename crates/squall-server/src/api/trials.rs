@@ -104,7 +104,8 @@ struct NewTest {
     repeats: Option<u32>,
     /// Seconds between trials; absent: 5, with `quick` 0.2.
     rest_s: Option<f64>,
-    /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
+    /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `precision`, `linger` and
+    /// `filter`.
     #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
     /// File of the daemon to which trials are written as they end; absent: the id of the run, with
@@ -250,8 +251,8 @@ impl NewTest {
 /// the measurements of a trial, and the daemon chooses its files.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
     check_cores(&all)?;
-    let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
-    Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
+    let RunOptions { cores, cpus, seed, clock, precision, linger, filter, .. } = all;
+    Ok(RunOptions { cores, cpus, seed, clock, precision, linger, filter, ..RunOptions::default() })
 }
 
 /// A shell command that starts the same test again.
