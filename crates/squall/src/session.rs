@@ -743,18 +743,20 @@ impl Opened {
         self.ports.iter().map(|p| p.facts())
     }
 
-    /// Checks that the run has the stream or template that a criterion names. A run that only
+    /// Checks that the run has the stream, template or group of hosts that a criterion names. A run that only
     /// receives, or that measures received flows, learns names later, so any name is accepted.
     ///
     /// # Errors
-    /// No stream or template has that name; the error suggests the most similar one.
+    /// None has that name; the error suggests the most similar one.
     pub fn find_names(&self, criterion: &FailIf) -> Result<(), Error> {
         if self.plan.only_receives() || self.session.flows.is_some() {
             return Ok(());
         }
         let templates = self.plan.flows.iter().flat_map(|flows| &flows.load.templates);
         let streams = self.plan.streams.iter().map(|stream| stream.name.as_str());
-        let names: Vec<_> = streams.chain(templates.map(|one| one.name.as_str())).collect();
+        let hosts = self.plan.hosts.iter().map(|group| group.name.as_str());
+        let templates = templates.map(|one| one.name.as_str());
+        let names: Vec<_> = streams.chain(templates).chain(hosts).collect();
         criterion.find_names(&names).map_err(Error::Usage)
     }
 

@@ -15,7 +15,7 @@
 //! **Where it is evaluated.** An expression with a stream term is evaluated on each stream and on
 //! each measured flow, and fails if it holds on any of them; run terms have the same value
 //! everywhere. `total.` before a count makes it a sum over the run. A value that a stream does not
-//! measure is unknown. Unknown is no failure, but a criterion that is unknown everywhere fails,
+//! measure is unknown. Terms of hosts are evaluated on each group. Unknown is no failure, but a criterion that is unknown everywhere fails,
 //! because a check without data must not pass. So does a criterion on a stream that measures and
 //! received nothing. Template terms are evaluated on each template at each end that Squall played.
 //! `total.` before them means all templates together, at the clients' end if there were clients. If
@@ -35,6 +35,7 @@ use super::{
     CaptureReport, Distribution, ReceivedFlowReport, Report, SequenceReport, StreamReport,
     StreamRx,
     flows::{FlowsReport, RoleReport},
+    hosts::HostsReport,
 };
 
 /// A parsed criterion.
@@ -140,7 +141,7 @@ impl FailIf {
 
     /// Whether it uses percentiles or other statistics that need complete histograms.
     pub fn needs_histograms(&self) -> bool {
-        self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))
+        self.root.any_term(&|a| a.term.is_of_histogram())
     }
 
     /// Returns a sentence for each violation, at most ten, and then the number of further ones.
@@ -154,6 +155,7 @@ impl FailIf {
             let what = match report {
                 Report { received_flows: Some(_), .. } => "flows",
                 _ if self.root.any_term(&Asked::is_of_template) => "templates",
+                _ if self.root.any_term(&Asked::is_of_hosts) => "groups of hosts",
                 _ => "streams",
             };
             violations.push(format!("{more} more {what} ({} {})", self.verb, self.text));
@@ -167,9 +169,9 @@ impl FailIf {
         if report.capture.is_some() {
             return self.once(&self.root, &run);
         }
-        let (streams, templates) =
-            (self.root.any_term(&Asked::is_of_stream), self.root.any_term(&Asked::is_of_template));
-        let separate = streams && templates || self.root.any_term(&|asked| asked.name.is_some());
+        let kinds = [Asked::is_of_stream, Asked::is_of_template, Asked::is_of_hosts];
+        let kinds = kinds.iter().filter(|kind| self.root.any_term(*kind)).count();
+        let separate = kinds > 1 || self.root.any_term(&|asked| asked.name.is_some());
         let parts = match &self.root {
             Expr::Or(parts) if separate => &parts[..],
             root => std::slice::from_ref(root),
@@ -204,7 +206,8 @@ impl FailIf {
         let anywhere = |asked: &Asked| asked.name.is_none() || only.is_some();
         let of_streams = part.any_term(&|asked| asked.is_of_stream() && anywhere(asked));
         let of_templates = part.any_term(&|asked| asked.is_of_template() && anywhere(asked));
-        if !of_streams && !of_templates {
+        let of_hosts = part.any_term(&|asked| asked.is_of_hosts() && anywhere(asked));
+        if !of_streams && !of_templates && !of_hosts {
             return self.once(part, run);
         }
         let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
@@ -212,7 +215,10 @@ impl FailIf {
             report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
         let templates = report.flows.iter().flat_map(subjects).filter(|_| of_templates);
         let (mut violations, mut decided) = (Vec::new(), false);
-        for subject in streams.chain(templates).filter(|s| only.is_none_or(|n| n == s.name())) {
+        let hosts = report.hosts.iter().map(Subject::Hosts).filter(|_| of_hosts);
+        for subject in
+            streams.chain(templates).chain(hosts).filter(|s| only.is_none_or(|n| n == s.name()))
+        {
             let why = match (part.holds(run, Some(subject)), subject) {
                 (Some(true), _) => {
                     let values = part.values(run, Some(subject));
@@ -237,9 +243,10 @@ impl FailIf {
             violations.push(Finding::unknown(text));
         }
         if violations.is_empty() && !decided {
-            let why = match of_streams {
-                true => "no stream measured it; set latency = true on a stream and receive it",
-                false => "no template measured it; a [[template]] must open or serve flows",
+            let why = match (of_streams, of_templates) {
+                (true, _) => "no stream measured it; set latency = true on a stream and receive it",
+                (_, true) => "no template measured it; a [[template]] must open or serve flows",
+                _ => "no hosts measured it; a [[host]] must use the protocol",
             };
             return vec![Finding::unknown(format!("cannot evaluate {}: {why}", self.text))];
         }
@@ -275,6 +282,7 @@ enum Subject<'a> {
     Template(&'a str, &'static str, &'a RoleReport),
     /// A template that has no flows.
     Silent(&'a str),
+    Hosts(&'a HostsReport),
 }
 
 /// Each template at each end. Templates without flows are included only if there were clients: a
@@ -297,6 +305,7 @@ impl<'a> Subject<'a> {
             Self::Stream(stream) => &stream.name,
             Self::Flow(flow) => &flow.name,
             Self::Template(name, ..) | Self::Silent(name) => name,
+            Self::Hosts(group) => &group.name,
         }
     }
 }
@@ -305,7 +314,9 @@ impl<'a> Subject<'a> {
 fn names_of(report: &Report) -> Vec<&str> {
     let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(|f| f.name.as_str());
     let templates = report.flows.iter().flat_map(|f| &f.templates).map(|t| t.name.as_str());
-    report.streams.iter().map(|s| s.name.as_str()).chain(templates).chain(flows).collect()
+    let hosts = report.hosts.iter().map(|group| group.name.as_str());
+    let streams = report.streams.iter().map(|s| s.name.as_str());
+    streams.chain(templates).chain(flows).chain(hosts).collect()
 }
 
 /// Message for an unknown name, with similar names.
@@ -315,7 +326,7 @@ fn unknown_name(name: &str, names: &[&str]) -> String {
     near.dedup();
     let near: Vec<_> = near.iter().take(3).map(|(_, name)| format!("{name:?}")).collect();
     let there_is = if near.is_empty() { "nothing".to_owned() } else { near.join(", ") };
-    format!("no stream or template is called {name:?}; the nearest: {there_is}")
+    format!("no stream, template or group of hosts is called {name:?}; the nearest: {there_is}")
 }
 
 impl fmt::Display for Subject<'_> {
@@ -325,6 +336,7 @@ impl fmt::Display for Subject<'_> {
             Self::Flow(flow) => write!(f, "flow {}", flow.name),
             Self::Template(name, end, _) => write!(f, "template {name:?} ({end})"),
             Self::Silent(name) => write!(f, "template {name:?}"),
+            Self::Hosts(group) => write!(f, "hosts {:?}", group.name),
         }
     }
 }
@@ -366,6 +378,8 @@ enum Term {
     TemplateSpread(&'static str, &'static str),
     /// All templates together.
     Total(&'static str),
+    Hosts(&'static str),
+    HostsSpread(&'static str, &'static str),
 }
 
 /// Name, kind and meaning of the terms of a run. Users read this as the reference.
@@ -443,6 +457,25 @@ const TEMPLATE_SPREADS: &[(&str, &str)] = &[
     ("duration_from_due", "from the time when a flow was due to its end"),
 ];
 
+const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
+    ("hosts.started", Kind::Count, "hosts of a group that started"),
+    ("hosts.bound", Kind::Count, "of these, hosts that have an address at the end"),
+    ("hosts.bound_rate", Kind::Cps, "addresses per second, from the first start to the last one"),
+    ("hosts.failed", Kind::Count, "hosts that failed, for any reason"),
+    ("hosts.failed_ratio", Kind::Share, "hosts.failed / hosts.started"),
+    ("hosts.retransmissions", Kind::Count, "messages of DHCP that were repeated"),
+    ("hosts.expired", Kind::Count, "leases that ended"),
+    ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
+    ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
+    ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+];
+
+const HOSTS_SPREADS: &[(&str, &str)] = &[
+    ("offer", "from a host's first DISCOVER to its offer"),
+    ("dora", "from a host's first DISCOVER to its address"),
+    ("echo_rtt", "from a host's echo request to the reply"),
+];
+
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
 
 /// Terms that have no value before the run has ended, with the reason and an alternative.
@@ -476,11 +509,17 @@ pub fn reference() -> String {
     for (name, what) in TEMPLATE_SPREADS {
         line(&format!("{name}.STAT"), what);
     }
+    for (name, _, what) in HOSTS_TERMS {
+        line(name, what);
+    }
+    for (name, what) in HOSTS_SPREADS {
+        line(&format!("{name}.STAT"), what);
+    }
     for (name, _, what) in RUN_TERMS {
         line(name, what);
     }
     line("total.TERM", "of all templates together: attempted, completed, failed, cps ...");
-    line("NAME.TERM", "of one stream or template: web.failed, \"my web\".latency.p99");
+    line("NAME.TERM", "of one stream, template or group: web.failed, \"my web\".latency.p99");
     text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
     text
 }
@@ -496,6 +535,9 @@ impl Term {
         if let Some((name, ..)) = TEMPLATE_TERMS.iter().find(|(n, ..)| *n == name) {
             return Some(Self::Template(name));
         }
+        if let Some((name, ..)) = HOSTS_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Hosts(name));
+        }
         let (spread, statistic) = name.split_once('.')?;
         if spread == "total" {
             return TEMPLATE_TERMS
@@ -507,6 +549,9 @@ impl Term {
         if let Some((spread, _)) = TEMPLATE_SPREADS.iter().find(|(n, _)| *n == spread) {
             return Some(Self::TemplateSpread(spread, statistic));
         }
+        if let Some((spread, _)) = HOSTS_SPREADS.iter().find(|(n, _)| *n == spread) {
+            return Some(Self::HostsSpread(spread, statistic));
+        }
         let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
         Some(Self::Spread(spread, statistic))
     }
@@ -516,14 +561,15 @@ impl Term {
         match self {
             Self::Run(name) | Self::Stream(name) | Self::Template(name) | Self::Total(name) => name,
             Self::Spread(name, _) | Self::TemplateSpread(name, _) => name,
+            Self::Hosts(name) | Self::HostsSpread(name, _) => name,
         }
     }
 
     fn all_names() -> impl Iterator<Item = String> {
-        let spreads = SPREADS.iter().chain(TEMPLATE_SPREADS);
+        let spreads = SPREADS.iter().chain(TEMPLATE_SPREADS).chain(HOSTS_SPREADS);
         let spreads = spreads.flat_map(|(s, _)| STATISTICS.iter().map(move |q| format!("{s}.{q}")));
         let totals = TEMPLATE_TERMS.iter().map(|(n, ..)| format!("total.{n}"));
-        let terms = STREAM_TERMS.iter().chain(TEMPLATE_TERMS).chain(RUN_TERMS);
+        let terms = STREAM_TERMS.iter().chain(TEMPLATE_TERMS).chain(HOSTS_TERMS).chain(RUN_TERMS);
         terms.map(|(n, ..)| (*n).to_owned()).chain(totals).chain(spreads)
     }
 
@@ -535,8 +581,18 @@ impl Term {
             Self::Run(name) => lookup(RUN_TERMS, name),
             Self::Stream(name) => lookup(STREAM_TERMS, name),
             Self::Template(name) | Self::Total(name) => lookup(TEMPLATE_TERMS, name),
-            Self::Spread(..) | Self::TemplateSpread(..) => Kind::Time,
+            Self::Hosts(name) => lookup(HOSTS_TERMS, name),
+            Self::Spread(..) | Self::TemplateSpread(..) | Self::HostsSpread(..) => Kind::Time,
         }
+    }
+
+    /// Whether each stream, template or group has a value of its own.
+    fn is_of_one(self) -> bool {
+        self.is_of_stream() || self.is_of_template() || self.is_of_hosts()
+    }
+
+    fn is_of_histogram(self) -> bool {
+        matches!(self, Self::Spread(..) | Self::TemplateSpread(..) | Self::HostsSpread(..))
     }
 
     fn is_of_stream(self) -> bool {
@@ -545,6 +601,10 @@ impl Term {
 
     fn is_of_template(self) -> bool {
         matches!(self, Self::Template(_) | Self::TemplateSpread(..))
+    }
+
+    fn is_of_hosts(self) -> bool {
+        matches!(self, Self::Hosts(_) | Self::HostsSpread(..))
     }
 
     /// The value: 1 for yes, nanoseconds for times. `None` if it was not measured.
@@ -559,15 +619,23 @@ impl Term {
             (Self::TemplateSpread(spread, statistic), Some(Subject::Template(_, _, role))) => {
                 template_spread(spread, role).and_then(|d| statistic_of(statistic, d))
             }
+            (Self::Hosts(name), Some(Subject::Hosts(group))) => hosts_value(name, group),
+            (Self::HostsSpread(spread, statistic), Some(Subject::Hosts(group))) => {
+                hosts_spread(spread, group).and_then(|d| statistic_of(statistic, d))
+            }
             (Self::Template(_) | Self::TemplateSpread(..), _) | (Self::Spread(..), None) => None,
+            (Self::Hosts(_) | Self::HostsSpread(..), _) => None,
             (Self::Stream(name), Some(Subject::Stream(stream))) => stream_value(name, stream),
             (Self::Stream(name), Some(Subject::Flow(flow))) => flow_value(name, flow),
-            (Self::Stream(_), Some(Subject::Template(..) | Subject::Silent(_))) => None,
+            (
+                Self::Stream(_),
+                Some(Subject::Template(..) | Subject::Silent(_) | Subject::Hosts(_)),
+            ) => None,
             (Self::Spread(spread, statistic), Some(subject)) => {
                 let distribution = match subject {
                     Subject::Stream(stream) => stream_spread(spread, stream),
                     Subject::Flow(flow) => flow_spread(spread, flow),
-                    Subject::Template(..) | Subject::Silent(_) => None,
+                    Subject::Template(..) | Subject::Silent(_) | Subject::Hosts(_) => None,
                 };
                 distribution.and_then(|d| statistic_of(statistic, d))
             }
@@ -578,10 +646,12 @@ impl Term {
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Run(name) | Self::Stream(name) | Self::Template(name) => f.write_str(name),
-            Self::Spread(spread, statistic) | Self::TemplateSpread(spread, statistic) => {
-                write!(f, "{spread}.{statistic}")
+            Self::Run(name) | Self::Stream(name) | Self::Template(name) | Self::Hosts(name) => {
+                f.write_str(name)
             }
+            Self::Spread(spread, statistic)
+            | Self::TemplateSpread(spread, statistic)
+            | Self::HostsSpread(spread, statistic) => write!(f, "{spread}.{statistic}"),
             Self::Total(name) => write!(f, "total.{name}"),
         }
     }
@@ -606,10 +676,14 @@ impl Asked {
         self.term.is_of_template()
     }
 
+    fn is_of_hosts(&self) -> bool {
+        self.term.is_of_hosts()
+    }
+
     fn value(&self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
         let subject = match (&self.name, subject) {
             (Some(name), Some(subject)) if name == subject.name() => Some(subject),
-            (Some(name), _) => Some(run.named(name, self.is_of_template())?),
+            (Some(name), _) => Some(run.named(name, self.term)?),
             (None, subject) => subject,
         };
         let value = self.term.value(run, subject)?;
@@ -666,11 +740,14 @@ impl<'a> RunTotals<'a> {
         total.client.as_ref().or(total.server.as_ref())
     }
 
-    /// The stream, flow or template of that name. A template is evaluated at the clients' end if
+    /// The stream, flow, template or group of that name, whichever has the term. A template is evaluated at the clients' end if
     /// there were clients.
-    fn named(&self, name: &str, template: bool) -> Option<Subject<'a>> {
+    fn named(&self, name: &str, term: Term) -> Option<Subject<'a>> {
         let report = self.report;
-        if template {
+        if term.is_of_hosts() {
+            return report.hosts.iter().map(Subject::Hosts).find(|s| s.name() == name);
+        }
+        if term.is_of_template() {
             return report.flows.iter().flat_map(subjects).find(|s| s.name() == name);
         }
         let flows = report.received_flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
@@ -802,6 +879,36 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
             (!role.http.is_empty()).then(|| role.http.get(&name[5..]).copied().unwrap_or(0) as f64)
         }
         _ => unreachable!("{name} is in TEMPLATE_TERMS and has no value"),
+    }
+}
+
+fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
+    let count = |n: u64| Some(n as f64);
+    let failed = || group.failed.values().sum::<u64>();
+    match name {
+        "hosts.started" => count(group.started),
+        "hosts.bound" => {
+            let with_address = ["bound", "renewing", "rebinding"];
+            count(with_address.iter().filter_map(|state| group.states.get(*state)).sum())
+        }
+        "hosts.bound_rate" => group.bound_rate,
+        "hosts.failed" => count(failed()),
+        "hosts.failed_ratio" => (group.started > 0).then(|| failed() as f64 / group.started as f64),
+        "hosts.retransmissions" => count(group.retransmissions),
+        "hosts.expired" => count(group.expired),
+        "hosts.ignored" => count(group.ignored.values().sum()),
+        "hosts.conflicts" => count(group.arp.conflicts),
+        "hosts.echo_lost" => count(group.echo.lost),
+        _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
+    }
+}
+
+fn hosts_spread<'a>(spread: &str, group: &'a HostsReport) -> Option<&'a Distribution> {
+    match spread {
+        "offer" => group.offer_ns.as_ref(),
+        "dora" => group.dora_ns.as_ref(),
+        "echo_rtt" => group.echo.rtt_ns.as_ref(),
+        _ => unreachable!("{spread} is in HOSTS_SPREADS and has no value"),
     }
 }
 
@@ -993,9 +1100,7 @@ impl Expr {
         let mut names = self.names();
         names.dedup();
         let [name] = names[..] else { return None };
-        let unnamed = self.any_term(&|asked| {
-            asked.name.is_none() && (asked.is_of_stream() || asked.is_of_template())
-        });
+        let unnamed = self.any_term(&|asked| asked.name.is_none() && asked.term.is_of_one());
         (!unnamed).then_some(name)
     }
 
@@ -1087,7 +1192,6 @@ impl<'a> Parser<'a> {
         if word.is_empty() {
             return Err(self.error_here("a term", "loss > 0"));
         }
-        let of_one = |term: &Term| term.is_of_stream() || term.is_of_template();
         let (name, term) = match (quoted, word.split_once('.')) {
             (Some(_), _) => (quoted, word),
             // A word that is a term is not taken as a name, so a stream named "total" must be
@@ -1095,11 +1199,11 @@ impl<'a> Parser<'a> {
             (None, Some((name, term))) if Term::find(word).is_none() => (Some(name), term),
             (None, _) => (None, word),
         };
-        if let Some(found) = Term::find(term).filter(|found| name.is_none() || of_one(found)) {
+        if let Some(found) = Term::find(term).filter(|found| name.is_none() || found.is_of_one()) {
             return Ok((name, found));
         }
         self.at -= word.len();
-        let spreads = || SPREADS.iter().chain(TEMPLATE_SPREADS);
+        let spreads = || SPREADS.iter().chain(TEMPLATE_SPREADS).chain(HOSTS_SPREADS);
         let (expected, hint) = match spreads().find(|(s, _)| *s == word || *s == term) {
             Some(_) => (
                 "a statistic of it".to_owned(),
@@ -1460,8 +1564,11 @@ mod tests {
             assert_eq!(term.to_string(), name);
             term.value(&run, Some(Subject::Stream(&report.streams[0])));
             term.value(&run, Some(Subject::Template("web", "client", &RoleReport::default())));
+            term.value(&run, Some(Subject::Hosts(&HostsReport::default())));
             let shown = match term {
-                Term::Spread(s, _) | Term::TemplateSpread(s, _) => format!("{s}.STAT"),
+                Term::Spread(s, _) | Term::TemplateSpread(s, _) | Term::HostsSpread(s, _) => {
+                    format!("{s}.STAT")
+                }
                 Term::Total(_) => "total.TERM".into(),
                 _ => name,
             };
@@ -1601,8 +1708,8 @@ mod tests {
         assert_eq!(
             check("wbe.failed > 0 or web.failed > 0"),
             [
-                "cannot evaluate wbe.failed > 0 or web.failed > 0: no stream or template is \
-                 called \"wbe\"; the nearest: \"web\", \"my dns\", \"and more\"",
+                "cannot evaluate wbe.failed > 0 or web.failed > 0: no stream, template or group \
+                 of hosts is called \"wbe\"; the nearest: \"web\", \"my dns\", \"and more\"",
                 "template \"web\" (client): failed = 10 (fail if wbe.failed > 0 or web.failed > 0)",
             ]
         );
@@ -1610,7 +1717,7 @@ mod tests {
         assert_eq!(parsed("web.failed > 0 and loss > 0").find_names(&["dns", "web"]), Ok(()));
         assert_eq!(
             parsed("wbe.failed > 0").find_names(&["dns", "web"]).unwrap_err(),
-            "wbe.failed > 0: no stream or template is called \"wbe\"; the nearest: \"web\", \"dns\""
+            "wbe.failed > 0: no stream, template or group of hosts is called \"wbe\"; the nearest: \"web\", \"dns\""
         );
     }
 
@@ -1732,5 +1839,33 @@ mod tests {
         assert_eq!(check("jitter > 1us or gap.stddev > 50us"), [""; 0]);
         assert_eq!(check("total.loss > 1").len(), 1);
         assert_eq!(check("latency.p99 > 1us").len(), 1, "nobody measured it");
+    }
+
+    #[test]
+    fn groups_of_hosts_are_looked_at_each() {
+        let dora = Distribution { count: 900, p99: 4_000_000, ..Distribution::default() };
+        let group = HostsReport {
+            name: "subscribers".into(),
+            started: 1000,
+            states: [("bound".into(), 890), ("renewing".into(), 10), ("failed".into(), 100)].into(),
+            failed: [("no_offer".into(), 90), ("nak".into(), 10)].into(),
+            dora_ns: Some(dora),
+            ..HostsReport::default()
+        };
+        let servers = HostsReport { name: "servers".into(), started: 1, ..HostsReport::default() };
+        let report = Report { hosts: vec![group, servers], ..loaded() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(
+            check("hosts.failed > 0"),
+            ["hosts \"subscribers\": hosts.failed = 100 (fail if hosts.failed > 0)"]
+        );
+        assert_eq!(check("hosts.failed_ratio > 10 % or subscribers.hosts.bound != 900"), [""; 0]);
+        assert_eq!(
+            check("dora.p99 > 3 ms"),
+            ["hosts \"subscribers\": dora.p99 = 4.00 ms (fail if dora.p99 > 3 ms)"]
+        );
+        assert_eq!(check("hosts.failed > 99 or failed > 9").len(), 2, "a template's, too");
+        assert!(check("echo_rtt.max > 1 s")[0].contains("no hosts measured it"));
+        assert!(check("subscriber.hosts.failed > 0")[0].contains("the nearest: \"subscribers\""));
     }
 }
