@@ -86,6 +86,20 @@ def settle(client, port):
 
 def one_profile(api, client, name):
     client.reset(ports=[0, 1])
+    # Streams of tagged packet groups need the feature on.
+    is_tagged = "/tpg_" in name
+    if is_tagged:
+        tags = [{"type": "Dot1Q", "value": {"vlan": vlan}} for vlan in range(1, 11)]
+        client.enable_tpg(num_tpgids=16, tags=tags, rx_ports=[1])
+    try:
+        sends_what_it_asks(api, client, name)
+    finally:
+        if is_tagged:
+            client.stop(ports=[0])
+            client.disable_tpg()
+
+
+def sends_what_it_asks(api, client, name):
     profile = api.STLProfile.load(name, direction=0, port_id=0)
     streams = profile.get_streams()
     client.add_streams(streams, ports=[0])
@@ -102,7 +116,7 @@ def one_profile(api, client, name):
     groups = {
         s.fields["flow_stats"]["stream_id"]
         for s in streams
-        if s.fields["flow_stats"].get("enabled")
+        if s.fields["flow_stats"].get("enabled") and s.fields["flow_stats"]["rule_type"] != "tpg"
     }
     for group in groups:
         flow = stats["flow_stats"][group]
