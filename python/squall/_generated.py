@@ -1167,7 +1167,7 @@ class ReplayRead:
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int
-        Packets with a time stamp earlier than that of a previous packet; they are sent right after
+        Packets with a timestamp earlier than that of a previous packet; they are sent right after
         it.
     """
 
@@ -2495,7 +2495,7 @@ class InterfaceInfo:
     link_type_number : int
         Number in tcpdump.org's list of link types.
     resolution : str
-        Resolution of the time stamps: ``microseconds``, ``nanoseconds`` ...
+        Resolution of the timestamps: ``microseconds``, ``nanoseconds`` ...
     snaplen : int
         Snap length; 0 is no limit.
     packets : int
@@ -2592,14 +2592,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Order:
-    """Order of the time stamps.
+    """Order of the timestamps.
 
     Attributes
     ----------
     strict : bool
         Whether no packet is earlier than the previous one.
     untimed_packets : int
-        Packets without a time stamp.
+        Packets without a timestamp.
     """
 
     strict: bool

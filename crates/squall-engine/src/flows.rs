@@ -137,7 +137,7 @@ struct PlayerPort {
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Whether frames have receive time stamps. Without them, a frame may have arrived at any time
+    /// Whether frames have receive timestamps. Without them, a frame may have arrived at any time
     /// after the previous poll of the port.
     stamped: bool,
     polled: [Nanos; 2],

@@ -67,7 +67,7 @@ struct HostPort {
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
+    /// Whether frames have receive timestamps. Otherwise a frame may have arrived at any time
     /// since the last poll of the port.
     stamped: bool,
     polled: [Nanos; 2],

@@ -33,7 +33,7 @@ pub(crate) struct Output {
     done: usize,
     blocked: Blocked,
     pub counters: PortTx,
-    /// Received frames without a receive time stamp.
+    /// Received frames without a receive timestamp.
     pub uncertain: u64,
     /// Due time of the earliest frame that the source owed at the start of the turn; picoseconds,
     /// without lag.

@@ -61,7 +61,7 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving continues after everything is sent, for frames in flight.
     pub linger: Duration,
-    /// The clock for time stamps in frames and for delays. Unused on virtual time, which all
+    /// The clock for timestamps in frames and for delays. Unused on virtual time, which all
     /// workers share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.

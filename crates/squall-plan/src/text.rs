@@ -88,10 +88,10 @@ fn head(profile: &Profile, planned: &Shown<'_>) -> String {
     let stop = &planned.plan.stop;
     let flows = profile.flows.as_ref();
     let ends: Vec<String> = [
-        flows.and_then(|flows| flows.limit).map(|n| format!("{} flows", human::count(n))),
+        flows.and_then(|flows| flows.limit).map(|n| human::counted(n, "flow")),
         stop.duration.map(|d| d.to_string()),
-        stop.packets.map(|n| format!("{} frames", human::count(n))),
-        stop.octets.map(|n| format!("{} octets", human::count(n))),
+        stop.packets.map(|n| human::counted(n, "frame")),
+        stop.octets.map(|n| human::counted(n, "octet")),
     ]
     .into_iter()
     .flatten()

@@ -192,7 +192,7 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
         times += &format!(", for {lasts}");
     }
     if let Some(limit) = template.limit {
-        times += &format!(", at most {} flows", human::count(limit));
+        times += &format!(", at most {}", human::counted(limit, "flow"));
     }
     let of = match template.arrival {
         Arrival::Open { cps, spacing } => {

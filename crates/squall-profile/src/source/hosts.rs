@@ -168,7 +168,13 @@ fn group(
     if let (Some((_, place)), false) = (&mac, unicast) {
         cx.report(place, "is the address of a group, which no host can have", &[MAC.into()]);
     }
-    let ipv4 = read(table.ipv4.take(), cx, address, "\"dhcp\", \"none\" or an address", ADDRESS);
+    let bare = |at: &Placed<Located>| at.value.text.trim().parse::<Ipv4Addr>().ok();
+    let full = table.ipv4.as_ref().and_then(bare).map(|address| format!("try \"{address}/24\""));
+    let (wanted, hint) = match &full {
+        Some(hint) => ("an address with the length of its prefix", hint.as_str()),
+        None => ("\"dhcp\", \"none\" or an address with a prefix of 1 to 32 bits", ADDRESS),
+    };
+    let ipv4 = read(table.ipv4.take(), cx, address, wanted, hint);
     let ipv6 = read(table.ipv6.take(), cx, address6, "a known use of IPv6, or an address", IPV6);
     let gateway6 =
         read(table.gateway6.take(), cx, |text| text.parse().ok(), "an IPv6 address", GATEWAY6);
@@ -344,8 +350,13 @@ fn per_second(text: &str) -> Option<Option<u64>> {
     if text == "max" {
         return Some(None);
     }
-    let number = parse_count(text.strip_suffix("/s").unwrap_or(text).trim()).ok()?;
+    let number = parse_count(number_per_second(text)).ok()?;
     (number > 0).then_some(Some(number))
+}
+
+/// The number of a rate: N, N/s, or Npps as for streams.
+pub(super) fn number_per_second(text: &str) -> &str {
+    text.strip_suffix("/s").or_else(|| text.strip_suffix("pps")).unwrap_or(text).trim()
 }
 
 fn range(text: &str) -> Option<(Ipv4Addr, Ipv4Addr)> {

@@ -616,7 +616,7 @@ impl<'a> Reader<'a> {
 fn in_one(path: &str) -> &str {
     let mut rest = path;
     while let Some((table, inside)) = rest.split_once(']') {
-        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack", _)) =
+        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack" | "host", _)) =
             table.split_once('[')
         else {
             break;

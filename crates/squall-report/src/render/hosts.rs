@@ -14,8 +14,28 @@ pub(super) fn hosts(report: &Report, width: usize, color: bool) -> Vec<String> {
     report.hosts.iter().flat_map(|group| one(group, width, color)).collect()
 }
 
+/// Hosts of all groups by their state: `hosts bound 12, selecting 3, failed 0`. `None` without
+/// hosts.
+pub(super) fn line(groups: &[HostsReport]) -> Option<String> {
+    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+    for (state, n) in groups.iter().flat_map(|group| &group.states) {
+        *states.entry(state).or_default() += n;
+    }
+    let failed: u64 = groups.iter().flat_map(|group| group.failed.values()).sum();
+    let bound = states.remove("bound").unwrap_or(0);
+    states.remove("failed");
+    let between: Vec<_> = states.into_iter().filter(|(_, n)| *n > 0).collect();
+    let all = [&[("bound", bound)], &between[..], &[("failed", failed)]].concat();
+    let texts: Vec<_> =
+        all.iter().map(|(state, n)| format!("{state} {}", human::count(*n))).collect();
+    (!groups.is_empty()).then(|| format!("hosts {}", texts.join(", ")))
+}
+
 fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
-    let title = format!("hosts {} on {}", printable(&group.name), printable(&group.port));
+    // Groups without a name are called "hosts", "hosts 1" and so on.
+    let name = printable(&group.name);
+    let name = if name.starts_with("hosts") { name } else { format!("hosts {name}") };
+    let title = format!("{name} on {}", printable(&group.port));
     let mut lines = vec![Style::Bold.paint(&title, color)];
     let mut line = |text: String| lines.extend(wrap(&format!("  {text}"), width, 4));
     let failed: u64 = group.failed.values().sum();
@@ -23,7 +43,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     let mut head = format!("{started} of {} started", human::count(group.hosts));
     // Hosts without IPv4 have no state there, and their addresses are in a line of IPv6.
     if !group.states.is_empty() {
-        head += &format!(", {} got an address", human::count(group.bound));
+        // Hosts with static addresses send no DHCP messages.
+        let what = if group.sent.is_empty() { "use their address" } else { "got an address" };
+        head += &format!(", {} {what}", human::count(group.bound));
     }
     if let Some(rate) = group.bound_rate {
         head += &format!(" ({})", human::si(rate, "/s"));
@@ -212,6 +234,10 @@ mod tests {
         };
         let lines = one(&group, 100, false);
         assert_eq!(lines[0], "hosts subscribers on A");
+        let fixed = HostsReport { name: "hosts 2".into(), sent: [].into(), ..group };
+        let fixed = one(&fixed, 100, false);
+        assert_eq!(fixed[0], "hosts 2 on A");
+        assert!(fixed[1].contains("990 use their address"), "{fixed:?}");
         assert!(
             lines[1].contains("990 got an address (1.95 k/s), 10 failed: no_offer 10"),
             "{lines:?}"
