@@ -39,14 +39,14 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     let mut lines = vec![Style::Bold.paint(&title, color)];
     let mut line = |text: String| lines.extend(wrap(&format!("  {text}"), width, 4));
     let failed: u64 = group.failed.values().sum();
-    let mut head = format!(
-        "{} of {} started, {} {}",
-        human::count(group.started),
-        human::count(group.hosts),
-        human::count(group.bound),
+    let started = human::count(group.started);
+    let mut head = format!("{started} of {} started", human::count(group.hosts));
+    // Hosts without IPv4 have no state there, and their addresses are in a line of IPv6.
+    if !group.states.is_empty() {
         // Hosts with static addresses send no DHCP messages.
-        if group.sent.is_empty() { "use their address" } else { "got an address" }
-    );
+        let what = if group.sent.is_empty() { "use their address" } else { "got an address" };
+        head += &format!(", {} {what}", human::count(group.bound));
+    }
     if let Some(rate) = group.bound_rate {
         head += &format!(" ({})", human::si(rate, "/s"));
     }
