@@ -1,11 +1,16 @@
 //! Groups of hosts of a profile as settings of their state machines.
 
-use std::net::Ipv4Addr;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use squall_host::{
-    Addressing, ConflictTimers, DhcpTimers, GroupSettings, PingSettings, ServerSettings,
+    Addressing, ConflictTimers, DhcpTimers, GroupSettings, GroupVersion, LldpSettings,
+    MembershipTimers, MulticastSettings, PingSettings, QuerierSettings, ServerSettings,
+    ServiceSettings, SourceFilter, SupplicantSettings,
 };
-use squall_profile::{ArpUse, HostAddress, HostGroup, PingTarget, Profile};
+use squall_profile::{ArpUse, AuthMethod, HostAddress, HostGroup, PingTarget, Profile};
 use squall_units::{MacAddr, Nanos, mix};
 
 /// A group of hosts on a port.
@@ -44,6 +49,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let default = MacAddr([2, 0x53, number as u8, 0, 0, 1]);
     let (addressing, own) = match group.ipv4 {
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
+        HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
         HostAddress::Dhcp => {
             let timers = DhcpTimers::default();
             let first = group.retry.unwrap_or(timers.first);
@@ -56,7 +62,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp => 0,
+        HostAddress::Dhcp | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -95,8 +101,89 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
-        services: squall_host::ServiceSettings::default(),
+        services: services(group),
         vendor: group.vendor.clone().unwrap_or_default().into_bytes(),
         seed,
+    }
+}
+
+fn services(group: &HostGroup) -> ServiceSettings {
+    let lldp = |interval| LldpSettings {
+        interval,
+        hold: group.lldp_hold as u16,
+        fast: group.lldp_fast as u8,
+        system: group.lldp_name.clone().unwrap_or_default(),
+        ..LldpSettings::default()
+    };
+    ServiceSettings {
+        multicast: (!group.join.is_empty()).then(|| Arc::new(multicast(group))),
+        queriers: group.querier.map(|interval| queriers(group, interval)),
+        lldp: group.lldp.map(lldp),
+        auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+    }
+}
+
+fn multicast(group: &HostGroup) -> MulticastSettings {
+    let timers = |version| {
+        let timers = MembershipTimers::of(version);
+        MembershipTimers {
+            robustness: group.robustness as u8,
+            unsolicited: group.unsolicited.unwrap_or(timers.unsolicited),
+            older_querier: group.older_querier.unwrap_or(timers.older_querier),
+            ..timers
+        }
+    };
+    let filter = |ipv6: bool| {
+        let mut sources: Vec<IpAddr> =
+            group.sources.iter().filter(|source| source.is_ipv6() == ipv6).copied().collect();
+        sources.sort_unstable();
+        sources.dedup();
+        // Without sources of this family, all are wanted.
+        let exclude = group.exclude || sources.is_empty();
+        SourceFilter { exclude, sources: sources.into() }
+    };
+    MulticastSettings {
+        ranges: group.join.clone(),
+        each: group.join_each.map(|each| each as u32),
+        filters: [filter(false), filter(true)],
+        timers: versions(group).map(timers),
+        rate: group.join_rate,
+        hold: group.join_time,
+    }
+}
+
+fn queriers(group: &HostGroup, query_interval: Nanos) -> [QuerierSettings; 2] {
+    let default = QuerierSettings::default();
+    // Hosts must be able to answer before the next query.
+    let response = group.query_response.unwrap_or(default.query_response).min(query_interval);
+    versions(group).map(|version| QuerierSettings {
+        version,
+        robustness: group.robustness as u8,
+        query_interval,
+        query_response: response,
+        last_member: group.last_member.unwrap_or(default.last_member),
+    })
+}
+
+/// Highest versions of IGMP and MLD.
+fn versions(group: &HostGroup) -> [GroupVersion; 2] {
+    let igmp = match group.igmp {
+        1 => GroupVersion::One,
+        2 => GroupVersion::Two,
+        _ => GroupVersion::Three,
+    };
+    [igmp, if group.mld == 1 { GroupVersion::Two } else { GroupVersion::Three }]
+}
+
+fn supplicant(group: &HostGroup) -> SupplicantSettings {
+    let timers = SupplicantSettings::default();
+    SupplicantSettings {
+        identity: group.identity.clone().unwrap_or_default(),
+        password: group.password.clone().unwrap_or_default(),
+        start_period: group.auth_start.unwrap_or(timers.start_period),
+        max_start: group.auth_starts.map_or(timers.max_start, |starts| starts as u8),
+        auth_period: group.auth_wait.unwrap_or(timers.auth_period),
+        held_period: group.auth_held.unwrap_or(timers.held_period),
+        attempts: group.auth_tries.map_or(timers.attempts, |tries| tries as u8),
     }
 }

@@ -175,6 +175,7 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
     ];
     let row = |(group, planned): (&HostGroup, &PlanHosts)| {
         let ipv4 = match group.ipv4 {
+            HostAddress::None => "none".to_owned(),
             HostAddress::Dhcp => "dhcp".to_owned(),
             HostAddress::Static { first, prefix } => format!("{first}/{prefix}"),
         };

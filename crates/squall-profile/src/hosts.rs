@@ -1,6 +1,6 @@
 //! Groups of hosts as values.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value as Json, json};
 
@@ -9,6 +9,8 @@ use crate::HostGroup;
 /// Addresses of the hosts of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostAddress {
+    /// Hosts have no IPv4.
+    None,
     /// Each host asks a DHCP server.
     Dhcp,
     /// The first host's address; that of each further one is the next.
@@ -25,6 +27,15 @@ pub enum ArpUse {
     Announce,
     /// Only answer requests for it.
     Silent,
+}
+
+/// How hosts authenticate at their port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthMethod {
+    #[default]
+    None,
+    /// MD5-Challenge (RFC 3748 section 5.4).
+    Md5,
 }
 
 /// Destination of a group's echo requests.
@@ -44,6 +55,7 @@ impl HostGroup {
             "mac" => self.mac.map(|mac| json!(mac.to_string())),
             "ipv4" => match self.ipv4 {
                 HostAddress::Dhcp => None,
+                HostAddress::None => Some(json!("none")),
                 HostAddress::Static { first, prefix } => Some(json!(format!("{first}/{prefix}"))),
             },
             "gateway" => self.gateway.map(|gateway| json!(gateway.to_string())),
@@ -53,7 +65,23 @@ impl HostGroup {
                 PingTarget::Gateway => json!("gateway"),
                 PingTarget::Address(address) => json!(address.to_string()),
             }),
+            "join" => (!self.join.is_empty()).then(|| self.join.iter().map(range).collect()),
+            "join_rate" => self.join_rate.map(|rate| json!(format!("{rate}/s"))),
+            "sources" => (!self.sources.is_empty())
+                .then(|| self.sources.iter().map(|source| json!(source.to_string())).collect()),
             _ => None,
         })
+    }
+}
+
+/// The text of a range of multicast groups.
+fn range((first, count): &(IpAddr, u32)) -> Json {
+    let last: IpAddr = match first {
+        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + (count - 1)).into(),
+        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() + u128::from(count - 1)).into(),
+    };
+    match *count {
+        1 => json!(first.to_string()),
+        _ => json!(format!("{first}-{last}")),
     }
 }
