@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// Emulate hosts on a port: DHCP clients, hosts that answer ARP, hosts that ping
+/// Emulate hosts on a port: DHCP, ARP, ping, multicast groups, LLDP, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,6 +21,9 @@ Examples:
   squall hosts dhcp -i eth1 --count 100k --rate 2000/s --duration 10min --release
   squall hosts arp -i eth1 --address 10.0.0.2/16 --count 5000  # until Ctrl-C
   squall hosts ping -i eth1 --address 10.0.0.2/16 --count 50 --to 10.0.0.1 --rate 1000
+  squall hosts igmp -i eth1 --address 10.0.0.2/16 --join 239.1.0.1-239.1.39.16 --rate 1000/s
+  squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
+  squall hosts dot1x -i eth1 --identity user --password secret -d 1min
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
 
@@ -40,6 +43,12 @@ enum What {
     Arp(Box<Arp>),
     /// Send echo requests from static addresses
     Ping(Box<Ping>),
+    /// Join multicast groups by IGMP and MLD (RFC 3376, RFC 3810)
+    Igmp(Box<Igmp>),
+    /// Announce hosts by LLDP, and list their neighbors (IEEE 802.1AB)
+    Lldp(Box<Lldp>),
+    /// Authenticate by 802.1X with EAP-MD5
+    Dot1x(Box<Dot1x>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,6 +73,108 @@ struct Ping {
     keys: Given<PingKeys>,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Igmp {
+    #[command(flatten)]
+    keys: Given<IgmpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Lldp {
+    #[command(flatten)]
+    keys: Given<LldpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dot1x {
+    #[command(flatten)]
+    keys: Given<Dot1xKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct IgmpKeys {
+    /// Give the first host this address, and each further one the next: 10.0.0.2/16
+    #[arg(long = "address", value_name = "IP/PREFIX")]
+    ipv4: String,
+    /// Join this multicast group, or each of a range: 239.1.0.1-239.1.3.255, or one of IPv6
+    #[arg(long, value_name = "GROUP")]
+    join: String,
+    /// Join N groups with each host, in turn [default: all]
+    #[arg(long = "each", value_name = "N")]
+    join_each: Option<String>,
+    /// Join N groups per second: 1000/s [default: all at once]
+    #[arg(long = "rate", value_name = "N")]
+    join_rate: Option<String>,
+    /// Leave each group after TIME [default: at the end]
+    #[arg(long = "for", value_name = "TIME")]
+    join_time: Option<String>,
+    /// Use this version of IGMP, 1 to 3, until a querier has an older one [default: 3]
+    #[arg(long, value_name = "N")]
+    igmp: Option<String>,
+    /// Use this version of MLD, 1 or 2, until a querier has an older one [default: 2]
+    #[arg(long, value_name = "N")]
+    mld: Option<String>,
+    /// Want only this source
+    #[arg(long = "source", value_name = "IP")]
+    sources: Option<String>,
+    /// Want all sources but this one
+    #[arg(long, requires = "sources")]
+    exclude: bool,
+    /// Leave the groups at the end of the run
+    #[arg(long = "leave")]
+    release: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct LldpKeys {
+    /// Announce each host at this interval
+    #[arg(long = "interval", value_name = "TIME", default_value = "30s")]
+    lldp: String,
+    /// Let neighbors keep an announcement for N intervals [default: 4]
+    #[arg(long = "hold", value_name = "N")]
+    lldp_hold: Option<String>,
+    /// Announce this system name, with the number of the host for {} [default: none]
+    #[arg(long = "name", value_name = "TEXT")]
+    lldp_name: Option<String>,
+    /// Give the first host this address, and each further one the next
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dot1xKeys {
+    /// Identify as TEXT, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    identity: String,
+    /// Use this password, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    password: String,
+    /// Then get an address by "dhcp", or use this one: 10.0.0.2/16
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+    /// Start N hosts per second [default: all at once]
+    #[arg(long = "rate", value_name = "N")]
+    setup: Option<String>,
+    /// Repeat EAPOL-Start after TIME without an answer [default: 30s]
+    #[arg(long = "start", value_name = "TIME")]
+    auth_start: Option<String>,
+    /// Begin again TIME after a failure [default: 60s]
+    #[arg(long = "held", value_name = "TIME")]
+    auth_held: Option<String>,
+    /// Give up after N failures in a row [default: 3]
+    #[arg(long = "tries", value_name = "N")]
+    auth_tries: Option<String>,
+    /// Log off at the end of the run
+    #[arg(long = "logoff")]
+    release: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -169,13 +280,25 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Dhcp(of) => ("dhcp", &of.keys.arguments, &of.common),
         What::Arp(of) => ("arp", &of.keys.arguments, &of.common),
         What::Ping(of) => ("ping", &of.keys.arguments, &of.common),
+        What::Igmp(of) => ("igmp", &of.keys.arguments, &of.common),
+        What::Lldp(of) => ("lldp", &of.keys.arguments, &of.common),
+        What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
-    if let What::Ping(ping) = &args.what
-        && arguments.iter().all(|argument| argument.key != "ping")
-    {
-        let (key, name) = ("ping".to_owned(), "--to".to_owned());
-        arguments.push(short::Argument { key, name, text: Some(ping.keys.args.ping.clone()) });
+    // `Given` has the arguments of the command line alone.
+    let defaults: &[(&str, &str, &str)] = match &args.what {
+        What::Ping(of) => &[("ping", "--to", &of.keys.args.ping)],
+        What::Lldp(of) => {
+            &[("lldp", "--interval", &of.keys.args.lldp), ("ipv4", "--address", &of.keys.args.ipv4)]
+        }
+        What::Dot1x(of) => &[("ipv4", "--address", &of.keys.args.ipv4), ("auth", "dot1x", "md5")],
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) => &[],
+    };
+    for (key, name, text) in defaults {
+        if arguments.iter().all(|argument| argument.key != *key) {
+            let (key, name) = ((*key).to_owned(), (*name).to_owned());
+            arguments.push(short::Argument { key, name, text: Some((*text).to_owned()) });
+        }
     }
     let port = &common.keys.args.port;
     let command = format!("squall hosts {kind}");

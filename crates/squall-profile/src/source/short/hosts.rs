@@ -16,7 +16,11 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             "silent" => group.set("arp", one.node("silent".into())),
             key @ ("count" | "mac" | "vlan" | "ipv4" | "gateway" | "setup" | "start"
             | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_rate"
-            | "ping_count" | "serve" | "lease") => group.add(key, one.value()),
+            | "ping_count" | "serve" | "lease" | "join" | "join_each" | "join_rate"
+            | "join_time" | "sources" | "exclude" | "igmp" | "mld" | "robustness"
+            | "unsolicited" | "older_querier" | "lldp" | "lldp_hold" | "lldp_name"
+            | "auth" | "identity" | "password" | "auth_start" | "auth_starts"
+            | "auth_wait" | "auth_held" | "auth_tries") => group.add(key, one.value()),
             _ => {}
         }
     }
