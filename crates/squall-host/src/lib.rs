@@ -9,14 +9,20 @@
 #![forbid(unsafe_code)]
 
 mod conflict;
+mod dhcp6_client;
+mod dhcp6_message;
+mod dhcp6_server;
 mod dhcp_client;
 mod dhcp_message;
+mod dhcp_options;
 mod dhcp_server;
 mod dot1x;
 mod duplicate;
+mod faults;
 mod frames;
 mod group;
 mod host;
+mod icmp;
 pub mod igmp;
 pub mod lldp;
 mod membership;
@@ -30,25 +36,37 @@ mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
-    DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState, DhcpStep, DhcpTimers, Request,
+    ClientSettings, DhcpBegin, DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState,
+    DhcpStep, DhcpTimers, Request,
 };
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
+pub use dhcp_options::{OptionTemplate, ValueTemplate};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
+pub use dhcp6_client::{
+    Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure, Dhcp6Settings, Dhcp6State, Dhcp6Step,
+    Dhcp6Timers, Request6, Retransmission,
+};
+pub use dhcp6_message::{ALL_SERVERS, Association, Datagram6, Kind6, Lease6, Message6, duid_of};
+pub use dhcp6_server::{Dhcp6Server, Server6Counters, Server6Settings};
 pub use dot1x::{
     EAPOL, PAE_GROUP, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
     SupplicantStep,
 };
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
+pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, AuthStatistics, GroupSettings, GroupStatistics, HostGroup, InterfaceIdentifier,
-    Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics, MulticastSettings,
-    MulticastStatistics, NdCounters, PingSettings, QuerierStatistics, ServiceSettings,
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
+    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
+    ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
+pub use icmp::IcmpError;
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{
@@ -59,9 +77,10 @@ pub use nd_message::{
     solicited_node,
 };
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, echo_reply};
+pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use table::{BoundHost, HostTable};

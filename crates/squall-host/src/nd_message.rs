@@ -48,12 +48,24 @@ impl NeighborMessage {
     pub const OVERRIDE: u8 = 0x20;
 
     /// Parses an IPv6 packet; `None` for any other message, and for one that is not valid (section
-    /// 7.1).
+    /// 7.1). The addresses of hosts may be multicast ones: TRex's clients and servers have such
+    /// addresses by default (`ff02::`).
     pub fn parse(packet: &[u8]) -> Option<Self> {
-        match NdMessage::parse(packet) {
+        match NdMessage::read(packet) {
             Ok(Some(NdMessage::Neighbor(message))) => Some(message),
             _ => None,
         }
+    }
+
+    /// Whether its addresses are those of unicast hosts (sections 7.1.1 and 7.1.2).
+    fn check(&self) -> Result<(), &'static str> {
+        if self.target.is_multicast() {
+            return Err("bad_target");
+        }
+        if self.destination.is_multicast() && self.flags & Self::SOLICITED != 0 {
+            return Err("bad_flags");
+        }
+        Ok(())
     }
 
     /// Makes a solicitation for `target`.
@@ -199,6 +211,15 @@ impl NdMessage {
     /// The reason why the message is not valid (sections 6.1, 7.1 and 8.1). Such a message must be
     /// ignored.
     pub fn parse(packet: &[u8]) -> Result<Option<Self>, &'static str> {
+        let message = Self::read(packet)?;
+        if let Some(Self::Neighbor(neighbor)) = &message {
+            neighbor.check()?;
+        }
+        Ok(message)
+    }
+
+    /// As [`NdMessage::parse`], without [`NeighborMessage::check`].
+    fn read(packet: &[u8]) -> Result<Option<Self>, &'static str> {
         if !Self::is_nd(packet) {
             return Ok(None);
         }
@@ -226,8 +247,6 @@ impl NdMessage {
         }
         let (source, destination) = (address(header, 8), address(header, 24));
         let options = Options::parse(options)?;
-        let target =
-            |fields: &[u8]| Some(address(fields, 8)).filter(|target| !target.is_multicast());
         Ok(Some(match kind {
             ROUTER_SOLICITATION => {
                 if source.is_unspecified() && options.source.is_some() {
@@ -261,24 +280,19 @@ impl NdMessage {
                     solicitation: true,
                     source,
                     destination,
-                    target: target(fields).ok_or("bad_target")?,
+                    target: address(fields, 8),
                     mac: options.source,
                     flags: 0,
                 })
             }
-            _ => {
-                if destination.is_multicast() && fields[4] & NeighborMessage::SOLICITED != 0 {
-                    return Err("bad_flags");
-                }
-                Self::Neighbor(NeighborMessage {
-                    solicitation: false,
-                    source,
-                    destination,
-                    target: target(fields).ok_or("bad_target")?,
-                    mac: options.target,
-                    flags: fields[4] & 0xe0,
-                })
-            }
+            _ => Self::Neighbor(NeighborMessage {
+                solicitation: false,
+                source,
+                destination,
+                target: address(fields, 8),
+                mac: options.target,
+                flags: fields[4] & 0xe0,
+            }),
         }))
     }
 }
@@ -461,6 +475,7 @@ mod tests {
         let (answer, _) = NeighborMessage::probe(v6("fd00::2")).advertise(MAC);
         let answer = NeighborMessage { flags: NeighborMessage::SOLICITED, ..answer };
         assert_eq!(reason(&answer.octets()), "bad_flags", "solicited, but to a group");
+        assert_eq!(NeighborMessage::parse(&answer.octets()), Some(answer), "a host of a pool");
         let mut broken = octets.clone();
         broken[50] ^= 1;
         assert_eq!(reason(&broken), "bad_checksum");

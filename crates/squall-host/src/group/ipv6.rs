@@ -1,6 +1,7 @@
 //! IPv6 of the hosts of a group: their addresses (RFC 4862), and neighbor discovery (RFC 4861).
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv6Addr},
 };
@@ -10,10 +11,14 @@ use squall_units::{MacAddr, Nanos, mix};
 
 use super::{HostGroup, PingSettings};
 use crate::{
-    AdvertisingRouter, DiscoveryAction, DuplicateAction, DuplicateDetection, Echo, FrameQueue,
-    NdMessage, NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList,
-    RouterAdvertisement, RouterDiscovery, RouterSettings, echo_reply, group_mac,
-    host::IPV6,
+    ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
+    Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
+    DuplicateDetection, Echo, FrameQueue, Message6, NdMessage, NdTimers, Neighbor, NeighborAction,
+    NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement, RouterDiscovery,
+    RouterSettings, Server6Counters, Server6Settings,
+    dhcp6_message::SERVER_PORT_6,
+    echo_reply, group_mac,
+    host::{IPV6, begin_frame},
     link_local,
     nd_message::{ALL_NODES, ALL_ROUTERS},
     prefix_list::masked,
@@ -28,8 +33,19 @@ pub struct Ipv6Settings {
     /// `None`: the router that advertises itself.
     pub gateway: Option<Ipv6Addr>,
     pub timers: NdTimers,
-    /// The first host is a router that advertises itself.
+    /// Requests of hosts to DHCPv6 servers.
+    pub dhcp: Option<Dhcp6Settings>,
+    /// The first host is a router that advertises itself, or a server.
     pub router: Option<RouterSettings>,
+    pub server: Option<Server6Settings>,
+}
+
+impl Ipv6Settings {
+    /// Whether hosts ask routers or servers for something.
+    pub(super) fn asks(&self) -> bool {
+        let fixed = matches!(self.addressing, Ipv6Addressing::Static { .. });
+        !fixed && self.router.is_none() || self.dhcp.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +54,8 @@ pub enum Ipv6Addressing {
     Static { first: Ipv6Addr, prefix: u8 },
     /// Addresses with the prefixes that routers advertise.
     Slaac,
+    /// Addresses and prefixes of a server.
+    Dhcp,
 }
 
 /// The last 64 bits of link-local addresses, and of those with prefixes of routers.
@@ -61,23 +79,28 @@ pub enum Ipv6State {
     Tentative,
     /// It looks for a router.
     Soliciting,
+    /// It asks servers.
+    Requesting,
     /// It examines its address.
     Checking,
     /// It has an address that it may use.
     Bound,
     /// The lifetimes for which its addresses are preferred have ended.
     Deprecated,
+    Released,
     Failed,
 }
 
 impl Ipv6State {
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Init, "init"),
         (Self::Tentative, "tentative"),
         (Self::Soliciting, "soliciting"),
+        (Self::Requesting, "requesting"),
         (Self::Checking, "checking"),
         (Self::Bound, "bound"),
         (Self::Deprecated, "deprecated"),
+        (Self::Released, "released"),
         (Self::Failed, "failed"),
     ];
 
@@ -88,7 +111,10 @@ impl Ipv6State {
 
     /// Whether the host neither has an address nor has failed.
     pub fn is_pending(self) -> bool {
-        matches!(self, Self::Init | Self::Tentative | Self::Soliciting | Self::Checking)
+        matches!(
+            self,
+            Self::Init | Self::Tentative | Self::Soliciting | Self::Requesting | Self::Checking
+        )
     }
 }
 
@@ -102,14 +128,19 @@ enum Failure {
     NoPrefix,
     /// Another host has the address.
     Duplicate,
+    /// Servers have no lease for the host.
+    Dhcp(Dhcp6Failure),
 }
 
 impl Failure {
-    const ALL: [(Self, &'static str); 3] = [
-        (Self::NoRouter, "no_router"),
-        (Self::NoPrefix, "no_prefix"),
-        (Self::Duplicate, "duplicate"),
-    ];
+    fn word(self) -> &'static str {
+        match self {
+            Self::NoRouter => "no_router",
+            Self::NoPrefix => "no_prefix",
+            Self::Duplicate => "duplicate",
+            Self::Dhcp(failure) => failure.word(),
+        }
+    }
 }
 
 /// Everything that a group has counted over IPv6. Times are in nanoseconds.
@@ -130,6 +161,29 @@ pub struct Ipv6Statistics {
     /// address.
     pub router: Histogram,
     pub address: Histogram,
+    /// Exchanges with servers, and messages and bindings of the group's server.
+    pub dhcp: Option<Dhcp6Statistics>,
+    pub server: Option<(Server6Counters, u64)>,
+}
+
+/// Exchanges of a group with DHCPv6 servers. Times are in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Dhcp6Statistics {
+    /// Messages that hosts sent, by type, of which `retransmissions` were repeated; and those that
+    /// they received.
+    pub sent: BTreeMap<&'static str, u64>,
+    pub received: BTreeMap<&'static str, u64>,
+    pub retransmissions: u64,
+    /// Times that a host got leases, those with a delegated prefix, and times that it got other
+    /// configuration.
+    pub bound: u64,
+    pub prefixes: u64,
+    pub informed: u64,
+    pub renewed: u64,
+    pub expired: u64,
+    /// From the first Solicit to the offer, and to the leases that may be used.
+    pub advertise: Histogram,
+    pub lease: Histogram,
 }
 
 /// Messages of neighbor discovery.
@@ -155,7 +209,7 @@ pub struct NdCounters {
     pub redirects: u64,
 }
 
-/// Global addresses of a host. Of further prefixes it makes no addresses.
+/// Global addresses of a host; it ignores further prefixes.
 const ADDRESSES: usize = 2;
 /// A neighbor that did not answer is solicited again if it is needed after this pause.
 const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
@@ -168,6 +222,7 @@ enum Origin {
     Static,
     /// Number in the list of prefixes.
     Prefix(u8),
+    Dhcp,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -214,7 +269,13 @@ pub(super) struct Ipv6Hosts {
     /// Routers and prefixes of the link.
     list: PrefixList,
     states: [u64; Ipv6State::ALL.len()],
-    failed: [u64; Failure::ALL.len()],
+    failed: BTreeMap<&'static str, u64>,
+    /// A client for each host, if hosts use DHCPv6.
+    clients: Vec<Dhcp6Client>,
+    /// Clients that wait for a reply, and those of them whose Release waits for one.
+    exchanging: u64,
+    pub(super) releasing: u64,
+    server: Option<Dhcp6Server>,
     /// Hosts whose search for a router is not over.
     searching: u64,
     /// Hosts by those addresses that do not lead to them by arithmetic.
@@ -227,14 +288,19 @@ pub(super) struct Ipv6Hosts {
 }
 
 impl Ipv6Hosts {
-    pub(super) fn new(count: u32) -> Self {
+    pub(super) fn new(settings: &Ipv6Settings, count: u32) -> Self {
         let mut states = [0; Ipv6State::ALL.len()];
         states[Ipv6State::Init as usize] = count.into();
+        let clients = settings.dhcp.map_or(0, |_| count as usize);
         Self {
             records: vec![Ipv6Record::default(); count as usize],
             list: PrefixList::default(),
             states,
-            failed: [0; Failure::ALL.len()],
+            failed: BTreeMap::new(),
+            clients: vec![Dhcp6Client::default(); clients],
+            exchanging: 0,
+            releasing: 0,
+            server: settings.server.clone().map(Dhcp6Server::new),
             searching: 0,
             table: HashMap::new(),
             neighbors: BTreeMap::new(),
@@ -250,7 +316,17 @@ impl Ipv6Hosts {
             let rejected = if *state == Ipv6State::Init { rejected } else { 0 };
             *count > rejected && state.is_pending()
         };
-        !Ipv6State::ALL.iter().zip(&self.states).any(pending)
+        self.exchanging == 0 && !Ipv6State::ALL.iter().zip(&self.states).any(pending)
+    }
+
+    /// The earliest timer of a host.
+    pub(super) fn due_of(&self, host: u32) -> Option<Nanos> {
+        let client = self.client_due(host);
+        self.records[host as usize].due().into_iter().chain(client).min()
+    }
+
+    pub(super) fn client_due(&self, host: u32) -> Option<Nanos> {
+        self.clients.get(host as usize).and_then(Dhcp6Client::due)
     }
 
     /// The next timer of what hosts share.
@@ -260,23 +336,20 @@ impl Ipv6Hosts {
     }
 
     pub(super) fn statistics(&self, full: bool) -> Ipv6Statistics {
-        let (router, address) = match full {
-            true => (self.counted.router.clone(), self.counted.address.clone()),
-            false => (Histogram::default(), Histogram::default()),
-        };
-        let failed = Failure::ALL.iter().zip(&self.failed).filter(|(_, count)| **count > 0);
-        let mut ignored = self.counted.ignored.clone();
+        let mut all = self.counted.clone();
+        if !full {
+            (all.router, all.address) = (Histogram::default(), Histogram::default());
+            if let Some(dhcp) = &mut all.dhcp {
+                (dhcp.advertise, dhcp.lease) = (Histogram::default(), Histogram::default());
+            }
+        }
         if self.list.ignored > 0 {
-            ignored.insert("unusable_prefix", self.list.ignored);
+            all.ignored.insert("unusable_prefix", self.list.ignored);
         }
-        Ipv6Statistics {
-            states: Ipv6State::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect(),
-            failed: failed.map(|((_, word), count)| (*word, *count)).collect(),
-            ignored,
-            router,
-            address,
-            ..self.counted.clone()
-        }
+        all.states = Ipv6State::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        all.failed.clone_from(&self.failed);
+        all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
+        all
     }
 }
 
@@ -287,16 +360,25 @@ impl HostGroup {
         let record = self.ipv6.as_ref()?.records.get(host as usize)?;
         let usable = |place: &usize| record.addresses[*place].detection.is_usable();
         let places = || (0..ADDRESSES).filter(usable);
-        let preferred = places().find(|place| self.is_preferred(record.addresses[*place].origin));
+        let preferred =
+            places().find(|place| self.is_preferred(host, record.addresses[*place].origin));
         self.ipv6_at(host, Some(preferred.or_else(|| places().next())?))
     }
 
-    fn is_preferred(&self, origin: Origin) -> bool {
+    fn is_preferred(&self, host: u32, origin: Origin) -> bool {
         match (origin, &self.ipv6) {
             (Origin::Static, _) => true,
             (Origin::Prefix(number), Some(ipv6)) => ipv6.list.is_preferred(number),
+            (Origin::Dhcp, Some(ipv6)) => {
+                ipv6.clients.get(host as usize).is_some_and(Dhcp6Client::is_preferred)
+            }
             _ => false,
         }
+    }
+
+    /// The prefix that a server has delegated to host number `host`, and its length.
+    pub fn delegated_prefix(&self, host: u32) -> Option<(Ipv6Addr, u8)> {
+        self.ipv6.as_ref()?.clients.get(host as usize)?.prefix()
     }
 
     /// The address of a place, whether or not it may be used.
@@ -321,6 +403,7 @@ impl HostGroup {
                 let prefix = ipv6.list.prefix(number)?.prefix;
                 Some(self.joined(host, prefix, detection.generation()))
             }
+            (Origin::Dhcp, _) => ipv6.clients.get(host as usize)?.candidate(),
             _ => None,
         }
     }
@@ -353,7 +436,7 @@ impl HostGroup {
                 let offset = address.to_bits().wrapping_sub(first.to_bits());
                 u32::try_from(offset).ok().filter(|host| *host < self.settings.count)
             }
-            Ipv6Addressing::Slaac => None,
+            Ipv6Addressing::Slaac | Ipv6Addressing::Dhcp => None,
         };
         let candidates =
             [fixed, self.host_of_identifier(address), ipv6.table.get(&address).copied()];
@@ -400,11 +483,21 @@ impl HostGroup {
         self.run_ipv6_timers(host, now, out);
     }
 
+    fn origin(&self, host: u32, place: usize) -> Origin {
+        let record = self.ipv6.as_ref().and_then(|ipv6| ipv6.records.get(host as usize));
+        record.map_or(Origin::None, |record| record.addresses[place].origin)
+    }
+
     /// The port of a host was closed: the host begins again when it is open.
     pub(super) fn disconnect_ipv6(&mut self, host: u32) {
         [None, Some(0), Some(1)].into_iter().for_each(|place| self.leave(host, place));
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.search(host, |search| *search = RouterDiscovery::default());
+        if let Some(client) = ipv6.clients.get_mut(host as usize) {
+            let state = std::mem::take(client).state();
+            ipv6.exchanging -= u64::from(state.is_pending());
+            ipv6.releasing -= u64::from(state == Dhcp6State::Releasing);
+        }
         let record = &mut ipv6.records[host as usize];
         record.link_local = DuplicateDetection::default();
         record.addresses = Default::default();
@@ -427,7 +520,8 @@ impl HostGroup {
 
     /// Adds an address that does not lead to its host by arithmetic to the table.
     fn enter(&mut self, host: u32, place: Place) {
-        if self.has_stable_identifiers()
+        let is_dhcp = |place: usize| self.origin(host, place) == Origin::Dhcp;
+        if (self.has_stable_identifiers() || place.is_some_and(is_dhcp))
             && let Some(address) = self.ipv6_at(host, place)
             && let Some(ipv6) = &mut self.ipv6
         {
@@ -446,6 +540,7 @@ impl HostGroup {
 
     pub(super) fn run_ipv6_timers(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         let timers = self.nd_timers();
+        self.step_ipv6(host, now, out, |client, cx| client.timer(cx));
         let places = [None, Some(0), Some(1)];
         for place in places {
             loop {
@@ -486,7 +581,15 @@ impl HostGroup {
                 let to = (solicited_node(address).1, self.mac(host));
                 self.push(to, IPV6, &NeighborMessage::probe(address).octets(), out);
             }
-            DuplicateAction::Usable => self.became_usable_ipv6(host, place, now),
+            DuplicateAction::Usable => {
+                self.became_usable_ipv6(host, place, now);
+                let is_dhcp = place.is_some_and(|place| self.origin(host, place) == Origin::Dhcp);
+                if place.is_none() {
+                    self.step_ipv6(host, now, out, |client, cx| client.start(cx));
+                } else if is_dhcp {
+                    self.step_ipv6(host, now, out, |client, cx| client.checked(cx, false));
+                }
+            }
             DuplicateAction::Regenerate => {
                 ipv6.counted.nd.duplicates += 1;
                 self.enter(host, place);
@@ -497,6 +600,8 @@ impl HostGroup {
                 if place.is_none() {
                     let record = &mut ipv6.records[host as usize];
                     record.addresses.iter_mut().for_each(|address| address.detection.stop());
+                } else if place.is_some_and(|place| self.origin(host, place) == Origin::Dhcp) {
+                    self.step_ipv6(host, now, out, |client, cx| client.checked(cx, true));
                 }
             }
         }
@@ -554,11 +659,14 @@ impl HostGroup {
         (record.state, record.failure) = (state, failure);
         ipv6.states[before.0 as usize] -= 1;
         ipv6.states[state as usize] += 1;
-        if before.0 == Ipv6State::Failed {
-            ipv6.failed[before.1 as usize] -= 1;
+        if before.0 == Ipv6State::Failed
+            && let Some(count) = ipv6.failed.get_mut(before.1.word())
+        {
+            *count -= 1;
+            ipv6.failed.retain(|_, count| *count > 0);
         }
         if state == Ipv6State::Failed {
-            ipv6.failed[failure as usize] += 1;
+            *ipv6.failed.entry(failure.word()).or_default() += 1;
         }
     }
 
@@ -574,10 +682,22 @@ impl HostGroup {
         } else if record.link_local.is_tentative() {
             plain(Ipv6State::Tentative)
         } else if usable.peek().is_some() {
-            let preferred = usable.any(|one| self.is_preferred(one.origin));
+            let preferred = usable.any(|one| self.is_preferred(host, one.origin));
             plain(if preferred { Ipv6State::Bound } else { Ipv6State::Deprecated })
         } else if record.addresses.iter().any(|one| one.detection.is_tentative()) {
             plain(Ipv6State::Checking)
+        } else if settings.addressing == Ipv6Addressing::Dhcp && record.link_local.is_usable() {
+            let client = ipv6.clients.get(host as usize)?;
+            match client.state() {
+                Dhcp6State::Failed => {
+                    let failure = client.failure().unwrap_or(Dhcp6Failure::NoAdvertise);
+                    failed(Failure::Dhcp(failure))
+                }
+                Dhcp6State::Releasing | Dhcp6State::Released => plain(Ipv6State::Released),
+                // With a prefix alone.
+                state if state.has_lease() => plain(Ipv6State::Bound),
+                _ => plain(Ipv6State::Requesting),
+            }
         } else if record.addresses.iter().any(is_duplicate) {
             failed(Failure::Duplicate)
         } else if !record.link_local.is_usable() {
@@ -599,9 +719,12 @@ impl HostGroup {
         &mut self,
         now: Nanos,
         (own, from): (Option<u32>, MacAddr),
-        packet: &[u8],
+        (packet, partial): (&[u8], bool),
         out: &mut FrameQueue,
     ) -> bool {
+        if Datagram6::is_dhcp(packet) {
+            return self.receive_dhcp6(now, (own, from), (packet, partial), out) || own.is_some();
+        }
         match NdMessage::parse(packet) {
             Ok(Some(message)) => self.receive_nd(now, (own, from), &message, out) || own.is_some(),
             Ok(None) => {
@@ -611,12 +734,215 @@ impl HostGroup {
                 own.is_some()
             }
             Err(reason) => {
-                if let Some(ipv6) = &mut self.ipv6 {
-                    *ipv6.counted.ignored.entry(reason).or_default() += 1;
-                }
+                self.ignore_ipv6(reason);
                 own.is_some()
             }
         }
+    }
+
+    fn ignore_ipv6(&mut self, reason: &'static str) {
+        if let Some(ipv6) = &mut self.ipv6 {
+            *ipv6.counted.ignored.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// A step of the host's DHCPv6 client, and its consequences for the group.
+    fn step_ipv6(
+        &mut self,
+        host: u32,
+        now: Nanos,
+        out: &mut FrameQueue,
+        act: impl FnOnce(&mut Dhcp6Client, &Dhcp6Context<'_>) -> Dhcp6Step,
+    ) {
+        let Some(settings) = self.settings.ipv6.as_ref().and_then(|settings| settings.dhcp) else {
+            return;
+        };
+        let (chance, mac) = (self.chance(host), self.mac(host));
+        let check = self.nd_timers().probes > 0;
+        let Some(ipv6) = &mut self.ipv6 else { return };
+        let Some(client) = ipv6.clients.get_mut(host as usize) else { return };
+        let cx = Dhcp6Context { now, chance, mac, settings: &settings, check };
+        let (before, had) = (client.state(), client.candidate());
+        let Dhcp6Step { send, event } = act(client, &cx);
+        let (after, has) = (client.state(), client.candidate());
+        let has_prefix = client.prefix().is_some();
+        let count = |is: fn(Dhcp6State) -> bool| (u64::from(is(after)), u64::from(is(before)));
+        let (more, less) = count(Dhcp6State::is_pending);
+        ipv6.exchanging = ipv6.exchanging + more - less;
+        let (more, less) = count(|state| state == Dhcp6State::Releasing);
+        ipv6.releasing = ipv6.releasing + more - less;
+        let dhcp = ipv6.counted.dhcp.get_or_insert_default();
+        match event {
+            Some(Dhcp6Event::Advertised(after)) => dhcp.advertise.record(after.0),
+            Some(Dhcp6Event::Bound(after)) => {
+                dhcp.bound += 1;
+                dhcp.prefixes += u64::from(has_prefix);
+                dhcp.lease.record(after.0);
+            }
+            Some(Dhcp6Event::Informed(after)) => {
+                dhcp.informed += 1;
+                dhcp.lease.record(after.0);
+            }
+            Some(Dhcp6Event::Renewed) => dhcp.renewed += 1,
+            Some(Dhcp6Event::Expired) => dhcp.expired += 1,
+            Some(Dhcp6Event::Ignored(reason)) => {
+                *ipv6.counted.ignored.entry(reason).or_default() += 1;
+            }
+            Some(
+                Dhcp6Event::Acknowledged
+                | Dhcp6Event::Confirmed
+                | Dhcp6Event::Deprecated
+                | Dhcp6Event::Refused,
+            )
+            | None => {}
+        }
+        if let Some(request) = &send {
+            let dhcp = ipv6.counted.dhcp.get_or_insert_default();
+            *dhcp.sent.entry(request.message.kind.word()).or_default() += 1;
+            dhcp.retransmissions += u64::from(request.retransmission);
+        }
+        if had != has {
+            self.change_lease(host, now, (had, has));
+        }
+        if let (Some(request), Some(source)) = (send, self.ipv6_at(host, None)) {
+            let to = group_mac(ALL_SERVERS.into());
+            out.push(self.due, |octets| {
+                begin_frame(octets, (to, mac), &self.settings.tags, IPV6);
+                request.message.write(source, ALL_SERVERS, octets);
+            });
+        }
+    }
+
+    /// The host examines the address of another lease, and no longer uses the one before.
+    fn change_lease(
+        &mut self,
+        host: u32,
+        now: Nanos,
+        (had, has): (Option<Ipv6Addr>, Option<Ipv6Addr>),
+    ) {
+        let mut places = 0..ADDRESSES;
+        let place = places.find(|place| self.origin(host, *place) == Origin::Dhcp);
+        if let Some(ipv6) = &mut self.ipv6 {
+            if let Some(had) = had.filter(|had| ipv6.table.get(had) == Some(&host)) {
+                ipv6.table.remove(&had);
+            }
+            if let Some(place) = place {
+                let address = &mut ipv6.records[host as usize].addresses[place];
+                ipv6.counted.ended += u64::from(address.detection.is_usable());
+                *address = Address::default();
+            }
+        }
+        let mut places = 0..ADDRESSES;
+        let free = places.find(|place| self.origin(host, *place) == Origin::None);
+        if let (Some(place), Some(_)) = (free, has) {
+            self.set_origin(host, place, Origin::Dhcp);
+            self.examine(host, Some(place), now, false);
+        }
+    }
+
+    fn receive_dhcp6(
+        &mut self,
+        now: Nanos,
+        (own, from): (Option<u32>, MacAddr),
+        (packet, partial): (&[u8], bool),
+        out: &mut FrameQueue,
+    ) -> bool {
+        let Some(datagram) = Datagram6::parse(packet, partial) else {
+            self.ignore_ipv6("bad_checksum");
+            return false;
+        };
+        let message = match Message6::parse(datagram.payload) {
+            Ok(message) => message,
+            Err(reason) => {
+                self.ignore_ipv6(reason);
+                return false;
+            }
+        };
+        if datagram.ports.1 == SERVER_PORT_6 {
+            return self.serve_ipv6(now, (datagram.source, from), &message, out);
+        }
+        let started = self.next;
+        let Some(host) = own.filter(|host| *host < started) else { return false };
+        let Some(ipv6) = self.ipv6.as_mut().filter(|ipv6| !ipv6.clients.is_empty()) else {
+            return false;
+        };
+        let dhcp = ipv6.counted.dhcp.get_or_insert_default();
+        *dhcp.received.entry(message.kind.word()).or_default() += 1;
+        self.step_ipv6(host, now, out, |client, cx| client.receive(cx, &message));
+        if self.stopped.is_some() {
+            self.schedule_release(host);
+        } else {
+            self.run_ipv6_timers(host, now, out);
+            self.schedule(host);
+        }
+        true
+    }
+
+    fn serve_ipv6(
+        &mut self,
+        now: Nanos,
+        (source, from): (Ipv6Addr, MacAddr),
+        message: &Message6,
+        out: &mut FrameQueue,
+    ) -> bool {
+        let Some(server) = self.ipv6.as_mut().and_then(|ipv6| ipv6.server.as_mut()) else {
+            return false;
+        };
+        match server.receive(now, message) {
+            Ok(Some(reply)) => {
+                let Some(own) = self.ipv6_at(0, None) else { return true };
+                let mac = self.mac(0);
+                out.push(self.due, |octets| {
+                    begin_frame(octets, (from, mac), &self.settings.tags, IPV6);
+                    reply.write(own, source, octets);
+                });
+            }
+            Ok(None) => {}
+            Err(reason) => self.ignore_ipv6(reason),
+        }
+        true
+    }
+
+    /// Gives the host's leases back.
+    pub(super) fn release_ipv6(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
+        self.step_ipv6(host, now, out, |client, cx| client.release(cx));
+        self.update_ipv6(host);
+        self.schedule_release(host);
+    }
+
+    /// After the stop, only the timers of hosts run that give their leases back.
+    fn schedule_release(&mut self, host: u32) {
+        self.update_ipv6(host);
+        let Some(ipv6) = &self.ipv6 else { return };
+        let client = ipv6.clients.get(host as usize);
+        let releasing = client.filter(|client| client.state() == Dhcp6State::Releasing);
+        if let Some(due) = releasing.and_then(Dhcp6Client::due) {
+            self.hosts[host as usize].scheduled = Some(due);
+            self.timers.push(Reverse((due, host)));
+        }
+    }
+
+    /// Runs the timers of hosts that give their leases back.
+    pub(super) fn repeat_releases(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
+        let mut any = false;
+        while let Some(Reverse((due, host))) = self.timers.peek().copied() {
+            let Some(ipv6) = self.ipv6.as_ref().filter(|ipv6| ipv6.releasing > 0) else {
+                self.timers.clear();
+                break;
+            };
+            if due > now {
+                break;
+            }
+            self.timers.pop();
+            let client = ipv6.clients.get(host as usize);
+            if client.is_some_and(|client| client.state() == Dhcp6State::Releasing) {
+                self.due = due;
+                self.step_ipv6(host, now, out, |client, cx| client.timer(cx));
+                self.schedule_release(host);
+                any = true;
+            }
+        }
+        any
     }
 
     fn receive_nd(
@@ -953,7 +1279,7 @@ impl HostGroup {
             Ipv6Addressing::Static { first, prefix } => {
                 masked(first, prefix) == masked(target, prefix)
             }
-            Ipv6Addressing::Slaac => false,
+            Ipv6Addressing::Slaac | Ipv6Addressing::Dhcp => false,
         };
         let on_link = own_prefix || ipv6.list.is_on_link(now, target);
         Some((source, target, if on_link { target } else { gateway? }))

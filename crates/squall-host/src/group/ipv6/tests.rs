@@ -18,7 +18,9 @@ fn ipv6(count: u32, third: u8, addressing: Ipv6Addressing) -> GroupSettings {
         identifier: InterfaceIdentifier::Eui64,
         gateway: None,
         timers: NdTimers::default(),
+        dhcp: None,
         router: None,
+        server: None,
     };
     GroupSettings { ipv6: Some(ipv6), ..settings(count, third, Addressing::None) }
 }
@@ -191,7 +193,7 @@ fn hosts_answer_solicitations_and_echo_requests_for_their_addresses_alone() {
         timeout: seconds(1.0),
     };
     let asks = GroupSettings { ping: Some(ping), ..fixed(3, 1, "2001:db8::2:0") };
-    // Hosts that still examine their addresses answer nobody.
+    // Hosts that still examine their addresses answer no solicitation.
     let mut link = Link::of([later(asks), fixed(10, 2, "2001:db8::1:0")]);
     link.run(None);
     let (asks, answers) = (link.of_group(0), link.of_group(1));
@@ -246,6 +248,125 @@ fn a_gateway_that_falls_silent_is_examined_and_given_up() {
     assert_eq!(nd.unreachable, 1, "{nd:?}");
 }
 
+fn clients(count: u32, dhcp: Dhcp6Settings) -> GroupSettings {
+    let group = ipv6(count, 1, Ipv6Addressing::Dhcp);
+    let ipv6 = Ipv6Settings { dhcp: Some(dhcp), ..group.ipv6.unwrap() };
+    GroupSettings { ipv6: Some(ipv6), ..group }
+}
+
+fn first_offer() -> Dhcp6Settings {
+    Dhcp6Settings { collect: false, ..Dhcp6Settings::default() }
+}
+
+/// A server with this many addresses and prefixes, and leases of 1000 s.
+fn server(count: u32) -> GroupSettings {
+    let server = Server6Settings {
+        identifier: crate::duid_of(MacAddr([4; 6])),
+        first: "2001:db8::1:0".parse().unwrap(),
+        count,
+        prefixes: Some(("2001:db8:100::".parse().unwrap(), 56, count)),
+        preferred: 800,
+        valid: 1000,
+        ..Server6Settings::default()
+    };
+    let group = fixed(1, 2, "2001:db8::1");
+    let ipv6 = Ipv6Settings { server: Some(server), ..group.ipv6.unwrap() };
+    GroupSettings { ipv6: Some(ipv6), ..group }
+}
+
+#[test]
+fn each_client_gets_an_address_and_the_server_counts_the_same() {
+    let mut link = Link::of([clients(300, first_offer()), server(300)]);
+    link.run(None);
+    let (counted, server) = (of(&link, 0), of(&link, 1).server.unwrap());
+    let dhcp = counted.dhcp.unwrap();
+    assert_eq!(in_state(&link, Ipv6State::Bound), 300);
+    assert_eq!(dhcp.sent, BTreeMap::from([("solicit", 300), ("request", 300)]));
+    assert_eq!(dhcp.received, BTreeMap::from([("advertise", 300), ("reply", 300)]));
+    assert_eq!((dhcp.advertise.count(), dhcp.lease.count(), dhcp.bound), (300, 300, 300));
+    assert_eq!((server.0.solicits, server.0.replies, server.1), (300, 300, 300));
+    let mut all = addresses(&link);
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 300);
+    assert_eq!(counted.nd.probes, 600, "each address is examined");
+}
+
+#[test]
+fn clients_get_prefixes_with_rapid_commit_in_two_messages() {
+    let dhcp =
+        Dhcp6Settings { address: false, prefix: Some(56), rapid_commit: true, ..first_offer() };
+    let mut link = Link::of([clients(5, dhcp), server(5)]);
+    link.run(None);
+    let counted = of(&link, 0).dhcp.unwrap();
+    assert_eq!((counted.prefixes, counted.sent["solicit"], counted.sent.len()), (5, 5, 1));
+    let mut all: Vec<_> = (0..5).filter_map(|i| link.groups[0].delegated_prefix(i)).collect();
+    all.sort();
+    all.dedup();
+    assert!(all.len() == 5 && all.iter().all(|one| one.1 == 56), "{all:?}");
+    assert_eq!(in_state(&link, Ipv6State::Bound), 5);
+}
+
+#[test]
+fn hosts_with_addresses_of_routers_ask_for_other_configuration() {
+    let dhcp = Dhcp6Settings { address: false, ..Dhcp6Settings::default() };
+    let group = slaac(5);
+    let ipv6 = Ipv6Settings { dhcp: Some(dhcp), ..group.ipv6.clone().unwrap() };
+    let group = GroupSettings { ipv6: Some(ipv6), ..group };
+    let late = GroupSettings { mac: MacAddr([2, 0, 0, 3, 0, 1]), ..server(1) };
+    let mut link = Link::of([group, router(&["2001:db8:1::"]), late]);
+    link.run(None);
+    assert_eq!(of(&link, 0).dhcp.unwrap().informed, 5);
+    assert_eq!(in_state(&link, Ipv6State::Bound), 5);
+}
+
+#[test]
+fn leases_are_renewed_at_half_their_time_and_released_at_the_end() {
+    let group = GroupSettings { release: true, setup: Some(10), ..clients(10, first_offer()) };
+    let mut link = Link::of([group, server(10)]);
+    link.run(Some(BEGIN + seconds(1300.0)));
+    let dhcp = of(&link, 0).dhcp.unwrap();
+    assert_eq!((dhcp.renewed, dhcp.expired), (30, 0), "each 400 s");
+    link.stop();
+    assert_eq!(of(&link, 0).dhcp.unwrap().sent["release"], 10);
+    assert_eq!(of(&link, 1).server.unwrap().1, 0);
+    assert_eq!((in_state(&link, Ipv6State::Released), addresses(&link).len()), (10, 0));
+}
+
+#[test]
+fn a_release_that_is_lost_is_repeated() {
+    let group = GroupSettings { release: true, ..clients(3, first_offer()) };
+    let mut link = Link::of([group, server(3)]);
+    link.run(None);
+    link.loss = 100;
+    link.stop();
+    assert_eq!(of(&link, 0).dhcp.unwrap().sent["release"], 12, "four times each");
+    assert_eq!(in_state(&link, Ipv6State::Released), 3);
+}
+
+#[test]
+fn a_lease_ends_if_the_server_is_gone() {
+    let mut link = Link::of([clients(4, first_offer()), server(4)]);
+    link.run(None);
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(1010.0)));
+    assert_eq!((of(&link, 0).dhcp.unwrap().expired, addresses(&link).len()), (4, 0));
+    link.run(None);
+    assert_eq!(of(&link, 0).failed, BTreeMap::from([("expired", 4)]));
+}
+
+#[test]
+fn an_address_of_another_host_is_declined_and_the_next_one_taken() {
+    // The first two addresses of the server belong to hosts that it does not know.
+    let clients = later(clients(3, first_offer()));
+    let mut link = Link::of([clients, server(10), fixed(2, 3, "2001:db8::1:0")]);
+    link.run(None);
+    let counted = of(&link, 0);
+    assert_eq!(in_state(&link, Ipv6State::Bound), 3);
+    assert_eq!((counted.nd.duplicates, counted.dhcp.unwrap().sent["decline"]), (2, 2));
+    assert_eq!(of(&link, 1).server.unwrap().0.declines, 2);
+}
+
 #[test]
 fn records_are_small() {
     assert!(size_of::<Ipv6Record>() <= 256, "{} octets", size_of::<Ipv6Record>());
@@ -298,5 +419,31 @@ proptest! {
             group.receive(now, (&frame, false), &mut out);
             prop_assert!(group.advance(now, &mut out) || out.len() < 100);
         }
+    }
+
+    #[test]
+    fn every_client_is_bound_or_has_failed_whatever_happens_to_frames(
+        seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..20, pool in 1u32..30,
+        rapid_commit: bool, release: bool,
+    ) {
+        let dhcp = Dhcp6Settings { rapid_commit, ..Dhcp6Settings::default() };
+        let group = GroupSettings { seed, release, ..clients(hosts, dhcp) };
+        let mut link = Link::of([group, server(pool)]);
+        (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
+        link.run(None);
+        let bound = in_state(&link, Ipv6State::Bound) + in_state(&link, Ipv6State::Deprecated);
+        let failed = in_state(&link, Ipv6State::Failed);
+        prop_assert_eq!(bound + failed, u64::from(hosts));
+        prop_assert_eq!(of(&link, 0).failed.values().sum::<u64>(), failed);
+        let mut all = addresses(&link);
+        all.sort();
+        all.dedup();
+        prop_assert_eq!(all.len() as u64, bound);
+        if loss == 0 && pool >= hosts {
+            prop_assert_eq!(bound, u64::from(hosts));
+        }
+        link.stop();
+        let released = in_state(&link, Ipv6State::Released);
+        prop_assert_eq!(released, if release { bound } else { 0 });
     }
 }
