@@ -45,9 +45,12 @@ __all__ = [
     "ForeignRun",
     "Host",
     "HostArpReport",
+    "HostAuthReport",
     "HostDhcp6Report",
     "HostEchoReport",
     "HostIpv6Report",
+    "HostLldpReport",
+    "HostMulticastReport",
     "HostNdReport",
     "HostShare",
     "HostsReport",
@@ -59,6 +62,7 @@ __all__ = [
     "Lengths",
     "LinkEvent",
     "LinkReport",
+    "LldpNeighborReport",
     "LossPeriods",
     "Memory",
     "MtuChange",
@@ -73,6 +77,7 @@ __all__ = [
     "PortSeries",
     "PortShare",
     "ProtocolShare",
+    "QuerierReport",
     "Reason",
     "ReceivedFlowReport",
     "ReceivedFlowsReport",
@@ -1634,7 +1639,8 @@ class HostsReport:
         Times that a host got an address, and how often that was per second, from the first start to
         the last address; None if there was only one instant.
     failed : dict of str to int
-        Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``.
+        Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``;
+        of 802.1X, ``rejected``, ``no_authenticator``, ``auth_timeout``.
     sent, received : dict of str to int
         DHCP messages that hosts sent and received, by type; ``retransmissions`` of those sent were
         repeated.
@@ -1648,6 +1654,14 @@ class HostsReport:
         None if the hosts have no IPv6.
     server : DhcpServerReport or None
         Messages and leases of the group's DHCP server.
+    multicast : HostMulticastReport or None
+        Memberships of multicast groups, if hosts join any.
+    querier : QuerierReport or None
+        Queries and members, if the group has a querier.
+    lldp : HostLldpReport or None
+        Announcements and neighbors, if hosts have LLDP.
+    auth : HostAuthReport or None
+        802.1X, if hosts authenticate.
     """
 
     name: str
@@ -1671,6 +1685,10 @@ class HostsReport:
     echo: HostEchoReport
     ipv6: HostIpv6Report | None
     server: DhcpServerReport | None
+    multicast: HostMulticastReport | None
+    querier: QuerierReport | None
+    lldp: HostLldpReport | None
+    auth: HostAuthReport | None
 
 
 @dataclass(frozen=True)
@@ -1875,6 +1893,138 @@ class DhcpServerReport:
     informs: int
     exhausted: int
     leases: int
+
+
+@dataclass(frozen=True)
+class HostMulticastReport:
+    """Memberships of multicast groups (IGMP, MLD), and the frames of these groups.
+
+    Attributes
+    ----------
+    joined, left : int
+        Memberships of a host and a group that began, and that ended.
+    sent, received : dict of str to int
+        Messages that hosts sent and received, by kind: ``v1_report``, ``v2_report``, ``v3_report``,
+        ``leave``, ``general_query``, ``group_query``, ``source_query``. Those of MLDv1 are
+        ``v2_report`` and ``leave`` (Done), those of MLDv2 are ``v3_report``.
+    ignored : dict of str to int
+        Messages that were ignored, by reason.
+    groups, groups_received : int
+        Multicast groups that hosts joined, and those of which the port got a frame after that.
+    frames, frames_after_leave, unexpected : int
+        Received frames of groups with members, of groups after their last member had left, and of
+        groups that no host joined (except those that switches flood).
+    join_ns, leave_ns : Distribution or None
+        Time from the first member's join to the first frame of the group, and from the last
+        member's leave to the last frame, of groups with any frame after it.
+    """
+
+    joined: int
+    left: int
+    sent: dict[str, int]
+    received: dict[str, int]
+    ignored: dict[str, int]
+    groups: int
+    groups_received: int
+    frames: int
+    frames_after_leave: int
+    unexpected: int
+    join_ns: Distribution | None
+    leave_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class QuerierReport:
+    """A querier of IGMP and MLD.
+
+    Attributes
+    ----------
+    sent, received, ignored : dict of str to int
+        Queries that it sent, messages that it received, by kind, and messages that it ignored, by
+        reason; the names are those of ``multicast``.
+    groups : int
+        Multicast groups with members at the end.
+    other : bool
+        Whether another querier, with a lower address, was there at the end.
+    """
+
+    sent: dict[str, int]
+    received: dict[str, int]
+    ignored: dict[str, int]
+    groups: int
+    other: bool
+
+
+@dataclass(frozen=True)
+class HostLldpReport:
+    """LLDP of hosts (IEEE 802.1AB).
+
+    Attributes
+    ----------
+    sent, shutdowns, received : int
+        Announcements that hosts sent, and of these, the ones of their end.
+    ignored : dict of str to int
+        Received announcements that were ignored, by reason.
+    neighbors : tuple of LldpNeighborReport
+        Neighbors at the end, at most 1000.
+    aged, ended : int
+        Neighbors whose time to live ended, and neighbors that announced their end.
+    """
+
+    sent: int
+    shutdowns: int
+    received: int
+    ignored: dict[str, int]
+    neighbors: tuple[LldpNeighborReport, ...]
+    aged: int
+    ended: int
+
+
+@dataclass(frozen=True)
+class LldpNeighborReport:
+    """A neighbor that announces itself by LLDP.
+
+    Attributes
+    ----------
+    system : str
+        System name; may be empty.
+    """
+
+    chassis: str
+    port: str
+    system: str
+
+
+@dataclass(frozen=True)
+class HostAuthReport:
+    """802.1X of hosts.
+
+    Attributes
+    ----------
+    states : dict of str to int
+        Supplicants by their state at the end: ``disconnected``, ``connecting``, ``authenticating``,
+        ``authenticated``, ``held``, ``logged_off``, ``failed``.
+    authenticated, reauthenticated : int
+        Times that a host was authenticated, and authenticated again.
+    refused, timed_out : int
+        Failures and timeouts after which a host may try again.
+    sent : dict of str to int
+        Frames that hosts sent, by kind: ``start``, ``identity``, ``md5``, ``nak``,
+        ``notification``, ``logoff``.
+    ignored : dict of str to int
+        Received frames that were ignored, by reason.
+    time_ns : Distribution or None
+        Time from a host's first frame to its authentication.
+    """
+
+    states: dict[str, int]
+    authenticated: int
+    reauthenticated: int
+    refused: int
+    timed_out: int
+    sent: dict[str, int]
+    ignored: dict[str, int]
+    time_ns: Distribution | None
 
 
 @dataclass(frozen=True)

@@ -764,6 +764,73 @@ class HostGroup(Table):
         Echo requests per second of the group. Default 100.
     ping_count : int
         Echo requests of each host. Default 3.
+    join : str | Iterable[str]
+        Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
+        "239.1.0.1-239.1.3.255". Those of IPv6 are joined by MLD, from link-local addresses.
+    join_each : int
+        Groups that each host joins: the first host the first ones, the next host the following
+        ones, and so on in turn. Default: all.
+    join_rate : str
+        Joins per second of the group: "1000/s", or "max". Default "max".
+    join_time : Time
+        Time after which a host leaves a group. Default: at the end, if ``release`` is true. Units:
+        ns, us, ms, s, min, h; a bare number is seconds.
+    sources : str | Iterable[str]
+        Sources that hosts want of their groups (versions IGMPv3 and MLDv2). Default: all.
+    exclude : bool
+        true: hosts want all sources but ``sources``. Default false.
+    igmp : int
+        Highest version of IGMP that hosts have. Default 3.
+    mld : int
+        Highest version of MLD that hosts have. Default 2.
+    robustness : int
+        How often hosts send each change of a membership (RFC 3376 section 8.1). Default 2.
+    unsolicited : Time
+        Longest interval between these. Default 1 s; IGMPv1, IGMPv2 and MLDv1: 10 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
+    older_querier : Time
+        Time without a query of an older version until hosts return to their own (RFC 3376 section
+        8.12). Default 260 s; IGMPv2 and MLDv1: 400 s. Units: ns, us, ms, s, min, h; a bare number
+        is seconds.
+    querier : Time
+        The host, which has a static address, is a querier of IGMP and MLD, and sends general
+        queries at this interval, usually "125 s". Default: no querier. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    query_response : Time
+        Time within which hosts answer its general queries. Default 10 s. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    last_member : Time
+        Time within which hosts answer its queries for a group. Default 1 s. Units: ns, us, ms, s,
+        min, h; a bare number is seconds.
+    lldp : Time
+        Hosts announce themselves by LLDP at this interval, usually "30 s", and list their
+        neighbors. Default: no LLDP. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lldp_hold : int
+        Intervals for which neighbors keep an announcement. Default 4.
+    lldp_fast : int
+        Announcements at the start that are 1 s apart. Default 4.
+    lldp_name : str
+        System name in announcements; "{}" is the number of the host. Default: none.
+    auth : Literal["none", "md5"]
+        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
+        "none".
+    identity : str
+        Identity of hosts; "{}" is the number of the host.
+    password : str
+        Password of hosts; "{}" is the number of the host.
+    auth_start : Time
+        Time between EAPOL-Start frames without an answer. Default 30 s. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    auth_starts : int
+        EAPOL-Start frames without an answer after which a host fails. Default 3.
+    auth_wait : Time
+        Longest time to wait for the authenticator. Default 30 s. Units: ns, us, ms, s, min, h; a
+        bare number is seconds.
+    auth_held : Time
+        Pause after a failed authentication. Default 60 s. Units: ns, us, ms, s, min, h; a bare
+        number is seconds.
+    auth_tries : int
+        Failed authentications in a row after which a host gives up. Default 3.
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -797,6 +864,32 @@ class HostGroup(Table):
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None
+    join: str | Iterable[str] | None = None
+    join_each: int | None = None
+    join_rate: str | None = None
+    join_time: Time | None = None
+    sources: str | Iterable[str] | None = None
+    exclude: bool | None = None
+    igmp: int | None = None
+    mld: int | None = None
+    robustness: int | None = None
+    unsolicited: Time | None = None
+    older_querier: Time | None = None
+    querier: Time | None = None
+    query_response: Time | None = None
+    last_member: Time | None = None
+    lldp: Time | None = None
+    lldp_hold: int | None = None
+    lldp_fast: int | None = None
+    lldp_name: str | None = None
+    auth: Literal["none", "md5"] | None = None
+    identity: str | None = None
+    password: str | None = None
+    auth_start: Time | None = None
+    auth_starts: int | None = None
+    auth_wait: Time | None = None
+    auth_held: Time | None = None
+    auth_tries: int | None = None
     enabled: bool | None = None
 
 

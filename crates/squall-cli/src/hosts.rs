@@ -13,7 +13,7 @@ use crate::{
     output,
 };
 
-/// Emulate hosts on a port: DHCP clients, hosts that answer ARP or ND, hosts that ping
+/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,6 +23,9 @@ Examples:
   squall hosts ping -i eth1 --address 10.0.0.2/16 --count 50 --to 10.0.0.1 --rate 1000
   squall hosts nd -i eth1 --count 1000                         # addresses with the router's prefix
   squall hosts dhcp6 -i eth1 --count 1000 --rate 100/s --prefix 56
+  squall hosts igmp -i eth1 --address 10.0.0.2/16 --join 239.1.0.1-239.1.39.16 --rate 1000/s
+  squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
+  squall hosts dot1x -i eth1 --identity user --password secret -d 1min
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
 
@@ -46,6 +49,12 @@ enum What {
     Nd(Box<Nd>),
     /// Send echo requests from static addresses
     Ping(Box<Ping>),
+    /// Join multicast groups by IGMP and MLD (RFC 3376, RFC 3810)
+    Igmp(Box<Igmp>),
+    /// Announce hosts by LLDP, and list their neighbors (IEEE 802.1AB)
+    Lldp(Box<Lldp>),
+    /// Authenticate by 802.1X with EAP-MD5
+    Dot1x(Box<Dot1x>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,6 +98,108 @@ struct Ping {
     keys: Given<PingKeys>,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Igmp {
+    #[command(flatten)]
+    keys: Given<IgmpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Lldp {
+    #[command(flatten)]
+    keys: Given<LldpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dot1x {
+    #[command(flatten)]
+    keys: Given<Dot1xKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct IgmpKeys {
+    /// Give the first host this address, and each further one the next: 10.0.0.2/16
+    #[arg(long = "address", value_name = "IP/PREFIX")]
+    ipv4: String,
+    /// Join this multicast group, or each of a range: 239.1.0.1-239.1.3.255, or one of IPv6
+    #[arg(long, value_name = "GROUP")]
+    join: String,
+    /// Join N groups with each host, in turn [default: all]
+    #[arg(long = "each", value_name = "N")]
+    join_each: Option<String>,
+    /// Join N groups per second: 1000/s [default: all at once]
+    #[arg(long = "rate", value_name = "N")]
+    join_rate: Option<String>,
+    /// Leave each group after TIME [default: at the end]
+    #[arg(long = "for", value_name = "TIME")]
+    join_time: Option<String>,
+    /// Use this version of IGMP, 1 to 3, until a querier has an older one [default: 3]
+    #[arg(long, value_name = "N")]
+    igmp: Option<String>,
+    /// Use this version of MLD, 1 or 2, until a querier has an older one [default: 2]
+    #[arg(long, value_name = "N")]
+    mld: Option<String>,
+    /// Want only this source
+    #[arg(long = "source", value_name = "IP")]
+    sources: Option<String>,
+    /// Want all sources but this one
+    #[arg(long, requires = "sources")]
+    exclude: bool,
+    /// Leave the groups at the end of the run
+    #[arg(long = "leave")]
+    release: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct LldpKeys {
+    /// Announce each host at this interval
+    #[arg(long = "interval", value_name = "TIME", default_value = "30s")]
+    lldp: String,
+    /// Let neighbors keep an announcement for N intervals [default: 4]
+    #[arg(long = "hold", value_name = "N")]
+    lldp_hold: Option<String>,
+    /// Announce this system name, with the number of the host for {} [default: none]
+    #[arg(long = "name", value_name = "TEXT")]
+    lldp_name: Option<String>,
+    /// Give the first host this address, and each further one the next
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Dot1xKeys {
+    /// Identify as TEXT, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    identity: String,
+    /// Use this password, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    password: String,
+    /// Then get an address by "dhcp", or use this one: 10.0.0.2/16
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+    /// Start N hosts per second [default: all at once]
+    #[arg(long = "rate", value_name = "N")]
+    setup: Option<String>,
+    /// Repeat EAPOL-Start after TIME without an answer [default: 30s]
+    #[arg(long = "start", value_name = "TIME")]
+    auth_start: Option<String>,
+    /// Begin again TIME after a failure [default: 60s]
+    #[arg(long = "held", value_name = "TIME")]
+    auth_held: Option<String>,
+    /// Give up after N failures in a row [default: 3]
+    #[arg(long = "tries", value_name = "N")]
+    auth_tries: Option<String>,
+    /// Log off at the end of the run
+    #[arg(long = "logoff")]
+    release: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -243,21 +354,28 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Arp(of) => ("arp", &of.keys.arguments, &of.common),
         What::Nd(of) => ("nd", &of.keys.arguments, &of.common),
         What::Ping(of) => ("ping", &of.keys.arguments, &of.common),
+        What::Igmp(of) => ("igmp", &of.keys.arguments, &of.common),
+        What::Lldp(of) => ("lldp", &of.keys.arguments, &of.common),
+        What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
     // A default of a command is an argument, too, because its key has another default.
-    let default = match &args.what {
-        What::Ping(ping) => Some(("ping", "--to", ping.keys.args.ping.as_str())),
-        What::Nd(nd) => Some(("ipv6", "--address", nd.keys.args.ipv6.as_str())),
-        What::Dhcp6(dhcp) if dhcp.stateless => Some(("ipv6", "--stateless", "stateless")),
-        What::Dhcp6(_) => Some(("ipv6", "dhcp6", "dhcp")),
-        What::Dhcp(_) | What::Arp(_) => None,
+    let defaults: &[(&str, &str, &str)] = match &args.what {
+        What::Ping(of) => &[("ping", "--to", &of.keys.args.ping)],
+        What::Nd(of) => &[("ipv6", "--address", &of.keys.args.ipv6)],
+        What::Dhcp6(of) if of.stateless => &[("ipv6", "--stateless", "stateless")],
+        What::Dhcp6(_) => &[("ipv6", "dhcp6", "dhcp")],
+        What::Lldp(of) => {
+            &[("lldp", "--interval", &of.keys.args.lldp), ("ipv4", "--address", &of.keys.args.ipv4)]
+        }
+        What::Dot1x(of) => &[("ipv4", "--address", &of.keys.args.ipv4), ("auth", "dot1x", "md5")],
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) => &[],
     };
-    if let Some((key, name, text)) = default
-        && arguments.iter().all(|argument| argument.key != key)
-    {
-        let (key, name, text) = (key.to_owned(), name.to_owned(), Some(text.to_owned()));
-        arguments.push(short::Argument { key, name, text });
+    for (key, name, text) in defaults {
+        if arguments.iter().all(|argument| argument.key != *key) {
+            let (key, name) = ((*key).to_owned(), (*name).to_owned());
+            arguments.push(short::Argument { key, name, text: Some((*text).to_owned()) });
+        }
     }
     let port = &common.keys.args.port;
     let command = format!("squall hosts {kind}");

@@ -1,14 +1,20 @@
 //! Groups of hosts of a profile as settings of their state machines.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use squall_host::{
     Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpTimers,
-    GroupSettings, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, NdTimers, OptionTemplate,
-    PingSettings, PrefixInformation, Retransmission, RouterSettings, Server6Settings,
-    ServerSettings, ValueTemplate, duid_of,
+    GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, LldpSettings,
+    MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings, PrefixInformation,
+    QuerierSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
+    ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
 };
-use squall_profile::{ArpUse, HostAddress, HostGroup, HostIpv6, InterfaceId, PingTarget, Profile};
+use squall_profile::{
+    ArpUse, AuthMethod, HostAddress, HostGroup, HostIpv6, InterfaceId, PingTarget, Profile,
+};
 use squall_units::{MacAddr, Nanos, mix};
 
 /// A group of hosts on a port.
@@ -100,6 +106,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         ping: group.ping.map(ping),
         server: group.serve.map(server),
         dhcp: ClientSettings { options: options(group), ..ClientSettings::default() },
+        services: services(group),
         seed,
         ..GroupSettings::default()
     }
@@ -180,4 +187,85 @@ fn options(group: &HostGroup) -> Vec<OptionTemplate> {
         .iter()
         .map(|vendor| OptionTemplate { code: VENDOR_CLASS, value: ValueTemplate::text(vendor) });
     vendor.collect()
+}
+
+fn services(group: &HostGroup) -> ServiceSettings {
+    let lldp = |interval| LldpSettings {
+        interval,
+        hold: group.lldp_hold as u16,
+        fast: group.lldp_fast as u8,
+        system: group.lldp_name.clone().unwrap_or_default(),
+        ..LldpSettings::default()
+    };
+    ServiceSettings {
+        multicast: (!group.join.is_empty()).then(|| Arc::new(multicast(group))),
+        queriers: group.querier.map(|interval| queriers(group, interval)),
+        lldp: group.lldp.map(lldp),
+        auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+    }
+}
+
+fn multicast(group: &HostGroup) -> MulticastSettings {
+    let timers = |version| {
+        let timers = MembershipTimers::of(version);
+        MembershipTimers {
+            robustness: group.robustness as u8,
+            unsolicited: group.unsolicited.unwrap_or(timers.unsolicited),
+            older_querier: group.older_querier.unwrap_or(timers.older_querier),
+            ..timers
+        }
+    };
+    let filter = |ipv6: bool| {
+        let mut sources: Vec<IpAddr> =
+            group.sources.iter().filter(|source| source.is_ipv6() == ipv6).copied().collect();
+        sources.sort_unstable();
+        sources.dedup();
+        // Without sources of this family, all are wanted.
+        let exclude = group.exclude || sources.is_empty();
+        SourceFilter { exclude, sources: sources.into() }
+    };
+    MulticastSettings {
+        ranges: group.join.clone(),
+        each: group.join_each.map(|each| each as u32),
+        filters: [filter(false), filter(true)],
+        timers: versions(group).map(timers),
+        rate: group.join_rate,
+        hold: group.join_time,
+    }
+}
+
+fn queriers(group: &HostGroup, query_interval: Nanos) -> [QuerierSettings; 2] {
+    let default = QuerierSettings::default();
+    // Hosts must be able to answer before the next query.
+    let response = group.query_response.unwrap_or(default.query_response).min(query_interval);
+    versions(group).map(|version| QuerierSettings {
+        version,
+        robustness: group.robustness as u8,
+        query_interval,
+        query_response: response,
+        last_member: group.last_member.unwrap_or(default.last_member),
+    })
+}
+
+/// Highest versions of IGMP and MLD.
+fn versions(group: &HostGroup) -> [GroupVersion; 2] {
+    let igmp = match group.igmp {
+        1 => GroupVersion::One,
+        2 => GroupVersion::Two,
+        _ => GroupVersion::Three,
+    };
+    [igmp, if group.mld == 1 { GroupVersion::Two } else { GroupVersion::Three }]
+}
+
+fn supplicant(group: &HostGroup) -> SupplicantSettings {
+    let timers = SupplicantSettings::default();
+    SupplicantSettings {
+        identity: group.identity.clone().unwrap_or_default(),
+        password: group.password.clone().unwrap_or_default(),
+        start_period: group.auth_start.unwrap_or(timers.start_period),
+        max_start: group.auth_starts.map_or(timers.max_start, |starts| starts as u8),
+        auth_period: group.auth_wait.unwrap_or(timers.auth_period),
+        held_period: group.auth_held.unwrap_or(timers.held_period),
+        attempts: group.auth_tries.map_or(timers.attempts, |tries| tries as u8),
+    }
 }

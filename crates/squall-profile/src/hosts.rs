@@ -52,6 +52,15 @@ pub enum ArpUse {
     Silent,
 }
 
+/// How hosts authenticate at their port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthMethod {
+    #[default]
+    None,
+    /// MD5-Challenge (RFC 3748 section 5.4).
+    Md5,
+}
+
 /// Destination of a group's echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingTarget {
@@ -93,7 +102,23 @@ impl HostGroup {
                 PingTarget::Gateway => json!("gateway"),
                 PingTarget::Address(address) => json!(address.to_string()),
             }),
+            "join" => (!self.join.is_empty()).then(|| self.join.iter().map(range).collect()),
+            "join_rate" => self.join_rate.map(|rate| json!(format!("{rate}/s"))),
+            "sources" => (!self.sources.is_empty())
+                .then(|| self.sources.iter().map(|source| json!(source.to_string())).collect()),
             _ => None,
         })
+    }
+}
+
+/// The text of a range of multicast groups.
+fn range((first, count): &(IpAddr, u32)) -> Json {
+    let last: IpAddr = match first {
+        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + (count - 1)).into(),
+        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() + u128::from(count - 1)).into(),
+    };
+    match *count {
+        1 => json!(first.to_string()),
+        _ => json!(format!("{first}-{last}")),
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use squall_engine::{HostStats, Snapshot};
+use squall_host::{AuthStatistics, LldpStatistics, MulticastStatistics};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
     hosts::{
-        Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostDhcp6Report, HostEchoReport,
-        HostIpv6Report, HostNdReport, HostsReport,
+        Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport, HostDhcp6Report,
+        HostEchoReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostNdReport,
+        HostsReport, LldpNeighborReport, QuerierReport,
     },
 };
 
@@ -73,6 +75,68 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             exhausted: server.exhausted,
             leases,
         }),
+        multicast: counted.multicast.as_ref().map(multicast),
+        querier: counted.querier.as_ref().map(|of| QuerierReport {
+            sent: texts(&of.sent),
+            received: texts(&of.received),
+            ignored: texts(&of.ignored),
+            groups: of.groups,
+            other: of.other,
+        }),
+        lldp: counted.lldp.as_ref().map(lldp),
+        auth: counted.auth.as_ref().map(auth),
+    }
+}
+
+fn multicast(of: &MulticastStatistics) -> HostMulticastReport {
+    HostMulticastReport {
+        joined: of.joined,
+        left: of.left,
+        sent: texts(&of.sent),
+        received: texts(&of.received),
+        ignored: texts(&of.ignored),
+        groups: of.groups,
+        groups_received: of.groups_received,
+        frames: of.frames,
+        frames_after_leave: of.frames_after_leave,
+        unexpected: of.unexpected,
+        join_ns: distribution(&of.join),
+        leave_ns: distribution(&of.leave),
+    }
+}
+
+/// Most neighbors of a group that a report lists.
+const MOST_NEIGHBORS: usize = 1000;
+
+fn lldp(of: &LldpStatistics) -> HostLldpReport {
+    let neighbors = of.neighbors.all().take(MOST_NEIGHBORS);
+    let neighbor = |(chassis, port, system): (&str, &str, &str)| LldpNeighborReport {
+        chassis: chassis.to_owned(),
+        port: port.to_owned(),
+        system: system.to_owned(),
+    };
+    HostLldpReport {
+        sent: of.sent,
+        shutdowns: of.shutdowns,
+        received: of.received,
+        ignored: texts(&of.ignored),
+        neighbors: neighbors.map(neighbor).collect(),
+        aged: of.neighbors.aged,
+        ended: of.neighbors.ended,
+    }
+}
+
+fn auth(of: &AuthStatistics) -> HostAuthReport {
+    let states = of.states.iter().filter(|(_, count)| *count > 0);
+    HostAuthReport {
+        states: states.map(|(state, count)| ((*state).to_owned(), *count)).collect(),
+        authenticated: of.authenticated,
+        reauthenticated: of.reauthenticated,
+        refused: of.refused,
+        timed_out: of.timed_out,
+        sent: texts(&of.sent),
+        ignored: texts(&of.ignored),
+        time_ns: distribution(&of.time),
     }
 }
 

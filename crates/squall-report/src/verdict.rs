@@ -128,7 +128,11 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
 fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
     let failed: u64 = group.failed.values().sum();
     let name = &group.name;
-    if group.bound == 0 && group.started > 0 && (!stopped || failed >= group.hosts) {
+    // Hosts without any address have other work.
+    let speaks = group.lldp.is_some() || group.multicast.is_some() || group.auth.is_some();
+    let needs_address = !(speaks && group.states.is_empty() && failed == 0);
+    let waited = !stopped || failed >= group.hosts;
+    if needs_address && group.bound == 0 && group.started > 0 && waited {
         let most = group.failed.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| reason.as_str());
         let hint = match most {
             Some("conflict") => "other addresses: hosts on the link have these",

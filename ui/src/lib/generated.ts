@@ -1530,7 +1530,10 @@ export interface HostsReport {
    */
   bound: number;
   bound_rate: number | null;
-  /** Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`. */
+  /**
+   * Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`; of 802.1X,
+   * `rejected`, `no_authenticator`, `auth_timeout`.
+   */
   failed: Record<string, number>;
   /**
    * DHCP messages that hosts sent and received, by type; `retransmissions` of those sent were
@@ -1549,10 +1552,16 @@ export interface HostsReport {
   dora_ns: Distribution | null;
   arp: HostArpReport;
   echo: HostEchoReport;
-  /** `null` if the hosts have no IPv6. */
-  ipv6: HostIpv6Report | null;
   /** Messages and leases of the group's DHCP server. */
   server: DhcpServerReport | null;
+  /** Memberships of multicast groups, if hosts join any. */
+  multicast: HostMulticastReport | null;
+  /** Queries and members, if the group has a querier. */
+  querier: QuerierReport | null;
+  /** Announcements and neighbors, if hosts have LLDP. */
+  lldp: HostLldpReport | null;
+  /** 802.1X, if hosts authenticate. */
+  auth: HostAuthReport | null;
 }
 
 /** ARP packets of hosts (RFC 826, RFC 5227). */
@@ -1583,109 +1592,6 @@ export interface HostEchoReport {
   rtt_ns: Distribution | null;
 }
 
-/** IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915). */
-export interface HostIpv6Report {
-  /**
-   * Hosts by the state of their IPv6 at the end: `init` (not started), `tentative` (examines its
-   * link-local address), `soliciting` (looks for a router), `requesting` (asks servers), `checking`
-   * (examines its address), `bound`, `deprecated`, `released`, `failed`.
-   */
-  states: Record<string, number>;
-  /**
-   * Hosts that have failed, by reason: `no_router`, `no_prefix`, `duplicate`, `no_advertise`,
-   * `no_reply`, `no_lease`, `refused`, `expired`.
-   */
-  failed: Record<string, number>;
-  /**
-   * Times that a host got an address, how often that was per second from the first start to the
-   * last address (`null` if there was only one instant), and times that an address ended.
-   */
-  addresses: number;
-  address_rate: number | null;
-  ended: number;
-  nd: HostNdReport;
-  /** Messages that were ignored, by reason, such as `bad_hop_limit` or `wrong_xid`. */
-  ignored: Record<string, number>;
-  /**
-   * Time from a host's first solicitation to the router's advertisement, and from its start to its
-   * first address.
-   */
-  router_ns: Distribution | null;
-  address_ns: Distribution | null;
-  /** `null` if no host has asked a server. */
-  dhcp: HostDhcp6Report | null;
-  /** Messages and bindings of the group's DHCPv6 server. */
-  server: Dhcp6ServerReport | null;
-}
-
-/** Neighbor discovery of hosts (RFC 4861). */
-export interface HostNdReport {
-  /** Solicitations that were answered. */
-  answered: number;
-  /** Solicitations that examined an own address, and addresses that another host had. */
-  probes: number;
-  duplicates: number;
-  /** Advertisements of other hosts for an address in use. */
-  conflicts: number;
-  /** Solicitations for routers. */
-  router_solicitations: number;
-  /** Advertisements of routers that hosts received, and that the group's router sent. */
-  router_advertisements: number;
-  advertised: number;
-  /**
-   * Solicitations to resolve or examine neighbors; neighbors that never answered, and that no
-   * longer answered.
-   */
-  requests: number;
-  unresolved: number;
-  unreachable: number;
-  /** Redirects, which hosts do not follow. */
-  redirects: number;
-}
-
-/** Exchanges of hosts with DHCPv6 servers. */
-export interface HostDhcp6Report {
-  /**
-   * Messages that hosts sent and received, by type; `retransmissions` of those sent were repeated.
-   */
-  sent: Record<string, number>;
-  received: Record<string, number>;
-  retransmissions: number;
-  /**
-   * Times that a host got leases, those with a delegated prefix, and times that it got other
-   * configuration only.
-   */
-  bound: number;
-  prefixes: number;
-  informed: number;
-  /** Leases that were extended, and leases that ended. */
-  renewed: number;
-  expired: number;
-  /**
-   * Time from a host's first message to the offer that it took, and to the leases that it may use.
-   */
-  advertise_ns: Distribution | null;
-  lease_ns: Distribution | null;
-}
-
-/** Messages that a DHCPv6 server received and sent. */
-export interface Dhcp6ServerReport {
-  solicits: number;
-  advertises: number;
-  requests: number;
-  renews: number;
-  rebinds: number;
-  confirms: number;
-  releases: number;
-  declines: number;
-  information_requests: number;
-  replies: number;
-  /** Messages of clients for which nothing was free. */
-  exhausted: number;
-  /** Clients with a binding at the end. */
-  bindings: number;
-}
-
 /** Messages that a DHCP server received and sent. */
 export interface DhcpServerReport {
   discovers: number;
@@ -1700,6 +1606,99 @@ export interface DhcpServerReport {
   exhausted: number;
   /** Leases at the end. */
   leases: number;
+}
+
+/** Memberships of multicast groups (IGMP, MLD), and the frames of these groups. */
+export interface HostMulticastReport {
+  /** Memberships of a host and a group that began, and that ended. */
+  joined: number;
+  left: number;
+  /**
+   * Messages that hosts sent and received, by kind: `v1_report`, `v2_report`, `v3_report`, `leave`,
+   * `general_query`, `group_query`, `source_query`. Those of MLDv1 are `v2_report` and `leave`
+   * (Done), those of MLDv2 are `v3_report`.
+   */
+  sent: Record<string, number>;
+  received: Record<string, number>;
+  /** Messages that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Multicast groups that hosts joined, and those of which the port got a frame after that. */
+  groups: number;
+  groups_received: number;
+  /**
+   * Received frames of groups with members, of groups after their last member had left, and of
+   * groups that no host joined (except those that switches flood).
+   */
+  frames: number;
+  frames_after_leave: number;
+  unexpected: number;
+  /**
+   * Time from the first member's join to the first frame of the group, and from the last member's
+   * leave to the last frame, of groups with any frame after it.
+   */
+  join_ns: Distribution | null;
+  leave_ns: Distribution | null;
+}
+
+/** A querier of IGMP and MLD. */
+export interface QuerierReport {
+  /**
+   * Queries that it sent, messages that it received, by kind, and messages that it ignored, by
+   * reason; the names are those of `multicast`.
+   */
+  sent: Record<string, number>;
+  received: Record<string, number>;
+  ignored: Record<string, number>;
+  /** Multicast groups with members at the end. */
+  groups: number;
+  /** Whether another querier, with a lower address, was there at the end. */
+  other: boolean;
+}
+
+/** LLDP of hosts (IEEE 802.1AB). */
+export interface HostLldpReport {
+  /** Announcements that hosts sent, and of these, the ones of their end. */
+  sent: number;
+  shutdowns: number;
+  received: number;
+  /** Received announcements that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Neighbors at the end, at most 1000. */
+  neighbors: LldpNeighborReport[];
+  /** Neighbors whose time to live ended, and neighbors that announced their end. */
+  aged: number;
+  ended: number;
+}
+
+/** A neighbor that announces itself by LLDP. */
+export interface LldpNeighborReport {
+  chassis: string;
+  port: string;
+  /** System name; may be empty. */
+  system: string;
+}
+
+/** 802.1X of hosts. */
+export interface HostAuthReport {
+  /**
+   * Supplicants by their state at the end: `disconnected`, `connecting`, `authenticating`,
+   * `authenticated`, `held`, `logged_off`, `failed`.
+   */
+  states: Record<string, number>;
+  /** Times that a host was authenticated, and authenticated again. */
+  authenticated: number;
+  reauthenticated: number;
+  /** Failures and timeouts after which a host may try again. */
+  refused: number;
+  timed_out: number;
+  /**
+   * Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
+   */
+  sent: Record<string, number>;
+  /** Received frames that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Time from a host's first frame to its authentication. */
+  time_ns: Distribution | null;
 }
 
 /** One `[[attack]]` of a profile. */
@@ -3414,8 +3413,8 @@ export interface Attack {
 }
 
 /**
- * Hosts on a port, all of one kind. They answer ARP, neighbor solicitations and echo requests for
- * their addresses, which are static or given by DHCP, or have the prefix of a router.
+ * Hosts on a port, all of one kind. They answer ARP and echo requests for their addresses, which
+ * are static or given by DHCPv4.
  */
 export interface HostGroup {
   /** Unique among hosts; reports use it. Default "hosts 1" and so on. */
@@ -3432,42 +3431,12 @@ export interface HostGroup {
   /** VLAN of the hosts. Default: untagged. */
   vlan?: number | string;
   /**
-   * "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16"; that
-   * of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+   * "dhcp", or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+   * further one is the next. "none": hosts have no IPv4. Default "dhcp".
    */
   ipv4?: string | number | boolean;
-  /**
-   * "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
-   * configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's address
-   * with the length of its prefix: "2001:db8::2/64". Default: no IPv6.
-   */
-  ipv6?: string | number | boolean;
   /** The router of hosts with static addresses; a server gives it to its clients. */
   gateway?: string | number | boolean;
-  /** The router for IPv6. Default: a router that advertises itself. */
-  gateway6?: string | number | boolean;
-  /**
-   * Last 64 bits of IPv6 addresses: "eui64" (made from the MAC address), or "stable" (random, but
-   * the same in each run; RFC 7217). Default "eui64".
-   */
-  interface_id?: string;
-  /**
-   * Solicitations with which a host examines an IPv6 address before its use (RFC 4862); 0: it is
-   * used at once. Default 1.
-   */
-  dad?: number | string;
-  /**
-   * Length of the prefix that clients of DHCPv6 ask for, besides an address; 0: any length.
-   * Default: they ask for none.
-   */
-  prefix?: number | string;
-  /** true: clients of DHCPv6 ask for leases with two messages instead of four. Default false. */
-  rapid_commit?: boolean;
-  /**
-   * true: clients of DHCPv6 take the first offer, and do not wait a second for better ones. Default
-   * false.
-   */
-  first_offer?: boolean;
   /**
    * Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
    * earlier ones have an address. Default "max".
@@ -3488,8 +3457,8 @@ export interface HostGroup {
   vendor?: string;
   /**
    * Time before a client of DHCP repeats a message for the first time; it doubles each time, up to
-   * 64 s (RFC 2131 section 4.1). Default 4 s; over IPv6 1 s. Units: ns, us, ms, s, min, h; a bare
-   * number is seconds.
+   * 64 s (RFC 2131 section 4.1). Default 4 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
    */
   retry?: string | number;
   /** Messages without an answer after which a client of DHCP fails. Default 5. */
@@ -3499,17 +3468,6 @@ export interface HostGroup {
    * "10.0.1.0-10.0.4.255".
    */
   serve?: string | number | boolean;
-  /** The host is a router that advertises itself and this prefix: "2001:db8:1::/64". */
-  advertise?: string | number | boolean;
-  /**
-   * The host, which has a static IPv6 address, is a DHCPv6 server, and gives these addresses:
-   * "2001:db8::100-2001:db8::ffff".
-   */
-  serve6?: string | number | boolean;
-  /**
-   * The server also delegates prefixes: "2001:db8:100::/40-56" are those of 56 bits in one of 40.
-   */
-  delegate?: string | number | boolean;
   /**
    * Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number is
    * seconds.
@@ -3521,6 +3479,98 @@ export interface HostGroup {
   ping_rate?: number | string;
   /** Echo requests of each host. Default 3. */
   ping_count?: number | string;
+  /**
+   * Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
+   * "239.1.0.1-239.1.3.255". Those of IPv6 are joined by MLD, from link-local addresses.
+   */
+  join?: string | string[];
+  /**
+   * Groups that each host joins: the first host the first ones, the next host the following ones,
+   * and so on in turn. Default: all.
+   */
+  join_each?: number | string;
+  /** Joins per second of the group: "1000/s", or "max". Default "max". */
+  join_rate?: string | number | boolean;
+  /**
+   * Time after which a host leaves a group. Default: at the end, if `release` is true. Units: ns,
+   * us, ms, s, min, h; a bare number is seconds.
+   */
+  join_time?: string | number;
+  /** Sources that hosts want of their groups (versions IGMPv3 and MLDv2). Default: all. */
+  sources?: string | string[];
+  /** true: hosts want all sources but `sources`. Default false. */
+  exclude?: boolean;
+  /** Highest version of IGMP that hosts have. Default 3. */
+  igmp?: number | string;
+  /** Highest version of MLD that hosts have. Default 2. */
+  mld?: number | string;
+  /** How often hosts send each change of a membership (RFC 3376 section 8.1). Default 2. */
+  robustness?: number | string;
+  /**
+   * Longest interval between these. Default 1 s; IGMPv1, IGMPv2 and MLDv1: 10 s. Units: ns, us, ms,
+   * s, min, h; a bare number is seconds.
+   */
+  unsolicited?: string | number;
+  /**
+   * Time without a query of an older version until hosts return to their own (RFC 3376 section
+   * 8.12). Default 260 s; IGMPv2 and MLDv1: 400 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  older_querier?: string | number;
+  /**
+   * The host, which has a static address, is a querier of IGMP and MLD, and sends general queries
+   * at this interval, usually "125 s". Default: no querier. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  querier?: string | number;
+  /**
+   * Time within which hosts answer its general queries. Default 10 s. Units: ns, us, ms, s, min, h;
+   * a bare number is seconds.
+   */
+  query_response?: string | number;
+  /**
+   * Time within which hosts answer its queries for a group. Default 1 s. Units: ns, us, ms, s, min,
+   * h; a bare number is seconds.
+   */
+  last_member?: string | number;
+  /**
+   * Hosts announce themselves by LLDP at this interval, usually "30 s", and list their neighbors.
+   * Default: no LLDP. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  lldp?: string | number;
+  /** Intervals for which neighbors keep an announcement. Default 4. */
+  lldp_hold?: number | string;
+  /** Announcements at the start that are 1 s apart. Default 4. */
+  lldp_fast?: number | string;
+  /** System name in announcements; "{}" is the number of the host. Default: none. */
+  lldp_name?: string;
+  /**
+   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
+   */
+  auth?: string;
+  /** Identity of hosts; "{}" is the number of the host. */
+  identity?: string;
+  /** Password of hosts; "{}" is the number of the host. */
+  password?: string;
+  /**
+   * Time between EAPOL-Start frames without an answer. Default 30 s. Units: ns, us, ms, s, min, h;
+   * a bare number is seconds.
+   */
+  auth_start?: string | number;
+  /** EAPOL-Start frames without an answer after which a host fails. Default 3. */
+  auth_starts?: number | string;
+  /**
+   * Longest time to wait for the authenticator. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  auth_wait?: string | number;
+  /**
+   * Pause after a failed authentication. Default 60 s. Units: ns, us, ms, s, min, h; a bare number
+   * is seconds.
+   */
+  auth_held?: string | number;
+  /** Failed authentications in a row after which a host gives up. Default 3. */
+  auth_tries?: number | string;
   /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;

@@ -919,7 +919,7 @@ fn replay() -> impl Strategy<Value = Replay> {
 
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
-    use squall_profile::{ArpUse, HostAddress, HostIpv6, InterfaceId, PingTarget};
+    use squall_profile::{ArpUse, AuthMethod, HostAddress, HostIpv6, InterfaceId, PingTarget};
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
     let addresses = prop_oneof![
@@ -944,6 +944,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
             let static6 = matches!(ipv6, Some(HostIpv6::Static { .. }));
             let serves6 = serves && static6;
             let serves = serves && matches!(ipv4, HostAddress::Static { .. });
+            let time = time.map(|time| Nanos(time.into()));
             HostGroup {
                 name: "subscribers".into(),
                 port: 1,
@@ -965,15 +966,47 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 ping,
                 count: if serves || serves6 { 1 } else { count },
                 vlan: all.then_some(7),
-                start: Nanos(time.unwrap_or(0).into()),
+                start: time.unwrap_or(Nanos::ZERO),
                 arp,
                 release: all,
                 vendor: all.then(|| "a \"b\"".into()),
-                retry: time.map(|time| Nanos(time.into())),
+                retry: time,
                 tries: all.then_some(3),
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },
+                join: match all {
+                    true => vec![
+                        (Ipv4Addr::new(239, 1, 0, 0).into(), 300),
+                        ("ff3e::1".parse().unwrap(), 1),
+                    ],
+                    false => Vec::new(),
+                },
+                join_each: all.then_some(4),
+                join_rate: all.then_some(100),
+                join_time: time.filter(|_| all),
+                sources: all.then_some(first.into()).into_iter().collect(),
+                exclude: all && serves,
+                igmp: if all { 3 } else { 1 },
+                mld: if all { 2 } else { 1 },
+                robustness: if all { 7 } else { 2 },
+                unsolicited: time,
+                older_querier: time,
+                querier: (serves && all).then_some(Nanos(125_000_000_000)),
+                query_response: time,
+                last_member: time,
+                lldp: time.filter(|time| *time > Nanos::ZERO),
+                lldp_hold: if all { 4 } else { 9 },
+                lldp_fast: if all { 1 } else { 4 },
+                lldp_name: all.then(|| "host-{}".into()),
+                auth: if all { AuthMethod::Md5 } else { AuthMethod::None },
+                identity: all.then(|| "user{}".into()),
+                password: all.then(|| "a \"b\"".into()),
+                auth_start: time,
+                auth_starts: all.then_some(2),
+                auth_wait: time,
+                auth_held: time,
+                auth_tries: all.then_some(1),
                 at: At::default(),
             }
         },

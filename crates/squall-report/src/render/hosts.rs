@@ -6,7 +6,7 @@ use super::human;
 use super::table::{Style, printable, wrap};
 use crate::report::{
     Distribution, Report,
-    hosts::{HostIpv6Report, HostsReport},
+    hosts::{HostAuthReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostsReport},
 };
 
 /// Lines for each group of hosts.
@@ -117,6 +117,15 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         ]);
         line(format!("DHCP server: {} leases; {figures}", human::count(server.leases)));
     }
+    group.auth.iter().flat_map(auth).for_each(&mut line);
+    group.multicast.iter().flat_map(multicast).for_each(&mut line);
+    if let Some(querier) = &group.querier {
+        let other = if querier.other { "; another one queries" } else { "" };
+        let groups = human::count(querier.groups);
+        let (sent, received) = (counts(&querier.sent), counts(&querier.received));
+        line(format!("querier: {groups} groups; sent {sent}; received {received}{other}"));
+    }
+    group.lldp.iter().flat_map(lldp).for_each(&mut line);
     lines
 }
 
@@ -194,6 +203,76 @@ fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
     }
     lines
 }
+
+fn auth(auth: &HostAuthReport) -> Vec<String> {
+    let mut first = format!("802.1X: {}", counts(&auth.states));
+    if let Some(time) = &auth.time_ns {
+        first += &format!("; {}", times(time));
+    }
+    let more = counted(&[
+        ("authenticated again", auth.reauthenticated),
+        ("refused", auth.refused),
+        ("timed out", auth.timed_out),
+    ]);
+    let lines = [
+        (true, first),
+        (!more.is_empty(), format!("802.1X: {more}")),
+        (!auth.sent.is_empty(), format!("802.1X sent: {}", counts(&auth.sent))),
+        (!auth.ignored.is_empty(), format!("802.1X ignored: {}", counts(&auth.ignored))),
+    ];
+    lines.into_iter().filter(|line| line.0).map(|line| line.1).collect()
+}
+
+fn multicast(of: &HostMulticastReport) -> Vec<String> {
+    let memberships =
+        counted(&[("memberships began", of.joined), ("ended", of.left), ("groups", of.groups)]);
+    let frames = counted(&[
+        ("groups with frames", of.groups_received),
+        ("frames", of.frames),
+        ("after the leave", of.frames_after_leave),
+        ("of other groups", of.unexpected),
+    ]);
+    let mut lines = vec![format!("multicast: {memberships}")];
+    let mut add = |some: bool, line: String| lines.extend(some.then_some(line));
+    add(!of.sent.is_empty(), format!("IGMP, MLD sent: {}", counts(&of.sent)));
+    add(!of.received.is_empty(), format!("IGMP, MLD received: {}", counts(&of.received)));
+    add(!of.ignored.is_empty(), format!("IGMP, MLD ignored: {}", counts(&of.ignored)));
+    add(!frames.is_empty(), format!("multicast received: {frames}"));
+    for (name, delay) in
+        [("join to first frame", &of.join_ns), ("leave to last frame", &of.leave_ns)]
+    {
+        if let Some(delay) = delay {
+            add(true, format!("{name}: {}", times(delay)));
+        }
+    }
+    lines
+}
+
+fn lldp(of: &HostLldpReport) -> Vec<String> {
+    let figures = counted(&[
+        ("sent", of.sent),
+        ("of the end", of.shutdowns),
+        ("received", of.received),
+        ("neighbors aged", of.aged),
+        ("neighbors ended", of.ended),
+    ]);
+    let mut lines = vec![format!("LLDP: {figures}")];
+    for neighbor in of.neighbors.iter().take(SHOWN) {
+        let texts =
+            [&neighbor.system, &neighbor.chassis, &neighbor.port].map(|text| printable(text));
+        let [system, chassis, port] = texts;
+        let system = if system.is_empty() { "neighbor".into() } else { system };
+        lines.push(format!("LLDP: {system}, chassis {chassis}, port {port}"));
+    }
+    let more = of.neighbors.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("LLDP: {} more neighbors", human::count(more as u64)));
+    }
+    lines
+}
+
+/// Neighbors that the summary lists.
+const SHOWN: usize = 10;
 
 fn counts(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<_> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();

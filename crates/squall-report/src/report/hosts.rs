@@ -26,7 +26,8 @@ pub struct HostsReport {
     /// the last address; `null` if there was only one instant.
     pub bound: u64,
     pub bound_rate: Option<f64>,
-    /// Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`.
+    /// Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`; of 802.1X,
+    /// `rejected`, `no_authenticator`, `auth_timeout`.
     pub failed: BTreeMap<String, u64>,
     /// DHCP messages that hosts sent and received, by type; `retransmissions` of those sent were
     /// repeated.
@@ -47,6 +48,14 @@ pub struct HostsReport {
     pub ipv6: Option<HostIpv6Report>,
     /// Messages and leases of the group's DHCP server.
     pub server: Option<DhcpServerReport>,
+    /// Memberships of multicast groups, if hosts join any.
+    pub multicast: Option<HostMulticastReport>,
+    /// Queries and members, if the group has a querier.
+    pub querier: Option<QuerierReport>,
+    /// Announcements and neighbors, if hosts have LLDP.
+    pub lldp: Option<HostLldpReport>,
+    /// 802.1X, if hosts authenticate.
+    pub auth: Option<HostAuthReport>,
 }
 
 /// IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915).
@@ -189,12 +198,104 @@ pub struct Dhcp6ServerReport {
     pub bindings: u64,
 }
 
+/// Memberships of multicast groups (IGMP, MLD), and the frames of these groups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostMulticastReport {
+    /// Memberships of a host and a group that began, and that ended.
+    pub joined: u64,
+    pub left: u64,
+    /// Messages that hosts sent and received, by kind: `v1_report`, `v2_report`, `v3_report`,
+    /// `leave`, `general_query`, `group_query`, `source_query`. Those of MLDv1 are `v2_report` and
+    /// `leave` (Done), those of MLDv2 are `v3_report`.
+    pub sent: BTreeMap<String, u64>,
+    pub received: BTreeMap<String, u64>,
+    /// Messages that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Multicast groups that hosts joined, and those of which the port got a frame after that.
+    pub groups: u64,
+    pub groups_received: u64,
+    /// Received frames of groups with members, of groups after their last member had left, and of
+    /// groups that no host joined (except those that switches flood).
+    pub frames: u64,
+    pub frames_after_leave: u64,
+    pub unexpected: u64,
+    /// Time from the first member's join to the first frame of the group, and from the last
+    /// member's leave to the last frame, of groups with any frame after it.
+    pub join_ns: Option<Distribution>,
+    pub leave_ns: Option<Distribution>,
+}
+
+/// A querier of IGMP and MLD.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QuerierReport {
+    /// Queries that it sent, messages that it received, by kind, and messages that it ignored, by
+    /// reason; the names are those of `multicast`.
+    pub sent: BTreeMap<String, u64>,
+    pub received: BTreeMap<String, u64>,
+    pub ignored: BTreeMap<String, u64>,
+    /// Multicast groups with members at the end.
+    pub groups: u64,
+    /// Whether another querier, with a lower address, was there at the end.
+    pub other: bool,
+}
+
+/// LLDP of hosts (IEEE 802.1AB).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostLldpReport {
+    /// Announcements that hosts sent, and of these, the ones of their end.
+    pub sent: u64,
+    pub shutdowns: u64,
+    pub received: u64,
+    /// Received announcements that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Neighbors at the end, at most 1000.
+    pub neighbors: Vec<LldpNeighborReport>,
+    /// Neighbors whose time to live ended, and neighbors that announced their end.
+    pub aged: u64,
+    pub ended: u64,
+}
+
+/// A neighbor that announces itself by LLDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LldpNeighborReport {
+    pub chassis: String,
+    pub port: String,
+    /// System name; may be empty.
+    pub system: String,
+}
+
+/// 802.1X of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostAuthReport {
+    /// Supplicants by their state at the end: `disconnected`, `connecting`, `authenticating`,
+    /// `authenticated`, `held`, `logged_off`, `failed`.
+    pub states: BTreeMap<String, u64>,
+    /// Times that a host was authenticated, and authenticated again.
+    pub authenticated: u64,
+    pub reauthenticated: u64,
+    /// Failures and timeouts after which a host may try again.
+    pub refused: u64,
+    pub timed_out: u64,
+    /// Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
+    pub sent: BTreeMap<String, u64>,
+    /// Received frames that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Time from a host's first frame to its authentication.
+    pub time_ns: Option<Distribution>,
+}
+
 impl HostsReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
             let dhcp = ipv6.dhcp.iter_mut().flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns]);
             [&mut ipv6.router_ns, &mut ipv6.address_ns].into_iter().chain(dhcp)
         });
-        [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns].into_iter().chain(ipv6)
+        let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);
+        let auth = self.auth.iter_mut().map(|of| &mut of.time_ns);
+        [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns]
+            .into_iter()
+            .chain(ipv6)
+            .chain(groups)
+            .chain(auth)
     }
 }

@@ -26,7 +26,11 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             key @ ("count" | "mac" | "vlan" | "ipv4" | "ipv6" | "gateway" | "setup" | "start"
             | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_count" | "serve"
             | "lease" | "interface_id" | "dad" | "prefix" | "rapid_commit"
-            | "first_offer") => group.add(key, one.value()),
+            | "first_offer" | "join" | "join_each" | "join_rate" | "join_time"
+            | "sources" | "exclude" | "igmp" | "mld" | "robustness" | "unsolicited"
+            | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
+            | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
+            | "auth_tries") => group.add(key, one.value()),
             _ => {}
         }
     }
