@@ -155,19 +155,44 @@ def leases(folder, binary):
 
 
 def kea_leases(folder, binary):
-    """Leases, and addresses that were given back, in Kea's file."""
+    """Leases, options of a relay agent, reboots, releases and declined addresses, in Kea's file."""
     count = 100
     own = [f"02:53:00:00:00:{i + 1:02x}" for i in range(count)]
-    common = ["dhcp", "-i", "af_packet:va", "--count", count, "--rate", "400/s", "--silent"]
+    common = ["dhcp", "-i", "af_packet:va", "--count", count, "--rate", "400/s"]
     with Kea(folder, binary) as server:
-        group = hosts(folder, *common)
+        group = hosts(folder, *common, "--silent", "--option", "61=0x01{mac}")
         same("bound by Kea", group["states"], {"bound": count})
         rows = server.rows()
         same("MAC addresses in Kea's file", sorted(row["hwaddr"] for row in rows), own)
-        same("addresses in Kea's file", len({row["address"] for row in rows}), count)
-        group = hosts(folder, *common, "--release")
-        same("released to Kea", group["states"], {"released": count})
-        wait("Kea forgets the leases", lambda: not server.rows())
+        ids = sorted(row["client_id"] for row in rows)
+        same("client identifiers in Kea's file", ids, [f"01:{mac}" for mac in own])
+        in_order = sorted(rows, key=lambda row: row["hwaddr"])
+        first = in_order[0]["address"]
+
+        # One host again, which knows its address.
+        same_host = [*common[:3], "--silent", "--option", "61=0x01{mac}", "--requested", first]
+        group = hosts(folder, *same_host, "--begin", "reboot", "--release")
+        same("messages of a reboot", group["sent"], {"request": 1, "release": 1})
+        wait("Kea forgets the lease", lambda: len(server.rows()) == count - 1)
+
+        # Through a relay agent of another network.
+        relayed = ["--relay", "10.78.0.1", "--circuit", "ge-0/0/{n}", "--remote", "{mac}"]
+        group = hosts(folder, *common, "--mac", "02:78:00:00:00:01", "--silent", *relayed)
+        same("bound through a relay agent", group["states"], {"bound": count})
+        rows = [row for row in server.rows() if row["subnet_id"] == "2"]
+        agents = {row["hwaddr"]: row["user_context"].replace("&#x2c", ",") for row in rows}
+        same("relayed MAC addresses", sorted(agents), [mac.replace("53", "78", 1) for mac in own])
+        for number, mac in enumerate(sorted(agents), 1):
+            circuit = f"ge-0/0/{number}"
+            option = f"01{len(circuit):02X}{circuit.encode().hex()}0211{mac.encode().hex()}"
+            if option.lower() not in agents[mac].lower():
+                raise Failed(f"{mac}: {option} is not in Kea's {agents[mac]}")
+
+        # Kea keeps a declined address from others.
+        faulty = ["--mac", "02:99:00:00:00:01", "--count", 1, "--silent", "--fault", "decline"]
+        group = hosts(folder, *common[:3], *faulty, "-d", "1s")
+        same("declined", (group["sent"]["decline"], group["faults"]["decline"]), (1, 1))
+        wait("Kea notes the decline", lambda: "DHCP4_DECLINE_LEASE" in server.log.read_text())
 
 
 def failures(folder):

@@ -914,7 +914,9 @@ fn replay() -> impl Strategy<Value = Replay> {
 
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
-    use squall_profile::{ArpUse, HostAddress, PingTarget};
+    use squall_profile::{
+        ArpUse, DhcpUse, HostAddress, HostFault, HostFaults, HostOption, PingTarget,
+    };
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let addresses =
         prop_oneof![Just(HostAddress::Dhcp), Just(HostAddress::Static { first, prefix: 16 })];
@@ -927,7 +929,9 @@ fn host() -> impl Strategy<Value = HostGroup> {
     let numbers = (1u32..1000, any::<Option<u32>>(), any::<bool>(), any::<bool>());
     (addresses, ping, arp, numbers).prop_map(
         move |(ipv4, ping, arp, (count, time, all, serves))| {
-            let serves = serves && ipv4 != HostAddress::Dhcp;
+            let is_dhcp = ipv4 == HostAddress::Dhcp;
+            let serves = serves && !is_dhcp;
+            let time = time.map(|time| Nanos(time.into()));
             HostGroup {
                 name: "subscribers".into(),
                 port: 1,
@@ -939,12 +943,47 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 ping,
                 count: if serves { 1 } else { count },
                 vlan: all.then_some(7),
-                start: Nanos(time.unwrap_or(0).into()),
+                requested: (all && is_dhcp).then_some(first),
+                options: match all {
+                    true => vec![
+                        HostOption::Text(12, "pc{n}".into()),
+                        HostOption::Hex(61, "01{mac}".into()),
+                    ],
+                    false => Vec::new(),
+                },
+                relay: all.then_some(first),
+                start: time.unwrap_or(Nanos::ZERO),
                 arp,
                 release: all,
                 vendor: all.then(|| "a \"b\"".into()),
-                retry: time.map(|time| Nanos(time.into())),
+                retry: time,
                 tries: all.then_some(3),
+                retry_max: time,
+                restarts: if all { 0 } else { 3 },
+                decline_wait: time,
+                renew_wait: time,
+                dhcp: match (all && !serves, is_dhcp) {
+                    (false, _) => DhcpUse::Discover,
+                    (true, false) => DhcpUse::Inform,
+                    (true, true) => DhcpUse::Reboot,
+                },
+                rapid_commit: all,
+                broadcast: all,
+                circuit: all.then(|| "ge-0/0/{n}".into()),
+                remote: all.then(|| "{mac}".into()),
+                probe_wait: time,
+                probes: if all { 1 } else { 3 },
+                probe_min: time,
+                probe_max: time,
+                announce_wait: time,
+                announcements: if all { 0 } else { 2 },
+                announce_interval: time,
+                defend_interval: time,
+                faults: HostFaults(match all {
+                    true => vec![HostFault::Flood, HostFault::LateAnswer],
+                    false => Vec::new(),
+                }),
+                late: time.unwrap_or(Nanos::SECOND),
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },

@@ -48,6 +48,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     if !group.ignored.is_empty() {
         line(format!("ignored: {}", counts(&group.ignored)));
     }
+    if !group.faults.is_empty() {
+        line(format!("faults: {}", counts(&group.faults)));
+    }
     let arp = &group.arp;
     let arp = counted(&[
         ("answered", arp.answered),

@@ -16,7 +16,10 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             "silent" => group.set("arp", one.node("silent".into())),
             key @ ("count" | "mac" | "vlan" | "ipv4" | "gateway" | "setup" | "start"
             | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_rate"
-            | "ping_count" | "serve" | "lease") => group.add(key, one.value()),
+            | "ping_count" | "serve" | "lease" | "dhcp" | "requested" | "rapid_commit"
+            | "broadcast" | "options" | "relay" | "circuit" | "remote" | "faults") => {
+                group.add(key, one.value());
+            }
             _ => {}
         }
     }
