@@ -41,6 +41,10 @@ class RunOptions(TypedDict, total=False):
     clock : Literal["real", "virtual"]
         Use the real clock, or a virtual one that jumps from departure to departure (for files and
         tests) [default: virtual if every port is a file, else real]
+    precision : Literal["low-cpu", "balanced", "spin"]
+        Trade CPU time for precise departures: low-cpu (sleep at least 0.5 ms at a time), balanced
+        (sleep, and spin for the last microseconds), spin (spin from 2 ms before a departure on)
+        [default: balanced]
     receive : bool
         Receive on ports that send, too; with false, only send on them [default: true]
     linger : float | str | datetime.timedelta
@@ -74,6 +78,7 @@ class RunOptions(TypedDict, total=False):
     part: str | None
     seed: int | None
     clock: Literal["real", "virtual"] | None
+    precision: Literal["low-cpu", "balanced", "spin"] | None
     receive: bool | None
     linger: float | str | datetime.timedelta | None
     filter: str | None

@@ -520,10 +520,16 @@ const steps = {
     const estimate = page.getByTestId("estimate");
     await field("Method").selectOption("soak");
     await field("Port A").fill("loop:gui-soak");
+    await field("Port B").fill("");
     await field("Highest rate").fill("fast");
     await page.getByText(/max_rate|"fast"/).first().waitFor();
     await field("Highest rate").fill("1 kpps");
     await field("Rest between trials, seconds").fill("0");
+    const quick = page.getByLabel(/^Short trials/);
+    await quick.check();
+    assert.equal(await field("Trial (s)").inputValue(), "1", "the time of short trials");
+    await quick.uncheck();
+    assert.equal(await field("Trial (s)").inputValue(), "60");
     await field("Trial (s)").fill("long");
     await page.locator(".field", { has: field("Trial (s)") }).locator(".problem").waitFor();
     await field("Trial (s)").fill("0.5");
@@ -540,6 +546,7 @@ const steps = {
     await page.getByRole("link", { name: "New test" }).click();
     await field("Method").selectOption("rfc2544");
     await field("Port A").fill("loop:gui-test,virtual,drain=10kpps,buffer=50");
+    await field("Port B").fill("");
     await field("Highest rate").fill("100 kpps");
     const tests = page.getByRole("group", { name: "Tests" });
     for (const title of ["Latency", "Frame loss", "Back to back", "Recovery"]) await tests.getByLabel(title, { exact: true }).uncheck();
@@ -909,7 +916,7 @@ const steps = {
     await row.getByText("free").waitFor();
     const received = row.locator('[data-label="Received"]');
     await until(async () => /[1-9].*pps/.test((await received.textContent()) ?? ""), "frames come, and are shown");
-    const total = async () => Number((await row.getByTestId("rx-total").getAttribute("title")).match(/it exists: ([\d\u202f]+) frames/)[1].replace(/\u202f/g, ""));
+    const total = async () => Number((await row.getByTestId("rx-total").getAttribute("title")).match(/it exists: ([\d,]+) frames/)[1].replace(/,/g, ""));
     const before = await total();
     assert.ok(before > 0 && before <= counted("veth-b").rx, `${before} frames are shown`);
     await until(async () => (await total()) > before, "the figure is live");
@@ -1221,6 +1228,13 @@ const firstVisit = {
     await click("Create a lab");
     await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
     await click("Load streams");
+    // A look at other pages undoes no step.
+    await page.goto(`${url}/#/streams`);
+    await page.getByText("ready", { exact: true }).waitFor();
+    await page.goto(`${url}/#/attacks`);
+    await page.getByRole("button", { name: "Start 2 streams" }).waitFor();
+    assert.equal(await page.getByText("ready", { exact: true }).count(), 0, "no attack is ready");
+    await page.goto(`${url}/#/ports`);
     if (shots) await page.screenshot({ path: `${shots}/first-steps.png` });
     await click("Start");
     await page.waitForURL(/#\/run\?id=/);
@@ -1238,6 +1252,12 @@ const firstVisit = {
     await page.getByText("veth-a is held by web page").first().waitFor();
     await page.goto(`${url}/#/run`);
     await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+    assert.match(page.url(), /#\/run\?id=/, "the page keeps the run that it showed");
+    await page.goto(`${url}/#/reports`);
+    await page.getByRole("heading", { name: "Reports", level: 1 }).waitFor();
+    await page.goto(`${url}/#/nowhere`);
+    await page.getByText("There is no page “nowhere”").waitFor();
     await page.goto(`${url}/#/ports`);
     await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
     await page.getByRole("button", { name: "Remove the lab" }).click();

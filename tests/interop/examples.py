@@ -69,7 +69,7 @@ HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} w
 # Examples that cannot run here: expression, reason.
 NOT_RUN = [
     (
-        r"^(pip|python3 -m venv|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ",
+        r"^(pip|\.venv/bin/pip|python3 -m venv|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ",
         "installs or builds",
     ),
     (r"^sudo systemctl ", "needs systemd"),

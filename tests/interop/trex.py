@@ -58,8 +58,7 @@ SOME = [
     "stl/udp_rand_len_9k.py",
 ]
 # Example scripts that check their results. The others are for Python 2, or need features that
-# Squall does not support (tagged packet groups, name spaces), or DHCP servers and routers on the
-# other side.
+# Squall does not support (name spaces), or DHCP servers and routers on the other side.
 EXAMPLES = [
     ["stl_flow_stats"],
     ["stl_flow_latency_stats"],
@@ -798,6 +797,157 @@ def hosts(api, client):
     print("a port with addresses answers ARP, neighbor discovery and pings")
 
 
+def nodes(api, client):
+    """Check that nodes of a port answer Linux at the other end, with their own MAC addresses and
+    VLANs, and that commands which need a name space are refused with the reason."""
+    first, second = "02:00:00:00:07:01", "02:00:00:00:07:02"
+    run("ip", "neigh", "flush", "dev", "veth-b")
+    client.reset()
+    client.set_service_mode(ports=[0])
+    commands = api.NSCmds()
+    for mac, address in ((first, "10.99.0.11"), (second, "10.98.0.12")):
+        commands.add_node(mac)
+        commands.set_ipv4(mac, address, "10.99.0.2")
+    commands.set_vlan(second, [7])
+    commands.set_ipv6(first, True)
+    client.set_namespace_start(0, commands)
+    same("results", client.wait_for_async_results(0), [None] * 6)
+    found = client.set_namespace(0, method="get_nodes")["result"]["nodes"]
+    same("nodes", sorted(found), [first, second])
+    info = client.set_namespace(0, method="get_nodes_info", macs_list=[second])
+    same("VLAN of a node", info["result"]["nodes"][0]["vlan"]["tags"], [7])
+    same("pings of a node", pings("10.99.0.11"), 2)
+    found = run("ip", "neigh", "show", "10.99.0.11", "dev", "veth-b").stdout
+    same("its MAC address", first in found, True)
+    same("pings of it on the link", pings("fe80::ff:fe00:701"), 2)
+    same("who has the other, in its VLAN", answers_arp("10.98.0.12", second, vlan=7), True)
+    same("who has it, out of it", answers_arp("10.98.0.12", second), False)
+    meta = client.set_namespace(0, method="counters_get_meta")["result"]["data"]
+    values = client.set_namespace(0, method="counters_get_values")["result"][""]
+    counts = {one["name"]: values[str(one["id"])] for one in meta}
+    same("answers are counted", counts["tx_frames"] >= 6, True)
+    try:
+        client.set_namespace(0, method="add_shared_ns")
+        raise Failed("a name space was added")
+    except api.TRexError as error:
+        same("why", "without a name space" in str(error), True)
+    client.namespace_remove_all(ports=[0])
+    same("pings of a node that was removed", pings("10.99.0.11"), 0)
+    client.set_service_mode(ports=[0], enabled=False)
+    print("nodes answer ARP, neighbor discovery and pings")
+
+
+def tagged(api, client):
+    """Check that tagged packet groups are counted by VLAN tags, those of Squall and of another TRex,
+    and that their packets have TRex's octets."""
+    import scapy.all as scapy
+
+    vlans = [[5], [6, 7], [], [9]]
+
+    def packet(tags):
+        packet = scapy.Ether()
+        for tag in tags:
+            packet /= scapy.Dot1Q(vlan=tag)
+        return packet / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12) / (b"x" * 40)
+
+    client.reset(ports=[0, 1])
+    known = [
+        {"type": "Dot1Q", "value": {"vlan": 5}},
+        {"type": "QinQ", "value": {"vlans": [6, 7]}},
+    ]
+    client.enable_tpg(num_tpgids=4, tags=known, rx_ports=[1])
+    mode = api.STLTXSingleBurst(pps=500, total_pkts=100)
+    for group, tags in enumerate(vlans):
+        builder = api.STLPktBuilder(pkt=packet(tags))
+        stats = api.STLTaggedPktGroup(tpgid=group)
+        client.add_streams(api.STLStream(packet=builder, mode=mode, flow_stats=stats), ports=[0])
+    sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    sniffer.bind(("veth-b", 0))
+    sniffer.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+    sniffer.settimeout(3)
+    for _ in range(2):
+        client.start(ports=[0], force=True)
+        client.wait_on_traffic(ports=[0], timeout=20)
+    settle(client, 1)
+    seen = {group: [] for group in range(4)}
+    while any(len(sequences) < 200 for sequences in seen.values()):
+        magic, group, sequence, rest = struct.unpack("<IIII", sniffer.recv(2048)[-16:])
+        if magic == 0xE50B5CC1:
+            same("reserved", rest, 0)
+            seen[group].append(sequence)
+    sniffer.close()
+    for group, sequences in seen.items():
+        same(f"sequence numbers of group {group}", sequences, list(range(200)))
+
+    def counts(group):
+        stats, _ = client.get_tpg_stats(1, group, 0, 2, unknown_tag=True, untagged=True)
+        return {tag: of["pkts"] for tag, of in stats["1"][str(group)].items() if of["pkts"]}
+
+    found = [counts(group) for group in range(4)]
+    same("by tags", found, [{"0": 200}, {"1": 200}, {"untagged": 200}, {"unknown_tag": 200}])
+    sent = client.get_tpg_tx_stats(0, 1)["0"]["1"]
+    octets = len(packet(vlans[1])) + 4
+    same("sent", (sent["pkts"], sent["bytes"]), (200, 200 * octets))
+    unknown = client.get_tpg_unknown_tags(1)["1"][0]
+    same("unknown", unknown, {"tag": {"type": "Dot1Q", "value": {"vlan": 9}}, "tpgid": 3})
+
+    # Packets of another TRex: number 1 is missing, 4 comes twice.
+    client.remove_all_streams(ports=[0])
+    client.clear_tpg_stats(1, 0, max_tag=2)
+    builder = api.STLPktBuilder(pkt=packet([]))
+    waits = api.STLStream(packet=builder, mode=api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
+    client.add_streams(waits, ports=[0])
+    client.start(ports=[0], force=True)
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sender.bind(("veth-a", 0))
+    for sequence in (0, 2, 3, 4, 4):
+        header = struct.pack("<IIII", 0xE50B5CC1, 0, sequence, 0)
+        sender.send(bytes(packet([5]))[:-16] + header)
+    sender.close()
+    settle(client, 1)
+    stats, _ = client.get_tpg_stats(1, 0, 0, 1)
+    errors = {key: stats["1"]["0"]["0"][key] for key in ("pkts", "seq_err", "dup", "ooo")}
+    same("of another sender", errors, {"pkts": 5, "seq_err": 1, "dup": 1, "ooo": 0})
+    client.stop(ports=[0])
+    client.disable_tpg()
+    same("disabled", client.get_tpg_status()["enabled"], False)
+    client.reset(ports=[0, 1])
+    print("tagged packet groups are counted by their tags")
+
+
+def held(api, client):
+    """Check that a profile with a burst cannot be paused, as in TRex, and that a paused stream sends
+    nothing."""
+    packet = api.STLPktBuilder(pkt=api.Ether() / api.IP() / api.UDP(dport=12) / (b"x" * 30))
+    client.reset(ports=[0, 1])
+    modes = [api.STLTXSingleBurst(pps=100, total_pkts=9999), api.STLTXCont(pps=100)]
+    burst, steady = client.add_streams(
+        [api.STLStream(packet=packet, mode=mode) for mode in modes], ports=[0]
+    )
+    client.start(ports=[0])
+    for pause in (
+        lambda: client.pause_streams(port=0, stream_ids=[steady]),
+        lambda: client.pause(ports=[0]),
+    ):
+        try:
+            pause()
+            raise Failed("a profile with a burst was paused")
+        except api.TRexError as error:
+            same("why", "is a burst" in str(error), True)
+    client.stop(ports=[0])
+    client.remove_streams(burst, ports=[0])
+    client.start(ports=[0])
+    client.pause_streams(port=0, stream_ids=[steady])
+    time.sleep(0.1)
+    at = client.get_stats()[0]["opackets"]
+    time.sleep(0.3)
+    same("while paused", client.get_stats()[0]["opackets"], at)
+    client.resume_streams(port=0, stream_ids=[steady])
+    until("packets of a stream that was resumed", lambda: client.get_stats()[0]["opackets"] > at)
+    client.stop(ports=[0])
+    print("only profiles without end can be paused")
+
+
 def headers(api, client):
     """Test packets with TRex's own header: those from Squall, and those from another TRex
     server."""
@@ -1007,6 +1157,9 @@ def inside(folder, argv):
             together(api, client)
             services(api, client, folder)
             hosts(api, client)
+            nodes(api, client)
+            tagged(api, client)
+            held(api, client)
             short(api, client)
             vxlan(api, client)
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])

@@ -292,7 +292,7 @@ def control(talk):
     client.add_streams(steady(), ports=["1.video", "1.voice"])
     client.clear_stats()
     with talk.recorder.traffic():
-        client.start(ports=[0, "1.video", "1.voice"], force=True, duration=3600)
+        client.start(ports=[0, "1.video", "1.voice"], force=True)
         client.pause(ports=[0, "1.video"])
         client.resume(ports=[0, "1.video"])
         client.update(ports=[0], mult="2")
@@ -309,6 +309,44 @@ def control(talk):
         client.remove_all_streams(ports=["1.voice"])
         client.reset(ports=[0, 1])
         client.disconnect()
+
+
+def tags(talk):
+    """Tagged packet groups: enabled, sent, counted, changed, cleared and disabled."""
+    api, client = talk.api, talk.client
+    client.reset(ports=[0, 1])
+    vlan = lambda number: {"type": "Dot1Q", "value": {"vlan": number}}
+    talk.refused(client.add_streams, tagged(talk, 0), ports=[0])
+    client.enable_tpg(2, [vlan(5), vlan(6)], rx_ports=[1])
+    client.get_tpg_status()
+    client.add_streams(tagged(talk, 0), ports=[0])
+    talk.refused(client.add_streams, tagged(talk, 0), ports=[0])
+    talk.refused(client.add_streams, tagged(talk, 2), ports=[0])
+    client.clear_stats()
+    client.start(ports=[0], force=True)
+    client.wait_on_traffic(ports=[0], timeout=20)
+    talk.settled(1, 20)
+    client.get_tpg_stats(1, 0, 0, 2, unknown_tag=True, untagged=True)
+    client.get_tpg_tx_stats(0, 0)
+    client.get_tpg_unknown_tags(1)
+    client.update_tpg_tags([{**vlan(7), "tag_id": 0}, {"type": None, "tag_id": 1}], clear=True)
+    client.get_tpg_tags()
+    client.get_tpg_stats(1, 0, 0, 2)
+    client.clear_tpg_stats(1, 0, tag_list=[0], untagged=True)
+    client.clear_tpg_tx_stats(0, 0)
+    client.get_tpg_tx_stats(0, 0)
+    client.clear_tpg_unknown_tags(1)
+    client.remove_all_streams(ports=[0])
+    client.disable_tpg()
+
+
+def tagged(talk, group):
+    """A burst of a tagged packet group in VLAN 5."""
+    api = talk.api
+    packet = api.Ether() / api.Dot1Q(vlan=5) / api.IP(src="16.0.0.1", dst="48.0.0.1")
+    packet = api.STLPktBuilder(pkt=packet / api.UDP(sport=1025, dport=12) / (b"x" * 30))
+    stats, mode = api.STLTaggedPktGroup(tpgid=group), api.STLTXSingleBurst(pps=1000, total_pkts=20)
+    return api.STLStream(packet=packet, mode=mode, flow_stats=stats)
 
 
 def owners(talk):
@@ -364,6 +402,16 @@ def services(talk):
     client.clear_vlan(ports=[1])
     client.conf_ipv6(port=0, enabled=True)
     client.conf_ipv6(port=0, enabled=False)
+    commands = api.NSCmds()
+    commands.add_node("02:00:00:00:07:01")
+    commands.set_ipv4("02:00:00:00:07:01", "10.0.0.7", "10.0.0.2")
+    commands.set_vlan("02:00:00:00:07:01", [7])
+    client.set_namespace_start(0, commands)
+    client.wait_for_async_results(0)
+    client.set_namespace(0, method="get_nodes")
+    client.set_namespace(0, method="get_nodes_info", macs_list=["02:00:00:00:07:01"])
+    talk.refused(client.set_namespace, 0, method="add_shared_ns")
+    client.namespace_remove_all(ports=[0])
     client.set_service_mode(ports=[0, 1], enabled=False)
     client.remove_all_streams(ports=[0])
     client.push_remote("four.pcap", ports=[0], ipg_usec=1000)
@@ -432,7 +480,7 @@ FRAME = bytes.fromhex("000000020000000000010000080045") + bytes(45)
 # The mode, the ports, files of the daemon, and the parts.
 LOOP = ["loop:trex", "loop:trex"]
 CONVERSATIONS = {
-    "stl": ("stl", LOOP, [streams, owners, control]),
+    "stl": ("stl", LOOP, [streams, tags, owners, control]),
     "services": ("stl", VETH, [services]),
     "astf": ("astf", LOOP, [flows]),
 }

@@ -82,6 +82,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("Cpus", "Sequence[int] | str"),
     ("PartOf", "str"),
     ("Clock", "Literal[\"real\", \"virtual\"]"),
+    ("Precision", "Literal[\"low-cpu\", \"balanced\", \"spin\"]"),
     ("GapBins", "tuple[int, int] | str"),
     ("OneOrMore", "str | Sequence[str]"),
     ("ReceivedFlows", "bool | FlowOptions"),

@@ -1,5 +1,6 @@
 //! Measures the cost per frame, in nanoseconds and in cycles of the CPU's time stamp counter:
-//! `squall-bench [fill|engine|receive|loop|flows|clock|control|cores] [--frames N] [--json]`.
+//! `squall-bench [fill|engine|paced|setup|receive|loop|flows|clock|control|cores] [--frames N]
+//! [--json]`.
 //!
 //! Figures are CPU time, on which other programs have little influence. They are medians of nine
 //! runs after a warm-up run. `--once CASE N` only makes N frames of one case (flows: as many as fit
@@ -25,7 +26,8 @@ use squall_units::{Nanos, TxMeta};
 use squall_wire::{Frame, Packet};
 
 const RUNS: usize = 9;
-const KINDS: [&str; 7] = ["fill", "engine", "receive", "loop", "flows", "clock", "control"];
+const KINDS: [&str; 9] =
+    ["fill", "engine", "paced", "setup", "receive", "loop", "flows", "clock", "control"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -140,6 +142,20 @@ fn cases() -> Vec<Case> {
         cases.push(Case {
             name: name.into(),
             run: Box::new(move |n| engine(streams, vars, rate, n)),
+        });
+    }
+    for rate in ["100 pps", "1 kpps", "10 kpps", "25 kpps"] {
+        for precision in ["low-cpu", "balanced", "spin"] {
+            cases.push(Case {
+                name: format!("paced-{}-{precision}", rate.replace(' ', "")),
+                run: Box::new(move |n| paced(rate, precision, n)),
+            });
+        }
+    }
+    for streams in [1000, 10_000, 100_000] {
+        cases.push(Case {
+            name: format!("setup-{streams}-streams"),
+            run: Box::new(move |_| setup(streams)),
         });
     }
     for (name, size) in [("loop-signed", "64"), ("loop-signed-imix", "imix")] {
@@ -264,6 +280,38 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         "stream": (0..streams).map(stream).collect::<Vec<_>>(),
     });
     run(&profile, false)
+}
+
+/// CPU time per frame of a slow stream, which consists of waiting.
+fn paced(rate: &str, precision: &str, frames: u64) -> Cost {
+    let profile = serde_json::json!({
+        "ports": {"A": "null:"},
+        "duration": frames as f64 * 20e-9,
+        "run": {"precision": precision},
+        "stream": [{"name": "s", "packet": "eth/ipv4/udp", "size": 64, "rate": rate}],
+    });
+    run(&profile, false)
+}
+
+/// CPU time per stream from a profile to the first departure and the report.
+fn setup(streams: u64) -> Cost {
+    let stream = |i| {
+        serde_json::json!({
+            "name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": "1 pps",
+        })
+    };
+    let profile = serde_json::json!({
+        "ports": {"A": "null:"},
+        "duration": 0.001,
+        "stream": (0..streams).map(stream).collect::<Vec<_>>(),
+    });
+    let process = || {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+    };
+    let begun = process();
+    run(&profile, false)?;
+    Ok(Made::new(streams, process() - begun))
 }
 
 /// One worker sends signed frames from a port to itself. They are scheduled, filled, sent, received

@@ -183,7 +183,8 @@ try:
 except ImportError as error:
     print(
         f"squall: cannot import squall.cluster with {sys.executable}: {error}\n"
-        f"  try {sys.executable} -m pip install 'squall[cluster]', or SQUALL_PYTHON=/path/to/python",
+        f"  try {sys.executable} -m pip install '.[cluster]' in Squall's source folder, or"
+        " SQUALL_PYTHON=/path/to/python",
         file=sys.stderr,
     )
     sys.exit(3)
@@ -196,7 +197,7 @@ fn become_controller(words: Vec<OsString>) -> Error {
     let mut command = controller(words);
     let error = command.exec();
     Error::Environment(format!(
-        "cannot run {}: {error}\n  try pip install 'squall[cluster]', or \
+        "cannot run {}: {error}\n  try pip install '.[cluster]' in Squall's source folder, or \
          SQUALL_PYTHON=/path/to/python",
         command.get_program().display()
     ))

@@ -17,10 +17,9 @@ Examples:
   sudo squall doctor          # with root's permissions
   squall doctor --json -
 
-Reads facts about CPUs, clock, permissions, kernel and libraries and changes nothing. Then sends \
-                        1000 frames by each kind of
-port: in memory, into a temporary file, and through a private network namespace. No frame reaches \
-                        an interface of the machine.
+Reads facts about CPUs, clock, permissions, kernel and libraries and changes nothing. Then sends at
+least 1000 frames by each kind of port: in memory, into a temporary file, and through a private
+network namespace. No frame reaches an interface of the machine.
 
 Exit status: 3 if a port that should work here does not.")]
 pub struct Args {

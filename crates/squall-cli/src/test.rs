@@ -300,7 +300,7 @@ struct OfTests;
 
 impl Choice for OfTests {
     fn has(name: &str) -> bool {
-        ["cores", "cpus", "seed", "clock", "linger", "filter"].contains(&name)
+        ["cores", "cpus", "seed", "clock", "precision", "linger", "filter"].contains(&name)
     }
 }
 

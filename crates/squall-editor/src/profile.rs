@@ -325,7 +325,7 @@ fn summary(profile: &Profile, planned: &Planned) -> String {
     let stop = &planned.plan.stop;
     let ends: Vec<String> = [
         stop.duration.map(|duration| duration.to_string()),
-        stop.packets.map(|n| format!("{} frames", human::count(n))),
+        stop.packets.map(|n| human::counted(n, "frame")),
         stop.octets.map(|n| format!("{} octets", human::count(n))),
     ]
     .into_iter()

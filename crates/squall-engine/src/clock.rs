@@ -1,7 +1,5 @@
 //! The run's time: picoseconds from its start, by the system clock or by the schedule itself.
 
-use std::time::Duration;
-
 use squall_port::FastClock;
 use squall_units::{Nanos, Picos};
 
@@ -14,10 +12,6 @@ pub enum Clock {
     /// run.
     Virtual,
 }
-
-/// A sleep may overshoot by as much as this on a virtual machine, so a worker spins for the rest of
-/// a wait.
-pub(crate) const SLEEP_MARGIN: Nanos = Nanos(150_000);
 
 impl Clock {
     /// Time from the start of the run to `now`; 0 before the start.
@@ -134,22 +128,6 @@ impl Watch {
     #[inline]
     pub fn last(&self) -> Nanos {
         self.clock.as_ref().map_or(Nanos::ZERO, FastClock::last)
-    }
-}
-
-/// A worker spins this long before a departure, because a CPU that slept wakes up late and with
-/// cold caches. Measured with sleeps, gaps of 1 ms spread three times as much (standard deviation
-/// 154 us, against 47 us with spinning).
-pub(crate) const SPIN: Nanos = Nanos(2_000_000);
-
-/// Sleeps until `margin` before `until`, at most `longest`; the caller spins for the rest.
-pub(crate) fn rest(watch: &mut Watch, now: Nanos, until: Nanos, longest: Nanos, margin: Nanos) {
-    let left = until.saturating_sub(now).saturating_sub(margin).min(longest);
-    if left > Nanos::ZERO {
-        watch.plan_rest(left);
-        std::thread::sleep(Duration::from_nanos(left.0));
-    } else {
-        std::hint::spin_loop();
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     any::Any,
     collections::BTreeSet,
     io,
+    num::NonZeroU64,
     ops::Range,
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use squall_flows::{Arrival, Ignored, Load, Target};
 use squall_measure::{Measure, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
@@ -33,7 +34,8 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
-    hosts::Hosts,
+    hosts::{HostTables, Hosts, tables},
+    idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
@@ -41,7 +43,7 @@ use crate::{
     sink::{self, MakeSink, Shown},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    worker::{Idle, Message, Waker, Worker},
+    worker::{Message, Waker, Worker},
 };
 
 /// Options of a run.
@@ -59,11 +61,13 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving continues after everything is sent, for frames in flight.
     pub linger: Duration,
-    /// The clock for time stamps in frames and for delays. Unused on virtual time, which all
+    /// The clock for timestamps in frames and for delays. Unused on virtual time, which all
     /// workers share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
     pub tolerance: Nanos,
+    /// How close to their due times frames leave.
+    pub precision: Precision,
 }
 
 /// How to process the frames that a port receives.
@@ -97,6 +101,7 @@ impl Default for Settings {
             linger: Duration::from_millis(200),
             common: CommonClock::default(),
             tolerance: Nanos(10_000_000),
+            precision: Precision::default(),
         }
     }
 }
@@ -256,6 +261,13 @@ const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
 const HEAD_START: Nanos = Nanos(20_000_000);
+/// Added for each stream: a worker sets up 100,000 of them in some 0.2 s, and their first frames would
+/// be late by that time.
+const HEAD_START_OF_STREAM: Nanos = Nanos(5000);
+
+/// The timer slack of workers, in ns: by how much the kernel may delay a wake-up to merge it with
+/// others. With Linux's default of 50 us, frames and flows would leave that much later.
+const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
 
 /// The end of a run without a limit.
 pub(crate) const END_OF_TIME: Picos = Picos::LONGEST_RUN;
@@ -292,7 +304,9 @@ impl Ready {
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-        let default_start = || squall_port::monotonic() + HEAD_START;
+        let streams = running.plan.streams.len() as u64;
+        let head_start = Nanos(HEAD_START.0 + streams * HEAD_START_OF_STREAM.0);
+        let default_start = || squall_port::monotonic() + head_start;
         let clock = match running.settings.virtual_time {
             true => Clock::Virtual,
             false => Clock::Real(start.unwrap_or_else(default_start)),
@@ -368,6 +382,7 @@ pub fn ready(
     let mut relays = running.relays(&wakers);
     running.afters = Afters::of(&running.plan, &wakers);
     let mut waiting = Vec::new();
+    let tables = tables(&running.plan);
     let mut readers = readers.into_iter();
     let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
     let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
@@ -380,7 +395,8 @@ pub fn ready(
         }
         let relays = std::mem::take(&mut relays[index]);
         let afters = running.afters.clone().map(Waiting::new);
-        let inputs = WorkerInputs { waker: wakers[index].clone(), feeds, relays, waiting: afters };
+        let (waker, tables) = (wakers[index].clone(), tables.clone());
+        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables };
         match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
@@ -402,6 +418,8 @@ struct WorkerInputs {
     relays: Vec<(usize, Relay)>,
     /// Present if parts wait for others.
     waiting: Option<Waiting>,
+    /// Hosts from which other sources send.
+    tables: HostTables,
 }
 
 /// Everything a worker needs to start, except its queues and the clock.
@@ -468,15 +486,20 @@ impl Queues {
 }
 
 impl WorkerSetup {
+    /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
-        let WorkerInputs { waker, feeds, mut relays, waiting } = inputs;
+        let WorkerInputs { waker, feeds, mut relays, waiting, tables } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
             Clock::Real(_) => settings.common,
             Clock::Virtual => CommonClock::default(),
         };
+        if clock != Clock::Virtual && settings.precision != Precision::LowCpu {
+            // Fails only on kernels without timer slack.
+            let _ = set_current_timer_slack(Some(SLACK));
+        }
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
         let mut streams = Streams::new(clock, drivers, settings.fingerprint, &plan);
@@ -505,7 +528,7 @@ impl WorkerSetup {
         let hosted: Vec<_> =
             facts.iter().filter(|(port, _)| plan.hosts_on(*port).next().is_some()).collect();
         if !hosted.is_empty() {
-            let mut hosts = Hosts::new(clock, &plan);
+            let mut hosts = Hosts::new(clock, &plan, tables.clone());
             for (port, facts) in hosted {
                 hosts.add(&plan, *port, facts, &mut outlets);
             }
@@ -514,7 +537,7 @@ impl WorkerSetup {
         let played: Vec<_> = facts.iter().filter(|(port, _)| plan.plays_flows(*port)).collect();
         let flows = plan.flows.as_ref().filter(|_| !played.is_empty());
         if let Some(flows) = flows {
-            let mut player = Player::new(clock, flows, &plan.afters);
+            let mut player = Player::new(clock, flows, &plan.afters, tables);
             for (port, facts) in played {
                 let workers = plan.players(*port).count() as u32;
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;
@@ -551,6 +574,7 @@ impl WorkerSetup {
             added: 0,
             reported: false,
             idle: Idle::default(),
+            sleeper: Sleeper::new(settings.precision),
             just_sent: false,
             woken: [Nanos::ZERO; 2],
             inflow: Inflow::default(),

@@ -65,7 +65,11 @@ pub(crate) struct Transmitter {
     limit: usize,
     /// Whether the port reads the due time of each frame.
     instants: bool,
+    /// By number: a stream that is added has a higher one than all before.
     senders: Vec<Sender>,
+    /// Whether any stream has [`Late::Smooth`], and any [`Late::CatchUp`].
+    smooths: bool,
+    catches_up: bool,
     wheel: Wheel,
     /// Streams without gaps, in round-robin order.
     unpaced: VecDeque<u32>,
@@ -211,6 +215,8 @@ impl Transmitter {
             limit: limit.clamp(1, BATCH),
             instants: true,
             senders: Vec::new(),
+            smooths: false,
+            catches_up: false,
             wheel: Wheel::new(0, 0.0),
             unpaced: VecDeque::new(),
             groups: Groups::default(),
@@ -288,6 +294,8 @@ impl Transmitter {
         self.wheel = Wheel::new(streams.len(), pps);
         self.instants = self.clock == Clock::Virtual || outlets.of(self.out).reads_due();
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
+        // A sender is large, so a list that doubles would waste memory with many streams.
+        self.senders.reserve_exact(streams.len());
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
             if self.senders[i].plan.self_start && !self.senders[i].waits {
@@ -309,14 +317,15 @@ impl Transmitter {
     }
 
     fn take(&mut self, number: u32, plan: Arc<PlanStream>, first: u64, by: u64) -> usize {
+        assert!(self.senders.last().is_none_or(|last| last.number < number), "in order of numbers");
         let program = plan.program.clone();
-        let late =
-            |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
+        self.smooths |= plan.late == Late::Smooth;
+        self.catches_up |= plan.late == Late::CatchUp;
         // Streams of a port share one lag, because their order is part of the schedule: one stream
         // that catches up makes all of them catch up.
+        self.paced = self.smooths && !self.catches_up && self.clock != Clock::Virtual;
         // Field values and the signature's sequence continue too.
         let first_of_all = plan.sent + first;
-        self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             // Plus 1, because owner 0 means that a slot holds no template.
             cursor: program.cursor(first_of_all, by, number + 1),
@@ -403,7 +412,7 @@ impl Transmitter {
 
     /// The index of stream `number`.
     fn find(&self, number: u32) -> Option<usize> {
-        self.senders.iter().position(|s| s.number == number)
+        find(&self.senders, number)
     }
 
     /// Removes the stream from every queue; its entries in the wheel become stale.
@@ -782,7 +791,7 @@ impl Transmitter {
         }
         let Some(next) = next else { return };
         s.arrows_taken += 1;
-        let Some(j) = senders.iter().position(|t| t.number as usize == next.stream) else { return };
+        let Some(j) = find(senders, next.stream as u32) else { return };
         let t = &mut senders[j];
         if t.active || t.removed {
             return;
@@ -1063,6 +1072,11 @@ impl Transmitter {
         };
         self.senders.iter().map(one).collect()
     }
+}
+
+/// The index of the sender with `number`; `senders` are in the order of their numbers.
+fn find(senders: &[Sender], number: u32) -> Option<usize> {
+    senders.binary_search_by_key(&number, |sender| sender.number).ok()
 }
 
 /// Advances over frames that other workers send, but not beyond the end of the stream, because a

@@ -25,10 +25,11 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Clock,
     after::Waiting,
-    clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
+    clock::{Stalls, Watch, preempted, thread_cpu_time},
     command::{Action, Command},
     flows::FlowStats,
     hosts::HostStats,
+    idle::{Idle, Needs, Sleeper},
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
     sink::Shown,
     source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
@@ -206,33 +207,6 @@ impl Waker {
     }
 }
 
-/// Time in which the worker slept, or polled and found nothing.
-#[derive(Default)]
-pub(crate) struct Idle {
-    total: Nanos,
-    since: Option<Nanos>,
-}
-
-impl Idle {
-    /// Records that there is nothing to do.
-    #[inline]
-    fn begin(&mut self, now: Nanos) {
-        self.since.get_or_insert(now);
-    }
-
-    /// Records that the turn that began at `begun` moved something.
-    #[inline]
-    fn end(&mut self, begun: Nanos) {
-        if let Some(since) = self.since.take() {
-            self.total = self.total + begun.saturating_sub(since);
-        }
-    }
-
-    fn until(&self, now: Nanos) -> Nanos {
-        self.total + self.since.map_or(Nanos::ZERO, |since| now.saturating_sub(since))
-    }
-}
-
 pub(crate) struct Worker {
     pub index: usize,
     pub cpu: Option<u32>,
@@ -251,6 +225,7 @@ pub(crate) struct Worker {
     pub added: u64,
     pub reported: bool,
     pub idle: Idle,
+    pub sleeper: Sleeper,
     /// Whether the last action was to send.
     pub just_sent: bool,
     /// Times at which the last two waits for frames were ended by an event.
@@ -273,20 +248,16 @@ const RX_REST: Nanos = Nanos(200_000);
 /// A worker that frames wake less often than this does not sleep between wake-ups, because few
 /// frames would gather.
 const LONG_WAIT: Nanos = Nanos(1_000_000);
-/// Longest wait for a frame: bounds the delay of [`Sink::idle`](crate::sink::Sink::idle).
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Longest sleep of a worker that only sends, because its mailbox is not read meanwhile.
-const TX_REST: Nanos = Nanos(2_000_000);
-/// Longest sleep of a worker that only supervises generator threads: longer than [`TX_REST`],
+/// Longest wait for frames and commands: bounds the delay of
+/// [`Sink::idle`](crate::sink::Sink::idle).
+const LONGEST: Nanos = Nanos(50_000_000);
+/// Longest wait of a worker that has frames to send and none due: the link may come up again.
+const LINK_REST: Nanos = Nanos(2_000_000);
+/// Longest sleep of a worker that only supervises generator threads: longer than [`LINK_REST`],
 /// because the worker shares their CPU.
 const WATCH_REST: Nanos = Nanos(10_000_000);
-/// A source that reacts to frames is polled without sleep when it is due within this time: with the
-/// timer slack that such sources set, a wake-up takes about as long.
-const NEAR: Nanos = Nanos(15_000);
 /// Longest sleep before a turn of a source that reacts to frames, if a port cannot wake the worker.
 const NAP: Nanos = Nanos(100_000);
-/// Longest sleep before a turn of such a source if all ports can wake the worker.
-const SLEEP: Nanos = Nanos(50_000_000);
 /// Interrupt moderation, so that one wake-up finds several frames (docs/adr/0031).
 const GATHER: Nanos = Nanos(50_000);
 /// Limit on receiving at the end of a run, because another sender may never stop.
@@ -362,7 +333,7 @@ impl Worker {
         let in_turn = self.in_turn();
         let alone = self.rx.is_empty() && self.sources.len() == 1;
         for (i, source) in self.sources.iter_mut().enumerate() {
-            // This reading becomes the time stamp in the frames. It is fresh, because the time
+            // This reading becomes the timestamp in the frames. It is fresh, because the time
             // since the previous reading must not count as network delay.
             if stale {
                 now = self.watch.now();
@@ -437,102 +408,92 @@ impl Worker {
         }
         let now = self.watch.now();
         self.idle.begin(now);
-        let start = match self.clock {
-            Clock::Real(start) => start,
-            Clock::Virtual => Nanos::ZERO,
-        };
-        let end = self.budget.end;
-        // The strictest of the waiting sources decides how to sleep.
-        let (mut next, mut precise): (Option<Picos>, Option<Picos>) = (None, None);
-        let (mut reacts, mut patient, mut watches) = (false, false, true);
-        for source in &mut self.sources {
-            let due = source.next_due(&self.outlets, end);
-            let earlier = |one: Option<Picos>| one.into_iter().chain(due).min();
-            if source.reacts() {
-                (reacts, precise) = (true, earlier(precise));
-                continue;
-            }
-            next = earlier(next);
-            if source.is_done() {
-                continue;
-            }
-            match source.rest(now) {
-                Rest::Port => (patient, watches) = (true, false),
-                Rest::Supervise => {}
-                _ => watches = false,
-            }
-        }
-        if reacts {
-            let margin = Picos::from(Nanos(SPIN.0.saturating_sub(NEAR.0)));
-            let awake = next.map(|due| Picos(due.0.saturating_sub(margin.0)));
-            let wake = precise.into_iter().chain(awake).min();
-            return self.rest_reacting(now, wake.map(|due| start + due.as_nanos()));
-        }
-        let fast = !open && self.inflow.is_fast(now, &self.rx);
-        let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
-        let longest = match bearable {
-            Some(bearable) if fast => bearable,
-            Some(bearable) => bearable.min(RX_REST),
-            None if watches && open => WATCH_REST,
-            None => TX_REST,
-        };
-        // If frames arrive fast, a sleep gathers many of them, whereas a queue that signals each
-        // frame would wake the worker for each. An event that is not a frame (the interface went
-        // down) would end the next wait at once.
-        let waits = !open && self.clock != Clock::Virtual && self.rarely_woken(now, fast);
-        if waits && self.wait_for_frames() {
-            return;
-        }
-        let wake = match next {
-            Some(due) => start + due.as_nanos(),
-            // Nothing is due, but the worker must wake to notice the end of the run.
-            None if open && end.0 != u64::MAX => start + end.as_nanos(),
-            None => now + longest + SLEEP_MARGIN,
-        };
-        let margin = match next {
-            // The port itself waits for the due time.
-            Some(_) if patient => Nanos::ZERO,
-            Some(_) => SPIN,
-            None => SLEEP_MARGIN,
-        };
-        rest(&mut self.watch, now, wake, longest, margin);
-    }
-
-    /// Waits until `next`, a frame or a command.
-    fn rest_reacting(&mut self, now: Nanos, next: Option<Nanos>) {
-        let left = next.map_or(SLEEP, |next| next.saturating_sub(now)).min(SLEEP);
-        if left <= NEAR {
+        let needs = self.needs(now, open);
+        let (time, departs) = self.sleeper.sleep(now, &needs);
+        if time == Nanos::ZERO {
             return std::hint::spin_loop();
         }
-        let most = Nanos(left.0 - NEAR.0 / 2);
-        let (mut gathers, mut full) = (false, false);
+        if self.wait(now, time) && departs {
+            self.sleeper.record(self.watch.now().saturating_sub(now + time));
+        }
+    }
+
+    /// Collects the needs of sources and queues, which decide how long the worker may sleep.
+    fn needs(&mut self, now: Nanos, open: bool) -> Needs {
+        let (clock, end) = (self.clock, self.budget.end);
+        let left = |due: Picos| match clock {
+            Clock::Real(start) => (start + due.as_nanos()).saturating_sub(now),
+            Clock::Virtual => LONGEST,
+        };
+        let mut needs = Needs { longest: LONGEST, ..Needs::default() };
+        let (mut any, mut reacts, mut supervises) = (false, false, true);
+        for source in &mut self.sources {
+            let due = source.next_due(&self.outlets, end).map(left);
+            any |= due.is_some();
+            reacts |= source.reacts();
+            let need = match source.is_done() {
+                _ if source.reacts() => &mut needs.timer,
+                true => &mut needs.event,
+                false => match source.rest(now) {
+                    Rest::Port => &mut needs.event,
+                    Rest::Supervise => continue,
+                    _ => &mut needs.departure,
+                },
+            };
+            supervises = false;
+            *need = need.iter().copied().chain(due).min();
+        }
+        if open && !any {
+            // The worker must wake to notice the end of the run.
+            needs.event = Some(left(end));
+            needs.longest = if supervises { WATCH_REST } else { LINK_REST };
+        }
+        needs.reads = open && !reacts && self.rx.iter().any(|rx| rx.queue.rest() == Nanos::ZERO);
+        needs
+    }
+
+    /// Waits for `time`, or for frames and commands if they can end the wait. Returns whether the
+    /// time has passed.
+    fn wait(&mut self, now: Nanos, time: Nanos) -> bool {
+        let (mut reacts, mut gathers, mut full) = (false, false, false);
         for source in self.sources.iter_mut().filter(|source| source.reacts()) {
+            reacts = true;
             match source.rest(now) {
                 Rest::Gather => gathers = true,
                 Rest::Full => full = true,
                 _ => {}
             }
         }
-        if gathers {
-            return nap(&mut self.watch, most.min(GATHER));
+        if gathers || full {
+            return self.nap(time, if gathers { GATHER } else { NAP });
         }
-        let mut descriptors = Vec::with_capacity(self.rx.len() + 1);
-        let can_poll = self.rx.iter().all(|rx| rx.queue.poll_on(&mut descriptors));
-        if !can_poll || full {
-            return nap(&mut self.watch, most.min(NAP));
+        // If frames arrive fast, a sleep gathers many of them, whereas a queue that signals each
+        // frame would wake the worker for each. An event that is not a frame (the interface went
+        // down) would end the next wait at once.
+        let fast = self.inflow.is_fast(now, &self.rx);
+        let waits = self.rx.is_empty() || reacts || self.rarely_woken(now, fast);
+        if waits
+            && self.clock != Clock::Virtual
+            && let Some(passed) = self.wait_for_frames(time)
+        {
+            return passed;
         }
-        descriptors.push(self.waker.0.event.as_fd());
-        let mut waits: Vec<_> =
-            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let wait = Timespec { tv_sec: 0, tv_nsec: most.0.min(999_999_999) as i64 };
-        self.watch.plan_rest(Nanos(wait.tv_nsec as u64));
-        // A signal (EINTR) that ends the wait early does no harm.
-        let _ = poll(&mut waits, Some(&wait));
-        let woken = waits.last().is_some_and(|waker| !waker.revents().is_empty());
-        drop(waits);
-        if woken {
-            self.waker.clear();
-        }
+        let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
+        let longest = match bearable {
+            _ if reacts => NAP,
+            Some(bearable) if fast => bearable,
+            Some(bearable) => bearable.min(RX_REST),
+            None => LINK_REST,
+        };
+        self.nap(time, longest)
+    }
+
+    /// Sleeps for `time`, at most `longest`. Returns whether the time has passed.
+    fn nap(&mut self, time: Nanos, longest: Nanos) -> bool {
+        let sleep = time.min(longest);
+        self.watch.plan_rest(sleep);
+        std::thread::sleep(Duration::from_nanos(sleep.0));
+        sleep == time
     }
 
     /// Whether waiting for frames without a sleep is cheaper: the last wait ended long ago, so the
@@ -543,26 +504,28 @@ impl Worker {
         (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= LONG_WAIT
     }
 
-    /// Blocks until a queue signals frames; for when there is nothing to send and nothing was
-    /// received. Returns false without sleeping if not all queues can signal.
-    fn wait_for_frames(&mut self) -> bool {
-        let mut descriptors = Vec::with_capacity(self.rx.len());
-        let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
-        if open.peek().is_none() || !open.all(|rx| rx.queue.poll_on(&mut descriptors)) {
-            return false;
+    /// Blocks until a queue signals frames, a command comes, or `time` has passed; returns whether
+    /// it has. `None`, without a wait, if not all queues can signal.
+    fn wait_for_frames(&mut self, time: Nanos) -> Option<bool> {
+        let mut descriptors = Vec::with_capacity(self.rx.len() + 1);
+        let mut queues = self.rx.iter().filter(|rx| rx.error.is_none());
+        if !queues.all(|rx| rx.queue.poll_on(&mut descriptors)) {
+            return None;
         }
         descriptors.push(self.waker.0.event.as_fd());
         let mut waits: Vec<_> =
             descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let (tv_sec, tv_nsec) = (time.0 / 1_000_000_000, time.0 % 1_000_000_000);
+        let timeout = Timespec { tv_sec: tv_sec as i64, tv_nsec: tv_nsec as i64 };
+        self.watch.plan_rest(time);
         // A signal (EINTR) that ends the wait early does no harm.
-        let signaled = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
+        let signaled = poll(&mut waits, Some(&timeout));
         drop(waits);
-        self.watch.plan_rest(Nanos(WAIT.tv_nsec as u64));
-        if signaled {
+        if signaled.unwrap_or(0) > 0 {
             self.woken = [self.watch.now(), self.woken[0]];
             self.waker.clear();
         }
-        true
+        Some(signaled == Ok(0))
     }
 
     #[inline]
@@ -747,9 +710,4 @@ impl Worker {
         }
         snapshot
     }
-}
-
-fn nap(watch: &mut Watch, time: Nanos) {
-    watch.plan_rest(time);
-    std::thread::sleep(Duration::from_nanos(time.0));
 }

@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 use squall_stats::Histogram;
@@ -12,12 +13,29 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
     DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, IcmpError, Kind, Malformed, Message, NeighborCache, ServerCounters,
-    ServerSettings, destination,
+    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache,
+    ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
-    host::{ARP, IPV4, begin_frame, parse},
-    mask_of,
+    host::{ARP, IPV4, IPV6, begin_frame, parse},
+    igmp, mask_of, mld,
+    packets::is_of_a_flow,
+};
+
+mod services;
+
+use services::Services;
+pub use services::{
+    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
+    ServiceSettings,
+};
+
+mod ipv6;
+
+use ipv6::Ipv6Hosts;
+pub use ipv6::{
+    Dhcp6Statistics, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics,
+    NdCounters,
 };
 
 mod link_local;
@@ -37,6 +55,7 @@ pub struct GroupSettings {
     pub tags: Vec<(u16, u16)>,
     pub addressing: Addressing,
     pub conflict: ConflictTimers,
+    pub ipv6: Option<Ipv6Settings>,
     /// `None`: that of DHCP.
     pub gateway: Option<Ipv4Addr>,
     /// When the first host starts, and how many start per second; `None`: all at once.
@@ -47,6 +66,7 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
+    pub services: ServiceSettings,
     /// Whether hosts answer packets that no program expects with an error of ICMP.
     pub icmp_errors: bool,
     /// Settings of DHCP clients.
@@ -60,20 +80,21 @@ pub struct GroupSettings {
 impl Default for GroupSettings {
     /// One host without an address, which starts at once, and is silent.
     fn default() -> Self {
-        let first = Ipv4Addr::UNSPECIFIED;
         Self {
             count: 1,
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mac_step: 1,
             tags: Vec::new(),
-            addressing: Addressing::Static { first, prefix: 0 },
+            addressing: Addressing::None,
             conflict: ConflictTimers::SILENT,
+            ipv6: None,
             gateway: None,
             start: Nanos::ZERO,
             setup: None,
             release: false,
             ping: None,
             server: None,
+            services: ServiceSettings::default(),
             icmp_errors: false,
             dhcp: ClientSettings::default(),
             faults: Faults::default(),
@@ -86,13 +107,19 @@ impl Default for GroupSettings {
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
-        let fixed = matches!(self.addressing, Addressing::Static { .. });
-        self.ping.is_none() && fixed
+        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
+        let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
+        let services = &self.services;
+        let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
+        let ipv6 = self.ipv6.as_ref().is_some_and(Ipv6Settings::asks);
+        self.ping.is_none() && !ipv4 && !services && !ipv6
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
+    /// Hosts have no IPv4.
+    None,
     /// The first host's address, that of each further one being the next.
     Static {
         first: Ipv4Addr,
@@ -106,8 +133,8 @@ pub enum Addressing {
 /// Echo requests of all hosts of a group, in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// `None`: each host's gateway.
-    pub target: Option<Ipv4Addr>,
+    /// `None`: each host's gateway, that of IPv4 if it has one.
+    pub target: Option<IpAddr>,
     /// Requests per second of the group, at least 1.
     pub rate: u64,
     /// Requests of each host.
@@ -148,8 +175,13 @@ pub struct GroupStatistics {
     pub dora: Histogram,
     pub arp: ArpCounters,
     pub echo: EchoCounters,
+    pub ipv6: Option<Ipv6Statistics>,
     /// Messages and current leases of the group's DHCP server.
     pub server: Option<(ServerCounters, u64)>,
+    pub multicast: Option<MulticastStatistics>,
+    pub querier: Option<QuerierStatistics>,
+    pub lldp: Option<LldpStatistics>,
+    pub auth: Option<AuthStatistics>,
 }
 
 /// ARP packets of a group.
@@ -221,6 +253,10 @@ pub struct HostGroup {
     asker: u32,
     pinger: Pinger,
     server: Option<DhcpServer>,
+    /// Where other sources find hosts that they may send from.
+    shared: Option<Shared>,
+    ipv6: Option<Ipv6Hosts>,
+    services: Option<Box<Services>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -231,6 +267,18 @@ pub struct HostGroup {
     /// When the frames were due that are made now.
     due: Nanos,
 }
+
+/// The table of hosts for other sources.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<HostTable>,
+    /// Hosts whose gateway has no known MAC address yet, and when they try again.
+    waiting: VecDeque<u32>,
+    again: Option<Nanos>,
+}
+
+/// Pause after which hosts ask for the MAC address of a silent gateway again.
+const SHARED_RETRY: Nanos = Nanos(500_000_000);
 
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
@@ -246,7 +294,9 @@ impl HostGroup {
         }
         let hosts = vec![HostRecord::default(); settings.count as usize];
         let mut states = [0; DhcpState::ALL.len()];
-        states[DhcpState::Init as usize] = settings.count.into();
+        if settings.addressing != Addressing::None {
+            states[DhcpState::Init as usize] = settings.count.into();
+        }
         Self {
             hosts,
             begin,
@@ -259,6 +309,9 @@ impl HostGroup {
             asker: 0,
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
+            shared: None,
+            ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
+            services: Services::new(&settings.services, settings.count),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -267,6 +320,17 @@ impl HostGroup {
             due: Nanos::ZERO,
             settings,
         }
+    }
+
+    /// From now on, hosts with an address and a resolved next hop are in `table`.
+    #[must_use]
+    pub fn sharing(self, table: Arc<HostTable>) -> Self {
+        Self { shared: Some(Shared { table, waiting: VecDeque::new(), again: None }), ..self }
+    }
+
+    /// Whether the hosts give their addresses back, but other sources still use them.
+    pub fn is_in_use(&self) -> bool {
+        self.settings.release && self.shared.as_ref().is_some_and(|one| one.table.is_in_use())
     }
 
     pub fn settings(&self) -> &GroupSettings {
@@ -280,12 +344,16 @@ impl HostGroup {
             return false;
         }
         if self.stopped.is_some() {
-            return !self.settings.release || self.released == self.next;
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            return !self.winds_down() || self.released == self.next && !releasing;
         }
-        let pending = |(state, count): (&(DhcpState, &str), &u64)| {
-            *count > 0 && (state.0.is_pending() || state.0 == DhcpState::Init)
+        let pending = |(state, count): (DhcpState, u64)| {
+            count > 0 && (state.is_pending() || state == DhcpState::Init)
         };
-        let waits = DhcpState::ALL.iter().zip(&self.states).any(pending);
+        let services = |of: &Services| of.is_settled(&self.settings.services);
+        let waits = self.states().into_iter().any(pending)
+            || self.ipv6.as_ref().is_some_and(|ipv6| !ipv6.is_settled(self.rejected()))
+            || !self.services.as_deref().is_none_or(services);
         !waits && self.settings.ping.is_none_or(|_| self.pinger.is_over())
     }
 
@@ -293,20 +361,30 @@ impl HostGroup {
     /// settings say so.
     pub fn stop(&mut self, now: Nanos) {
         self.stopped.get_or_insert(now);
+        if let Some(services) = &mut self.services {
+            services.stop();
+        }
     }
 
     /// When [`HostGroup::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Nanos> {
         let held = self.held.first().map(|(_, due)| due);
         if let Some(stopped) = self.stopped {
-            let more = self.settings.release && self.released < self.next;
-            let release = more.then(|| self.paced(stopped, self.released));
-            return release.into_iter().chain(held).min();
+            let more = self.winds_down() && self.released < self.next;
+            let next = more.then(|| self.paced(stopped, self.released));
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            let repeats = self.timers.peek().filter(|_| releasing);
+            let repeats = repeats.map(|Reverse((due, _))| *due);
+            return next.into_iter().chain(repeats).chain(held).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
-        [starts, timers, self.neighbors.next_due(), ping, held].into_iter().flatten().min()
+        let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
+        let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
+        let again = self.shared.as_ref().and_then(|shared| shared.again);
+        let neighbors = self.neighbors.next_due();
+        [starts, timers, neighbors, ping, ipv6, services, again, held].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -355,7 +433,10 @@ impl HostGroup {
             }
             any = true;
         }
+        any |= self.advance_services(now, out);
         self.due = now;
+        any |= self.share_waiting(now);
+        any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
     }
@@ -395,6 +476,10 @@ impl HostGroup {
     }
 
     fn react(&mut self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut FrameQueue) -> bool {
+        if let Some(claimed) = self.receive_link_local(now, frame, out) {
+            return claimed;
+        }
+        self.observe(now, frame);
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
@@ -410,11 +495,23 @@ impl HostGroup {
             IPV4 if Datagram::is_dhcp(packet) => {
                 self.receive_dhcp(now, from, (packet, partial), out) || own.is_some()
             }
+            IPV4 if igmp::is_igmp(packet) => {
+                self.receive_group_message(now, packet, 0, out) || own.is_some()
+            }
+            IPV6 if mld::is_mld(packet) => {
+                self.receive_group_message(now, packet, 1, out) || own.is_some()
+            }
             IPV4 => {
                 if let Some(host) = own {
                     self.receive_echo(now, (host, from), packet, out);
                 }
-                own.is_some()
+                // Others may be routed through the host, and other sources may have flows of it.
+                let to = own.and_then(|host| self.address(host));
+                let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
+                own && (self.shared.is_none() || !is_of_a_flow(packet))
+            }
+            IPV6 if self.ipv6.is_some() => {
+                self.receive_ipv6(now, (own, from), (packet, partial), out)
             }
             _ => own.is_some(),
         }
@@ -433,7 +530,15 @@ impl HostGroup {
         };
         all.hosts = self.settings.count.into();
         all.started = self.next.into();
-        all.states = DhcpState::ALL.iter().zip(&self.states).map(|(s, n)| (s.0, *n)).collect();
+        all.states = self.states();
+        all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        if let Some(services) = &self.services {
+            let of = &self.settings.services;
+            all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
+            all.querier = of.queriers.map(|_| services.querier());
+            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.auth = of.auth.as_ref().map(|_| services.auth(full));
+        }
         if self.held.dropped() > 0 {
             all.faults.insert("late-answer dropped", self.held.dropped());
         }
@@ -441,7 +546,30 @@ impl HostGroup {
         all
     }
 
-    /// The address of host number `host`, if it may use one.
+    fn has_ipv4(&self) -> bool {
+        self.settings.addressing != Addressing::None
+    }
+
+    /// Hosts by state. Those whose authentication failed have never begun.
+    fn states(&self) -> Vec<(DhcpState, u64)> {
+        let mut states = self.states;
+        let rejected = self.rejected().min(states[DhcpState::Init as usize]);
+        states[DhcpState::Init as usize] -= rejected;
+        states[DhcpState::Failed as usize] += rejected;
+        DhcpState::ALL.iter().zip(states).map(|(state, count)| (state.0, count)).collect()
+    }
+
+    /// Hosts whose authentication failed.
+    fn rejected(&self) -> u64 {
+        self.services.as_ref().map_or(0, |services| services.rejected())
+    }
+
+    /// Whether hosts have something to send after the end.
+    fn winds_down(&self) -> bool {
+        self.settings.release || self.announces_end()
+    }
+
+    /// The IPv4 address of host number `host`, if it may use one.
     pub fn address(&self, host: u32) -> Option<Ipv4Addr> {
         let record = self.hosts.get(host as usize)?;
         match self.settings.addressing {
@@ -449,6 +577,7 @@ impl HostGroup {
             Addressing::Static { .. } | Addressing::LinkLocal => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
+            Addressing::None => None,
         }
     }
 
@@ -474,6 +603,7 @@ impl HostGroup {
                 (offset < self.addresses_of_hosts()).then_some(offset)
             }
             Addressing::Dhcp(_) | Addressing::LinkLocal => self.addresses.get(&address).copied(),
+            Addressing::None => None,
         }
     }
 
@@ -490,7 +620,7 @@ impl HostGroup {
                 Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
             Addressing::LinkLocal => link_local::address(self.hosts[host as usize].local),
-            Addressing::Dhcp(_) => Ipv4Addr::UNSPECIFIED,
+            Addressing::Dhcp(_) | Addressing::None => Ipv4Addr::UNSPECIFIED,
         }
     }
 
@@ -500,6 +630,7 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
             Addressing::Static { .. } | Addressing::LinkLocal => Some(self.static_address(host)),
+            Addressing::None => None,
         }
     }
 
@@ -507,7 +638,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } | Addressing::LinkLocal => record.fixed,
+            Addressing::Static { .. } | Addressing::LinkLocal | Addressing::None => record.fixed,
         }
     }
 
@@ -530,6 +661,15 @@ impl HostGroup {
 
     fn start(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.counted.first_start.get_or_insert(now);
+        if self.authenticate(host, now, out) {
+            self.schedule(host);
+        } else {
+            self.begin_host(host, now, out);
+        }
+    }
+
+    /// Starts a host that may send.
+    fn begin_host(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
             Addressing::LinkLocal => {
@@ -537,20 +677,26 @@ impl HostGroup {
                 self.run_timers(host, now, out);
             }
             Addressing::Static { .. } => {
-                self.set_fixed(host, DhcpState::Checking);
+                self.set_fixed(host, now, DhcpState::Checking);
                 let chance = self.chance(host);
                 let timers = self.settings.conflict;
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
                 self.run_timers(host, now, out);
             }
+            Addressing::None => {}
         }
+        self.start_ipv6(host, now, out);
+        self.start_services(host, now, out);
         self.schedule(host);
     }
 
     /// Adds the host's next timer to the list, unless the list has an earlier one of it.
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
-        let due = record.client.due().into_iter().chain(record.conflict.due()).min();
+        let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
+        let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
+        let own = [record.client.due(), record.conflict.due(), ipv6, services];
+        let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
             record.scheduled = Some(due);
@@ -569,6 +715,8 @@ impl HostGroup {
             let Some(action) = action else { break };
             self.act(host, now, action, out);
         }
+        self.run_ipv6_timers(host, now, out);
+        self.run_service_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -595,14 +743,14 @@ impl HostGroup {
             ConflictAction::Usable => match self.settings.addressing {
                 Addressing::Static { .. } | Addressing::LinkLocal => {
                     self.hosts[host as usize].conflicts = 0;
-                    self.set_fixed(host, DhcpState::Bound);
+                    self.set_fixed(host, now, DhcpState::Bound);
                     self.became_usable(host, now);
                 }
                 // Without probes, the client is bound already.
                 Addressing::Dhcp(_) if self.settings.conflict.probes > 0 && !self.informs() => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
-                Addressing::Dhcp(_) => {}
+                Addressing::Dhcp(_) | Addressing::None => {}
             },
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
@@ -610,11 +758,12 @@ impl HostGroup {
                     Addressing::LinkLocal => self.choose(host, now),
                     Addressing::Static { .. } => {
                         *self.counted.failed.entry("conflict").or_default() += 1;
-                        self.set_fixed(host, DhcpState::Failed);
+                        self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
                     }
+                    Addressing::None => {}
                 }
             }
         }
@@ -661,6 +810,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.stop();
             }
         }
+        self.share(host, now);
         match event {
             Some(DhcpEvent::Offered(after)) => self.counted.offer.record(after.0),
             Some(DhcpEvent::Bound(after)) => {
@@ -687,36 +837,90 @@ impl HostGroup {
         }
     }
 
-    fn set_fixed(&mut self, host: u32, state: DhcpState) {
+    fn set_fixed(&mut self, host: u32, now: Nanos, state: DhcpState) {
         let record = &mut self.hosts[host as usize];
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        self.share(host, now);
+    }
+
+    /// Keeps the host's entry in the shared table as its address is. An address is there when the
+    /// MAC address of the gateway is known.
+    fn share(&mut self, host: u32, now: Nanos) {
+        let Some(shared) = &self.shared else { return };
+        let known = shared.table.get(host);
+        let Some(address) = self.address(host) else {
+            if known.is_some() {
+                shared.table.unbind(host);
+            }
+            return;
+        };
+        if known.is_some_and(|known| known.address == address) {
+            return;
+        }
+        let gateway = self.settings.gateway.or(self.hosts[host as usize].client.router());
+        let answer = gateway.map(|gateway| self.neighbors.find(now, gateway.into()));
+        let asker = self.address(self.asker).map_or(host, |_| self.asker);
+        let Some(shared) = &mut self.shared else { return };
+        match answer {
+            Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
+            Some(Answer::Wait | Answer::Silent) => {
+                shared.table.unbind(host);
+                shared.waiting.push_back(host);
+                shared.again = Some(now + SHARED_RETRY);
+                self.asker = asker;
+            }
+            // Frames of such a host would have no destination.
+            None => shared.table.unbind(host),
+        }
+    }
+
+    /// Shares hosts whose gateway did not answer, after a pause. Returns whether there were any.
+    fn share_waiting(&mut self, now: Nanos) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        if shared.again.take_if(|again| *again <= now).is_none() {
+            return false;
+        }
+        for host in std::mem::take(&mut shared.waiting) {
+            self.share(host, now);
+        }
+        true
     }
 
     fn became_usable(&mut self, host: u32, now: Nanos) {
         self.counted.bound += 1;
         self.counted.first_bound.get_or_insert(now);
         self.counted.last_bound = Some(now);
-        if self.settings.ping.is_some() && self.hosts[host as usize].echoes == 0 {
+        let ipv4 = |ping: PingSettings| ping.target.is_none_or(|target| target.is_ipv4());
+        if self.settings.ping.is_some_and(ipv4) && self.hosts[host as usize].echoes == 0 {
             self.pinger.add(host, now);
         }
+        self.can_join(host, now);
     }
 
     fn release(&mut self, stopped: Nanos, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
         for _ in 0..AT_ONCE {
-            let waits = self.released < self.next && self.settings.release;
+            let waits = self.released < self.next && self.winds_down();
             if !waits || self.paced(stopped, self.released) > now {
                 break;
             }
             let host = self.released;
             self.due = self.settings.setup.map_or(now, |_| self.paced(stopped, host));
             self.released += 1;
-            self.step(host, now, out, |client, cx| client.release(cx));
+            if self.settings.release {
+                self.leave_all(host, now, out);
+                self.step(host, now, out, |client, cx| client.release(cx));
+                self.release_ipv6(host, now, out);
+            }
+            self.announce_end(host, out);
+            if self.settings.release {
+                self.log_off(host, out);
+            }
             any = true;
         }
-        any
+        any | self.repeat_releases(now, out)
     }
 
     /// Broadcasts an ARP request.
@@ -760,9 +964,14 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        if !probes && (asked.is_some() || !arp.request) && self.settings.ping.is_some() {
-            self.neighbors.learn(arp.sender.into(), arp.sender_mac);
-            self.pinger.resolved(now, arp.sender);
+        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        if !probes && (asked.is_some() || !arp.request) && resolves {
+            let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
+            self.pinger.resolved(now, arp.sender.into());
+            if let Some(shared) = self.shared.as_mut().filter(|_| was_asked) {
+                shared.again = Some(now);
+                self.share_waiting(now);
+            }
         }
         if !arp.request {
             return asked.is_some();
@@ -912,11 +1121,8 @@ impl HostGroup {
         if echo_reply(packet, &mut reply) {
             self.counted.echo.answered += 1;
             self.push((from, self.mac(host)), IPV4, &reply, out);
-        } else if let Some(echo) = Echo::of_reply(packet)
-            && let Some(sent) = self.pinger.answered(host, &echo)
-        {
-            self.counted.echo.received += 1;
-            self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        } else if let Some(echo) = Echo::of_reply(packet) {
+            self.count_reply(now, host, &echo);
         } else if let Some(error) = IcmpError::parse(packet) {
             *self.counted.echo.errors.entry(error.word).or_default() += 1;
             // A redirect is no reason to give the request up.
@@ -933,6 +1139,13 @@ impl HostGroup {
             self.push((from, self.mac(host)), IPV4, &reply, out);
         }
         self.scratch = reply;
+    }
+
+    fn count_reply(&mut self, now: Nanos, host: u32, echo: &Echo) {
+        if let Some(sent) = self.pinger.answered(host, echo) {
+            self.counted.echo.received += 1;
+            self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        }
     }
 
     /// Whether the limit of errors leaves room for another one (RFC 1812 section 4.3.2.8).
@@ -958,7 +1171,7 @@ impl HostGroup {
                 }
                 Err(IpAddr::V4(address)) => {
                     self.counted.arp.unresolved += 1;
-                    self.pinger.resolved(now, address);
+                    self.pinger.resolved(now, address.into());
                 }
                 Ok(IpAddr::V6(_)) | Err(IpAddr::V6(_)) => {}
             }
@@ -975,14 +1188,20 @@ impl HostGroup {
         for _ in 0..AT_ONCE {
             let Some(host) = self.pinger.next(now, &ping) else { break };
             any = true;
-            let Some(source) = self.address(host) else { continue };
-            let Some((target, hop)) = self.next_hop(host, &ping) else {
+            if self.address(host).is_none() && self.ipv6.is_none() {
+                continue;
+            }
+            let Some((source, target, hop)) = self.path(host, now, &ping) else {
                 self.counted.echo.unresolved += 1;
                 self.pinger.give_up(host);
                 continue;
             };
             self.asker = host;
-            match self.neighbors.find(now, hop.into()) {
+            let answer = match hop {
+                IpAddr::V4(_) => self.neighbors.find(now, hop),
+                IpAddr::V6(hop) => self.find_ipv6(now, hop),
+            };
+            match answer {
                 Answer::Wait => self.pinger.wait(host, hop),
                 Answer::Silent => {
                     self.counted.echo.unresolved += 1;
@@ -992,41 +1211,50 @@ impl HostGroup {
                     let record = &mut self.hosts[host as usize];
                     let seq = record.echoes;
                     record.echoes += 1;
-                    let spoofs = self.count_fault(Fault::SpoofAddress, 1);
-                    let offset = u32::from(spoofs);
-                    let source = Ipv4Addr::from_bits(source.to_bits().wrapping_add(offset));
-                    let echo = Echo {
-                        source: source.into(),
-                        destination: target.into(),
-                        id: host as u16,
-                        seq,
+                    let source = match source {
+                        IpAddr::V4(own) if self.count_fault(Fault::SpoofAddress, 1) => {
+                            Ipv4Addr::from_bits(own.to_bits().wrapping_add(1)).into()
+                        }
+                        source => source,
                     };
+                    let echo = Echo { source, destination: target, id: host as u16, seq };
                     self.counted.echo.sent += 1;
                     self.pinger.sent((host, seq), now, &ping);
-                    self.push((mac, self.mac(host)), IPV4, &echo.request(), out);
+                    let kind = if source.is_ipv4() { IPV4 } else { IPV6 };
+                    self.push((mac, self.mac(host)), kind, &echo.request(), out);
                 }
             }
         }
         any
     }
 
-    /// The target of a host's echo requests, and the neighbor through which it is reached.
-    fn next_hop(&self, host: u32, ping: &PingSettings) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    /// The source and target of a host's echo requests, and the neighbor through which the target is
+    /// reached.
+    fn path(&self, host: u32, now: Nanos, ping: &PingSettings) -> Option<(IpAddr, IpAddr, IpAddr)> {
+        let target = match ping.target {
+            Some(IpAddr::V4(target)) => Some(target),
+            None if self.has_ipv4() => None,
+            Some(IpAddr::V6(_)) | None => {
+                let (source, target, hop) = self.ipv6_path(host, now, ping)?;
+                return Some((source.into(), target.into(), hop.into()));
+            }
+        };
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
         let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
             Addressing::LinkLocal => mask_of(16),
-            Addressing::Dhcp(_) => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
+            Addressing::Dhcp(_) | Addressing::None => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
         };
-        let target = ping.target.or(gateway).or(client.server())?;
+        let target = target.or(gateway).or(client.server())?;
         let on_link = (target.to_bits() ^ own.to_bits()) & mask.to_bits() == 0;
-        Some((target, if on_link { target } else { gateway? }))
+        let hop = if on_link { target } else { gateway? };
+        Some((own.into(), target.into(), hop.into()))
     }
 }
 
-fn mac_bits(mac: MacAddr) -> u64 {
+pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
@@ -1051,7 +1279,7 @@ fn word(message: &Message) -> &'static str {
 struct Pinger {
     /// Hosts whose turn comes, in this order, and those that wait for the MAC address of a neighbor.
     ready: VecDeque<u32>,
-    waiting: Vec<(Ipv4Addr, u32)>,
+    waiting: Vec<(IpAddr, u32)>,
     /// When the next request is due: `begin` plus `number` gaps.
     begin: Nanos,
     number: u64,
@@ -1100,12 +1328,12 @@ impl Pinger {
         Some(host)
     }
 
-    fn wait(&mut self, host: u32, hop: Ipv4Addr) {
+    fn wait(&mut self, host: u32, hop: IpAddr) {
         self.waiting.push((hop, host));
     }
 
     /// Hosts that waited for this address, which is resolved or given up, are ready.
-    fn resolved(&mut self, now: Nanos, address: Ipv4Addr) {
+    fn resolved(&mut self, now: Nanos, address: IpAddr) {
         self.resume(now);
         let Self { waiting, ready, .. } = self;
         waiting.retain(|(hop, host)| {

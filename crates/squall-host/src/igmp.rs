@@ -222,6 +222,9 @@ mod tests {
         packet
     }
 
+    /// A general query of a bridge of Linux 6.18, with a response time of 1 s.
+    const BRIDGE: &str = "46c0002400004000 01020413 00000000 e0000001 94040000 110aecf3 00000000 \
+                          02020000";
     /// A general query of version 2 (RFC 2236 section 2).
     const GENERAL: &str = "46c0002000004000 01020000 00000000 e0000001 94040000 1164ee9b 00000000";
 
@@ -239,6 +242,14 @@ mod tests {
         let GroupMessage::Query(query) = message else { panic!("{message:?}") };
         assert_eq!((source, query.version), (Ipv4Addr::UNSPECIFIED, GroupVersion::Two));
         assert_eq!((query.max_response, query.group), (Nanos(10_000_000_000), None));
+    }
+
+    #[test]
+    fn a_general_query_of_linux_is_read() {
+        let GroupMessage::Query(query) = parse(&octets(BRIDGE)).unwrap().1 else { panic!() };
+        assert_eq!((query.version, query.group), (GroupVersion::Three, None));
+        assert_eq!((query.max_response, query.robustness), (Nanos(1_000_000_000), 2));
+        assert_eq!(query.interval, Some(Nanos(2_000_000_000)));
     }
 
     #[test]
@@ -313,7 +324,7 @@ mod tests {
         let mut broken = plain.clone();
         broken[25] ^= 1;
         assert_eq!(parse(&broken), Err("bad_checksum"));
-        // 65,535 records of which none is there.
+        // 65,535 records in no octet.
         let mut records = packet(&GroupMessage::Records(Vec::new()));
         records[30..32].fill(0xff);
         records[26..28].fill(0);

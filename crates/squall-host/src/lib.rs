@@ -1,6 +1,6 @@
-//! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery (RFC 4861), echo requests and replies,
-//! DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810), LLDP (IEEE 802.1AB), 802.1X
-//! supplicants.
+//! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
+//! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
+//! LLDP (IEEE 802.1AB), 802.1X supplicants.
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -9,11 +9,15 @@
 #![forbid(unsafe_code)]
 
 mod conflict;
+mod dhcp6_client;
+mod dhcp6_message;
+mod dhcp6_server;
 mod dhcp_client;
 mod dhcp_message;
 mod dhcp_options;
 mod dhcp_server;
 mod dot1x;
+mod duplicate;
 mod faults;
 mod frames;
 mod group;
@@ -24,9 +28,15 @@ pub mod lldp;
 mod membership;
 pub mod mld;
 mod multicast;
+mod nd_message;
 mod neighbors;
 mod packets;
+mod prefix_list;
 mod querier;
+mod reachability;
+mod router;
+mod router_discovery;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
@@ -36,13 +46,25 @@ pub use dhcp_client::{
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
 pub use dhcp_options::{OptionTemplate, ValueTemplate};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
+pub use dhcp6_client::{
+    Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure, Dhcp6Settings, Dhcp6State, Dhcp6Step,
+    Dhcp6Timers, Request6, Retransmission,
+};
+pub use dhcp6_message::{ALL_SERVERS, Association, Datagram6, Kind6, Lease6, Message6, duid_of};
+pub use dhcp6_server::{Dhcp6Server, Server6Counters, Server6Settings};
 pub use dot1x::{
     EAPOL, PAE_GROUP, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
     SupplicantStep,
 };
+pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
-pub use group::{Addressing, GroupSettings, GroupStatistics, HostGroup, PingSettings};
+pub use group::{
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
+    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
+    ServiceSettings,
+};
 pub use host::{Host, Response, link_local};
 pub use icmp::IcmpError;
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
@@ -50,6 +72,15 @@ pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFil
 pub use multicast::{
     GroupMessage, GroupVersion, Query, Record, RecordKind, group_mac, is_reported,
 };
+pub use nd_message::{
+    NdMessage, NeighborMessage, PrefixInformation, RouterAdvertisement, router_solicitation,
+    solicited_node,
+};
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, ND_LEN, NeighborMessage, echo_reply, solicited_node};
+pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
+pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
+pub use reachability::{Neighbor, NeighborAction, Reachability};
+pub use router::{AdvertisingRouter, RouterSettings};
+pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use table::{BoundHost, HostTable};

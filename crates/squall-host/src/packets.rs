@@ -1,14 +1,12 @@
 //! Parses and writes the packets of a host.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use squall_units::{MacAddr, be16};
 use squall_wire::checksum::{fold, sum};
 
 /// Length of an ARP packet for Ethernet and IPv4.
 pub const ARP_LEN: usize = 28;
-/// Length of a neighbor message with its IPv6 header and one link-layer address.
-pub const ND_LEN: usize = 40 + 24 + 8;
 
 /// An ARP packet for Ethernet and IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,121 +52,10 @@ impl Arp {
     }
 }
 
-/// A neighbor solicitation or advertisement (RFC 4861 §4.3, §4.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeighborMessage {
-    /// Whether it is a solicitation; otherwise it is an advertisement.
-    pub solicitation: bool,
-    pub source: Ipv6Addr,
-    pub destination: Ipv6Addr,
-    pub target: Ipv6Addr,
-    /// Link-layer address of the source (solicitation) or the target (advertisement).
-    pub mac: Option<MacAddr>,
-}
-
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
-const ICMPV6: u8 = 58;
-
-impl NeighborMessage {
-    /// Parses an IPv6 packet; `None` for any other message, and for one that is truncated, comes
-    /// from another link, or has a wrong checksum (§7.1).
-    pub fn parse(packet: &[u8]) -> Option<Self> {
-        let (header, rest) = packet.split_first_chunk::<40>()?;
-        let len = usize::from(be16(header, 4));
-        let body = rest.get(..len)?;
-        let solicitation = match *body.first()? {
-            SOLICITATION => true,
-            ADVERTISEMENT => false,
-            _ => return None,
-        };
-        // A hop limit of 255 proves that no router has forwarded the message.
-        if header[6] != ICMPV6 || header[7] != 255 || body.len() < 24 || body[1] != 0 {
-            return None;
-        }
-        if fold(pseudo(header, body.len()) + sum(body)) != 0xffff {
-            return None;
-        }
-        let address = |at: &[u8]| at.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets));
-        let wanted = if solicitation { 1 } else { 2 };
-        let mut options = &body[24..];
-        let mut mac = None;
-        while let [kind, eights, ..] = options {
-            let size = 8 * usize::from(*eights);
-            let option = options.get(..size).filter(|_| size > 0)?;
-            if *kind == wanted {
-                mac = option[2..].first_chunk::<6>().map(|octets| MacAddr(*octets));
-            }
-            options = &options[size..];
-        }
-        Some(Self {
-            solicitation,
-            source: address(&header[8..])?,
-            destination: address(&header[24..])?,
-            target: address(&body[8..])?,
-            mac,
-        })
-    }
-
-    /// Makes a solicitation for `target`.
-    pub fn solicit(source: Ipv6Addr, mac: MacAddr, target: Ipv6Addr) -> Self {
-        Self {
-            solicitation: true,
-            source,
-            destination: solicited_node(target).0,
-            target,
-            mac: Some(mac),
-        }
-    }
-
-    /// The advertisement that answers this solicitation with `mac`, and whether it goes only to the
-    /// sender of the solicitation (otherwise to all nodes).
-    pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
-        let has_asker = !self.source.is_unspecified();
-        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let destination = if has_asker { self.source } else { all_nodes };
-        let answer = Self {
-            solicitation: false,
-            source: self.target,
-            destination,
-            target: self.target,
-            mac: Some(mac),
-        };
-        (answer, has_asker)
-    }
-
-    /// The message as an IPv6 packet.
-    pub fn octets(&self) -> [u8; ND_LEN] {
-        let mut out = [0; ND_LEN];
-        let body = ND_LEN - 40;
-        out[0] = 0x60;
-        out[4..6].copy_from_slice(&(body as u16).to_be_bytes());
-        (out[6], out[7]) = (ICMPV6, 255);
-        out[8..24].copy_from_slice(&self.source.octets());
-        out[24..40].copy_from_slice(&self.destination.octets());
-        out[40] = if self.solicitation { SOLICITATION } else { ADVERTISEMENT };
-        if !self.solicitation {
-            // The flags "override" and, unless the message goes to all nodes, "solicited".
-            out[44] = if self.destination.is_multicast() { 0x20 } else { 0x60 };
-        }
-        out[48..64].copy_from_slice(&self.target.octets());
-        (out[64], out[65]) = (if self.solicitation { 1 } else { 2 }, 1);
-        out[66..72].copy_from_slice(&self.mac.unwrap_or_default().0);
-        let (header, message) = out.split_at_mut(40);
-        let check = !fold(pseudo(header, body) + sum(message));
-        message[2..4].copy_from_slice(&check.to_be_bytes());
-        out
-    }
-}
-
-/// The destination of solicitations for an address: the multicast group of the address's last three
-/// octets, and the group's MAC address (RFC 4291 §2.7.1, RFC 2464 §7).
-pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
-    let [.., a, b, c] = target.octets();
-    let group =
-        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
-    (group, MacAddr([0x33, 0x33, 0xff, a, b, c]))
-}
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
 
 /// Sum of the pseudo-header for an ICMPv6 message of `len` octets.
 pub(crate) fn pseudo(header: &[u8], len: usize) -> u64 {
@@ -259,15 +146,15 @@ impl Echo {
     /// # Panics
     /// If the two addresses belong to different families.
     pub fn request(&self) -> Vec<u8> {
-        const ICMP: usize = 8 + ECHO_DATA;
-        let mut icmp = [0; ICMP];
+        const ICMP_LEN: usize = 8 + ECHO_DATA;
+        let mut icmp = [0; ICMP_LEN];
         icmp[4..6].copy_from_slice(&self.id.to_be_bytes());
         icmp[6..8].copy_from_slice(&self.seq.to_be_bytes());
         let mut out;
         let check = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 icmp[0] = 8;
-                out = vec![0x45, 0, 0, (20 + ICMP) as u8, 0, 0, 0x40, 0, 64, 1, 0, 0];
+                out = vec![0x45, 0, 0, (20 + ICMP_LEN) as u8, 0, 0, 0x40, 0, 64, 1, 0, 0];
                 out.extend(source.octets());
                 out.extend(destination.octets());
                 let check = !fold(sum(&out));
@@ -276,10 +163,10 @@ impl Echo {
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 icmp[0] = 128;
-                out = vec![0x60, 0, 0, 0, 0, ICMP as u8, ICMPV6, 64];
+                out = vec![0x60, 0, 0, 0, 0, ICMP_LEN as u8, ICMPV6, 64];
                 out.extend(source.octets());
                 out.extend(destination.octets());
-                !fold(pseudo(&out, ICMP) + sum(&icmp))
+                !fold(pseudo(&out, ICMP_LEN) + sum(&icmp))
             }
             _ => panic!("an echo has addresses of one family"),
         };
@@ -329,8 +216,24 @@ fn v6(octets: &[u8]) -> Option<IpAddr> {
     octets.first_chunk::<16>().map(|octets| IpAddr::from(*octets))
 }
 
+/// Whether an IPv4 packet to a host may belong to a flow, and not to the host's own protocols: TCP,
+/// UDP except for DHCP, or an error message of ICMP.
+pub fn is_of_a_flow(packet: &[u8]) -> bool {
+    let [first, ..] = packet else { return false };
+    let rest = packet.get(usize::from(first & 15) * 4..).unwrap_or_default();
+    match (packet.get(9), rest) {
+        (Some(&TCP), _) => true,
+        (Some(&UDP), [_, _, port @ ..]) => !matches!(port, [0, 67 | 68, ..]),
+        // Destination unreachable, time exceeded, parameter problem (RFC 792).
+        (Some(&ICMP), [kind, ..]) => matches!(kind, 3 | 11 | 12),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -348,21 +251,6 @@ mod tests {
         };
         assert_eq!(Arp::parse(&arp.octets()), Some(arp));
         assert_eq!(Arp::parse(&arp.octets()[..27]), None);
-    }
-
-    #[test]
-    fn a_solicitation_is_answered_by_the_owner_of_the_address() {
-        let (a, b) = ("fd00::1".parse().unwrap(), "fd00::12:3456".parse().unwrap());
-        let question = NeighborMessage::solicit(a, MAC, b);
-        assert_eq!(question.destination.to_string(), "ff02::1:ff12:3456");
-        assert_eq!(NeighborMessage::parse(&question.octets()), Some(question));
-        let (answer, unicast) = question.advertise(MacAddr([4; 6]));
-        assert!(unicast);
-        assert_eq!(NeighborMessage::parse(&answer.octets()), Some(answer));
-        assert_eq!((answer.source, answer.destination, answer.mac), (b, a, Some(MacAddr([4; 6]))));
-        let mut from_afar = question.octets();
-        from_afar[7] = 254;
-        assert_eq!(NeighborMessage::parse(&from_afar), None);
     }
 
     #[test]
@@ -427,7 +315,6 @@ mod tests {
                 *octet = *start;
             }
             let _ = Arp::parse(&octets);
-            let _ = NeighborMessage::parse(&octets);
             let _ = echo_reply(&octets, &mut Vec::new());
             let _ = Echo::of_reply(&octets);
         }

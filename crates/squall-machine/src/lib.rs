@@ -1,6 +1,7 @@
 //! Resources of this machine for a run. Input: addresses. Output: opened ports ([`ports::open`])
 //! with the facts that a plan needs. Also lists [`kinds`] of ports and interfaces ([`listing`]),
-//! chooses CPUs ([`cpus`]), checks disk space ([`room`]), and resolves host names ([`Names`]).
+//! chooses CPUs ([`cpus`]), checks disk space ([`room`]), resolves host names ([`Names`]), and finds
+//! the [`python`] interpreter.
 //!
 //! Two modules are used without a run: [`forward`] is a wire between two ports, and [`speaking`]
 //! runs hosts on an interface.
@@ -16,6 +17,7 @@ pub mod kinds;
 pub mod listing;
 mod names;
 pub mod ports;
+pub mod python;
 pub mod room;
 pub mod speaking;
 

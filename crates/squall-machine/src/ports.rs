@@ -90,6 +90,15 @@ fn exclusive_key(address: &str) -> Result<Option<String>, Error> {
                 direction.unwrap_or_else(|| "in".into())
             ))
         }
+        "pcap" => {
+            if !parsed.take_flag("read").map_err(usage)?.unwrap_or(false) {
+                return Err(Error::Usage(format!(
+                    "cannot receive from {address}: it writes the file\n  try pcap:{},read",
+                    parsed.name()
+                )));
+            }
+            Some(address.to_owned())
+        }
         _ => Some(address.to_owned()),
     })
 }
@@ -167,21 +176,22 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface = interfaces.iter().find(|i| i.name == bare.name());
     let rights = Permissions::of_this_process();
-    let mut others = Vec::new();
-    let mut failed = None;
+    let (mut others, mut listed, mut failed) = (Vec::new(), false, None);
     for (kind, on) in candidates(wanted.to) {
+        // These reasons are the same for every run, and squall ports prints them.
+        let can = || interface.is_none_or(|interface| (on.can)(interface, &rights).is_ok());
+        let general = (on.for_bare_name)(wanted.to).is_err() || !can();
         match open_for_bare_name(kind, on, bare, interface, &rights, wanted) {
             Ok((port, limits, because)) => {
-                others.extend(
-                    NOT_CONSIDERED
-                        .iter()
-                        .map(|(name, why)| format!("{name} not considered ({why})")),
-                );
-                let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
+                let mut chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
+                if listed {
+                    chosen += &format!(" (other kinds: squall ports {})", bare.name());
+                }
                 let note = [vec![chosen], others].concat().join("; ");
                 let notes = [vec![note], port.notes()].concat();
                 return Ok((port, limits, notes));
             }
+            Err(error) if general => (listed, failed) = (true, Some(error)),
             Err(error) => {
                 others.push(format!("{} not taken: {}", kind.name, one_line(&error)));
                 failed = Some(error);
@@ -192,9 +202,6 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
         Error::Usage(format!("port address {bare}: this build has no kind for interfaces"))
     }))
 }
-
-/// Kinds whose addresses do not name a kernel interface.
-const NOT_CONSIDERED: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
 /// Opens a port of `kind` for a bare name. Also returns an argument in favor of that kind. A kind
 /// that the user did not name must be able to do everything that the last kind in the list can.
@@ -379,6 +386,13 @@ mod tests {
         ] {
             assert_eq!(names(addresses).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn a_capture_to_receive_from_is_read_and_never_overwritten() {
+        let error = listening(&["pcap:web.pcap"]).unwrap_err().to_string();
+        assert!(error.contains("try pcap:web.pcap,read") && !error.contains("--force"), "{error}");
+        listening(&["pcap:web.pcap,read"]).unwrap();
     }
 
     #[test]

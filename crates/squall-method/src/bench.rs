@@ -167,8 +167,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs `trial`, and repeats it up to `repeats` times while the generator misses its schedule.
-    /// If the last result is not [`Measured::kept`] either, it says nothing about the device.
+    /// Runs `trial`, and repeats it up to `repeats` times while it does not count
+    /// ([`Trial::counts`]). If the last result does not count either, it says nothing about the
+    /// device.
     ///
     /// # Errors
     /// If no further trial can run.
@@ -177,7 +178,7 @@ impl<'a> Bench<'a> {
         loop {
             attempt += 1;
             let measured = self.once(&trial, attempt)?;
-            if measured.kept() || attempt > self.retry.repeats {
+            if trial.counts(&measured) || attempt > self.retry.repeats {
                 return Ok(measured);
             }
         }

@@ -20,11 +20,11 @@ settings! {
     /// TCP connections on which clients send, all at once; 0: none
     up: u32 = 4 => one("N"), in within(0.0..=10_000.0);
     /// Length of the measurement without load, seconds
-    idle_s: f64 = 5.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    idle_s: f64 = 5.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// Length of the measurement under load, seconds
-    load_s: f64 = 60.0 => one("SECONDS"), quick at_most(3.0), in above_0(WEEK);
+    load_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(3.0), in above_0(WEEK);
     /// Interval of the time series, seconds
-    interval_s: f64 = 1.0 => one("SECONDS"), quick at_most(0.2), in above_0(WEEK);
+    interval_s: f64 = 1.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(0.2), in above_0(WEEK);
     /// Frames per second of each stream that measures delay
     probe_fps: f64 = 100.0 => one("N"), in above_0(1e6);
     /// Size of these frames, octets with FCS
@@ -268,7 +268,7 @@ fn report_throughput(settings: &Settings, flows: &FlowsMeasured, outcome: &mut O
     {
         if connections > 0 {
             let bps = octets as f64 * 8.0 / settings.load_s;
-            table.rows.push(vec![name.into(), connections.to_string(), si(bps, "bit/s")]);
+            table.rows.push(vec![name.into(), connections.to_string(), si(bps, "b/s")]);
             let name = format!("goodput.{name}");
             let figure = Figure::new(name, bps, "bit/s", Better::Higher, bps * 0.05, Limit::Device);
             outcome.figures.push(figure);

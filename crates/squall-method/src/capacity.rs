@@ -74,11 +74,11 @@ settings! {
     /// Ratio of failed connections up to which a trial passes
     failed_tolerance: f64 = 0.0 => one("RATIO"), in within(0.0..=0.999);
     /// Length of a trial at full load, seconds
-    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    trial_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// Time of the rise to full load, seconds
-    ramp_s: f64 = 5.0 => one("SECONDS"), quick at_most(0.5), in within(0.0..=WEEK);
+    ramp_s: f64 = 5.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(0.5), in within(0.0..=WEEK);
     /// Wait after a trial that failed, seconds, so that the device forgets its flows
-    recovery_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in within(0.0..=WEEK);
+    recovery_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in within(0.0..=WEEK);
     /// End the search when less than this part of the figure is unknown
     resolution: f64 = 0.01 => one("RATIO"), quick at_least(0.05), in within(1e-5..=0.5);
 }
@@ -209,15 +209,16 @@ fn report(
         uncertainty: value * resolution,
         limit,
     });
+    let shown = if unit == "bit/s" { "b/s" } else { unit };
     let found = match limit {
-        Limit::Device => si(value, unit),
-        limit => format!("{} {}", limit.mark(), si(value, unit)),
+        Limit::Device => si(value, shown),
+        limit => format!("{} {}", limit.mark(), si(value, shown)),
     };
     outcome.verdict.text.push(format!("{name}: {found}"));
     table.rows.push(vec![name.into(), found, searched.failure.clone(), named(limit).into()]);
     outcome.plots.push(Plot::new(
         &format!("{name}: failed connections"),
-        &format!("Load, {unit}"),
+        &format!("Load, {shown}"),
         "Failed, %",
         vec![Series { label: "failed".into(), points: searched.points.clone() }],
     ));
@@ -301,7 +302,7 @@ fn flow_table(
         let measured = bench.trial(settings.kept(next))?;
         let flows = measured.flows.clone().unwrap_or_default();
         let came = flows.completed;
-        // A missed schedule does not matter if the trial passed: the device kept all flows.
+        // This includes trials with a missed schedule, because the device kept all flows.
         if came >= next {
             passed = next;
             let half = passed + (failed - passed) / 2;

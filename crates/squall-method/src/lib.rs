@@ -62,6 +62,8 @@ pub use outcome::{
 };
 pub use path::Path;
 pub use rig::{MaxLoad, Rig, RigLane};
+#[cfg(feature = "clap")]
+pub use settings::seconds;
 pub use squall_report::report::{ArrivedRange, LossPeriods};
 pub use trial::{
     Action, Bulk, Delay, Dns, FlowLoad, FlowsMeasured, Goodput, Http, Kept, Lane, LaneMeasured,

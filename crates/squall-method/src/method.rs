@@ -117,6 +117,8 @@ pub struct MethodInfo {
     pub settings: serde_json::Value,
     /// Default settings.
     pub defaults: serde_json::Value,
+    /// Default settings with short trials and few repetitions (`quick`).
+    pub quick: serde_json::Value,
     /// Whether it sends the streams of a profile.
     pub wants_streams: bool,
     /// Whether it opens connections between the clients and the servers of a profile.
@@ -130,6 +132,7 @@ impl MethodInfo {
             title: method.title().into(),
             settings: schema.to_value(),
             defaults: method.settings(),
+            quick: method.clone().quick(&[]).settings(),
             wants_streams: method.wants_streams(),
             wants_flows: method.wants_flows(),
         }

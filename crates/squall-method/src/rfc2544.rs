@@ -57,25 +57,25 @@ settings! {
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
         => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a throughput or frame loss trial, seconds (RFC 2544 asks for at least 60)
-    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
     resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Loss ratio up to which a throughput trial passes (RFC 2544: 0)
     loss_tolerance: f64 = 0.0 => one("RATIO"), in within(0.0..=0.999);
     /// Length of a latency trial, seconds (RFC 2544: at least 120)
-    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    latency_s: f64 = 120.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// Latency trials (RFC 2544: at least 20)
     latency_trials: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Step of the frame loss test, as a part of the highest rate (RFC 2544: at most 0.1)
     loss_step: f64 = 0.1 => one("RATIO"), in within(1e-6..=0.5);
     /// The longest burst to try, seconds (RFC 2544: at least 2; RFC 9004 §6.2: up to 30)
-    burst_s: f64 = 2.0 => one("SECONDS"), in above_0(WEEK);
+    burst_s: f64 = 2.0 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(WEEK);
     /// How often the longest burst is searched for (RFC 2544 §26.4: at least 50)
     bursts: u32 = 50 => one("N"), quick at_most(3), in from(1);
     /// Length of the overload before recovery, seconds (RFC 2544: at least 60)
-    overload_s: f64 = 60.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    overload_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// Length of a reset trial, seconds
-    reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
+    reset_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(10.0), in above_0(WEEK);
     /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
     reset_command: Option<String> = None => given("COMMAND");
 }

@@ -75,7 +75,7 @@ settings! {
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
         => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a trial, seconds (RFC 2889 recommends 30)
-    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
     resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Stations on each port
@@ -98,7 +98,7 @@ settings! {
     address_rate: f64 = 1000.0 => one("FPS"), in within(1.0..=1e7);
     /// Pause in which the device forgets all addresses, seconds; longer than its aging time (§5.7.3)
     // Most devices have an aging time of 300 s.
-    age_s: f64 = 310.0 => one("SECONDS"), in above_0(WEEK);
+    age_s: f64 = 310.0 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(WEEK);
     /// Command that empties the device's address table, instead of a wait for --age-s
     flush_command: Option<String> = None => given("COMMAND");
     /// Further loads at which to measure broadcast latency, as parts of the broadcast throughput;

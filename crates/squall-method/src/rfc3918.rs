@@ -73,19 +73,19 @@ settings! {
         => one("N", value_parser = clap::value_parser!(u32).range(1..=2_000_000)),
         quick at_most(4096);
     /// Length of a trial, seconds (RFC 3918 §3.1.5: at least 30)
-    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// Length of a latency trial, seconds (RFC 3918 §5.1: 120)
-    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    latency_s: f64 = 120.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// End the search when less than this part of the rate is unknown
     resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005), in within(1e-6..=0.5);
     /// Joins and leaves per second, of each receiver
     join_rate: f64 = 1000.0 => one("FPS"), in within(1.0..=1e7);
     /// Wait after the last join, seconds
-    settle_s: f64 = 1.0 => one("SECONDS"), quick at_most(0.5), in above_0(WEEK);
+    settle_s: f64 = 1.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(0.5), in above_0(WEEK);
     /// Frames per second that measure the join and the leave delay: they are exact to one gap
     probe_rate: f64 = 10_000.0 => one("FPS"), in within(1.0..=1e7);
     /// The longest join or leave delay that is waited for, seconds
-    delay_s: f64 = 5.0 => one("SECONDS"), in above_0(WEEK);
+    delay_s: f64 = 5.0 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(WEEK);
     /// Trials of the join and the leave delay
     repetitions: u32 = 10 => one("N"), quick at_most(2), in from(1);
     /// Command that makes the device forget all groups, at the start of each capacity trial

@@ -35,16 +35,16 @@ settings! {
     /// Numbers of TCP connections to test with (§5.1)
     connections: Vec<u32> = vec![1, 4] => each("N");
     /// Length that a transfer would have on an ideal path, seconds (§5: at least 30)
-    transfer_s: f64 = 30.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    transfer_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// Length of the measurement of the round-trip time without load, seconds
-    baseline_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    baseline_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// Frames per second of the streams that measure the round-trip time; during a transfer at most
     /// 1 % of the bottleneck's
     probe_fps: f64 = 100.0 => one("N"), in above_0(1e6);
     /// Largest frame to try for the path MTU, octets with FCS
     largest_frame: u32 = 1518 => one("OCTETS"), in from(SMALLEST);
     /// Length of a trial that searches the bottleneck, seconds
-    trial_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
 }
 
 /// Octets of the Ethernet header with FCS, and of a TCP header without options.
@@ -334,9 +334,9 @@ fn report_path(path: &Path, outcome: &mut Outcome) {
     for (name, value) in [
         ("path MTU (§3.1)", marked(path.mtu_limit, format!("{} octets", path.mtu))),
         ("baseline round-trip time (§3.2.1)", ns(path.rtt_ns)),
-        ("bottleneck bandwidth (§3.2.2)", marked(path.limit, si(path.bottleneck_bps, "bit/s"))),
+        ("bottleneck bandwidth (§3.2.2)", marked(path.limit, si(path.bottleneck_bps, "b/s"))),
         ("bandwidth-delay product, least TCP window (§3.3.1)", si(bdp, "octets")),
-        ("highest TCP throughput (§4.1.1)", si(path.tcp_bps(), "bit/s")),
+        ("highest TCP throughput (§4.1.1)", si(path.tcp_bps(), "b/s")),
     ] {
         table.rows.push(vec![name.into(), value]);
     }
@@ -401,7 +401,7 @@ fn transfers(
                      is below 1: either the connections took another path than the stream that \
                      measured the bottleneck of {}, or the bottleneck is more than that; try \
                      addresses of one path for both, a longer trial_s, or bottleneck_bps",
-                    si(path.bottleneck_bps, "bit/s")
+                    si(path.bottleneck_bps, "b/s")
                 ),
                 outcome,
             );
@@ -527,12 +527,12 @@ fn report_transfer(
         format!("{time_ratio:.3}"),
         ratio(efficiency),
         buffer_delay.map_or_else(|| "-".into(), ratio),
-        si(throughput, "bit/s"),
+        si(throughput, "b/s"),
     ]);
     format!(
         "{}, {connections} connections: {} of {} possible, transfer time ratio {time_ratio:.2}",
         path.ways,
-        si(throughput, "bit/s"),
-        si(path.tcp_bps(), "bit/s"),
+        si(throughput, "b/s"),
+        si(path.tcp_bps(), "b/s"),
     )
 }

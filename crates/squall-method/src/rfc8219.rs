@@ -70,23 +70,23 @@ settings! {
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
         => each("OCTETS", value_parser = clap::value_parser!(u32).range(64..=65_500));
     /// Length of a throughput, frame loss or delay variation trial, seconds (at least 60)
-    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0);
+    trial_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0);
     /// End the search when less than this part of the rate is unknown
     resolution: f64 = 0.001 => one("RATIO"), quick at_least(0.005);
     /// Length of a latency trial, seconds (RFC 8219: at least 120)
-    latency_s: f64 = 120.0 => one("SECONDS"), quick at_most(2.0);
+    latency_s: f64 = 120.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0);
     /// Trials of latency and delay variation (RFC 8219: at least 20)
     repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Step of the frame loss test, as a part of the highest rate (at most 0.1)
     loss_step: f64 = 0.1 => one("RATIO");
     /// Length of a reset trial, seconds
-    reset_s: f64 = 60.0 => one("SECONDS"), quick at_most(10.0), in above_0(WEEK);
+    reset_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(10.0), in above_0(WEEK);
     /// Command that resets the device, started 2 s into the trial; without one, reset it by hand
     reset_command: Option<String> = None => given("COMMAND");
     /// The most DNS64 queries per second to try
     dns_max_qps: f64 = 10_000.0 => one("N"), in above_0(1e9);
     /// Time for the answer to a DNS64 query, seconds (RFC 8219 §9.2: at most 1)
-    dns_timeout_s: f64 = 1.0 => one("SECONDS"), in above_0(1.0);
+    dns_timeout_s: f64 = 1.0 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(1.0);
     /// How often the rate of DNS64 queries is searched for (RFC 8219: at least 20)
     dns_repetitions: u32 = 20 => one("N"), quick at_most(2), in from(1);
     /// Domain of the names that are queried: each has an A record there, and no AAAA record

@@ -56,15 +56,15 @@ settings! {
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
         => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a trial at a constant rate, seconds
-    trial_s: f64 = 30.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// Load of the line-rate test, as a part of the highest rate (§2.2: at most 0.9998)
     load: f64 = 0.9998 => one("RATIO"), in above_0(1.0);
     /// Load beyond the line rate by which a buffer is filled, as a part of the line rate (§3.2: 0.01)
     oversubscription: f64 = 0.01 => one("RATIO"), in within(1e-6..=1.0);
     /// The longest overload to try, seconds
-    overload_s: f64 = 30.0 => one("SECONDS"), quick at_most(5.0), in above_0(WEEK);
+    overload_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(5.0), in above_0(WEEK);
     /// The longest microburst to try, seconds
-    burst_s: f64 = 2.0 => one("SECONDS"), in above_0(WEEK);
+    burst_s: f64 = 2.0 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(WEEK);
     /// How often each buffer and microburst is searched for
     repetitions: u32 = 3 => one("N"), quick at_most(1), in from(1);
     /// Ports by which the roles of the ports are shifted, one after the other, in the tests of
@@ -73,11 +73,11 @@ settings! {
     /// TCP connections of the incast test
     connections: u32 = 4 => one("N"), in from(1);
     /// Length of an incast trial, seconds
-    incast_s: f64 = 10.0 => one("SECONDS"), quick at_most(3.0), in above_0(WEEK);
+    incast_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(3.0), in above_0(WEEK);
     /// Frames in each microburst of the incast test
     burst_frames: u64 = 50 => one("N"), in within(1.0..=1e9);
     /// Interval of these microbursts, seconds
-    burst_interval_s: f64 = 0.5 => one("SECONDS"), in above_0(WEEK);
+    burst_interval_s: f64 = 0.5 => one("SECONDS", value_parser = crate::settings::seconds), in above_0(WEEK);
 }
 
 /// The most microbursts of a port in an incast trial: each is a stream of its own.

@@ -47,11 +47,11 @@ settings! {
     /// The target: the most connections at once
     max_concurrent: u64 = 100_000 => one("N"), in above_0(1e9);
     /// Length of the sustain phase, seconds (RFC 9411 §4.3.4: at least 300)
-    sustain_s: f64 = 300.0 => one("SECONDS"), quick at_most(2.0), in above_0(WEEK);
+    sustain_s: f64 = 300.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(2.0), in above_0(WEEK);
     /// Length of the ramp up, and of the ramp down, seconds
-    ramp_s: f64 = 30.0 => one("SECONDS"), quick at_most(0.5), in within(0.0..=WEEK);
+    ramp_s: f64 = 30.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(0.5), in within(0.0..=WEEK);
     /// Wait after a trial that failed, seconds
-    recovery_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0), in within(0.0..=WEEK);
+    recovery_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in within(0.0..=WEEK);
     /// End a search when less than this part of the figure is unknown
     resolution: f64 = 0.02 => one("RATIO"), quick at_least(0.1), in within(1e-4..=0.5);
 }
@@ -198,7 +198,7 @@ fn row(
         octets.map_or_else(|| "mix".into(), |octets| si(octets as f64, "B")),
         si(found.completed_cps, ""),
         si(found.completed_cps * f64::from(requests), ""),
-        si(found.goodput_bps, "bit/s"),
+        si(found.goodput_bps, "b/s"),
         time(found.first_byte, |delay| delay.mean),
         time(found.transaction, |delay| delay.mean),
         time(found.transaction, |delay| delay.max as f64),
@@ -241,7 +241,7 @@ impl Indicator<'_> {
         let best = searched.best.unwrap_or_default();
         let (value, unit, text) = match self.by {
             By::Connections => (found, "connections/s", format!("{found:.1}")),
-            By::Goodput => (best.goodput_bps, "bit/s", si(best.goodput_bps, "bit/s")),
+            By::Goodput => (best.goodput_bps, "bit/s", si(best.goodput_bps, "b/s")),
         };
         let noise = value * settings.resolution;
         let (name, better) = (self.figure.as_str(), Better::Higher);

@@ -89,6 +89,19 @@ pub fn frame_size() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(64..=65_535)
 }
 
+/// Parses a time: `10` and `0.5` are seconds, and `10s`, `500ms` or `1m30s` have units.
+///
+/// # Errors
+/// The text is neither.
+#[cfg(feature = "clap")]
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match (text.parse::<f64>(), text.parse::<squall_units::Nanos>()) {
+        (Ok(seconds), _) => Ok(seconds),
+        (_, Ok(time)) => Ok(time.as_secs_f64()),
+        _ => Err("expected a time, such as 10, 10s or 500ms".into()),
+    }
+}
+
 pub fn at_most<T: PartialOrd>(most: T) -> impl FnOnce(T) -> T {
     move |value| if value > most { most } else { value }
 }

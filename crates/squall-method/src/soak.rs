@@ -17,9 +17,9 @@ settings! {
     /// Load, length and limits of a soak test.
     "Soak test":
     /// Length of the test, seconds
-    duration_s: f64 = 3600.0 => one("SECONDS"), quick at_most(10.0);
+    duration_s: f64 = 3600.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(10.0);
     /// Length of a trial, seconds; --rest is the pause after each
-    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0);
+    trial_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0);
     /// Load, as a part of the highest rate
     load: f64 = 0.5 => one("RATIO"), in above_0(1.0);
     /// Frame size, octets with FCS

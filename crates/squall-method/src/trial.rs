@@ -26,6 +26,16 @@ pub struct Trial {
     pub seconds: bool,
 }
 
+impl Trial {
+    /// Whether a result says something about the device: the generator kept to its schedule, or the
+    /// device kept all flows of a table, because a late second exchange makes that harder.
+    pub fn counts(&self, measured: &Measured) -> bool {
+        let load = self.flows.as_ref().filter(|load| load.kept.is_some());
+        let flows = load.and_then(|load| load.limit).zip(measured.flows.as_ref());
+        measured.kept() || flows.is_some_and(|(limit, flows)| flows.completed >= limit)
+    }
+}
+
 /// Connections from clients to servers through the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -437,4 +447,25 @@ fn pooled(parts: impl Iterator<Item = (u64, Delay)>) -> Option<Delay> {
         n += received;
     }
     pooled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_trial_of_a_table_counts_if_the_device_kept_all_flows() {
+        let kept = Kept { udp: true, wait_s: 1.0 };
+        let load = FlowLoad { limit: Some(10), kept: Some(kept), ..FlowLoad::default() };
+        let table = Trial { flows: Some(load.clone()), ..Trial::default() };
+        let late = |completed| Measured {
+            flows: Some(FlowsMeasured { completed, ..FlowsMeasured::default() }),
+            not_kept: vec!["late".into()],
+            ..Measured::default()
+        };
+        assert!(table.counts(&late(10)));
+        assert!(!table.counts(&late(9)), "the generator may have lost one");
+        let load = FlowLoad { kept: None, ..load };
+        assert!(!Trial { flows: Some(load), ..table }.counts(&late(10)));
+    }
 }

@@ -20,7 +20,7 @@ settings! {
     frame_sizes: Vec<u32> = FRAME_SIZES.to_vec()
         => each("OCTETS", value_parser = crate::settings::frame_size()), in some("64,1518");
     /// Length of a trial, seconds
-    trial_s: f64 = 60.0 => one("SECONDS"), quick at_most(1.0), in above_0(WEEK);
+    trial_s: f64 = 60.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0), in above_0(WEEK);
     /// Repeat a trial with loss up to N times; it passes if one of them does
     verifications: u32 = 1 => one("N");
     /// End the search when less than this part of the rate is unknown
@@ -69,7 +69,7 @@ pub fn run(
             size.to_string(),
             format!("{:.0}", fps.floor()),
             ratio(highest.load),
-            si(fps * 8.0 * (f64::from(size) + 20.0), "bit/s"),
+            si(fps * 8.0 * (f64::from(size) + 20.0), "b/s"),
             format!("{again} trials repeated"),
             highest.limit.mark().into(),
         ]);

@@ -30,7 +30,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 pub use multiplier::Multiplier;
-pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Time, parse_cpus};
+pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Precision, Time, parse_cpus};
 
 /// Options of a run. An option that is left out has the profile's value, or else its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +77,14 @@ pub struct RunOptions {
         arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)
     )]
     pub clock: Option<Clock>,
+    /// Trade CPU time for precise departures: low-cpu (sleep at least 0.5 ms at a time), balanced
+    /// (sleep, and spin for the last microseconds), spin (spin from 2 ms before a departure on)
+    /// [default: balanced]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_enum, value_name = "PRECISION", hide_possible_values = true)
+    )]
+    pub precision: Option<Precision>,
     /// Receive on ports that send, too; with false, only send on them [default: true]
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL"))]
     pub receive: Option<bool>,
@@ -477,8 +485,8 @@ mod tests {
     #[test]
     fn options_round_trip() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
-            "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
-            "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
+            "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "precision": "low-cpu",
+            "receive": false, "linger": "50 ms", "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
             "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
@@ -496,6 +504,7 @@ mod tests {
             (r#"{ "duration": "0s" }"#, "expected a time above 0"),
             (r#"{ "packets": 0 }"#, "packets = 0: expected 1 or more"),
             (r#"{ "clock": "fast" }"#, "clock = \"fast\": "),
+            (r#"{ "precision": "low" }"#, "precision = \"low\": "),
             (r#"{ "mult": "quick" }"#, "mult = \"quick\": expected a factor"),
             (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
             (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),

@@ -55,6 +55,17 @@ pub enum Clock {
     Virtual,
 }
 
+/// How close to their due times frames leave, against the CPU time that this costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    LowCpu,
+    #[default]
+    Balanced,
+    Spin,
+}
+
 impl Time {
     pub const fn from_secs(seconds: u64) -> Self {
         Self(Nanos(seconds * 1_000_000_000))

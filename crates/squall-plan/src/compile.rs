@@ -840,6 +840,9 @@ fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
     })
 }
 
+/// The shortest valid Ethernet frame, octets with FCS (IEEE 802.3 §4.2.3.3).
+const MIN_SIZE: usize = 64;
+
 fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
     let fcs = FCS_LEN as usize;
     Diagnostic::at(
@@ -849,7 +852,7 @@ fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
             format!("headers and payload take {} octets (FCS included)", need + fcs),
             format!(
                 "try size = {}, or truncate({len}) at the end of the packet to cut it on purpose",
-                need + fcs
+                (need + fcs).max(MIN_SIZE)
             ),
         ],
     )

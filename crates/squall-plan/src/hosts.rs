@@ -1,13 +1,16 @@
 //! Groups of hosts of a profile as settings of their state machines.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, DhcpBegin, DhcpTimers, Fault, GroupSettings,
-    OptionTemplate, PingSettings, ServerSettings, ValueTemplate,
+    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
+    Fault, GroupSettings, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, NdTimers,
+    OptionTemplate, PingSettings, PrefixInformation, Retransmission, RouterSettings,
+    Server6Settings, ServerSettings, ValueTemplate, duid_of,
 };
 use squall_profile::{
-    ArpUse, DhcpUse, HostAddress, HostFault, HostGroup, HostOption, PingTarget, Profile,
+    ArpUse, DhcpUse, HostAddress, HostFault, HostGroup, HostIpv6, HostOption, InterfaceId,
+    PingTarget, Profile,
 };
 use squall_units::{MacAddr, Nanos, mix};
 
@@ -44,16 +47,17 @@ pub(crate) fn compile(profile: &Profile, elsewhere: impl Fn(usize) -> bool) -> V
 const HOSTS: u64 = 0x686f_7374 << 32;
 
 fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
-    let default = MacAddr([2, 0x53, number as u8, 0, 0, 1]);
+    let mac = group.mac.unwrap_or(MacAddr([2, 0x53, number as u8, 0, 0, 1]));
     let informs = group.dhcp == DhcpUse::Inform;
     let (addressing, own) = match group.ipv4 {
         HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
+        HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp => 0,
+        HostAddress::Dhcp | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -77,11 +81,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     };
     GroupSettings {
         count: group.count,
-        mac: group.mac.unwrap_or(default),
+        mac,
         mac_step: 1,
         tags: group.vlan.map(|vlan| (VLAN, vlan as u16)).into_iter().collect(),
         addressing,
         conflict: conflict(group),
+        ipv6: group.ipv6.map(|ipv6| ipv6_settings(group, ipv6, mac, lease)),
         gateway: group.gateway,
         start: group.start,
         setup: group.setup,
@@ -143,6 +148,73 @@ fn conflict(group: &HostGroup) -> ConflictTimers {
         ArpUse::Probe => timers,
         ArpUse::Announce => ConflictTimers { probes: 0, ..timers },
         ArpUse::Silent => ConflictTimers { probes: 0, announcements: 0, ..timers },
+    }
+}
+
+fn ipv6_settings(group: &HostGroup, ipv6: HostIpv6, mac: MacAddr, lease: u32) -> Ipv6Settings {
+    let (addressing, asks) = match ipv6 {
+        HostIpv6::Static { first, prefix } => (Ipv6Addressing::Static { first, prefix }, false),
+        HostIpv6::Slaac => (Ipv6Addressing::Slaac, false),
+        HostIpv6::Stateless => (Ipv6Addressing::Slaac, true),
+        HostIpv6::Dhcp => (Ipv6Addressing::Dhcp, true),
+    };
+    let is_stateless = ipv6 == HostIpv6::Stateless;
+    let timers = Dhcp6Timers::default();
+    let with = |rules: Retransmission| Retransmission {
+        first: group.retry.unwrap_or(rules.first),
+        count: group.tries.map_or(rules.count, |tries| tries as u8),
+        ..rules
+    };
+    let dhcp = Dhcp6Settings {
+        timers: Dhcp6Timers {
+            solicit: with(timers.solicit),
+            request: with(timers.request),
+            information: with(timers.information),
+            ..timers
+        },
+        address: !is_stateless,
+        prefix: group.prefix.map(|length| length as u8).filter(|_| !is_stateless),
+        rapid_commit: group.rapid_commit,
+        collect: !group.first_offer,
+    };
+    // Preferred for three quarters of the lease.
+    let preferred = (u64::from(lease) * 3 / 4) as u32;
+    let advertised = |(prefix, length): (Ipv6Addr, u8)| RouterSettings {
+        prefixes: vec![PrefixInformation {
+            prefix,
+            length,
+            on_link: true,
+            autonomous: true,
+            valid: lease,
+            preferred,
+        }],
+        ..RouterSettings::default()
+    };
+    let is_server = group.serve6.is_some() || group.delegate.is_some();
+    let server = is_server.then(|| Server6Settings {
+        identifier: duid_of(mac),
+        first: group.serve6.map_or(Ipv6Addr::UNSPECIFIED, |(first, _)| first),
+        count: group
+            .serve6
+            .map_or(0, |(first, last)| (last.to_bits() - first.to_bits()) as u32 + 1),
+        prefixes: group
+            .delegate
+            .map(|(prefix, pool, length)| (prefix, length, 1 << (length - pool))),
+        preferred,
+        valid: lease,
+        ..Server6Settings::default()
+    });
+    Ipv6Settings {
+        addressing,
+        identifier: match group.interface_id {
+            InterfaceId::Eui64 => InterfaceIdentifier::Eui64,
+            InterfaceId::Stable => InterfaceIdentifier::Stable,
+        },
+        gateway: group.gateway6,
+        timers: NdTimers { probes: group.dad as u8, ..NdTimers::default() },
+        dhcp: asks.then_some(dhcp),
+        router: group.advertise.map(advertised),
+        server,
     }
 }
 

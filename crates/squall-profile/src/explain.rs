@@ -30,7 +30,8 @@ impl fmt::Display for Mode {
             Self::Continuous => f.write_str("continuous"),
             Self::Burst(packets) => write!(f, "burst of {packets}"),
             Self::Bursts { bursts, packets, gap } => {
-                write!(f, "{bursts} bursts of {packets}, {gap} apart")
+                let s = if *bursts == 1 { "" } else { "s" };
+                write!(f, "{bursts} burst{s} of {packets}, {gap} apart")
             }
         }
     }

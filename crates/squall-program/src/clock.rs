@@ -8,8 +8,9 @@
 //! all sources together and keeps the intervals between frames. The lag is recovered at 0.8 %: in
 //! any window W the schedule moves by at most 1.008 W and the allowance.
 //!
-//! If the lag cannot be recovered before the planned end, no run of the port can be valid. The
-//! clock then catches up at up to twice the rate, so that the requested frames are still sent.
+//! If the lag cannot be recovered before the planned end, or only over a long time, the run of the
+//! port is not valid. The clock then catches up at up to twice the rate, so that the requested
+//! frames are still sent.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,6 +29,10 @@ const REGAIN_CATCHING_UP: u64 = 1;
 /// For a run without a planned end: the lag above which the clock catches up; 0.8 % of the elapsed
 /// time is allowed in addition.
 const MOST_LAG: Nanos = Nanos(10_000_000);
+/// Lag is recovered within this time, or the clock catches up. Without this limit, a machine that is
+/// always too slow would send a fraction of the rate for as long as the planned end is far away: at
+/// a third of the rate, for 40 s of a run of an hour.
+const LONGEST_REGAIN: Nanos = Nanos(30_000_000_000);
 
 /// Schedule time that a port may send at once after a stall, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,13 +193,12 @@ impl PortClock {
 
     /// Whether `lag` cannot be recovered in time.
     fn is_too_much(&self, at: u64, lag: u64) -> bool {
-        match self.planned.end {
-            Some(end) => {
-                let regained = end.0.saturating_sub(at) / REGAIN;
-                lag.saturating_sub(regained) > Picos::from(self.planned.tolerance).0
-            }
-            None => lag > Picos::from(MOST_LAG).0.saturating_add(at / REGAIN),
-        }
+        let (time, tolerance) = match self.planned.end {
+            Some(end) => (end.0.saturating_sub(at), self.planned.tolerance),
+            None => (at, MOST_LAG),
+        };
+        let regained = time.min(Picos::from(LONGEST_REGAIN).0) / REGAIN;
+        lag.saturating_sub(regained) > Picos::from(tolerance).0
     }
 
     /// The sum of all lag ever added, recovered or not.
@@ -279,6 +283,28 @@ mod tests {
         assert_eq!(clock.catching_up_since(), None);
         clock.owing(110 * MS, 90 * MS, 0, fast());
         assert_eq!(clock.catching_up_since(), Some(Picos(110 * MS)));
+    }
+
+    #[test]
+    fn a_distant_end_does_not_let_lag_grow() {
+        let hour = Planned { end: Some(Picos(3_600_000 * MS)), tolerance: Nanos(10_000_000) };
+        for planned in [hour, Planned::default()] {
+            let (clock, gap, mut next) = (PortClock::new(planned), MS, 0);
+            // A sender of 1000 frames/s that runs for 1 ms in every 4 ms, in the second half hour.
+            let start = 1_800_000 * MS;
+            let mut sent = 0;
+            next += start;
+            for turn in 0..2500u64 {
+                let now = start + turn * 4 * MS;
+                let traffic = clock.owing(now, next, 4 * MS, fast());
+                while next <= traffic {
+                    (next, sent) = (next + gap, sent + 1);
+                }
+            }
+            assert!(sent > 9990, "{sent} of 10,000 in 10 s");
+            let since = clock.catching_up_since().expect("no valid run").0 - start;
+            assert!(since < 1000 * MS, "{since}");
+        }
     }
 
     #[test]

@@ -206,6 +206,7 @@ impl Record<'_> {
         let mut notes = self.plan.notes.clone();
         let Some(end) = &self.end else { return notes };
         notes.extend(never_started(self.plan, streams));
+        notes.extend(self.came_back(streams));
         let early = self.counted.early().filter(|(_, _, by)| *by <= READING_NS);
         notes.extend(early.map(|(name, frames, by)| {
             format!(
@@ -223,6 +224,25 @@ impl Record<'_> {
         notes.extend(end.notes.iter().filter(|note| !self.plan.notes.contains(note)).cloned());
         notes.extend(self.capture.iter().flat_map(Captured::notes));
         notes
+    }
+
+    /// Streams whose frames arrived only at the port that sent them, although other ports receive:
+    /// they are not lost, but they did not pass the device either.
+    fn came_back<'a>(&'a self, streams: &'a [StreamReport]) -> impl Iterator<Item = String> + 'a {
+        let receives = |name: &str| {
+            let mut queues = self.plan.ports.iter().zip(&self.counted.rx);
+            queues.any(|(port, queues)| port.name != name && !queues.is_empty())
+        };
+        streams.iter().filter_map(move |stream| {
+            let rx = stream.rx.as_ref().filter(|rx| rx.packets > 0)?;
+            let back = rx.ports == [stream.port.clone()] && receives(&stream.port);
+            back.then(|| {
+                format!(
+                    "stream {:?}: its frames arrived only at {}, the port that sent them",
+                    stream.name, stream.port
+                )
+            })
+        })
     }
 
     fn verdict(&self, report: &Report) -> Verdict {

@@ -190,7 +190,7 @@ pub struct ReplayRead {
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
-    /// Packets with a time stamp earlier than that of a previous packet; they are sent right after
+    /// Packets with a timestamp earlier than that of a previous packet; they are sent right after
     /// it.
     pub backward: u64,
 }
@@ -413,6 +413,15 @@ impl fmt::Display for ReasonCode {
             Self::CountersDiffer => "counters-differ",
             Self::ClocksDiffer => "clocks-differ",
         })
+    }
+}
+
+impl Reason {
+    /// The code and the first clause, without details of the machine and without the remedy.
+    pub fn brief(&self) -> String {
+        let first = self.text.split("; ").next().unwrap_or_default();
+        let first = first.split(" (kernel: ").next().unwrap_or_default();
+        format!("{}: {first}", self.code)
     }
 }
 

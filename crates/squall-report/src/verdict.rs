@@ -10,10 +10,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    render::human,
+    render::{human, reasons},
     report::{
         EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
         flows::LinkReport,
+        hosts::HostsReport,
         source::{Excess, SourceKind, SourceRecord},
     },
 };
@@ -78,6 +79,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
             "run squall plan to see what is due and when",
         );
     }
+    report.hosts.iter().for_each(|group| judge_hosts(group, stopped, &mut verdict));
     for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
     {
         let text =
@@ -119,6 +121,37 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         verdict.interrupt();
     }
     verdict
+}
+
+/// Judges whether a group of hosts did its work. In a run that goes on or was stopped,
+/// hosts that still wait have not failed.
+fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
+    let failed: u64 = group.failed.values().sum();
+    let name = &group.name;
+    if group.bound == 0 && group.started > 0 && (!stopped || failed >= group.hosts) {
+        let most = group.failed.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| reason.as_str());
+        let hint = match most {
+            Some("conflict") => "other addresses: hosts on the link have these",
+            Some("nak" | "no_ack") => "check the pool of the DHCP server: it refused the requests",
+            _ => "check that a DHCP server is on this link and in this VLAN",
+        };
+        let why = reasons(&group.failed);
+        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        let text = format!("hosts {name:?}: none of {} got an address{why}", group.started);
+        verdict.add_reason(ReasonCode::NotDone, text, hint);
+    }
+    let echo = &group.echo;
+    let over = !stopped || (failed == 0 && echo.lost == echo.sent);
+    if echo.received == 0 && echo.sent > 0 && over {
+        let text = format!("hosts {name:?}: none of {} echo requests was answered", echo.sent);
+        let hint = "check the target's address, and that it has a route back to the hosts";
+        verdict.add_reason(ReasonCode::NotDone, text, hint);
+    } else if echo.sent == 0 && echo.unresolved > 0 {
+        let text =
+            format!("hosts {name:?}: no echo request was sent: the next hop has no MAC address");
+        let hint = "check the target or --gateway (nothing answered ARP for it)";
+        verdict.add_reason(ReasonCode::NotDone, text, hint);
+    }
 }
 
 /// Judges frames that this side lost or did not answer; peers see these as loss.
@@ -394,6 +427,10 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
         "limit" => "a higher active_limit (as many flows are open as it allows)",
         "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
         "disabled" => "clients that are enabled (too many in a row begin no flow)",
+        "no_host" => {
+            "a later start, or check the hosts' server and gateway (no host has an address and the \
+             MAC address of its gateway)"
+        }
         _ => return None,
     })
 }
@@ -407,6 +444,7 @@ fn failed_hint(reason: &str) -> &'static str {
         "refused" => "start the servers (nothing listens on that port)",
         "connect_timeout" => "check the route back to the clients (no answer arrived)",
         "unreachable" => "check the gateway and the routes of routers (a router has no route)",
+        "address_lost" => "check the server of the hosts (their leases ended during the run)",
         "unfinished" | "aborted" => {
             "look at protocol_errors (the server's answers differ from the flow program; \
              closed_early: it closes connections before the last request, so try fewer --requests)"
@@ -441,9 +479,8 @@ fn missed(
             "port_full" => ReasonCode::PortBound,
             "port_lost" => ReasonCode::PortLost,
             "link_down" => ReasonCode::LinkDown,
-            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "after_the_end" => {
-                ReasonCode::NotDone
-            }
+            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "no_host"
+            | "after_the_end" => ReasonCode::NotDone,
             _ => ReasonCode::PortRefused,
         };
         match by_code.iter_mut().find(|(c, _)| *c == code) {
@@ -626,6 +663,42 @@ mod tests {
         assert_eq!(codes(paced(&[("port_full", 101)])), [ReasonCode::PortBound]);
         assert_eq!(codes(paced(&[("too_long", 1)])), [ReasonCode::PortRefused]);
         assert_eq!(codes(paced(&[("link_down", 1)])), [ReasonCode::LinkDown]);
+    }
+
+    #[test]
+    fn hosts_that_got_nothing_have_not_done_their_work() {
+        let group = |bound, failed| HostsReport {
+            name: "hosts".into(),
+            hosts: 3,
+            started: 3,
+            bound,
+            failed: [("no_offer".to_owned(), failed)].into(),
+            ..HostsReport::default()
+        };
+        let judged = |group: HostsReport, by| {
+            let report = Report { duration_s: 1.0, hosts: vec![group], ..Report::default() };
+            judge(&report, &facts(by)).reasons
+        };
+        let reasons = judged(group(0, 3), EndedBy::Done);
+        assert_eq!(reasons[0].code, ReasonCode::NotDone);
+        assert!(reasons[0].to_string().contains("none of 3 got an address (no_offer 3)"));
+        assert_eq!(reasons[0].brief(), reasons[0].to_string().split("; try").next().unwrap());
+        assert_eq!(judged(group(0, 2), EndedBy::Duration).len(), 1);
+        assert_eq!(judged(group(1, 2), EndedBy::Done).len(), 0);
+        assert_eq!(judged(group(0, 2), EndedBy::Running).len(), 0, "one may still get an address");
+        let pings = |sent, received, lost, unresolved| {
+            let echo = crate::report::hosts::HostEchoReport {
+                sent,
+                received,
+                lost,
+                unresolved,
+                ..Default::default()
+            };
+            judged(HostsReport { echo, ..group(3, 0) }, EndedBy::Done)
+        };
+        assert_eq!(pings(6, 1, 5, 0).len(), 0);
+        assert!(pings(6, 0, 6, 0)[0].text.contains("none of 6 echo requests"));
+        assert!(pings(0, 0, 0, 3)[0].text.contains("no echo request was sent"));
     }
 
     #[test]

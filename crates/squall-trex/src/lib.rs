@@ -14,6 +14,7 @@ mod reference;
 mod rpc;
 mod server;
 mod stream;
+mod tagged;
 mod traffic;
 mod translate;
 mod vm;

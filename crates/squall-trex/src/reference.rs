@@ -61,6 +61,8 @@ pub(crate) struct Node {
     actions: u32,
     /// Whether TRex writes a header with its clock into the last octets of each packet.
     pub clocked: bool,
+    /// Tagged packet group, and the next sequence number.
+    tagged: Option<(u32, u32)>,
 }
 
 /// Length of the header at the end of packets with latency.
@@ -214,7 +216,8 @@ impl Node {
         let statistics = &stream["flow_stats"];
         let counted = truth(statistics, "enabled", false);
         let clocked = counted && statistics["rule_type"] == "latency";
-        if counted {
+        let tagged = (counted && is_tagged(stream)).then(|| group_of(stream)).flatten();
+        if counted && tagged.is_none() {
             let group = groups.iter().position(|group| Some(*group) == group_of(stream));
             mark(&mut packet, if clocked { None } else { group });
         }
@@ -255,6 +258,7 @@ impl Node {
             next,
             actions: whole(stream, "action_count", Some(0))? as u32,
             clocked,
+            tagged: tagged.map(|group| (group as u32, 0)),
         })
     }
 
@@ -264,9 +268,24 @@ impl Node {
     }
 
     fn make(&mut self) -> Vec<u8> {
-        let Some((cached, at)) = &mut self.cached else { return self.program.run(&self.packet) };
-        let packet = cached[*at].clone();
-        *at = (*at + 1) % cached.len();
+        let mut packet = match &mut self.cached {
+            None => self.program.run(&self.packet),
+            Some((cached, at)) => {
+                let packet = cached[*at].clone();
+                *at = (*at + 1) % cached.len();
+                packet
+            }
+        };
+        // The last 16 octets of a tagged packet group, little-endian: magic, group, sequence, 0.
+        if let Some((group, sequence)) = &mut self.tagged
+            && let Some(end) = packet.last_chunk_mut::<16>()
+        {
+            let words = [0xe50b_5cc1, *group, *sequence, 0];
+            for (octets, word) in end.chunks_exact_mut(4).zip(words) {
+                octets.copy_from_slice(&word.to_le_bytes());
+            }
+            *sequence = sequence.wrapping_add(1);
+        }
         packet
     }
 }
@@ -299,6 +318,10 @@ fn octets(stream: &Value) -> Result<Vec<u8>, Problem> {
     Ok(packet)
 }
 
+fn is_tagged(stream: &Value) -> bool {
+    stream["flow_stats"]["rule_type"] == "tpg"
+}
+
 fn group_of(stream: &Value) -> Option<u64> {
     stream["flow_stats"]["stream_id"].as_u64()
 }
@@ -308,7 +331,8 @@ fn groups<'a>(streams: impl Iterator<Item = &'a Value>) -> Vec<u64> {
     let mut groups = Vec::new();
     for stream in streams {
         let statistics = &stream["flow_stats"];
-        let marked = truth(statistics, "enabled", false) && statistics["rule_type"] != "latency";
+        let counted = truth(statistics, "enabled", false) && !is_tagged(stream);
+        let marked = counted && statistics["rule_type"] != "latency";
         if let Some(group) = group_of(stream).filter(|group| marked && !groups.contains(group)) {
             groups.push(group);
         }

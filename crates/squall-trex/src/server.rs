@@ -11,10 +11,12 @@ mod flows;
 mod graph;
 mod hdr;
 mod hosts;
+mod nodes;
 mod open;
 mod playing;
 mod replays;
 mod service;
+mod tagged;
 mod threads;
 
 use std::{
@@ -34,14 +36,16 @@ use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use nodes::{Nodes, Tickets};
 use replays::Temporary;
 use service::Service;
+use tagged::Tagged;
 use threads::Threads;
 
 use crate::{
-    Load, Macs, Setting, Statistics, Stream, Unit,
+    Kind, Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
-    traffic::{DelaySource, Place, PortCounts, Sent, Traffic},
+    traffic::{DelaySource, Group, Place, PortCounts, Sent, Traffic},
     translate::{self, GroupNumbers},
     vm,
 };
@@ -122,6 +126,10 @@ pub struct Server {
     headers: Option<[u8; TREX_HW_IDS as usize]>,
     /// Number of times that each packet group was reused.
     versions: HashMap<u32, u64>,
+    /// Tagged packet groups by user.
+    tagged: BTreeMap<String, Tagged>,
+    /// Results of batches for nodes.
+    tickets: Tickets,
     holds: bool,
     /// State of flows (TRex's ASTF mode); `None`: the server has streams only.
     flows: Option<FlowServer>,
@@ -158,7 +166,8 @@ struct Port {
     destination: MacAddr,
     l3: Option<L3>,
     ipv6: Option<Ipv6>,
-    /// Answers ARP and NDP for the port's addresses.
+    nodes: Nodes,
+    /// Answers ARP and NDP for the addresses of the port and of its nodes.
     speaking: Option<HostThread>,
     promiscuous: bool,
     multicast: bool,
@@ -191,6 +200,25 @@ struct Profile {
     active: Option<Active>,
 }
 
+impl Profile {
+    /// Why TRex refuses to pause this profile, if it does: its cores pause only traffic that has no
+    /// end, so clients expect the error.
+    fn never_paused(&self) -> Option<String> {
+        let ends = |(number, stream): (&u32, &Stream)| {
+            let burst = stream.enabled && !matches!(stream.mode.kind, Kind::Continuous);
+            burst.then(|| {
+                format!(
+                    "stream {number} is a burst\n  try a profile in which all streams are continuous"
+                )
+            })
+        };
+        let lasts = self.active.as_ref()?.sent.iter().any(|one| one.stream.duration.is_some());
+        self.streams.iter().find_map(ends).or_else(|| {
+            lasts.then(|| "it was started with a duration\n  try a start without one".into())
+        })
+    }
+}
+
 /// Traffic of a profile.
 struct Active {
     sent: Sent,
@@ -207,7 +235,7 @@ struct Active {
 struct PendingStart {
     at: Instant,
     /// Packet groups of streams by name.
-    groups: HashMap<String, (usize, u32)>,
+    groups: HashMap<String, (usize, Group)>,
     /// Streams that are paused at the start.
     paused: Vec<String>,
     lasts: Option<Duration>,
@@ -261,6 +289,7 @@ impl Server {
             destination,
             l3: None,
             ipv6: None,
+            nodes: Nodes::default(),
             speaking: None,
             promiscuous: false,
             multicast: false,
@@ -285,6 +314,8 @@ impl Server {
             sessions: HashMap::new(),
             headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
             versions: HashMap::new(),
+            tagged: BTreeMap::new(),
+            tickets: Tickets::default(),
             holds: false,
             flows: flows.map(FlowServer::new),
             events_pending: false,
@@ -439,14 +470,16 @@ type Method = fn(&mut Server, usize, &Params<'_>) -> Answer;
 const METHODS: &[(&str, Method)] = &[
     ("api_sync", |s, _, p| s.api_sync(p)),
     ("api_sync_v2", |s, _, p| s.api_sync_v2(p)),
-    ("cancel_async_task", |_, _, _| Ok(json!({}))),
+    ("cancel_async_task", |s, _, p| {
+        let number = p.get("ticket_id").and_then(Value::as_u64);
+        number.and_then(|number| s.tickets.take(number));
+        Ok(json!({}))
+    }),
     ("capture", |s, _, p| s.capture(p)),
     ("get_active_pgids", |s, _, _| Ok(s.active_groups())),
     ("get_all_streams", |s, port, p| s.all_streams(port, p)),
     ("get_async_events", |s, _, p| s.async_events(p)),
-    ("get_async_results", |_, _, _| {
-        Err(Refusal { code: -32003, text: "there are no results".into() })
-    }),
+    ("get_async_results", |s, _, p| s.take_results(p)),
     ("get_global_cfg", |_, _, _| Ok(json!({}))),
     ("get_global_stats", |s, _, _| Ok(s.global_stats())),
     ("get_owner", |s, port, _| Ok(json!({ "owner": s.owner(port) }))),
@@ -462,7 +495,6 @@ const METHODS: &[(&str, Method)] = &[
     ("get_stream_list", |s, port, p| s.stream_list(port, p)),
     ("get_supported_cmds", |s, _, _| Ok(json!(s.supported()))),
     ("get_system_info", |s, _, _| Ok(s.system_info())),
-    ("get_tpg_status", |_, _, _| Ok(json!({ "enabled": false }))),
     ("get_utilization", |s, _, _| s.utilization()),
     ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
@@ -479,11 +511,16 @@ const METHODS: &[(&str, Method)] = &[
 const OWNED: &[(&str, Method)] = &[
     ("add_stream", |s, port, p| s.add_stream(port, p)),
     ("conf_ipv6", |s, port, p| s.conf_ipv6(port, p)),
+    ("conf_ns_batch", |s, port, p| s.node_batch(port, p)),
     ("pause_streams", |s, port, p| s.hold(port, p, true, true)),
     ("get_rx_queue_pkts", |s, port, _| s.queued(port)),
     ("pause_traffic", |s, port, p| s.hold(port, p, true, false)),
     ("push_remote", |s, port, p| s.push_remote(port, p)),
     ("release", |s, port, _| {
+        if s.has_tagged(port) {
+            let text = format!("port {port} has tagged packet groups: use disable_tpg first");
+            return Err(Refusal::failed(text));
+        }
         s.released(port);
         Ok(json!({}))
     }),
@@ -555,15 +592,8 @@ fn is_read_only(method: &str, params: &Params<'_>) -> bool {
     method.starts_with("get_") || READ_ONLY.contains(&method) || (method == "capture" && fetches())
 }
 
-/// Why there are no tagged packet groups.
-const NO_TAGS: &str = "packets are counted by a signature or mark of their stream, not by their \
-                       VLAN tags: use flow_stats, with a packet group for each stream";
-
 /// TRex methods that are not implemented, with the reason.
 const REFUSED: &[(&str, &str)] = &[
-    ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
-    ("disable_tpg", NO_TAGS),
-    ("enable_tpg", NO_TAGS),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
     ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
     ("stop_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
@@ -583,8 +613,11 @@ const XSTATS: [(&str, Count); 6] = [
 
 impl Server {
     fn supported(&self) -> Vec<&'static str> {
-        let flows = self.flows.iter().flat_map(|_| flows::METHODS.iter().chain(flows::OWNED));
-        let all = METHODS.iter().chain(OWNED).chain(flows);
+        let of_mode = match self.flows {
+            Some(_) => flows::METHODS.iter().chain(flows::OWNED),
+            None => tagged::METHODS.iter().chain(&[]),
+        };
+        let all = METHODS.iter().chain(OWNED).chain(of_mode);
         let mut names: Vec<_> = all.map(|(name, _)| *name).collect();
         names.sort_unstable();
         names.dedup();
@@ -616,7 +649,9 @@ impl Server {
             self.flow_owned(params)?;
             return call(self, 0, params);
         }
-        let (call, owned) = match (of_flows(flows::METHODS).or(find(METHODS)), find(OWNED)) {
+        let of_streams = self.flows.is_none().then(|| find(tagged::METHODS)).flatten();
+        let free_call = of_flows(flows::METHODS).or(of_streams).or(find(METHODS));
+        let (call, owned) = match (free_call, find(OWNED)) {
             (Some(call), _) => (call, false),
             (None, Some(call)) => (call, true),
             (None, None) => {
@@ -727,6 +762,9 @@ impl Server {
             )));
         }
         self.hold_ports()?;
+        if self.ports[number].owner.as_ref().is_some_and(|owner| owner.user != user) {
+            self.lose_tagged(number);
+        }
         let handler = self.secret();
         self.ports[number].owner = Some(Owner {
             user: user.clone(),
@@ -753,6 +791,7 @@ impl Server {
     }
 
     fn released(&mut self, port: usize) {
+        self.lose_tagged(port);
         if let Some(owner) = self.ports[port].owner.take() {
             let data = json!({ "port_id": port, "who": owner.user, "session_id": owner.session });
             self.event(6, data);
@@ -906,10 +945,9 @@ impl Server {
     fn grouped(&self) -> BTreeMap<u32, bool> {
         let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
         let streams = profiles.flat_map(|profile| profile.streams.values());
-        let grouped = streams.filter(|stream| stream.flow_stats.enabled);
         let mut groups = BTreeMap::new();
-        for stream in grouped {
-            *groups.entry(stream.flow_stats.stream_id).or_default() |= stream.has_latency();
+        for (group, stream) in streams.filter_map(|stream| Some((stream.group()?, stream))) {
+            *groups.entry(group).or_default() |= stream.has_latency();
         }
         groups
     }
@@ -1033,8 +1071,9 @@ impl Server {
         let stream =
             Stream::read(&text).map_err(|problem| Refusal::parameters(problem.to_string()))?;
         // Check the stream now, so its errors are reported here and not at the start.
-        vm::make(&stream, stream.packet.binary.clone(), stream.flow_stats.enabled)?;
-        let group = stream.flow_stats.enabled.then_some(stream.flow_stats.stream_id);
+        vm::make(&stream, stream.packet.binary.clone(), stream.group().is_some())?;
+        self.check_tagged(port, &stream)?;
+        let group = stream.group();
         let new_group = group.filter(|group| !self.grouped_has(*group));
         let profile = self.ports[port].profiles.entry(id_of(params).to_owned()).or_default();
         if profile.active.is_some() {
@@ -1056,7 +1095,7 @@ impl Server {
         let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
         profiles
             .flat_map(|profile| profile.streams.values())
-            .any(|stream| stream.flow_stats.enabled && stream.flow_stats.stream_id == group)
+            .any(|stream| stream.group() == Some(group))
     }
 
     fn remove_stream(&mut self, port: usize, params: &Params<'_>) -> Answer {
@@ -1138,6 +1177,7 @@ impl Server {
         if let Some(marks) = self.free_marks() {
             translate::with_headers(&mut sent, &profile.streams, marks.into_iter())?;
         }
+        self.number_tagged(port, &mut sent, &profile.streams)?;
         self.use_marks(&sent);
         let profile = &self.ports[port].profiles[&id];
         let packets = packets_of(&sent);
@@ -1246,7 +1286,7 @@ impl Server {
     }
 
     /// Updates the run to send the active streams.
-    fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
+    fn renew(&mut self, groups: HashMap<String, (usize, Group)>) -> Result<(), Error> {
         let sent = sent_now(&self.ports);
         if sent.is_empty() {
             self.traffic.end();
@@ -1288,33 +1328,50 @@ impl Server {
         Ok(json!({}))
     }
 
+    /// Pauses or resumes profiles, or single streams of them (`some`).
     fn hold(&mut self, port: usize, params: &Params<'_>, pause: bool, some: bool) -> Answer {
-        let wanted: Option<Vec<u32>> = match some {
-            true => Some(
-                params
-                    .list("stream_ids")?
-                    .iter()
-                    .filter_map(Value::as_u64)
-                    .map(|id| id as u32)
-                    .collect(),
-            ),
-            false => None,
+        let wanted = if some { Some(streams_of(params)?) } else { None };
+        let (verb, state) = if pause { ("pause", "sending") } else { ("resume", "paused") };
+        let is_in_state = |profile: &Profile| {
+            profile.active.as_ref().is_some_and(|active| some || active.paused != pause)
         };
-        for id in self.named(port, params) {
-            let Some(profile) = self.ports[port].profiles.get_mut(&id) else { continue };
-            let Some(active) = &mut profile.active else { continue };
-            let chosen = active
+        let profiles = &self.ports[port].profiles;
+        let mut ids = self.named(port, params);
+        ids.retain(|id| profiles.get(id).is_some_and(is_in_state));
+        let refused = |id: &str, why: &str| {
+            Refusal::failed(format!("cannot {verb} profile {id} of port {port}: {why}"))
+        };
+        if ids.is_empty() {
+            return Err(refused(id_of(params), &format!("it is not {state}")));
+        }
+        // All checks come first, so that a refused request changes nothing.
+        for id in &ids {
+            let missing = |number: &&u32| !profiles[id].streams.contains_key(number);
+            if let Some(number) = wanted.iter().flatten().find(missing) {
+                return Err(refused(id, &format!("it has no stream {number}")));
+            }
+            if let Some(why) = profiles[id].never_paused().filter(|_| pause) {
+                return Err(refused(id, &why));
+            }
+        }
+        for id in ids {
+            let Some(active) = self.active(port, &id) else { continue };
+            let chosen: Vec<String> = active
                 .sent
                 .iter()
-                .filter(|one| wanted.as_ref().is_none_or(|ids| ids.contains(&one.number)));
-            for one in chosen {
+                .filter(|one| wanted.as_ref().is_none_or(|ids| ids.contains(&one.number)))
+                .map(|one| one.stream.name.clone())
+                .collect();
+            if wanted.is_none() {
+                active.paused = pause;
+            }
+            for name in chosen {
                 match pause {
-                    true => self.traffic.pause(&one.stream.name)?,
-                    false => self.traffic.resume(&one.stream.name)?,
+                    true => self.traffic.pause(&name)?,
+                    false => self.traffic.resume(&name)?,
                 }
             }
             if wanted.is_none() {
-                active.paused = pause;
                 let (one, all) = if pause { (12, 2) } else { (13, 3) };
                 self.event(one, json!({ "port_id": port, "profile_id": id }));
                 self.event(all, json!({ "port_id": port }));
@@ -1545,7 +1602,7 @@ fn of_port(method: &str) -> bool {
             | "get_stream"
             | "get_stream_list"
             | "push_pkts"
-    )
+    ) || tagged::of_port(method)
 }
 
 fn id_of<'a>(params: &'a Params<'_>) -> &'a str {
@@ -1556,6 +1613,15 @@ fn number(params: &Params<'_>, name: &str) -> Result<u32, Refusal> {
     let number = params.whole(name)?;
     u32::try_from(number)
         .map_err(|_| Refusal::parameters(format!("{name} = {number}: expected less than 2^32")))
+}
+
+/// The numbers in `stream_ids`.
+fn streams_of(params: &Params<'_>) -> Result<Vec<u32>, Refusal> {
+    let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    let numbers: Option<Vec<u32>> = params.list("stream_ids")?.iter().map(number).collect();
+    numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| {
+        Refusal::parameters("stream_ids: expected the numbers of one or more streams")
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -1608,11 +1674,9 @@ fn groups_of(
     sent: &Sent,
     streams: &BTreeMap<u32, Stream>,
     port: usize,
-) -> HashMap<String, (usize, u32)> {
-    let grouped = sent.iter().filter(|one| streams[&one.number].flow_stats.enabled);
-    grouped
-        .map(|one| (one.stream.name.clone(), (port, streams[&one.number].flow_stats.stream_id)))
-        .collect()
+) -> HashMap<String, (usize, Group)> {
+    let group = |number: u32| Some((port, tagged::counted(&streams[&number])?));
+    sent.iter().filter_map(|one| Some((one.stream.name.clone(), group(one.number)?))).collect()
 }
 
 /// Total number of packets until all streams have ended; `None`: they do not end.
@@ -1832,6 +1896,153 @@ pub(crate) mod tests {
         client.server.end();
     }
 
+    #[test]
+    fn only_a_profile_that_does_not_end_can_be_paused() {
+        let mut client = Client::new("trex-pause", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut steady = burst(1);
+        steady["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 100 } });
+        add(&mut client, "steady", 1, &steady);
+        add(&mut client, "burst", 1, &steady);
+        let mut late = burst(9_999);
+        late["flow_stats"] = json!({ "enabled": false });
+        add(&mut client, "burst", 2, &late);
+        let on = |profile: &str, more: Value| {
+            let mut asked = json!({ "port_id": 0, "profile_id": profile });
+            more.as_object().into_iter().flatten().for_each(|(k, v)| asked[k] = v.clone());
+            asked
+        };
+        let mut ask = |method: &str, asked: Value| client.ask(method, asked);
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let start = |lasts: f64| json!({ "mul": mul, "duration": lasts });
+        let steady = |more: Value| on("steady", more);
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("it has not started");
+        assert!(why.text.contains("is not sending"), "{why:?}");
+        ask("start_traffic", steady(start(-1.0))).expect("it starts");
+        ask("start_traffic", on("burst", start(-1.0))).expect("it starts");
+        for method in ["pause_traffic", "pause_streams"] {
+            let why = ask(method, on("burst", json!({ "stream_ids": [1] }))).expect_err("a burst");
+            assert!(why.text.contains("stream 2 is a burst"), "{why:?}");
+        }
+        for (streams, expected) in [(json!([9]), "no stream 9"), (json!([]), "one or more")] {
+            let asked = steady(json!({ "stream_ids": streams }));
+            let why = ask("pause_streams", asked).expect_err("none to pause");
+            assert!(why.text.contains(expected), "{why:?}");
+        }
+        ask("pause_traffic", steady(json!({}))).expect("it does not end");
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("twice");
+        assert!(why.text.contains("is not sending"), "{why:?}");
+        ask("resume_traffic", steady(json!({}))).expect("it is paused");
+        let why = ask("resume_traffic", steady(json!({}))).expect_err("twice");
+        assert!(why.text.contains("is not paused"), "{why:?}");
+        ask("stop_traffic", steady(json!({}))).expect("its own");
+        ask("start_traffic", steady(start(3600.0))).expect("it starts");
+        let why = ask("pause_traffic", steady(json!({}))).expect_err("with a duration");
+        assert!(why.text.contains("duration"), "{why:?}");
+        client.server.end();
+    }
+
+    /// A stream of 20 frames of tagged packet group `group` with these VLAN tags.
+    fn tagged(vlans: &[u16], group: u32) -> Value {
+        let vlans = vlans.iter().map(|vlan| format!("/vlan(id={vlan})")).collect::<String>();
+        let packet = squall_wire::Packet::parse(&format!("eth{vlans}/ipv4/udp")).expect("a packet");
+        let octets = packet.build(Some(100), &|_| unreachable!(), 0).expect("room").bytes;
+        let mut stream = burst(20);
+        stream["packet"]["binary"] = json!(STANDARD.encode(octets));
+        stream["flow_stats"] = json!({ "enabled": true, "stream_id": group, "rule_type": "tpg" });
+        stream
+    }
+
+    #[test]
+    fn packets_of_tagged_groups_are_counted_by_their_tags() {
+        let mut client = Client::new("trex-tagged", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let stream = |number: u32, stream: Value| json!({ "port_id": 0, "stream_id": number, "stream": stream });
+        let why = client.ask("add_stream", stream(1, tagged(&[7], 0))).expect_err("not enabled");
+        assert!(why.text.contains("not enabled"), "{why:?}");
+        let other = json!({ "port_id": 1, "user": "ann", "session_id": 1, "force": false });
+        client.ask("acquire", other).expect("free");
+        let vlan = |id: u16| json!({ "type": "Dot1Q", "value": { "vlan": id } });
+        let both = json!({ "type": "QinQ", "value": { "vlans": [7, 8] } });
+        let enable = json!({ "username": "ann", "session_id": 1, "ports": [0, 1], "rx_ports": [1],
+            "num_tpgids": 4, "tags": [vlan(7), vlan(8), both] });
+        let user = json!({ "username": "ann" });
+        let state = |client: &mut Client| client.ask("get_tpg_state", user.clone()).expect("known");
+        assert_eq!(state(&mut client), json!(0));
+        let mut not_owned = enable.clone();
+        not_owned["session_id"] = json!(2);
+        let why = client.ask("enable_tpg", not_owned).expect_err("of another session");
+        assert!(why.text.contains("not acquired"), "{why:?}");
+        client.ask("enable_tpg", enable).expect("its own");
+        assert_eq!(state(&mut client), json!(2));
+        client.ask("enable_tpg", user.clone()).expect("its own");
+        assert_eq!(state(&mut client), json!(3));
+        let status = client.ask("get_tpg_status", json!({ "port_id": 1 })).expect("known");
+        assert_eq!((&status["enabled"], &status["data"]["num_tags"]), (&json!(true), &json!(3)));
+        let why = client.ask("add_stream", stream(9, tagged(&[7], 4))).expect_err("too many");
+        assert!(why.text.contains("tpgid = 4"), "{why:?}");
+        for (number, vlans) in [(0, &[7][..]), (1, &[7, 8]), (2, &[]), (3, &[9])] {
+            client.ask("add_stream", stream(number, tagged(vlans, number))).expect("sound");
+        }
+        let why = client.ask("add_stream", stream(9, tagged(&[7], 0))).expect_err("in use");
+        assert!(why.text.contains("stream 0 has it"), "{why:?}");
+        // The sequence numbers of the second start continue those of the first.
+        for _ in 0..2 {
+            start(&mut client, "_");
+            until(&mut client, "the end", |client| {
+                client.server.look();
+                !client.server.sends(0)
+            });
+        }
+        let stats = |client: &mut Client, group: u32| {
+            let asked = json!({ "port_id": 1, "tpgid": group, "min_tag": 0, "max_tag": 3,
+                "untagged": true, "unknown_tag": true });
+            let mut stats = client.ask("get_tpg_stats", asked).expect("known");
+            stats["1"][group.to_string()].take()
+        };
+        let counts = |packets: u64| {
+            json!({ "pkts": packets, "bytes": packets * 104, "seq_err": 0, "seq_err_too_big": 0,
+                "seq_err_too_small": 0, "ooo": 0, "dup": 0 })
+        };
+        let few = |packets: u64| json!({ "pkts": packets, "bytes": packets * 104 });
+        for (group, expected) in [
+            (0, json!({ "0": counts(40), "untagged": counts(0), "unknown_tag": few(0) })),
+            (1, json!({ "0-1": counts(0), "untagged": counts(0), "unknown_tag": few(0) })),
+            (2, json!({ "0-2": counts(0), "untagged": counts(40), "unknown_tag": few(0) })),
+            (3, json!({ "0-2": counts(0), "untagged": counts(0), "unknown_tag": few(40) })),
+        ] {
+            assert_eq!(stats(&mut client, group), expected, "group {group}");
+        }
+        let last = json!({ "port_id": 1, "tpgid": 1, "min_tag": 2, "max_tag": 3 });
+        let last = client.ask("get_tpg_stats", last).expect("known");
+        assert_eq!(last["1"]["1"], json!({ "2": counts(40) }));
+        let sent = |client: &mut Client| {
+            let asked = json!({ "port_id": 0, "tpgid": 1 });
+            client.ask("get_tpg_tx_stats", asked).expect("known")["0"]["1"].clone()
+        };
+        assert_eq!(sent(&mut client), few(40));
+        client.ask("clear_tpg_tx_stats", json!({ "port_id": 0, "tpgid": 1 })).expect("its own");
+        assert_eq!(sent(&mut client), few(0));
+        let unknown = client.ask("get_tpg_unknown_tags", json!({ "port_id": 1 })).expect("known");
+        assert_eq!(unknown["1"][0], json!({ "tag": vlan(9), "tpgid": 3 }));
+        let mut to = vlan(9);
+        to["tag_id"] = json!(1);
+        let asked = json!({ "username": "ann", "tags": [to] });
+        client.ask("update_tpg_tags", asked).expect("its own");
+        let asked = json!({ "username": "ann", "min_tag": 1, "max_tag": 2 });
+        assert_eq!(client.ask("get_tpg_tags", asked).expect("known"), json!([vlan(9)]));
+        let clear = json!({ "port_id": 1, "tpgid": 0, "min_tag": 0, "max_tag": 1 });
+        client.ask("clear_tpg_stats", clear).expect("its own");
+        assert_eq!(stats(&mut client, 0)["0-2"], counts(0));
+        let why = client.ask("release", json!({ "port_id": 0 })).expect_err("enabled");
+        assert!(why.text.contains("disable_tpg"), "{why:?}");
+        client.ask("disable_tpg", user.clone()).expect("its own");
+        assert_eq!(state(&mut client), json!(5));
+        client.ask("disable_tpg", user.clone()).expect("its own");
+        assert_eq!(state(&mut client), json!(0));
+        client.ask("release", json!({ "port_id": 0 })).expect("its own");
+    }
+
     /// Polls the server until the condition holds.
     fn until(client: &mut Client, what: &str, is: impl Fn(&mut Client) -> bool) {
         let late = Instant::now() + Duration::from_secs(60);
@@ -1960,12 +2171,13 @@ pub(crate) mod tests {
             -32602
         );
         assert_eq!(client.ask("tea", json!({})).expect_err("unknown").code, -32601);
-        let why = client.ask("conf_ns_batch", json!({ "port_id": 0 })).expect_err("not here");
-        assert!(why.code == -32601 && why.text.contains("not emulated"), "{why:?}");
         client.owned = client.acquire("bob", 2, true).expect("bob's");
         let capture = json!({ "command": "start", "limit": 10, "tx": [], "rx": [0] });
         let why = client.ask("capture", capture.clone()).expect_err("no service mode");
         assert!(why.text.contains("service mode"), "{why:?}");
+        let batch = json!({ "port_id": 0, "batch": "[]" });
+        let why = client.ask("conf_ns_batch", batch).expect_err("no interface");
+        assert!(why.text.contains("no network interface"), "{why:?}");
         client.ask("service", json!({ "port_id": 0, "enabled": true })).expect("its own");
         let why = client.ask("capture", capture).expect_err("no interface");
         assert!(why.text.contains("no network interface"), "{why:?}");

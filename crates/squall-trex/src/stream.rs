@@ -11,6 +11,9 @@ pub(crate) const SHORTEST: usize = 60;
 /// Maximum frame length, excluding the FCS.
 pub(crate) const LONGEST: usize = 9_238;
 
+/// The `rule_type` of streams in tagged packet groups.
+const TAGGED: &str = "tpg";
+
 /// The flag of a stream that sends nothing.
 pub(crate) const NULL: u32 = 8;
 
@@ -291,5 +294,17 @@ impl Stream {
 
     pub fn has_latency(&self) -> bool {
         self.flow_stats.enabled && self.flow_stats.rule_type == "latency"
+    }
+
+    /// The packet group that counts the packets, if any.
+    pub fn group(&self) -> Option<u32> {
+        (self.flow_stats.enabled && self.flow_stats.rule_type != TAGGED)
+            .then_some(self.flow_stats.stream_id)
+    }
+
+    /// The tagged packet group of the packets, if any.
+    pub fn tagged_group(&self) -> Option<u32> {
+        (self.flow_stats.enabled && self.flow_stats.rule_type == TAGGED)
+            .then_some(self.flow_stats.stream_id)
     }
 }

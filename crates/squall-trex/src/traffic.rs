@@ -7,7 +7,7 @@ use std::{
 };
 
 use squall::{
-    Error, Profile, Session, ThreadLoad,
+    Error, Listeners, Profile, Session, ThreadLoad,
     report::{EndedBy, Report},
     totals::PortTotals,
 };
@@ -16,7 +16,7 @@ use squall_profile::{
     At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };
 
-use crate::Translated;
+use crate::{Translated, tagged::PortReceiver};
 
 /// Maximum age of cached counters.
 const AGE: Duration = Duration::from_millis(50);
@@ -143,6 +143,14 @@ impl Counts for GroupCounts {
     }
 }
 
+/// What streams are counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    Packets(u32),
+    /// A tagged packet group, which only senders count here.
+    Tagged(u32),
+}
+
 /// The streams of one profile on one port, in the form that the run has.
 pub type Sent = Vec<Translated>;
 
@@ -151,7 +159,9 @@ pub struct Traffic {
     places: Vec<Place>,
     /// Ports whose sent frames must be visible to captures on the interface.
     seen: Vec<bool>,
-    control: Control<u32, GroupCounts>,
+    control: Control<Group, GroupCounts>,
+    /// Counters of tagged packet groups, by port.
+    receivers: Vec<PortReceiver>,
     open: Open,
     /// Delays as of the last request.
     delays_before: HashMap<DelaySource, Delays>,
@@ -185,6 +195,7 @@ impl Traffic {
         Self {
             seen: vec![false; places.len()],
             control: Control::new(places.len()),
+            receivers: places.iter().map(|_| PortReceiver::default()).collect(),
             open: Open::default(),
             places,
             delays_before: HashMap::new(),
@@ -213,6 +224,19 @@ impl Traffic {
         self.places.iter().zip(&self.seen).map(of).collect()
     }
 
+    /// The receiver of tagged packet groups at a port. It counts in every run.
+    pub fn receiver(&self, port: usize) -> &PortReceiver {
+        &self.receivers[port]
+    }
+
+    /// A session of a profile for these ports.
+    fn session(&self, profile: Profile) -> Session {
+        let mut session = Session::new(profile).command("trex");
+        let sinks = self.receivers.iter().map(PortReceiver::sinks);
+        session.caller.listeners = Listeners(sinks.enumerate().collect());
+        session
+    }
+
     /// Replaces the traffic with `sent`. `groups`: packet groups of streams by name. A new run
     /// replaces one that has ended, or whose ports are too small for the frames.
     ///
@@ -222,7 +246,7 @@ impl Traffic {
         &mut self,
         start: &mut dyn Start,
         sent: &[&Sent],
-        groups: HashMap<String, (usize, u32)>,
+        groups: HashMap<String, (usize, Group)>,
     ) -> Result<(), Error> {
         for (name, (port, group)) in groups {
             self.control.count(&name, port, group);
@@ -242,7 +266,7 @@ impl Traffic {
     /// The new run refuses the streams; then nothing is sent.
     pub fn reopen(&mut self, start: &mut dyn Start, sent: &[&Sent]) -> Result<(), Error> {
         let (longest, places) = (self.longest(sent), self.places());
-        let session = session(profile(&places, &longest, sent));
+        let session = self.session(profile(&places, &longest, sent));
         self.control.restart(start, "trex", session)?;
         self.open = Open { places, longest };
         Ok(())
@@ -259,7 +283,7 @@ impl Traffic {
         profile: Profile,
         cores: Option<usize>,
     ) -> Result<(), Error> {
-        let mut session = session(profile);
+        let mut session = self.session(profile);
         session.options.cores = cores;
         self.control.begin(start, "trex", session)?;
         let longest = self.places.iter().map(|place| place.longest).collect();
@@ -346,8 +370,20 @@ impl Traffic {
 
     /// Resets a packet group whose number is reused.
     pub fn forget(&mut self, group: u32) {
-        self.control.forget(|other| other == group);
+        self.control.forget(|other| other == Group::Packets(group));
         self.delays_before.remove(&DelaySource::Group(group));
+    }
+
+    /// Resets all tagged packet groups.
+    pub fn forget_tagged(&mut self) {
+        self.control.forget(|other| matches!(other, Group::Tagged(_)));
+    }
+
+    /// Packets and octets that a port has sent of a tagged packet group.
+    pub fn sent_tagged(&self, port: usize, group: u32) -> (u64, u64) {
+        let seen = self.control.see(Duration::ZERO);
+        let counts = self.control.member(Group::Tagged(group), seen.as_ref());
+        counts.tx.get(&port).copied().unwrap_or_default()
     }
 
     /// Stops sending and closes the ports.
@@ -428,8 +464,12 @@ impl Traffic {
     }
 
     pub fn groups(&self) -> BTreeMap<u32, GroupCounts> {
+        let number = |(group, counts): (Group, GroupCounts)| match group {
+            Group::Packets(group) => Some((group, counts)),
+            Group::Tagged(_) => None,
+        };
         let Some(seen) = self.control.see_all(AGE) else {
-            return self.control.members(None);
+            return self.control.members(None).into_iter().filter_map(number).collect();
         };
         let span = seen.span(None);
         let mut all = self.control.members(Some(&seen));
@@ -439,7 +479,7 @@ impl Traffic {
             counts.tx_rate = rates(&now.tx, &then.tx, span.seconds);
             counts.rx_rate = rates(&now.rx, &then.rx, span.seconds);
         }
-        all
+        all.into_iter().filter_map(number).collect()
     }
 }
 
@@ -465,10 +505,6 @@ pub fn class_of(micros: u64) -> u64 {
         _ => return 0,
     };
     micros.min(999_999) / scale * scale
-}
-
-fn session(profile: Profile) -> Session {
-    Session::new(profile).command("trex")
 }
 
 /// The profile with all active streams, and on each port two streams that wait for each other and

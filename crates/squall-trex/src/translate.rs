@@ -136,14 +136,17 @@ pub fn translate(
         if stream.source_mac() == Mac::Port {
             packet[6..12].copy_from_slice(&source.0);
         }
-        let measured = stream.flow_stats.enabled && setting.statistics != Statistics::Marks;
+        let group = stream.group();
+        let measured = group.is_some() && setting.statistics != Statistics::Marks;
         let of = |problem: Problem| problem.of(label(*number, stream));
         let mut made = vm::make(stream, packet, measured).map_err(of)?;
         let counted = measured && !made.signed;
-        let written = stream.flow_stats.enabled && setting.statistics != Statistics::Signature;
+        let written = group.is_some() && setting.statistics != Statistics::Signature;
         let mut mark = written.then_some(Mark::LATENCY);
-        if (counted || written) && !stream.has_latency() {
-            let asked = Asked { stream: *number, group: stream.flow_stats.stream_id, counted };
+        if let Some(group) = group.filter(|_| counted || written)
+            && !stream.has_latency()
+        {
+            let asked = Asked { stream: *number, group, counted };
             let group = number_of(asked).filter(|number| *number < TREX_GROUPS);
             let group = group.ok_or_else(no_number).map_err(of)?;
             mark = Some(Mark::of_group(group));

@@ -12,6 +12,7 @@ use crate::{
     Problem,
     random::{Congruence, REPEATS},
     stream::{Instruction, SHORTEST, Stream, VarOp},
+    tagged,
 };
 
 /// Maximum length of the list of values made from a variable.
@@ -138,6 +139,9 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     if cache > 0 {
         repeat(&mut made, cache);
     }
+    if let Some(group) = stream.tagged_group() {
+        with_tag_header(&mut made, group)?;
+    }
     let frame = Frame::dissect(made.packet.clone());
     made.signed = measured && is_signed(stream, &made, &frame)?;
     if made.signed && frame.trailer == 0 {
@@ -148,6 +152,32 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<M
     fixes.dedup();
     made.recompute = fixes.into_iter().map(|at| name_of(&frame, at)).collect::<Result<_, _>>()?;
     Ok(made)
+}
+
+/// Writes the header of a tagged packet group over the last octets. Each packet has the next
+/// sequence number, in TRex from 0.
+fn with_tag_header(made: &mut Made, group: u32) -> Result<(), Problem> {
+    if made.sizes != SizeLaw::Natural {
+        return Err(Problem::new(
+            "packets of a tagged packet group have their header at a fixed place: expected one \
+             length, without trim_pkt_size",
+        ));
+    }
+    has_room(made, &Frame::dissect(made.packet.clone()))?;
+    let at = made.packet.len() - tagged::HEADER;
+    made.packet[at..].copy_from_slice(&tagged::header(group));
+    made.vary.push(Vary {
+        field: FieldRef::Offset { offset: at + tagged::SEQUENCE, octets: 4, mask: u32::MAX.into() },
+        op: sequence_from(0),
+        little_endian: true,
+        ..Vary::default()
+    });
+    Ok(())
+}
+
+/// Sequence numbers from `first` on.
+pub(crate) fn sequence_from(first: u32) -> Op {
+    Op::Step { min: 0, max: u32::MAX.into(), init: first.into(), step: 1 }
 }
 
 /// Makes the packets repeat after the first `packets` packets.

@@ -128,7 +128,7 @@ impl Nodes {
         controller.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut controller = controller.process_group(0).spawn().map_err(|error| {
             Error::Environment(format!(
-                "cannot run {program}: {error}\n  try pip install 'squall[cluster]', or \
+                "cannot run {program}: {error}\n  try pip install '.[cluster]' in Squall's source folder, or \
                  SQUALL_PYTHON=/path/to/python"
             ))
         })?;
@@ -370,7 +370,7 @@ fn same_version(found: &str) -> Result<(), Error> {
     }
     Err(Error::Environment(format!(
         "this is squall {own}, and its Python package is {found}\n  try pip install \
-         'squall[cluster]=={own}', or SQUALL_PYTHON=/path/to/python"
+         '.[cluster]' in the source folder of {own}, or SQUALL_PYTHON=/path/to/python"
     )))
 }
 

@@ -34,7 +34,7 @@ mod session;
 mod settings;
 
 pub use error::Error;
-pub use session::{Amount, Caller, Held, Opened, Planned, Resolved, Run, Session};
+pub use session::{Amount, Caller, Held, Listeners, Opened, Planned, Resolved, Run, Session};
 pub use squall_engine::{EngineError, ThreadLoad};
 pub use squall_flows::{FlowInfo, FlowState, Ignored, OpenFlow, Services};
 pub use squall_options::{Multiplier, RunOptions};

@@ -10,7 +10,7 @@ use std::{
 };
 
 use squall_apps::{Import, ImportOptions};
-use squall_engine::{Counters, Measure, Replayed, Running, Settings, Take};
+use squall_engine::{Counters, MakeSink, Measure, Replayed, Running, Settings, Take};
 use squall_flows::{Ignored, OpenFlow};
 use squall_machine::{
     Names,
@@ -19,7 +19,7 @@ use squall_machine::{
     ports, room,
 };
 use squall_measure::{FlowSettings, track::Place};
-use squall_options::{Clock, Multiplier, RunOptions};
+use squall_options::{Clock, Multiplier, Precision, RunOptions};
 use squall_plan::{
     Assets, Cpu, Inputs, Options, Plan, PlanPort, PlanReplay, PlannedLoad, PortLimits,
     explain::Preview,
@@ -80,6 +80,19 @@ pub struct Caller {
     /// Bit positions in received frames. Each stream is counted separately per value of these bits:
     /// [`crate::totals::StreamTotals::tracked`].
     pub places: Arc<[Place]>,
+    /// Further sinks, each with the index of its port. They get all frames that the run receives
+    /// there.
+    pub listeners: Listeners,
+}
+
+/// Sinks of a caller, by port.
+#[derive(Clone, Default)]
+pub struct Listeners(pub Vec<(usize, MakeSink)>);
+
+impl std::fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(port, _)| port)).finish()
+    }
 }
 
 /// A session whose options are merged and whose attacks are solved: ready to be planned or opened.
@@ -745,7 +758,7 @@ impl Opened {
         criterion.find_names(&names).map_err(Error::Usage)
     }
 
-    /// Starts the workers. The first frame is due some 20 ms later.
+    /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.
@@ -775,6 +788,9 @@ impl Opened {
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, take)| take.sinks.push(capturing.sinks(i)));
+        }
+        for (port, listener) in &self.session.caller.listeners.0 {
+            self.take[*port].sinks.push(listener.clone());
         }
         let (limits, ports) = (&self.limits, &self.ports);
         let receives = |port: usize| {
@@ -812,6 +828,11 @@ impl Opened {
                 let duration =
                     self.plan.stop.duration.map_or(0.0, |duration| duration.as_secs_f64());
                 Nanos((verdict::behind(duration) * 1e9) as u64)
+            },
+            precision: match options.precision.unwrap_or_default() {
+                Precision::LowCpu => squall_engine::Precision::LowCpu,
+                Precision::Balanced => squall_engine::Precision::Balanced,
+                Precision::Spin => squall_engine::Precision::Spin,
             },
         };
         let context = Context {

@@ -1,7 +1,7 @@
 """Runs on several machines: Ray places a node on each machine and carries messages; Squall's
 daemons send and measure.
 
-Needs ``pip install squall[cluster]``; nothing else of `squall` imports Ray.
+Needs Ray (``pip install '.[cluster]'`` in the source folder); nothing else of `squall` imports Ray.
 
 >>> from squall.cluster import Inventory
 >>> inventory = Inventory.parse('''

@@ -261,7 +261,8 @@ def _ray() -> str:
         if os.access(command, os.X_OK):
             return str(command)
     raise Error(
-        f"{sys.executable} has no Ray\n  try {sys.executable} -m pip install 'squall[cluster]'"
+        f"{sys.executable} has no Ray\n"
+        f"  try {sys.executable} -m pip install '.[cluster]' in Squall's source folder"
     )
 
 

@@ -273,7 +273,7 @@ def _toml(text: str, origin: str) -> dict[str, Any]:
             import tomli as tomllib
         except ImportError:
             raise InventoryError(
-                f"{origin}: cannot read TOML with this Python\n  try pip install squall[cluster]"
+                f"{origin}: cannot read TOML with this Python\n  try pip install tomli"
             ) from None
     try:
         return tomllib.loads(text)

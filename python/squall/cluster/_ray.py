@@ -31,7 +31,7 @@ try:
 except ImportError:
     raise Error(
         f"cannot import Ray with {sys.executable}: {sys.exc_info()[1]}\n"
-        f"  try {sys.executable} -m pip install 'squall[cluster]'"
+        f"  try {sys.executable} -m pip install '.[cluster]' in Squall's source folder"
     ) from None
 
 __all__ = ["Connected", "RayPeer", "Rays"]

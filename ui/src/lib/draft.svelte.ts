@@ -120,6 +120,13 @@ class Draft {
     return Object.keys(this.profile.ports ?? {});
   }
 
+  /** Whether the profile has a port on this interface, or with this address. */
+  uses(port: string): boolean {
+    return Object.values(this.profile.ports ?? {}).some(
+      (address) => String(address) === port || String(address).endsWith(`:${port}`),
+    );
+  }
+
   parts(kind: Kind): Part[] {
     return (this.profile[kind] as Part[] | undefined) ?? [];
   }

@@ -12,7 +12,7 @@ export const SPEEDS = {
   captured: { title: "as captured", key: undefined, amount: "" },
   multiplier: { title: "multiplier", key: "multiplier", amount: "Multiplier" },
   pps: { title: "frames per second", key: "rate", amount: "Frames per second" },
-  mbps: { title: "Mbit/s", key: "mbps", amount: "Mbit/s" },
+  mbps: { title: "Mb/s", key: "mbps", amount: "Mb/s" },
   rate: { title: "another rate", key: "rate", amount: "Rate" },
   ramp: { title: "ramp", key: "ramp", amount: "Ramp" },
   max: { title: "as fast as possible", key: "rate", amount: "" },

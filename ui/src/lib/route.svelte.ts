@@ -18,9 +18,14 @@ export const PAGES = [
 
 export type PageId = (typeof PAGES)[number]["id"];
 
+/** Pages by their titles in the menu, which a reader may enter as an address. */
+const ALIASES: Record<string, PageId> = { reports: "runs" };
+
 class Route {
   page = $state<PageId>("ports");
   params = $state<Record<string, string>>({});
+  /** The page that the address names, if there is none of that name. */
+  unknown = $state("");
 
   constructor() {
     addEventListener("hashchange", () => this.read());
@@ -29,7 +34,10 @@ class Route {
 
   read(): void {
     const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-    this.page = PAGES.find((page) => page.id === path)?.id ?? "ports";
+    const wanted = ALIASES[path] ?? path;
+    const page = PAGES.find(({ id }) => id === wanted);
+    this.unknown = page || !path ? "" : path;
+    this.page = page?.id ?? "ports";
     this.params = Object.fromEntries(new URLSearchParams(query));
   }
 

@@ -14,10 +14,14 @@ function textOf(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-export const initial = (method: Method): Form =>
+/** Values of a setting that nobody has changed: those of short trials, or the method's own. */
+const presets = (method: Method, quick: boolean): Record<string, unknown> =>
+  quick ? method.quick : method.defaults;
+
+export const initial = (method: Method, quick: boolean): Form =>
   Object.fromEntries(
     Object.keys(method.settings.properties).map((key) => {
-      const value = method.defaults[key];
+      const value = presets(method, quick)[key];
       return [key, typeof value === "boolean" ? value : textOf(value)];
     }),
   );
@@ -63,10 +67,22 @@ export const toggled = (all: Choice[], text: string | boolean | undefined, word:
     .filter((each) => chosen(text).includes(each) !== (each === word))
     .join(", ");
 
+/** The form after a change of `quick`: fields keep the values that were entered. */
+export const switched = (method: Method, form: Form, quick: boolean): Form => {
+  const before = initial(method, !quick);
+  const edited = Object.entries(form).filter(([key, value]) => value !== before[key]);
+  return { ...initial(method, quick), ...Object.fromEntries(edited) };
+};
+
 /** The description of a setting, with its default. */
-export function helpOf(method: Method, key: string, property: SettingSchema): string {
+export function helpOf(
+  method: Method,
+  key: string,
+  property: SettingSchema,
+  quick: boolean,
+): string {
   const words = choices(method, property);
-  const preset = textOf(method.defaults[key]);
+  const preset = textOf(presets(method, quick)[key]);
   const shown = words.length
     ? chosen(preset)
         .map((word) => words.find((each) => each.word === word)?.title ?? word)
@@ -92,8 +108,8 @@ function read(property: SettingSchema, text: string | boolean): unknown {
 }
 
 /** The settings that differ from their defaults. */
-export function settingsOf(method: Method, form: Form): Record<string, unknown> {
-  const first = initial(method);
+export function settingsOf(method: Method, form: Form, quick: boolean): Record<string, unknown> {
+  const first = initial(method, quick);
   const changed = Object.entries(method.settings.properties).filter(
     ([key]) => form[key] !== undefined && form[key] !== first[key],
   );

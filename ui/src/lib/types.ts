@@ -53,6 +53,7 @@ export interface Method extends Pick<api.MethodInfo, "name" | "title" | "wants_f
     $defs?: Record<string, SettingSchema>;
   };
   defaults: Record<string, unknown>;
+  quick: Record<string, unknown>;
 }
 
 /** The result of a standard test: schemas/test.schema.json. */

@@ -1,4 +1,5 @@
-// Number formatting: thin spaces between thousands and before units, and only significant digits.
+// Number formatting, as in the terminal: commas between thousands, a thin space before units, and
+// only significant digits.
 
 const THIN = "\u202f";
 
@@ -6,7 +7,7 @@ export function count(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   return Math.round(value)
     .toString()
-    .replace(/\B(?=(\d{3})+$)/g, THIN);
+    .replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 function scaled(value: number, unit: string, steps: string[], base = 1000): string {
@@ -26,7 +27,7 @@ const known = (value: number | null | undefined): value is number =>
 export const pps = (value: number | null | undefined): string =>
   known(value) ? scaled(round(value), "pps", ["", "k", "M", "G"]) : "–";
 export const bps = (value: number | null | undefined): string =>
-  known(value) ? scaled(round(value), "bit/s", ["", "k", "M", "G", "T"]) : "–";
+  known(value) ? scaled(round(value), "b/s", ["", "k", "M", "G", "T"]) : "–";
 export const octets = (value: number | null | undefined): string =>
   known(value) ? scaled(value, "B", ["", "k", "M", "G", "T"]) : "–";
 export const packets = (value: number | null | undefined): string =>
@@ -110,7 +111,7 @@ const UNITS: Record<string, string> = {
   ms: "ms",
   us: "µs",
   ns: "ns",
-  bps: "bit/s",
+  bps: "b/s",
   fps: "frames/s",
 };
 

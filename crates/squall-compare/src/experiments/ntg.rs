@@ -161,11 +161,13 @@ fn present(
     validated: &[(String, Result<Validated, String>)],
 ) {
     for outcome in outcomes {
+        let at = outcome.kb_per_s.map_or("full speed".into(), |kb| format!("{kb} KB/s"));
         if let Some(why) = &outcome.round.failed {
-            let at = outcome.kb_per_s.map_or("full speed".into(), |kb| format!("{kb} KB/s"));
             run.note(format!("{} at {at}: it failed: {why}", outcome.tool));
         } else if let Some(wrong) = &outcome.round.disagreement {
             run.note(format!("{}: it {wrong}", outcome.tool));
+        } else if let Some(why) = &outcome.round.not_valid {
+            run.note(format!("{} at {at}: NOT VALID by its report: {why}", outcome.tool));
         }
     }
     run.result.notes.dedup();
@@ -319,7 +321,7 @@ fn gaps_at_the_first_rate(
         Some(kb) => format!("Gaps between frames at {kb} KB/s"),
         None => "Gaps between frames".into(),
     };
-    let note = "of the recorded frames, by the kernel's time stamps at the receiving interface";
+    let note = "of the recorded frames, by the kernel's timestamps at the receiving interface";
     let mut figure = Figure::lines("gaps", &title, note, x, y);
     for (tool, found) in validated {
         let Ok(found) = found else { continue };

@@ -143,7 +143,7 @@ fn rate(
 ) -> Result<GeneratorRound, String> {
     let mut arguments: Vec<String> = ["send", "--rate", "max", "--cores", "1", "--quiet"]
         .into_iter()
-        .chain(["--allow-invalid", "--duration", "1h"])
+        .chain(["--allow-invalid"])
         .map(str::to_owned)
         .collect();
     arguments.push(format!("--port={port}:{}", place.interfaces[0]));

@@ -70,6 +70,8 @@ pub struct GeneratorRound {
     pub claimed: Option<u64>,
     /// Difference between the claimed and the counted number.
     pub disagreement: Option<String>,
+    /// Why Squall's own report of the round is not valid.
+    pub not_valid: Option<String>,
     pub failed: Option<String>,
 }
 

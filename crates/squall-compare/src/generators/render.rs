@@ -3,7 +3,7 @@
 use squall_report::render::{
     human,
     page::{self, Axis, Plot, Unit},
-    table::Cell,
+    table::{Cell, Style},
 };
 
 use super::model::{GeneratorStep, Generators};
@@ -105,6 +105,14 @@ impl ShownStep for GeneratorStep {
     fn condition(&self) -> String {
         format!("{} octets", self.octets)
     }
+
+    fn remarks(&self) -> Vec<(Style, String)> {
+        let reasons: Vec<_> = self.rounds.iter().filter_map(|r| r.not_valid.as_ref()).collect();
+        let (n, of) = (reasons.len(), self.rounds.len());
+        let remark =
+            |why| (Style::Bad, format!("NOT VALID by its report, {n} of {of} rounds: {why}"));
+        reasons.first().map(remark).into_iter().collect()
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +137,7 @@ mod tests {
                 ..GeneratorRound::default()
             };
             round.judge();
+            round.not_valid = (asked == "200 kpps").then(|| "250 ms late".into());
             let mut step = GeneratorStep {
                 tool: tool.into(),
                 octets: 60,
@@ -163,6 +172,7 @@ mod tests {
         for expected in [
             "100 kpps",
             "100.0 %",
+            "squall, 60 octets at 200 kpps: NOT VALID by its report, 1 of 1 rounds: 250 ms late",
             "50.0 %",
             "14.1 kpps",
             "2.000e8",

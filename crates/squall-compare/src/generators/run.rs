@@ -16,7 +16,7 @@ use crate::{
 use super::{
     drone, http,
     model::GeneratorRound,
-    tools::{Driven, Fill, Generator, Receiver, body_octets},
+    tools::{Driven, Fill, Generator, Receiver, body_octets, not_valid},
     wire::{self, Frame},
 };
 
@@ -113,6 +113,7 @@ impl Place {
         std::thread::sleep(LOOK);
         round.arrived = self.arrived()? - before;
         round.claimed = tool.claim(&output, &report);
+        round.not_valid = not_valid(&report);
         round.judge();
         Ok(round)
     }

@@ -99,7 +99,7 @@ const PLAIN: Known = Known {
 const SQUALL: Known = Known {
     name: "squall",
     command: "squall send --port af_packet:{interface} --packet {packet} --size {wire} --json \
-              {report} --quiet --allow-invalid --duration 1h",
+              {report} --quiet --allow-invalid",
     paced: "--rate {rate}pps",
     fastest: "--rate max",
     claim: Claim::Report("/ports/0/tx/packets"),
@@ -112,7 +112,7 @@ const KNOWN: &[Known] = &[
         name: "squall-xdp_live",
         polls: true,
         command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
-                  {report} --quiet --allow-invalid --duration 1h",
+                  {report} --quiet --allow-invalid",
         ..SQUALL
     },
     // Preparing an attack takes about 0.3 ms. A capture of attacks, sent in a loop, starts
@@ -138,7 +138,7 @@ const KNOWN: &[Known] = &[
     Known {
         name: "squall-af_xdp",
         command: "squall send --port af_xdp:{interface} --packet {packet} --size {wire} --json \
-                  {report} --quiet --allow-invalid --duration 1h",
+                  {report} --quiet --allow-invalid",
         ..SQUALL
     },
     Known {
@@ -445,6 +445,13 @@ impl Generator {
             Claim::Printed(path) => of_json(&output[output.find('{')?..], path),
         }
     }
+}
+
+/// Why the run of Squall with this report is not valid.
+pub fn not_valid(report: &Path) -> Option<String> {
+    let report: Value = serde_json::from_str(&fs::read_to_string(report).ok()?).ok()?;
+    (report.pointer("/verdict/status")? == "not-valid").then_some(())?;
+    Some(report.pointer("/verdict/reasons/0/text")?.as_str()?.to_owned())
 }
 
 /// curl paces whole transfers, with a timer of milliseconds. Above this rate, its requests become

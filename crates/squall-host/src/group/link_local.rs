@@ -35,7 +35,7 @@ impl HostGroup {
         let conflicts = self.hosts[host as usize].conflicts;
         if conflicts >= MOST_CONFLICTS || self.addresses.len() >= ADDRESSES.into() {
             *self.counted.failed.entry("conflict").or_default() += 1;
-            self.set_fixed(host, DhcpState::Failed);
+            self.set_fixed(host, now, DhcpState::Failed);
             return;
         }
         // The MAC address is in the random number, so that no two hosts try the same addresses
@@ -49,7 +49,7 @@ impl HostGroup {
             }
         };
         self.addresses.insert(address(free), host);
-        self.set_fixed(host, DhcpState::Checking);
+        self.set_fixed(host, now, DhcpState::Checking);
         let pause = if conflicts >= MAX_CONFLICTS { RATE_LIMIT_INTERVAL } else { Nanos::ZERO };
         let (chance, timers) = (self.chance(host), self.settings.conflict);
         let record = &mut self.hosts[host as usize];

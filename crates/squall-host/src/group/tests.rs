@@ -3,17 +3,22 @@
 use proptest::prelude::*;
 use squall_units::SplitMix64;
 
+use std::sync::Arc;
+
 use super::*;
-use crate::{DhcpBegin, Host, OptionTemplate, ValueTemplate};
+use crate::{
+    DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers, OptionTemplate,
+    QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
+};
 
-const BEGIN: Nanos = Nanos(5_000_000_000);
+pub(super) const BEGIN: Nanos = Nanos(5_000_000_000);
 
-fn seconds(seconds: f64) -> Nanos {
+pub(super) fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as u64)
 }
 
 /// Hosts with these addresses, whose MAC addresses begin with 02:00:00:`third`.
-fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
+pub(super) fn settings(count: u32, third: u8, addressing: Addressing) -> GroupSettings {
     GroupSettings {
         count,
         mac: MacAddr([2, 0, 0, third, 0, 1]),
@@ -27,7 +32,7 @@ fn dhcp(count: u32) -> GroupSettings {
     settings(count, 1, Addressing::Dhcp(DhcpTimers::default()))
 }
 
-fn fixed(count: u32, third: u8, first: [u8; 4]) -> GroupSettings {
+pub(super) fn fixed(count: u32, third: u8, first: [u8; 4]) -> GroupSettings {
     settings(count, third, Addressing::Static { first: first.into(), prefix: 16 })
 }
 
@@ -45,20 +50,20 @@ fn server(addresses: u32) -> GroupSettings {
 }
 
 /// Groups on one link, whose frames reach all others after 1 ms unless they are lost.
-struct Link {
-    groups: Vec<HostGroup>,
-    now: Nanos,
-    random: SplitMix64,
+pub(super) struct Link {
+    pub(super) groups: Vec<HostGroup>,
+    pub(super) now: Nanos,
+    pub(super) random: SplitMix64,
     /// Percent.
-    loss: u64,
-    repeats: u64,
+    pub(super) loss: u64,
+    pub(super) repeats: u64,
     frames: u64,
     /// Frames of the first group.
     sent: Vec<(Nanos, Vec<u8>)>,
 }
 
 impl Link {
-    fn of(settings: impl IntoIterator<Item = GroupSettings>) -> Self {
+    pub(super) fn of(settings: impl IntoIterator<Item = GroupSettings>) -> Self {
         let groups = settings.into_iter().map(|one| HostGroup::new(one, BEGIN)).collect();
         Self {
             groups,
@@ -72,7 +77,7 @@ impl Link {
     }
 
     /// Goes on until `until`, or until all groups are settled and nothing is on the way.
-    fn run(&mut self, until: Option<Nanos>) {
+    pub(super) fn run(&mut self, until: Option<Nanos>) {
         let mut queues: Vec<_> = self.groups.iter().map(|_| FrameQueue::default()).collect();
         loop {
             for (group, out) in self.groups.iter_mut().zip(&mut queues) {
@@ -119,7 +124,7 @@ impl Link {
         }
     }
 
-    fn of_group(&self, group: usize) -> GroupStatistics {
+    pub(super) fn of_group(&self, group: usize) -> GroupStatistics {
         self.groups[group].statistics(true)
     }
 
@@ -148,7 +153,7 @@ impl Link {
         self.sent.iter().filter_map(read).collect()
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         let now = self.now;
         self.groups.iter_mut().for_each(|group| group.stop(now));
         self.run(None);
@@ -770,4 +775,283 @@ proptest! {
             group.receive(now, (&frame[..frame.len().min(at)], false), &mut out);
         }
     }
+}
+
+fn services(host: GroupSettings, services: ServiceSettings) -> GroupSettings {
+    GroupSettings { services, ..host }
+}
+
+fn multicast(count: u32) -> MulticastSettings {
+    MulticastSettings {
+        ranges: vec![(Ipv4Addr::new(239, 1, 0, 0).into(), count)],
+        each: None,
+        filters: [SourceFilter::any(), SourceFilter::any()],
+        timers: [MembershipTimers::of(GroupVersion::Three); 2],
+        rate: None,
+        hold: None,
+    }
+}
+
+fn members(hosts: u32, of: MulticastSettings) -> GroupSettings {
+    let multicast = Some(Arc::new(of));
+    services(fixed(hosts, 3, [10, 0, 5, 1]), ServiceSettings { multicast, ..Default::default() })
+}
+
+fn querier() -> GroupSettings {
+    let queriers = Some([QuerierSettings::default(); 2]);
+    services(fixed(1, 4, [10, 0, 0, 1]), ServiceSettings { queriers, ..Default::default() })
+}
+
+/// Multicast figures of a group.
+fn seen(group: &HostGroup) -> MulticastStatistics {
+    group.statistics(true).multicast.unwrap()
+}
+
+#[test]
+fn a_querier_has_the_groups_that_hosts_join_and_forgets_those_that_they_leave() {
+    let hold = Some(seconds(300.0));
+    let of = MulticastSettings { rate: Some(1000), hold, ..multicast(5000) };
+    let mut link = Link::of([querier(), members(1, of)]);
+    link.run(Some(BEGIN + seconds(5.5)));
+    let groups = |link: &Link| link.groups[0].statistics(true).querier.unwrap().groups;
+    assert_eq!(groups(&link), 5000, "5000 joins at 1000/s");
+    // Longer than members without an answer are remembered: they answer the general queries.
+    link.run(Some(BEGIN + seconds(299.0)));
+    assert_eq!(groups(&link), 5000);
+    assert!(seen(&link.groups[1]).received["general_query"] >= 3);
+    link.run(Some(BEGIN + seconds(310.0)));
+    assert_eq!(groups(&link), 0, "all have left, and no other host answered");
+    let counted = seen(&link.groups[1]);
+    assert_eq!((counted.joined, counted.left), (5000, 5000));
+    assert!(link.groups[1].is_settled());
+}
+
+#[test]
+fn lost_and_repeated_reports_lose_no_group_for_longer_than_a_query_interval() {
+    let mut link = Link::of([querier(), members(20, multicast(10))]);
+    (link.loss, link.repeats) = (20, 20);
+    link.run(Some(BEGIN + seconds(1000.0)));
+    assert_eq!(link.groups[0].statistics(true).querier.unwrap().groups, 10);
+}
+
+#[test]
+fn each_host_joins_its_part_of_the_groups_in_turn() {
+    let of = MulticastSettings { each: Some(3), ..multicast(7) };
+    let mut link = Link::of([querier(), members(3, of)]);
+    link.run(Some(BEGIN + seconds(2.0)));
+    let counted = seen(&link.groups[1]);
+    // 9 memberships: the last host has the last group, and the first two again.
+    assert_eq!((counted.joined, counted.groups), (9, 7));
+}
+
+#[test]
+fn hosts_leave_at_the_end_if_they_give_addresses_back() {
+    let settings = GroupSettings { release: true, ..members(2, multicast(3)) };
+    let mut link = Link::of([querier(), settings]);
+    link.run(Some(BEGIN + seconds(3.0)));
+    let now = link.now;
+    link.groups[1].stop(now);
+    link.run(Some(now + seconds(5.0)));
+    assert_eq!(seen(&link.groups[1]).left, 6);
+    assert_eq!(link.groups[0].statistics(true).querier.unwrap().groups, 0);
+}
+
+#[test]
+fn frames_of_groups_are_counted_by_membership_with_the_delays_of_join_and_leave() {
+    let of = MulticastSettings { hold: Some(seconds(10.0)), ..multicast(2) };
+    let mut group = HostGroup::new(members(1, of), BEGIN);
+    let mut out = FrameQueue::default();
+    let frame = |last: u8| {
+        let mut frame = vec![1, 0, 0x5e, 1, 0, last, 2, 9, 9, 9, 9, 9, 8, 0, 0x45, 0, 0, 20];
+        frame.extend([0, 0, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 239, 1, 0, last]);
+        frame
+    };
+    let mut receive = |group: &mut HostGroup, at: f64, last| {
+        let at = BEGIN + seconds(at);
+        while group.advance(at, &mut out) {}
+        assert!(!group.receive(at, (&frame(last), false), &mut out), "it is not for hosts alone");
+    };
+    receive(&mut group, 0.0, 0);
+    receive(&mut group, 0.25, 0);
+    receive(&mut group, 0.5, 1);
+    receive(&mut group, 0.75, 9);
+    // The host leaves both.
+    receive(&mut group, 10.0, 9);
+    receive(&mut group, 10.5, 1);
+    receive(&mut group, 11.0, 1);
+    let counted = seen(&group);
+    assert_eq!((counted.groups, counted.groups_received), (2, 2));
+    assert_eq!((counted.frames, counted.frames_after_leave, counted.unexpected), (3, 2, 2));
+    assert_eq!((counted.join.count(), counted.leave.count()), (2, 1));
+    assert_eq!(counted.join.max(), seconds(0.5).0);
+    assert_eq!(counted.leave.max(), seconds(1.0).0);
+}
+
+#[test]
+fn speakers_are_each_others_neighbors_until_they_end() {
+    let lldp = LldpSettings { system: "host-{}".into(), ..LldpSettings::default() };
+    let with = |settings| {
+        let lldp = Some(lldp.clone());
+        services(settings, ServiceSettings { lldp, ..ServiceSettings::default() })
+    };
+    let nothing = GroupSettings { addressing: Addressing::None, ..with(fixed(4, 3, [0; 4])) };
+    let mut link = Link::of([with(fixed(1, 4, [10, 0, 0, 1])), nothing]);
+    link.run(Some(BEGIN + seconds(100.0)));
+    let of = |link: &Link, i: usize| link.groups[i].statistics(true).lldp.unwrap();
+    let found = of(&link, 0);
+    let names: Vec<_> = found.neighbors.all().map(|(_, _, name)| name.to_owned()).collect();
+    assert_eq!(names, ["host-1", "host-2", "host-3", "host-4"]);
+    assert_eq!(of(&link, 1).neighbors.len(), 1);
+    let now = link.now;
+    link.groups[1].stop(now);
+    link.run(Some(now + seconds(1.0)));
+    let found = of(&link, 0);
+    assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
+    assert_eq!(of(&link, 1).shutdowns, 4);
+}
+
+/// An authenticator with EAP-MD5 for one host, which answers by the identifiers of RFC 3748.
+fn authenticator(frame: &[u8], accept: bool) -> Option<Vec<u8>> {
+    let eap = |code: u8, id: u8, data: &[u8]| {
+        let len = (4 + data.len()) as u8;
+        let mut frame = frame[6..12].to_vec();
+        frame.extend([2, 0, 0, 9, 0, 9, 0x88, 0x8e, 2, 0, 0, len, code, id, 0, len]);
+        frame.extend(data);
+        frame
+    };
+    match frame[15] {
+        1 => Some(eap(1, 10, &[1])),
+        0 if frame[22] == 1 => Some(eap(1, 11, &[4, 2, 0xaa, 0xbb])),
+        0 => Some(eap(if accept { 3 } else { 4 }, 11, &[])),
+        _ => None,
+    }
+}
+
+#[test]
+fn hosts_send_nothing_else_before_they_are_authenticated_and_log_off_at_the_end() {
+    let auth = Some(SupplicantSettings {
+        identity: "user{}".into(),
+        password: "secret".into(),
+        attempts: 1,
+        ..SupplicantSettings::default()
+    });
+    let lldp = Some(LldpSettings::default());
+    let protocols = ServiceSettings { auth, lldp, ..ServiceSettings::default() };
+    for accept in [true, false] {
+        let settings = GroupSettings { release: true, ..services(dhcp(3), protocols.clone()) };
+        let mut group = HostGroup::new(settings, BEGIN);
+        let (mut out, mut now) = (FrameQueue::default(), BEGIN);
+        let mut kinds = Vec::new();
+        for _ in 0..20 {
+            while group.advance(now, &mut out) {}
+            now = now + Nanos(1_000_000);
+            while let Some((frame, _)) = out.first() {
+                let frame = frame.to_vec();
+                out.pop();
+                let kind = u16::from_be_bytes([frame[12], frame[13]]);
+                kinds.push(kind);
+                if kind == EAPOL
+                    && let Some(answer) = authenticator(&frame, accept)
+                {
+                    assert!(group.receive(now, (&answer, false), &mut out));
+                }
+            }
+        }
+        let counted = group.statistics(true);
+        let auth = counted.auth.unwrap();
+        assert_eq!(kinds.iter().filter(|kind| **kind == EAPOL).count(), 9, "start, two answers");
+        if !accept {
+            assert!(kinds.iter().all(|kind| *kind == EAPOL), "{kinds:x?}");
+            assert_eq!(counted.failed, [("rejected", 3)].into());
+            assert!(group.is_settled());
+            assert_eq!(counted.states.iter().find(|(s, _)| *s == DhcpState::Failed).unwrap().1, 3);
+            continue;
+        }
+        assert_eq!((auth.authenticated, auth.time.count()), (3, 3));
+        assert_eq!(counted.sent["discover"], 3);
+        group.stop(now);
+        while group.advance(now, &mut out) {}
+        let mut logoffs = 0;
+        while let Some((frame, _)) = out.first() {
+            logoffs += usize::from(frame[12..16] == [0x88, 0x8e, 2, 2]);
+            out.pop();
+        }
+        assert_eq!(logoffs, 3);
+    }
+}
+
+#[test]
+fn a_host_whose_port_is_closed_begins_again_when_it_is_open() {
+    let auth = Some(SupplicantSettings { held_period: seconds(1.0), ..Default::default() });
+    let protocols = ServiceSettings { auth, ..ServiceSettings::default() };
+    let mut group = HostGroup::new(services(fixed(1, 3, [10, 0, 0, 1]), protocols), BEGIN);
+    let (mut out, mut now) = (FrameQueue::default(), BEGIN);
+    let mut pass = |group: &mut HostGroup, now: Nanos, accept: bool| {
+        while group.advance(now, &mut out) {}
+        while let Some((frame, _)) = out.first() {
+            let frame = frame.to_vec();
+            out.pop();
+            if frame[12..14] == [0x88, 0x8e]
+                && let Some(answer) = authenticator(&frame, accept)
+            {
+                group.receive(now, (&answer, false), &mut out);
+            }
+        }
+    };
+    pass(&mut group, now, true);
+    assert!(group.address(0).is_some());
+    // The authenticator asks again, and refuses.
+    let mac = group.mac(0).0;
+    let mut request = mac.to_vec();
+    request.extend([2, 0, 0, 9, 0, 9, 0x88, 0x8e, 2, 0, 0, 5, 1, 10, 0, 5, 1]);
+    let mut queue = FrameQueue::default();
+    group.receive(now, (&request, false), &mut queue);
+    assert!(group.address(0).is_some(), "the port stays open meanwhile");
+    let mut refuse = mac.to_vec();
+    refuse.extend([2, 0, 0, 9, 0, 9, 0x88, 0x8e, 2, 0, 0, 4, 4, 10, 0, 4]);
+    group.receive(now, (&refuse, false), &mut queue);
+    assert_eq!(group.address(0), None);
+    now = now + seconds(1.0);
+    pass(&mut group, now, true);
+    assert!(group.address(0).is_some());
+    assert_eq!(group.statistics(true).auth.unwrap().authenticated, 2);
+}
+
+#[test]
+fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
+    let mut link = Link::of([dhcp(100), server(100)]);
+    let settings = link.groups[0].settings().clone();
+    let macs = (settings.mac, settings.mac_step);
+    let table = Arc::new(HostTable::new(settings.count, macs, &[]));
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(1.0)));
+    assert_eq!(table.bound(), 100);
+    let gateway = link.groups[1].mac(0);
+    for number in 0..100 {
+        let host = table.get(number).unwrap();
+        let expected = (link.groups[0].mac(number), link.groups[0].address(number), gateway);
+        assert_eq!((host.mac, Some(host.address), host.next_hop), expected);
+    }
+    assert_eq!(link.of_group(0).arp.requests, 1, "one for all");
+    assert_eq!(table.losses(), 0);
+    // Without the server, leases end.
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(1001.0)));
+    assert_eq!((table.bound(), table.losses()), (0, 100));
+}
+
+#[test]
+fn a_silent_gateway_is_asked_again_and_no_host_is_shared_before_it_answers() {
+    let silent =
+        GroupSettings { gateway: Some([10, 0, 9, 9].into()), ..fixed(3, 1, [10, 0, 0, 5]) };
+    let table = Arc::new(HostTable::new(3, (silent.mac, 1), &[]));
+    let mut link = Link::of([silent]);
+    let settings = link.groups[0].settings().clone();
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(20.0)));
+    assert_eq!((table.bound(), link.in_state(0, DhcpState::Bound)), (0, 3));
+    assert!(link.of_group(0).arp.unresolved >= 2);
+    link.groups.push(HostGroup::new(fixed(1, 2, [10, 0, 9, 9]), link.now));
+    link.run(Some(link.now + seconds(5.0)));
+    assert_eq!(table.bound(), 3);
 }

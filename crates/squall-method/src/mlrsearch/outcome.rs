@@ -93,7 +93,7 @@ fn results(goals: &[Goal], rig: &Rig, all: &[Searched]) -> Table {
         let rate = |load: Option<f64>| load.map_or("-".into(), |load| format!("{:.0}", load * fps));
         for (goal, found) in goals.iter().zip(&searched.found) {
             let throughput = found.conditional_throughput;
-            let bits = |load: f64| si(load * fps * 8.0 * f64::from(searched.size), "bit/s");
+            let bits = |load: f64| si(load * fps * 8.0 * f64::from(searched.size), "b/s");
             table.rows.push(vec![
                 searched.size.to_string(),
                 goal.name.clone(),

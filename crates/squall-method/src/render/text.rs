@@ -57,7 +57,7 @@ pub fn trial_line(recorded: &RecordedTrial) -> String {
     } else {
         String::new()
     };
-    if !measured.kept() {
+    if !recorded.trial.counts(measured) {
         // The first clause only: the outcome has the details (wait time, CPU of the thread).
         let why = measured.not_kept.first().and_then(|why| why.split(';').next()).unwrap_or("");
         return format!("{}{again}: not counted: {why}", recorded.trial.label);
@@ -69,7 +69,7 @@ pub fn trial_line(recorded: &RecordedTrial) -> String {
             flows.attempted,
             flows.failures(),
             ratio(flows.failed_ratio()),
-            si(flows.goodput_bps, "bit/s"),
+            si(flows.goodput_bps, "b/s"),
         );
     }
     let delay = measured.delay().map(|delay| format!(", mean latency {}", ns(delay.mean)));

@@ -107,7 +107,7 @@ fn report(settings: &Settings, rig: &Rig, found: &[Found], outcome: &mut Outcome
     let mut table = Table::new("Throughput (RFC 2544 §26.1)", &columns);
     for one in found {
         let medium = rig.medium_fps(one.size);
-        let bits = |octets: f64| si(one.fps * 8.0 * octets, "bit/s");
+        let bits = |octets: f64| si(one.fps * 8.0 * octets, "b/s");
         table.rows.push(vec![
             one.size.to_string(),
             format!("{:.0}", one.offered_fps.floor()),

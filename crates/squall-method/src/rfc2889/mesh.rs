@@ -185,7 +185,7 @@ fn report(
             size.to_string(),
             format!("{:.0} frames/s", fps.floor()),
             ratio(highest.load),
-            si(fps * 8.0 * (f64::from(*size) + 20.0), "bit/s"),
+            si(fps * 8.0 * (f64::from(*size) + 20.0), "b/s"),
             at_most.map_or_else(dash, |(forwarded, _)| format!("{forwarded:.0} frames/s")),
             at_most.map_or_else(dash, |(_, lost)| ratio(lost)),
             format!("{highest_fps:.0} frames/s"),

@@ -109,7 +109,7 @@ fn report(
         outcome.figures.push(Figure::new(name, value, unit, better, noise, Limit::Device));
     };
     push(format!("incast.goodput/{bursting}"), goodput, "bit/s", Better::Higher, goodput * 0.05);
-    let mut row = vec!["1".into(), bursting.to_string(), si(goodput, "bit/s")];
+    let mut row = vec!["1".into(), bursting.to_string(), si(goodput, "b/s")];
     if bursting == 0 {
         row.extend(["-"; 4].map(str::to_owned));
         table.rows.push(row);
@@ -121,7 +121,7 @@ fn report(
     push(format!("incast.loss/{bursting}"), lost, "ratio", Better::Lower, 0.01);
     row.extend([ns(min as f64), ns(mean), ns(max as f64), ratio(lost)]);
     table.rows.push(row);
-    let goodput = si(goodput, "bit/s");
+    let goodput = si(goodput, "b/s");
     outcome.verdict.text.push(format!(
         "incast, bursts of {bursting} ports: {goodput} by TCP, latency of bursts up to {}",
         ns(max as f64)

@@ -93,9 +93,9 @@ settings! {
     /// Steps of the configuration test, as parts of the committed rate
     steps: Vec<f64> = vec![0.25, 0.5, 0.75, 0.9, 1.0] => each("RATIO");
     /// Length of a step, seconds (Y.1564: 1 to 60)
-    step_s: f64 = 10.0 => one("SECONDS"), quick at_most(1.0);
+    step_s: f64 = 10.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(1.0);
     /// Length of the performance test, seconds (Y.1564: 900, 7200 or 86400); 0: none
-    performance_s: f64 = 900.0 => one("SECONDS"), quick at_most(15.0);
+    performance_s: f64 = 900.0 => one("SECONDS", value_parser = crate::settings::seconds), quick at_most(15.0);
     /// Highest rate beyond CIR + EIR, as a part of that (M of Y.1564: tolerance for bursts)
     margin: f64 = 0.01 => one("RATIO");
 }

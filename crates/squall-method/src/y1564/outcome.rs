@@ -49,7 +49,7 @@ fn result(row: &Row) -> String {
 }
 
 fn bits(bps: f64) -> String {
-    si(bps, "bit/s")
+    si(bps, "b/s")
 }
 
 fn criteria(settings: &Settings) -> Table {

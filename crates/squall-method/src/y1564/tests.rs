@@ -127,8 +127,8 @@ fn a_network_that_polices_to_the_profile_passes() {
     assert_eq!(steps[5..], [&["policing"], &committed[..], &["CIR + EIR", "policing"]].concat());
     // Policing is tested at 1.25 CIR + EIR, as the excess is less than a fifth of the committed
     // rate.
-    assert_eq!(outcome.tables[1].rows[5][2], squall_report::render::human::si(1.25e6, "bit/s"));
-    assert_eq!(outcome.tables[1].rows[12][2], squall_report::render::human::si(2.25e7, "bit/s"));
+    assert_eq!(outcome.tables[1].rows[5][2], squall_report::render::human::si(1.25e6, "b/s"));
+    assert_eq!(outcome.tables[1].rows[12][2], squall_report::render::human::si(2.25e7, "b/s"));
     assert_eq!(results(&outcome, 2), ["pass", "pass"]);
     assert_eq!(outcome.figure("AVAIL/data").unwrap().value, 1.0);
     assert_eq!(outcome.figure("FDV/voice").unwrap().value, 200_000.0);

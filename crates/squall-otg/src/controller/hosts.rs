@@ -497,6 +497,7 @@ mod tests {
             destination: "fd00::1".parse().unwrap(),
             target: "fd00::9".parse().unwrap(),
             mac: Some(PEER),
+            flags: NeighborMessage::SOLICITED | NeighborMessage::OVERRIDE,
         };
         let mut peer = self::device(Vec::new());
         peer.host.mac = PEER;

@@ -44,14 +44,10 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let flows = super::flows::flows(&mut table, &ports, cx);
-    let streams: Vec<(usize, StreamTable)> = table.stream.take().map_or_else(Vec::new, |streams| {
-        streams
-            .value
-            .into_iter()
-            .enumerate()
-            .filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value))
-            .collect()
-    });
+    let mut streams = table.stream.take().map_or_else(Vec::new, |streams| streams.value);
+    let enabled = |stream: &StreamTable| stream.enabled.as_ref().is_none_or(|e| e.value);
+    let numbers: Vec<usize> = (0..streams.len()).filter(|&i| enabled(&streams[i])).collect();
+    streams.retain(enabled);
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
     let given = given || flows_given || attacks_given || table.given.has("replay");
@@ -67,7 +63,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
-    let names = stream_names(&streams, cx);
+    let names = stream_names(&streams, &numbers, cx);
     let templates = || flows.iter().flat_map(|flows| &flows.templates);
     let of_templates: HashSet<&str> = templates().map(|one| one.name.as_str()).collect();
     let of_attacks: HashSet<&str> = attacks.iter().map(|one| one.name.as_str()).collect();
@@ -103,14 +99,13 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         let hints = vec!["try another name for one of them".into()];
         cx.mistakes.push(crate::Diagnostic::at(attack.at, text, hints));
     }
-    let nexts: Vec<Option<Next>> =
-        streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
+    let nexts: Vec<Option<Next>> = streams.iter().map(|table| next(table, &names, cx)).collect();
     let of_others: HashSet<usize> = nexts
         .iter()
         .enumerate()
         .filter_map(|(from, next)| next.map(|next| next.stream).filter(|to| *to != from))
         .collect();
-    for (i, (_, table)) in streams.iter().enumerate() {
+    for (i, table) in streams.iter().enumerate() {
         let waits = table.self_start.as_ref().filter(|start| !start.value);
         if let Some(waits) = waits
             && !of_others.contains(&i)
@@ -129,12 +124,12 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
 
     let port_index: HashMap<&str, usize> =
         ports.iter().enumerate().rev().map(|(i, port)| (port.name.as_str(), i)).collect();
-    let streams = streams
-        .into_iter()
-        .zip(nexts)
-        .zip(names.names)
-        .map(|(((_, table), next), name)| stream(table, name, next, &ports, &port_index, cx))
-        .collect();
+    // Not `collect`, which would keep the list of tables, several times as large, for the streams.
+    let mut made = Vec::with_capacity(streams.len());
+    for ((table, next), name) in streams.into_iter().zip(nexts).zip(names.names) {
+        made.push(stream(table, name, next, &ports, &port_index, cx));
+    }
+    let streams = made;
     let stop = Stop {
         duration: table.duration.map(|d| d.value),
         packets: table.packets.map(|p| p.value.0),
@@ -158,9 +153,10 @@ struct Names {
     index: HashMap<String, usize>,
 }
 
-fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names {
+/// `numbers`: the places of the streams in the profile.
+fn stream_names(streams: &[StreamTable], numbers: &[usize], cx: &mut Reader<'_>) -> Names {
     let mut names = Names { names: Vec::new(), index: HashMap::new() };
-    for (i, (number, table)) in streams.iter().enumerate() {
+    for (i, (number, table)) in numbers.iter().zip(streams).enumerate() {
         let name = table
             .name
             .as_ref()

@@ -152,7 +152,9 @@ fn read(
     let profile = match tree {
         Ok(root) => {
             cx.name_streams(&root);
-            raw::ProfileTable::read(&root, &mut cx).map(|table| lower::profile(table, &mut cx))
+            let table = raw::ProfileTable::read(&root, &mut cx);
+            drop(root);
+            table.map(|table| lower::profile(table, &mut cx))
         }
         Err(mistakes) => {
             mistakes.into_iter().for_each(|mistake| cx.syntax(mistake.at, mistake.message));

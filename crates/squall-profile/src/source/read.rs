@@ -616,7 +616,7 @@ impl<'a> Reader<'a> {
 fn in_one(path: &str) -> &str {
     let mut rest = path;
     while let Some((table, inside)) = rest.split_once(']') {
-        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack", _)) =
+        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack" | "host", _)) =
             table.split_once('[')
         else {
             break;
@@ -848,14 +848,20 @@ impl<T: Read> Read for Vec<T> {
         let Value::List(items) = &node.value else {
             return cx.wrong_type(node, "a list", "[ ... ]");
         };
-        let read: Vec<Option<T>> = items
-            .iter()
-            .enumerate()
-            .map_while(|(i, item)| {
-                (!cx.is_full()).then(|| cx.below(&format!("[{i}]"), |cx| T::read(item, cx)))
-            })
-            .collect();
-        read.into_iter().collect()
+        // One list of its final size: a profile may have a hundred thousand streams, whose tables
+        // are large.
+        let mut read = Vec::with_capacity(items.len());
+        let mut whole = true;
+        for (i, item) in items.iter().enumerate() {
+            if cx.is_full() {
+                break;
+            }
+            match cx.below(&format!("[{i}]"), |cx| T::read(item, cx)) {
+                Some(value) => read.push(value),
+                None => whole = false,
+            }
+        }
+        whole.then_some(read)
     }
     fn schema() -> Json {
         json!({ "type": "array", "items": T::schema() })

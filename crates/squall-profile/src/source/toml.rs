@@ -13,7 +13,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
         return Err(mistakes(source, &errors));
     }
     let span = document.span();
-    Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
+    Ok(Node { start: span.start, end: span.end, value: table(document.into_inner()) })
 }
 
 /// The first error in each of the first few lines with errors. Further errors in a line are mostly
@@ -46,12 +46,13 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
 /// Maximum number of syntax errors to show.
 const SHOWN: usize = 5;
 
-fn table(table: &DeTable<'_>) -> Value {
+/// Consumes the table, so that a large document is not in memory twice.
+fn table(table: DeTable<'_>) -> Value {
     let mut entries: Vec<Entry> = table
-        .iter()
+        .into_iter()
         .map(|(key, value)| Entry {
-            key: key.get_ref().to_string(),
             start: key.span().start,
+            key: key.into_inner().into_owned(),
             node: node(value),
         })
         .collect();
@@ -60,20 +61,20 @@ fn table(table: &DeTable<'_>) -> Value {
     Value::Table(entries)
 }
 
-fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
-    let value = match spanned.get_ref() {
-        DeValue::String(text) => Value::Text(text.to_string()),
+fn node(spanned: Spanned<DeValue<'_>>) -> Node {
+    let span = spanned.span();
+    let value = match spanned.into_inner() {
+        DeValue::String(text) => Value::Text(text.into_owned()),
         // An integer of more than 128 bits stays text, which its reader refuses.
         DeValue::Integer(n) => i128::from_str_radix(n.as_str(), n.radix())
             .map_or_else(|_| Value::Text(n.to_string()), Value::Integer),
         DeValue::Float(x) => {
             x.as_str().parse().map_or_else(|_| Value::Text(x.to_string()), Value::Float)
         }
-        DeValue::Boolean(b) => Value::Bool(*b),
+        DeValue::Boolean(b) => Value::Bool(b),
         DeValue::Datetime(time) => Value::Text(time.to_string()),
-        DeValue::Array(items) => Value::List(items.iter().map(node).collect()),
+        DeValue::Array(items) => Value::List(items.into_iter().map(node).collect()),
         DeValue::Table(inner) => table(inner),
     };
-    let span = spanned.span();
     Node { start: span.start, end: span.end, value }
 }

@@ -115,7 +115,7 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
         [("not played", &played.not_played), ("packets left out", &played.packets_left_out)]
     {
         if !counts.is_empty() {
-            lines.push(format!("{what}: {}", listed(counts)));
+            lines.push(format!("{what}: {}", listed(counts).replace('_', " ")));
         }
     }
     for (what, notes) in

@@ -4,23 +4,48 @@ use std::collections::BTreeMap;
 
 use super::human;
 use super::table::{Style, printable, wrap};
-use crate::report::{Distribution, Report, hosts::HostsReport};
+use crate::report::{
+    Distribution, Report,
+    hosts::{HostIpv6Report, HostsReport},
+};
 
 /// Lines for each group of hosts.
 pub(super) fn hosts(report: &Report, width: usize, color: bool) -> Vec<String> {
     report.hosts.iter().flat_map(|group| one(group, width, color)).collect()
 }
 
+/// Hosts of all groups by their state: `hosts bound 12, selecting 3, failed 0`. `None` without
+/// hosts.
+pub(super) fn line(groups: &[HostsReport]) -> Option<String> {
+    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+    for (state, n) in groups.iter().flat_map(|group| &group.states) {
+        *states.entry(state).or_default() += n;
+    }
+    let failed: u64 = groups.iter().flat_map(|group| group.failed.values()).sum();
+    let bound = states.remove("bound").unwrap_or(0);
+    states.remove("failed");
+    let between: Vec<_> = states.into_iter().filter(|(_, n)| *n > 0).collect();
+    let all = [&[("bound", bound)], &between[..], &[("failed", failed)]].concat();
+    let texts: Vec<_> =
+        all.iter().map(|(state, n)| format!("{state} {}", human::count(*n))).collect();
+    (!groups.is_empty()).then(|| format!("hosts {}", texts.join(", ")))
+}
+
 fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
-    let title = format!("hosts {} on {}", printable(&group.name), printable(&group.port));
+    // Groups without a name are called "hosts", "hosts 1" and so on.
+    let name = printable(&group.name);
+    let name = if name.starts_with("hosts") { name } else { format!("hosts {name}") };
+    let title = format!("{name} on {}", printable(&group.port));
     let mut lines = vec![Style::Bold.paint(&title, color)];
     let mut line = |text: String| lines.extend(wrap(&format!("  {text}"), width, 4));
     let failed: u64 = group.failed.values().sum();
     let mut head = format!(
-        "{} of {} started, {} got an address",
+        "{} of {} started, {} {}",
         human::count(group.started),
         human::count(group.hosts),
-        human::count(group.bound)
+        human::count(group.bound),
+        // Hosts with static addresses send no DHCP messages.
+        if group.sent.is_empty() { "use their address" } else { "got an address" }
     );
     if let Some(rate) = group.bound_rate {
         head += &format!(" ({})", human::si(rate, "/s"));
@@ -29,7 +54,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         head += &format!(", {} failed: {}", human::count(failed), counts(&group.failed));
     }
     line(head);
-    line(format!("state: {}", counts(&group.states)));
+    if !group.states.is_empty() {
+        line(format!("state: {}", counts(&group.states)));
+    }
     if let Some(offer) = &group.offer_ns {
         line(format!("DISCOVER to OFFER: {}", times(offer)));
     }
@@ -50,6 +77,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     }
     if !group.faults.is_empty() {
         line(format!("faults: {}", counts(&group.faults)));
+    }
+    if let Some(ipv6) = &group.ipv6 {
+        ipv6_lines(ipv6).into_iter().for_each(&mut line);
     }
     let arp = &group.arp;
     let arp = counted(&[
@@ -93,6 +123,81 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     lines
 }
 
+/// Lines about the IPv6 of a group.
+fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut head = format!("IPv6: {} addresses", human::count(ipv6.addresses));
+    if let Some(rate) = ipv6.address_rate {
+        head += &format!(" ({})", human::si(rate, "/s"));
+    }
+    head += &format!("; state: {}", counts(&ipv6.states));
+    if !ipv6.failed.is_empty() {
+        head += &format!("; failed: {}", counts(&ipv6.failed));
+    }
+    lines.push(head);
+    let times_of =
+        [("solicitation to router", &ipv6.router_ns), ("start to IPv6 address", &ipv6.address_ns)];
+    let dhcp = ipv6.dhcp.as_ref();
+    let of_dhcp = [
+        ("Solicit to offer", dhcp.map(|dhcp| &dhcp.advertise_ns)),
+        ("Solicit to lease", dhcp.map(|dhcp| &dhcp.lease_ns)),
+    ];
+    let of_dhcp = of_dhcp.into_iter().filter_map(|(name, of)| Some((name, of?)));
+    for (name, of) in times_of.into_iter().chain(of_dhcp) {
+        if let Some(of) = of {
+            lines.push(format!("{name}: {}", times(of)));
+        }
+    }
+    let nd = &ipv6.nd;
+    let nd = counted(&[
+        ("answered", nd.answered),
+        ("probes", nd.probes),
+        ("duplicates", nd.duplicates),
+        ("conflicts", nd.conflicts),
+        ("router solicitations", nd.router_solicitations),
+        ("router advertisements", nd.router_advertisements),
+        ("advertised", nd.advertised),
+        ("requests", nd.requests),
+        ("unresolved", nd.unresolved),
+        ("unreachable", nd.unreachable),
+        ("redirects", nd.redirects),
+    ]);
+    if !nd.is_empty() {
+        lines.push(format!("ND: {nd}"));
+    }
+    if let Some(dhcp) = dhcp {
+        let figures = counted(&[
+            ("bound", dhcp.bound),
+            ("prefixes", dhcp.prefixes),
+            ("informed", dhcp.informed),
+            ("renewed", dhcp.renewed),
+            ("expired", dhcp.expired),
+        ]);
+        let sent = counts(&dhcp.sent);
+        lines.push(format!("DHCPv6: {figures}; sent: {sent}; {} repeated", dhcp.retransmissions));
+    }
+    if !ipv6.ignored.is_empty() {
+        lines.push(format!("ignored over IPv6: {}", counts(&ipv6.ignored)));
+    }
+    if let Some(server) = &ipv6.server {
+        let figures = counted(&[
+            ("solicits", server.solicits),
+            ("advertises", server.advertises),
+            ("requests", server.requests),
+            ("renews", server.renews),
+            ("rebinds", server.rebinds),
+            ("confirms", server.confirms),
+            ("releases", server.releases),
+            ("declines", server.declines),
+            ("information requests", server.information_requests),
+            ("replies", server.replies),
+            ("exhausted", server.exhausted),
+        ]);
+        lines.push(format!("DHCPv6 server: {} bindings; {figures}", human::count(server.bindings)));
+    }
+    lines
+}
+
 fn counts(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<_> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     counted(&counts)
@@ -132,6 +237,10 @@ mod tests {
         };
         let lines = one(&group, 100, false);
         assert_eq!(lines[0], "hosts subscribers on A");
+        let fixed = HostsReport { name: "hosts 2".into(), sent: [].into(), ..group };
+        let fixed = one(&fixed, 100, false);
+        assert_eq!(fixed[0], "hosts 2 on A");
+        assert!(fixed[1].contains("990 use their address"), "{fixed:?}");
         assert!(
             lines[1].contains("990 got an address (1.95 k/s), 10 failed: no_offer 10"),
             "{lines:?}"

@@ -168,7 +168,11 @@ fn figures(report: &Report, page: &mut String) {
         let plr = format!("PLR {}", human::ratio(capture.loss_ratio));
         let files = match capture.files_written {
             0 => human::si(capture.written_octets as f64, "B"),
-            n => format!("{} in {n} file(s)", human::si(capture.file_octets as f64, "B")),
+            n => format!(
+                "{} in {}",
+                human::si(capture.file_octets as f64, "B"),
+                human::counted(n, "file")
+            ),
         };
         tiles_of.push((
             "Written",

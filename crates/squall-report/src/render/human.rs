@@ -32,6 +32,11 @@ pub fn count(n: u64) -> String {
     text
 }
 
+/// A count with its noun in the right number: `1 frame`, `2,000 frames`.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// A short count: with all digits below 100,000, otherwise `12.3 M`.
 pub fn short_count(n: u64) -> String {
     if n < 100_000 { count(n) } else { si(n as f64, "") }
@@ -174,6 +179,7 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(count(1000), "1,000");
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!([0, 1, 2000].map(|n| counted(n, "flow")), ["0 flows", "1 flow", "2,000 flows"]);
         assert_eq!(short_count(99_999), "99,999");
         assert_eq!(short_count(12_345_678), "12.3 M");
     }

@@ -108,7 +108,7 @@ fn file_text(file: &FileInfo, text: &mut String) {
         } else {
             format!("snap length {}", human::count(i.snaplen.into()))
         };
-        line += &format!(", {} packets", human::count(i.packets));
+        line += &format!(", {}", human::counted(i.packets, "packet"));
         for (name, n) in [
             ("received", i.received),
             ("dropped by the interface", i.dropped_by_interface),
@@ -197,9 +197,9 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         (
             "Peak second",
             format!(
-                "{} packets, {}",
-                human::count(t.peak_second_packets),
-                human::si(8.0 * t.peak_second_octets as f64, "bit")
+                "{}, {}",
+                human::counted(t.peak_second_packets, "packet"),
+                human::si(8.0 * t.peak_second_octets as f64, "b/s")
             ),
         ),
         ("Time order", order),
@@ -282,9 +282,9 @@ fn order_word(t: &Traffic) -> &'static str {
 
 fn flows_text(f: &Flows) -> String {
     let mut text = format!(
-        "{} ({} conversations), {} per second",
+        "{} ({}), {} per second",
         human::count(f.unique),
-        human::count(f.conversations),
+        human::counted(f.conversations, "conversation"),
         human::si(f.per_second, "").trim()
     );
     if let (Some(expiry), Some(active)) = (f.expiry_s, f.active) {

@@ -88,7 +88,7 @@ impl Live {
                 self.screen.draw(&lines);
             }
             LiveMode::Lines => {
-                let text = line(sample) + "\n";
+                let text = line(sample, so_far) + "\n";
                 self.screen.write(&text);
             }
             LiveMode::Quiet => {}
@@ -124,6 +124,7 @@ impl Live {
             port_table(&PortRow::of(sample, so_far), ports, None).lines(width, self.screen.color()),
         );
         lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
+        lines.extend(super::hosts::line(&so_far.hosts).map(|hosts| truncate(&hosts, width)));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.flows.is_empty() && free >= 3 {
             let room = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
@@ -184,26 +185,24 @@ fn captured(capture: &CaptureSample) -> String {
     let files = match capture.files {
         0 => String::new(),
         n => format!(
-            ", {} in {} file(s)",
+            ", {} in {}",
             human::si(capture.file_octets as f64, "B"),
-            human::count(n)
+            human::counted(n, "file")
         ),
     };
     format!("written {pps} {bps}{files}, lost {lost}")
 }
 
 /// `t=3.0s  A tx 1.00 Mpps 672 Mb/s L1, rx 0 pps 0 b/s L1  lost 0  lat p50 2.10 µs p99 5.00 µs  late p99 350 ns`
-fn line(sample: &Sample) -> String {
+fn line(sample: &Sample, so_far: &Report) -> String {
+    // A run that only receives has no rate of sending.
+    let sends = so_far.sends() || sample.ports.iter().any(|port| port.tx_pps > 0.0);
     let direction = |name: &str, pps: f64, bps: f64| {
         format!("{name} {} {} L1", human::si(pps, "pps"), human::si(bps, "b/s"))
     };
     let port = |name: &str, tx: (f64, f64), rx: (f64, f64)| {
-        format!(
-            "{} {}, {}",
-            printable(name),
-            direction("tx", tx.0, tx.1),
-            direction("rx", rx.0, rx.1)
-        )
+        let sent = if sends { direction("tx", tx.0, tx.1) + ", " } else { String::new() };
+        format!("{} {sent}{}", printable(name), direction("rx", rx.0, rx.1))
     };
     let mut parts = vec![format!("t={:.1}s", sample.t_s)];
     if sample.ports.len() <= PORTS_IN_A_LINE {
@@ -222,6 +221,7 @@ fn line(sample: &Sample) -> String {
     }
     parts.extend(sample.capture.as_ref().map(captured));
     parts.extend(super::flows::line(&sample.flows));
+    parts.extend(super::hosts::line(&so_far.hosts));
     let streams = &sample.streams;
     if !streams.is_empty() {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
@@ -322,7 +322,7 @@ mod tests {
             live(mode, &screen).update(&sample, &report);
             let shown = screen.text();
             assert!(
-                shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"),
+                shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 files, lost 7"),
                 "{shown}"
             );
         }
@@ -357,6 +357,33 @@ mod tests {
                          begun 5 (late 3), set-up p99 1.00 ms, answer p99 2.00 ms";
             assert!(line.contains(flows), "{line}");
         }
+    }
+
+    #[test]
+    fn hosts_show_their_states_while_they_run() {
+        let hosts = crate::report::hosts::HostsReport {
+            states: [("bound".into(), 2), ("selecting".into(), 3)].into(),
+            failed: [("no_offer".into(), 1)].into(),
+            ..Default::default()
+        };
+        let report = Report { hosts: vec![hosts.clone(), hosts], ..report(0) };
+        for mode in [LiveMode::Terminal, LiveMode::Lines] {
+            let screen = Played::default();
+            live(mode, &screen).update(&report.series[0], &report);
+            let text = screen.text();
+            assert!(text.contains("hosts bound 4, selecting 6, failed 2"), "{mode:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_receiver_shows_no_rate_of_sending() {
+        let mut received = crate::render::sample::received(2);
+        received.ports.iter_mut().for_each(|port| port.tx = Default::default());
+        let mut sample = report(1).series[0].clone();
+        sample.ports.iter_mut().for_each(|port| port.tx_pps = 0.0);
+        let screen = Played::default();
+        live(LiveMode::Lines, &screen).update(&sample, &received);
+        assert!(screen.text().contains(" rx ") && !screen.text().contains("tx "));
     }
 
     #[test]

@@ -70,7 +70,8 @@ fn arrivals(port: &PortReport, all: &ReceivedFlowsReport) -> String {
         let gap = human::ns(all.burst_gap_ns as f64);
         let frames =
             format!("of {:.1} frames, at most {}", b.mean_packets, human::count(b.max_packets));
-        parts.push(format!("{} bursts (gaps up to {gap}) {frames}", human::count(b.count)));
+        let bursts = human::counted(b.count, "burst");
+        parts.push(format!("{bursts} (gaps up to {gap}) {frames}"));
     }
     let resolution = rx
         .timestamp_resolution_ns

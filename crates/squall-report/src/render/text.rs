@@ -263,7 +263,8 @@ fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
         Some(n) => {
             let sign = if n > 0 { "+" } else { "-" };
             let style = if filtered && n > 0 { Style::Dim } else { Style::Bad };
-            Cell::styled(format!("{sign}{}", human::short_count(n.unsigned_abs())), style)
+            let other = if n > 0 { " other" } else { "" };
+            Cell::styled(format!("{sign}{}{other}", human::short_count(n.unsigned_abs())), style)
         }
     }
 }
@@ -370,9 +371,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
     for port in &report.ports {
-        // Omitted if the run is far from its limits.
-        let near = port.tx.pacing.as_ref().is_some_and(|p| p.surplus() * 2 > p.allowed);
-        let lines = schedule_of(port).filter(|_| near || !report.verdict.valid);
+        let lines = schedule_of(port).filter(|_| !report.verdict.valid);
         let lines = lines.map(|text| wrap(&text, width - 2, 2));
         out.extend(
             lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)),
@@ -385,8 +384,8 @@ pub fn cut_short(report: &Report) -> String {
     let asked = &report.asked;
     let of = [
         asked.duration_s.map(human::seconds),
-        asked.packets.map(|packets| format!("{} frames", human::count(packets))),
-        asked.octets.map(|octets| format!("{} octets", human::count(octets))),
+        asked.packets.map(|packets| human::counted(packets, "frame")),
+        asked.octets.map(|octets| human::counted(octets, "octet")),
     ];
     let of: Vec<_> = of.into_iter().flatten().collect();
     let of = if of.is_empty() { String::new() } else { format!(" of {}", of.join(", ")) };
@@ -399,23 +398,25 @@ pub fn cut_short(report: &Report) -> String {
     }
 }
 
-/// How well a port kept to its schedule; `None` if it has none.
+/// How a port missed its schedule; `None` if it did not.
 pub fn schedule_of(port: &PortReport) -> Option<String> {
     let pacing = port.tx.pacing.as_ref()?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
-    let mut text = format!(
-        "{}: at most {} {} more than were due in any window, in {} ({} allowed)",
-        port.name,
-        human::count(pacing.surplus()),
-        pacing.unit,
-        ms(pacing.over_s),
-        human::count(pacing.allowed),
-    );
-    if pacing.moved_s > 0.0 {
-        text +=
-            &format!("; delayed {} by stalls, {} at the end", ms(pacing.moved_s), ms(pacing.lag_s));
+    let mut parts = Vec::new();
+    if pacing.surplus() > pacing.allowed {
+        parts.push(format!(
+            "an excess of {} {} in {} ({} allowed)",
+            human::count(pacing.surplus()),
+            pacing.unit,
+            ms(pacing.over_s),
+            human::count(pacing.allowed),
+        ));
     }
-    Some(text)
+    if pacing.moved_s > 0.0 {
+        let (moved, lag) = (ms(pacing.moved_s), ms(pacing.lag_s));
+        parts.push(format!("delayed {moved} by stalls, {lag} at the end"));
+    }
+    (!parts.is_empty()).then(|| format!("{}: {}", port.name, parts.join("; ")))
 }
 
 fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
@@ -459,10 +460,10 @@ mod tests {
             !text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"),
             "{text}"
         );
-        assert!(terminal(&text).contains("\x1b[1;31m+40\x1b[0m"), "{text}");
+        assert!(terminal(&text).contains("\x1b[1;31m+40 other\x1b[0m"), "{text}");
         report.filter = Some("udp".into());
         let text = summary(&report, 100, true);
-        assert!(terminal(&text).contains("\x1b[2m+40\x1b[0m"), "{text}");
+        assert!(terminal(&text).contains("\x1b[2m+40 other\x1b[0m"), "{text}");
     }
 
     #[test]

@@ -129,6 +129,15 @@ impl FailIf {
         self.find(report).into_iter().find(|finding| finding.holds).map(|finding| finding.text)
     }
 
+    /// Whether it has terms that only a receiver of streams measures.
+    pub fn needs_receiver(&self) -> bool {
+        self.root.any_term(&|asked| match asked.term {
+            Term::Stream(name) => !["tx", "tx_pps", "rate_error", "not_sent"].contains(&name),
+            Term::Spread(spread, _) => spread != "departure_error",
+            _ => false,
+        })
+    }
+
     /// Whether it uses percentiles or other statistics that need complete histograms.
     pub fn needs_histograms(&self) -> bool {
         self.root.any_term(&|a| matches!(a.term, Term::Spread(..) | Term::TemplateSpread(..)))

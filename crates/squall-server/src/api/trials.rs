@@ -104,7 +104,8 @@ struct NewTest {
     repeats: Option<u32>,
     /// Seconds between trials; absent: 5, with `quick` 0.2.
     rest_s: Option<f64>,
-    /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
+    /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `precision`, `linger` and
+    /// `filter`.
     #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
     /// File of the daemon to which trials are written as they end; absent: the id of the run, with
@@ -130,7 +131,8 @@ async fn methods() -> Json<Methods> {
 /// Removes the settings that run commands from a form, because the daemon refuses them.
 fn without_commands(mut about: MethodInfo) -> MethodInfo {
     let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
-    for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
+    let presets = about.defaults.as_object_mut().into_iter().chain(about.quick.as_object_mut());
+    for table in properties.into_iter().chain(presets) {
         table.retain(|name, _| !runs_command(name));
     }
     about
@@ -249,8 +251,8 @@ impl NewTest {
 /// the measurements of a trial, and the daemon chooses its files.
 fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
     check_cores(&all)?;
-    let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
-    Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
+    let RunOptions { cores, cpus, seed, clock, precision, linger, filter, .. } = all;
+    Ok(RunOptions { cores, cpus, seed, clock, precision, linger, filter, ..RunOptions::default() })
 }
 
 /// A shell command that starts the same test again.
@@ -404,14 +406,17 @@ mod tests {
         let Json(Methods { methods: all, .. }) = methods().await;
         assert!(all.len() >= 11, "{all:?}");
         for about in all {
-            let (Some(form), Some(defaults)) =
-                (about.settings["properties"].as_object(), about.defaults.as_object())
-            else {
-                panic!("{about:?}")
-            };
-            assert!(defaults.keys().all(|name| form.contains_key(name)), "{about:?}");
+            let form = about.settings["properties"].as_object().expect("an object");
             assert!(!form.keys().any(|name| runs_command(name)), "{about:?}");
-            method(&about.name, defaults).expect(&about.name);
+            for preset in [&about.defaults, &about.quick] {
+                let preset = preset.as_object().expect("an object");
+                assert!(preset.keys().all(|name| form.contains_key(name)), "{about:?}");
+                method(&about.name, preset).expect(&about.name);
+            }
+            let seconds = |preset: &Value| preset["trial_s"].as_f64();
+            if about.name == "rfc2544" {
+                assert!(seconds(&about.quick) < seconds(&about.defaults), "{about:?}");
+            }
         }
     }
 

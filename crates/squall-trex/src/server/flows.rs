@@ -280,7 +280,12 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("tunnel_topo_fragment", NO_TUNNELS),
     ("activate_tunnel_mode", NO_TUNNELS),
     ("update_tunnel_client", NO_TUNNELS),
+    ("enable_tpg", NO_TAGS),
+    ("disable_tpg", NO_TAGS),
 ];
+
+/// Why there are no tagged packet groups of flows.
+const NO_TAGS: &str = "tagged packet groups are of streams: use the stateless mode";
 
 impl Server {
     pub(super) fn flow_api(name: &str, major: u64, minor: u64) -> Result<(), String> {

@@ -1,6 +1,9 @@
-//! The emulated host on a port with addresses, which answers its neighbors.
+//! The emulated hosts on a port with addresses, which answer their neighbors.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, atomic::Ordering},
+};
 
 use serde_json::{Value, json};
 use squall::Error;
@@ -8,12 +11,12 @@ use squall_host::{Host, link_local};
 use squall_machine::speaking::{self, HostThread};
 use squall_units::Nanos;
 
-use super::{Answer, Port, Server};
+use super::{Answer, Port, Server, nodes::NodeCounters};
 use crate::rpc::{Params, Refusal};
 
 /// TPIDs of a port's VLAN tags: with two, the outer one is a service tag.
-const TAG: u16 = 0x8100;
-const SERVICE_TAG: u16 = 0x88a8;
+pub const TAG: u16 = 0x8100;
+pub const SERVICE_TAG: u16 = 0x88a8;
 
 /// IPv6 settings of a port: the link-local address, and an optional additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +47,19 @@ impl Server {
         Ok(json!({}))
     }
 
-    /// Makes the emulated host answer for the port's current addresses as long as its owner holds
-    /// it. A port without an interface has no neighbors to answer.
+    /// Makes the emulated hosts answer for the current addresses of the port and its nodes as long
+    /// as the port's owner holds it. A port without an interface has no neighbors to answer.
     pub(super) fn update_host(&mut self, number: usize) -> Result<(), Refusal> {
         let port = &mut self.ports[number];
         let host = host_of(port);
         port.speaking = None;
         let silent = host.ipv4.is_empty() && host.ipv6.is_empty();
+        let own = (!silent).then_some(host);
+        let hosts: Vec<Host> = own.into_iter().chain(port.nodes.hosts()).collect();
         let interface = squall_machine::ports::interface_of(&port.info.address);
-        if let Some(interface) = interface.filter(|_| self.holds && !silent) {
-            port.speaking = Some(HostThread::start(&interface, OfPort(host)).map_err(Error::from)?);
+        if let Some(interface) = interface.filter(|_| self.holds && !hosts.is_empty()) {
+            let hosts = OfPort { hosts, counters: port.nodes.counters.clone() };
+            port.speaking = Some(HostThread::start(&interface, hosts).map_err(Error::from)?);
         }
         Ok(())
     }
@@ -83,11 +89,19 @@ fn host_of(port: &Port) -> Host {
     host
 }
 
-struct OfPort(Host);
+struct OfPort {
+    hosts: Vec<Host>,
+    counters: Arc<NodeCounters>,
+}
 
 impl speaking::Hosts for OfPort {
     fn handle(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        out.extend(self.0.handle(frame).reply);
+        let before = out.len();
+        // A host ignores frames for others, and those with other tags.
+        out.extend(self.hosts.iter().filter_map(|host| host.handle(frame).reply));
+        let answered = (out.len() - before) as u64;
+        self.counters.received.fetch_add(1, Ordering::Relaxed);
+        self.counters.answered.fetch_add(answered, Ordering::Relaxed);
     }
 
     fn turn(&mut self, _: Nanos, _: &mut Vec<Vec<u8>>) {}

@@ -15,12 +15,15 @@ use super::{tests::Client, *};
 const SEQUENCES: Range<u64> = 0..8;
 const STEPS: usize = 25;
 const PROFILES: [&str; 3] = ["_", "a", "b"];
+/// The profile with streams that do not end. Only such a profile can be paused, as in TRex.
+const STEADY: &str = "b";
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A profile in the server, as its client knows it.
 #[derive(Default)]
 struct Known {
-    /// Number of frames of each stream, or chain of streams, which are sent once per start.
+    /// Number of frames of each stream, or chain of streams, which are sent once per start; 0 for
+    /// a stream that does not end.
     bursts: Vec<u64>,
     paused: bool,
 }
@@ -29,9 +32,11 @@ struct Sequence {
     client: Client,
     chance: SplitMix64,
     profiles: BTreeMap<(usize, &'static str), Known>,
-    /// Frames that ports 0 and 1 must have sent: an exact number, unless a stop cut a profile
-    /// short.
+    /// Frames of bursts that ports 0 and 1 must have sent: an exact number, unless a stop cut a
+    /// profile short.
     frames: [RangeInclusive<u64>; 2],
+    /// Packet groups of the streams that do not end.
+    groups: Vec<u32>,
     done: Vec<String>,
     handlers: [Value; 2],
     streams: u64,
@@ -49,6 +54,7 @@ impl Sequence {
             chance: SplitMix64(seed),
             profiles: BTreeMap::new(),
             frames: [0..=0, 0..=0],
+            groups: Vec::new(),
             done: Vec::new(),
             handlers,
             streams: 0,
@@ -65,10 +71,14 @@ impl Sequence {
         for (key, value) in more.as_object().into_iter().flatten() {
             params[key] = value.clone();
         }
-        self.done.push(format!("{method} {port} {profile}"));
-        if let Err(why) = self.client.ask(method, params) {
+        if let Err(why) = self.attempt(method, params) {
             panic!("{}: {}", self.done.join(", "), why.text);
         }
+    }
+
+    fn attempt(&mut self, method: &str, params: Value) -> Result<Value, Refusal> {
+        self.done.push(format!("{method} {} {}", params["port_id"], params["profile_id"]));
+        self.client.ask(method, params)
     }
 
     fn is_active(&self, port: usize, profile: &str) -> bool {
@@ -108,10 +118,17 @@ impl Sequence {
                 self.frames[port] = frames.start().saturating_sub(all)..=*frames.end();
                 self.profiles.insert((port, id), Known { bursts, paused: false });
             }
-            1 | 2 => {
+            1 | 2 if id == STEADY => {
                 let method = if paused { "resume_traffic" } else { "pause_traffic" };
                 self.ask(method, port, id, &json!({}));
                 self.profiles.insert((port, id), Known { bursts, paused: !paused });
+            }
+            1 => {
+                let asked = json!({ "port_id": port, "profile_id": id,
+                    "handler": self.handlers[port].clone() });
+                let refused = self.attempt("pause_traffic", asked);
+                let why = refused.expect_err("a profile with bursts cannot be paused").text;
+                assert!(why.contains("is a burst"), "{}: {why}", self.done.join(", "));
             }
             _ => {
                 let factor = 0.5 + self.draw(100) as f64 / 100.0;
@@ -120,9 +137,15 @@ impl Sequence {
         }
     }
 
-    /// Adds a burst, a series of bursts, or two streams that start each other several times.
+    /// Adds a stream that does not end, or a burst, a series of bursts, or two streams that start
+    /// each other several times.
     fn add_streams(&mut self, port: usize, id: &'static str) {
         let frames = match self.draw(3) {
+            _ if id == STEADY => {
+                let mode = json!({ "type": "continuous", "rate": self.draw_rate() });
+                self.add_stream(port, id, mode, -1, 0);
+                0
+            }
             0 => {
                 let (mode, frames) = self.draw_burst();
                 self.add_stream(port, id, mode, -1, 0);
@@ -170,6 +193,12 @@ impl Sequence {
             "next_stream_id": next, "action_count": actions });
         // The second stream of a chain waits for the first.
         stream["self_start"] = json!(actions == 0);
+        if id == STEADY {
+            let group = number as u32;
+            stream["flow_stats"] =
+                json!({ "enabled": true, "stream_id": group, "rule_type": "stats" });
+            self.groups.push(group);
+        }
         self.ask("add_stream", port, id, &json!({ "stream_id": number, "stream": stream }));
     }
 
@@ -178,13 +207,11 @@ impl Sequence {
         self.frames[port] = known.start() + frames..=known.end() + frames;
     }
 
-    /// Resumes all profiles, and waits until every profile has ended.
+    /// Stops the profiles that do not end, and waits until every profile has ended.
     fn finish(&mut self) {
-        let paused: Vec<_> =
-            self.profiles.iter().filter(|(_, known)| known.paused).map(|(at, _)| *at).collect();
-        for (port, id) in paused {
-            if self.is_active(port, id) {
-                self.ask("resume_traffic", port, id, &json!({}));
+        for port in 0..2 {
+            if self.is_active(port, STEADY) {
+                self.ask("stop_traffic", port, STEADY, &json!({}));
             }
         }
         let until = Instant::now() + WAIT;
@@ -193,6 +220,16 @@ impl Sequence {
             self.client.server.look();
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Frames of streams that do not end, sent by a port and received by the other one.
+    fn steady(&self, port: usize) -> (u64, u64) {
+        let counted = self.client.server.traffic.groups();
+        let of_groups = self.groups.iter().filter_map(|group| counted.get(group));
+        let of = |by: &BTreeMap<usize, (u64, u64)>, port| by.get(&port).map_or(0, |all| all.0);
+        of_groups.fold((0, 0), |(tx, rx), group| {
+            (tx + of(&group.tx, port), rx + of(&group.rx, 1 - port))
+        })
     }
 
     fn counter(&mut self, port: usize, name: &str) -> u64 {
@@ -231,10 +268,13 @@ fn no_order_of_commands_sends_a_frame_twice_or_loses_one() {
             let arrived = sequence.counter(1 - port, "ipackets");
             let all = sequence.done.join(", ");
             assert_eq!(arrived, sent, "seed {seed}, port {port}: {all}");
+            let (steady, received) = sequence.steady(port);
+            assert_eq!(steady, received, "seed {seed}, port {port}: {all}");
             let expected = &sequence.frames[port];
+            let bursts = arrived - steady;
             assert!(
-                expected.contains(&arrived),
-                "seed {seed}, port {port}: {arrived} frames, expected {expected:?}: {all}"
+                expected.contains(&bursts),
+                "seed {seed}, port {port}: {bursts} frames, expected {expected:?}: {all}"
             );
         }
     }

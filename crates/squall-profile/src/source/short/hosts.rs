@@ -1,7 +1,10 @@
 //! `squall hosts`: one group of hosts.
 
 use super::{Short, Table};
-use crate::{Diagnostics, Profile, source::node::Value};
+use crate::{
+    Diagnostics, Profile,
+    source::{hosts::number_per_second, node::Value},
+};
 
 /// One group of hosts on port A. The arguments are keys of a group.
 ///
@@ -14,12 +17,17 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
         match one.key() {
             "probe" => group.set("arp", one.node("probe".into())),
             "silent" => group.set("arp", one.node("silent".into())),
-            key @ ("count" | "mac" | "vlan" | "ipv4" | "gateway" | "setup" | "start"
-            | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_rate"
-            | "ping_count" | "serve" | "lease" | "dhcp" | "requested" | "rapid_commit"
-            | "broadcast" | "options" | "relay" | "circuit" | "remote" | "faults") => {
-                group.add(key, one.value());
-            }
+            // An address of either family.
+            "address" if one.text().contains(':') => group.add("ipv6", one.value()),
+            "address" => group.add("ipv4", one.value()),
+            "gateway" if one.text().contains(':') => group.add("gateway6", one.value()),
+            // A profile has a plain number here.
+            "ping_rate" => group.set("ping_rate", one.node(number_per_second(one.text()).into())),
+            key @ ("count" | "mac" | "vlan" | "ipv4" | "ipv6" | "gateway" | "setup" | "start"
+            | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_count" | "serve"
+            | "lease" | "interface_id" | "dad" | "prefix" | "rapid_commit"
+            | "first_offer" | "dhcp" | "requested" | "broadcast" | "options" | "relay"
+            | "circuit" | "remote" | "faults") => group.add(key, one.value()),
             _ => {}
         }
     }

@@ -233,6 +233,24 @@ mod tests {
     }
 
     #[test]
+    fn rates_of_hosts_have_one_form() {
+        for text in ["2000", "2k", "2000/s", "2 k/s", "2kpps", "2000pps"] {
+            let rates = [("setup", text), ("ping_rate", text), ("ping", "10.0.0.1")];
+            let group = read(hosts, &rates).unwrap().hosts.remove(0);
+            assert_eq!((group.setup, group.ping_rate), (Some(2000), 2000), "{text}");
+        }
+        assert!(read(hosts, &[("setup", "2 Mbps")]).is_err());
+    }
+
+    #[test]
+    fn an_address_of_hosts_without_a_prefix_is_completed() {
+        let error = |text| read(hosts, &[("ipv4", text)]).unwrap_err().to_string();
+        let bare = error("10.0.0.2");
+        assert!(bare.contains("prefix") && bare.contains("try \"10.0.0.2/24\""), "{bare}");
+        assert!(error("10.0.0.2/33").contains("prefix of 1 to 32 bits"));
+    }
+
+    #[test]
     fn a_mistake_names_the_argument_in_every_form() {
         let clients = ("clients", "10.0.0.1");
         let forms: [(Form, &[Given], Given, &str); 5] = [
