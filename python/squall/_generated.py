@@ -1633,8 +1633,9 @@ class HostsReport:
         Requested starts per second; None if all start at once.
     states : dict of str to int
         Hosts by their state at the end: ``init`` (not started), ``selecting``, ``requesting``,
-        ``checking``, ``bound``, ``renewing``, ``rebinding``, ``declined``, ``released``, ``failed``
-        (RFC 2131 figure 5). A host with a static address is ``checking``, ``bound`` or ``failed``.
+        ``rebooting``, ``informing``, ``checking``, ``bound``, ``renewing``, ``rebinding``,
+        ``declined``, ``released``, ``failed`` (RFC 2131 figure 5). A host with a static address is
+        ``checking``, ``bound`` or ``failed``.
     bound : int
         Times that a host got an address, and how often that was per second, from the first start to
         the last address; None if there was only one instant.
@@ -1648,8 +1649,11 @@ class HostsReport:
         Leases that were extended, and leases that ended.
     ignored : dict of str to int
         Messages that were ignored, by reason, such as ``wrong_xid`` or ``zero_lease``.
+    faults : dict of str to int
+        Effects of faults, by the name: frames that they changed, added or suppressed, and messages
+        that hosts ignored for them.
     offer_ns, dora_ns : Distribution or None
-        Time from a host's first DISCOVER to its offer, and to the address it may use.
+        Time from a host's first message of DHCP to its offer, and to its configuration.
     ipv6 : HostIpv6Report or None
         None if the hosts have no IPv6.
     server : DhcpServerReport or None
@@ -1679,6 +1683,7 @@ class HostsReport:
     renewed: int
     expired: int
     ignored: dict[str, int]
+    faults: dict[str, int]
     offer_ns: Distribution | None
     dora_ns: Distribution | None
     arp: HostArpReport

@@ -721,7 +721,8 @@ class HostGroup(Table):
         Length of the prefix that clients of DHCPv6 ask for, besides an address; 0: any length.
         Default: they ask for none.
     rapid_commit : bool
-        true: clients of DHCPv6 ask for leases with two messages instead of four. Default false.
+        true: clients of DHCP ask for leases with two messages instead of four, and a server of
+        DHCPv4 agrees to it (RFC 4039, RFC 9915 section 21.14). Default false.
     first_offer : bool
         true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         Default false.
@@ -744,6 +745,38 @@ class HostGroup(Table):
         bare number is seconds.
     tries : int
         Messages without an answer after which a client of DHCP fails. Default 5.
+    retry_max : Time
+        Longest time between two messages of a client without an answer. Default 64 s. Units: ns,
+        us, ms, s, min, h; a bare number is seconds.
+    restarts : int
+        Times that a client begins again, after a refusal or a conflict, before it fails. Default 3.
+    decline_wait : Time
+        Pause of a client after it declined an address. Default 10 s. Units: ns, us, ms, s, min, h;
+        a bare number is seconds.
+    renew_wait : Time
+        Shortest time between two requests to extend a lease (RFC 2131 section 4.4.5). Default 60 s.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    dhcp : Literal["discover", "reboot", "inform"]
+        How clients of DHCP begin: "discover" an address, "reboot" with the address that they had
+        before (``requested``), or "inform", with static addresses, to ask for the other parameters
+        (RFC 2131 section 4.4). Default "discover".
+    requested : str
+        The address that the first client asks for; that of each further one is the next. Default:
+        none.
+    broadcast : bool
+        true: clients ask for answers by broadcast. Default false.
+    options : str | Iterable[str]
+        Further options of clients, or of a server: "CODE=TEXT", or "CODE=0x..." with hexadecimal
+        digits. ``{n}`` is the number of the host, ``{mac}`` its MAC address: ["12=pc{n}",
+        "61=0x01{mac}"]. Default: none.
+    relay : str
+        The clients have a relay agent with the given address, which the group emulates (giaddr).
+        Its MAC address is the one before that of the first host. Default: none.
+    circuit : str
+        Circuit identifier that the agent adds (option 82, RFC 3046), with ``{n}`` and ``{mac}`` as
+        in ``options``. Without ``relay``, the agent is a switch. Default: none.
+    remote : str
+        Remote identifier that the agent adds. Default: none.
     serve : str
         The host, which has a static address, is a DHCP server, and gives these addresses:
         "10.0.1.0-10.0.4.255".
@@ -756,8 +789,36 @@ class HostGroup(Table):
         The server also delegates prefixes: "2001:db8:100::/40-56" are those of 56 bits in one of
         40.
     lease : Time
-        Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number
-        is seconds.
+        Length of the leases that it gives, or that clients ask for. Default 1 h of a server;
+        clients ask for none. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    probe_wait : Time
+        Timers and numbers of the detection of conflicts (RFC 5227 section 1.1). The first probe
+        leaves within this time. Default 1 s. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    probes : int
+        Probes with ``arp = "probe"``. Default 3.
+    probe_min : Time
+        Shortest and longest time between two probes. Default 1 s and 2 s. Units: ns, us, ms, s,
+        min, h; a bare number is seconds.
+    probe_max : Time
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    announce_wait : Time
+        Time from the last probe to the use of the address. Default 2 s. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    announcements : int
+        Announcements of an address (gratuitous ARP). Default 2.
+    announce_interval : Time
+        Time between two announcements. Default 2 s. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    defend_interval : Time
+        A host gives its address up if two conflicts are less than this apart. Default 10 s. Units:
+        ns, us, ms, s, min, h; a bare number is seconds.
+    faults : Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]]
+        The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
+        nothing.
+    late : Time
+        Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms,
+        s, min, h; a bare number is seconds.
     ping : str
         Hosts send echo requests to this address, or to their "gateway".
     ping_rate : int
@@ -856,11 +917,32 @@ class HostGroup(Table):
     vendor: str | None = None
     retry: Time | None = None
     tries: int | None = None
+    retry_max: Time | None = None
+    restarts: int | None = None
+    decline_wait: Time | None = None
+    renew_wait: Time | None = None
+    dhcp: Literal["discover", "reboot", "inform"] | None = None
+    requested: str | None = None
+    broadcast: bool | None = None
+    options: str | Iterable[str] | None = None
+    relay: str | None = None
+    circuit: str | None = None
+    remote: str | None = None
     serve: str | None = None
     advertise: str | None = None
     serve6: str | None = None
     delegate: str | None = None
     lease: Time | None = None
+    probe_wait: Time | None = None
+    probes: int | None = None
+    probe_min: Time | None = None
+    probe_max: Time | None = None
+    announce_wait: Time | None = None
+    announcements: int | None = None
+    announce_interval: Time | None = None
+    defend_interval: Time | None = None
+    faults: Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]] | None = None
+    late: Time | None = None
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None

@@ -180,6 +180,33 @@ def kea_leases(folder):
         same("leases that Kea still has", kea.rows(), {})
 
 
+def kea_requests(folder):
+    """Client identifiers, option 82, a reboot and a declined address, in Kea's file and log."""
+    macs = [f"02:78:00:00:00:{i + 1:02x}" for i in range(20)]
+    port = ["dhcp", "-i", "af_packet:va", "--silent", "--option", "61=0x01{mac}"]
+    relayed = ["--relay", "10.77.9.9", "--circuit", "ge-0/0/{n}", "--remote", "{mac}"]
+    subnet = {"subnet": "10.77.0.0/16", "pools": [{"pool": "10.77.4.0 - 10.77.7.255"}]}
+    with Kea(folder, 4, subnet | {"store-extended-info": True}) as kea:
+        group = hosts(folder, *port, "--count", len(macs), "--mac", macs[0], *relayed)
+        same("bound through a relay agent", group["states"], {"bound": len(macs)})
+        with kea.leases.open() as file:
+            rows = {row["hwaddr"]: row for row in csv.DictReader(file)}
+        for number, mac in enumerate(macs, 1):
+            circuit = f"ge-0/0/{number}"
+            option = f"01{len(circuit):02x}{circuit.encode().hex()}0211{mac.encode().hex()}"
+            if option not in rows[mac]["user_context"].lower():
+                raise Failed(f"{mac}: {option} is not in Kea's {rows[mac]}")
+            same(f"identifier of {mac}", rows[mac]["client_id"], f"01:{mac}")
+        one = ["--mac", macs[0], "--requested", rows[macs[0]]["address"], "--begin", "reboot"]
+        group = hosts(folder, *port, *one, "--release")
+        same("messages of a reboot", group["sent"], {"request": 1, "release": 1})
+        declines = ["--mac", "02:99:00:00:00:01", "--fault", "decline", "-d", "1s"]
+        group = hosts(folder, *port, *declines)
+        same("declined", (group["sent"]["decline"], group["faults"]["decline"]), (1, 1))
+        log = folder / "kea-dhcp4.log"
+        wait("Kea notes the decline", lambda: "DHCP4_DECLINE_LEASE" in log.read_text())
+
+
 def routed(folder):
     """Hosts have addresses with radvd's prefix."""
     count = CLIENTS_OF_KEA
@@ -335,6 +362,7 @@ def main():
                 print("SKIPPED: Kea is not installed (scripts/setup system)")
             else:
                 kea_leases(folder)
+                kea_requests(folder)
             if shutil.which("radvd") is None:
                 print("SKIPPED: radvd is not installed (scripts/setup system)")
             else:

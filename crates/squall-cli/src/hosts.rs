@@ -19,6 +19,8 @@ use crate::{
 Examples:
   squall hosts dhcp -i eth1 --count 1000 --rate 100/s          # until each has an address or failed
   squall hosts dhcp -i eth1 --count 100k --rate 2000/s --duration 10min --release
+  squall hosts dhcp -i eth1 --relay 10.0.0.2 --circuit ge-0/0/1  # option 82
+  squall hosts dhcp -i eth1 --count 254 --fault decline              # empties the server's pool
   squall hosts arp -i eth1 --address 10.0.0.2/16 --count 5000  # until Ctrl-C
   squall hosts ping -i eth1 --address 10.0.0.2/16 --count 50 --to 10.0.0.1 --rate 1000
   squall hosts nd -i eth1 --count 1000                         # addresses with the router's prefix
@@ -221,6 +223,30 @@ struct DhcpKeys {
     /// Send TEXT as the vendor class (option 60)
     #[arg(long, value_name = "TEXT")]
     vendor: Option<String>,
+    /// Send this option: 61=0x01{mac}, where {mac} is the host's MAC address; repeatable
+    #[arg(long = "option", value_name = "CODE=TEXT")]
+    options: Vec<String>,
+    /// Ask for this address for the first host, and for the next one for each further one
+    #[arg(long, value_name = "IP")]
+    requested: Option<String>,
+    /// Begin with "discover", or "reboot" with the address of --requested [default: discover]
+    #[arg(long = "begin", value_name = "HOW")]
+    dhcp: Option<String>,
+    /// Ask for an exchange of two messages (RFC 4039)
+    #[arg(long)]
+    rapid_commit: bool,
+    /// Ask for answers by broadcast
+    #[arg(long)]
+    broadcast: bool,
+    /// Put a relay agent with this address between the hosts and the port
+    #[arg(long, value_name = "IP")]
+    relay: Option<String>,
+    /// Add TEXT as the circuit identifier of a relay agent or switch (option 82)
+    #[arg(long, value_name = "TEXT")]
+    circuit: Option<String>,
+    /// Add TEXT as its remote identifier
+    #[arg(long, value_name = "TEXT")]
+    remote: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -328,6 +354,9 @@ struct CommonKeys {
     /// Put the hosts into this VLAN
     #[arg(long, value_name = "ID")]
     vlan: Option<String>,
+    /// Do this wrong on purpose: flood, ignore-nak, late-answer, ...; repeatable
+    #[arg(long = "fault", value_name = "NAME")]
+    faults: Vec<String>,
     /// Examine each IPv4 address for conflicts before its use (RFC 5227)
     #[arg(long, conflicts_with = "silent")]
     probe: bool,

@@ -456,10 +456,10 @@ impl HostGroup {
         self.due = now + self.settings.late;
         let mut held = std::mem::take(&mut self.held);
         let before = held.len();
-        let is_ours = self.react(now, (frame, partial), &mut held);
+        let is_known = self.react(now, (frame, partial), &mut held);
         self.count_fault(Fault::LateAnswer, (held.len() - before) as u64);
         self.held = held;
-        is_ours
+        is_known
     }
 
     /// Sends late frames that are due.

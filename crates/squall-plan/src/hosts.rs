@@ -6,14 +6,15 @@ use std::{
 };
 
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpTimers,
-    GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, LldpSettings,
-    MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings, PrefixInformation,
-    QuerierSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
-    ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
+    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
+    Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
+    LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings,
+    PrefixInformation, QuerierSettings, Retransmission, RouterSettings, Server6Settings,
+    ServerSettings, ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, HostAddress, HostGroup, HostIpv6, InterfaceId, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostGroup, HostIpv6, HostOption,
+    InterfaceId, PingTarget, Profile,
 };
 use squall_units::{MacAddr, Nanos, mix};
 
@@ -51,17 +52,11 @@ const HOSTS: u64 = 0x686f_7374 << 32;
 
 fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
     let mac = group.mac.unwrap_or(MacAddr([2, 0x53, number as u8, 0, 0, 1]));
+    let informs = group.dhcp == DhcpUse::Inform;
     let (addressing, own) = match group.ipv4 {
+        HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
-        HostAddress::Dhcp => {
-            let timers = DhcpTimers::default();
-            let first = group.retry.unwrap_or(timers.first);
-            let tries = group.tries.map_or(timers.discovers, |tries| tries as u8);
-            // The random second of the RFC would make a shorter interval negative.
-            let spread = timers.spread.min(Nanos(first.0 / 4));
-            let timers = DhcpTimers { first, spread, discovers: tries, requests: tries, ..timers };
-            (Addressing::Dhcp(timers), Ipv4Addr::UNSPECIFIED)
-        }
+        HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
@@ -76,6 +71,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         first,
         count: last.to_bits() - first.to_bits() + 1,
         lease,
+        rapid_commit: group.rapid_commit,
         ..ServerSettings::default()
     };
     let ping = |target| PingSettings {
@@ -93,11 +89,7 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         mac_step: 1,
         tags: group.vlan.map(|vlan| (VLAN, vlan as u16)).into_iter().collect(),
         addressing,
-        conflict: match group.arp {
-            ArpUse::Probe => ConflictTimers::default(),
-            ArpUse::Announce => ConflictTimers { probes: 0, ..ConflictTimers::default() },
-            ArpUse::Silent => ConflictTimers::SILENT,
-        },
+        conflict: conflict(group),
         ipv6: group.ipv6.map(|ipv6| ipv6_settings(group, ipv6, mac, lease)),
         gateway: group.gateway,
         start: group.start,
@@ -105,10 +97,62 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         release: group.release,
         ping: group.ping.map(ping),
         server: group.serve.map(server),
-        dhcp: ClientSettings { options: options(group), ..ClientSettings::default() },
+        dhcp: ClientSettings {
+            begin: match group.dhcp {
+                DhcpUse::Discover => DhcpBegin::Discover,
+                DhcpUse::Reboot => DhcpBegin::Reboot,
+                DhcpUse::Inform => DhcpBegin::Inform(prefix),
+            },
+            first: if informs { Some(own) } else { group.requested },
+            lease: group.lease.filter(|_| group.serve.is_none()).map(|_| lease),
+            rapid_commit: group.rapid_commit,
+            broadcast: group.broadcast,
+            options: options(group),
+            relay: group.relay,
+            circuit: group.circuit.as_deref().map(ValueTemplate::text),
+            remote: group.remote.as_deref().map(ValueTemplate::text),
+        },
+        faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
+        late: group.late,
         services: services(group),
         seed,
         ..GroupSettings::default()
+    }
+}
+
+fn timers(group: &HostGroup) -> DhcpTimers {
+    let timers = DhcpTimers::default();
+    let first = group.retry.unwrap_or(timers.first);
+    let tries = group.tries.map_or(timers.discovers, |tries| tries as u8);
+    DhcpTimers {
+        first,
+        longest: group.retry_max.unwrap_or(timers.longest),
+        // The random second of the RFC would make a shorter interval negative.
+        spread: timers.spread.min(Nanos(first.0 / 4)),
+        discovers: tries,
+        requests: tries,
+        restarts: group.restarts as u8,
+        declined: group.decline_wait.unwrap_or(timers.declined),
+        renewal: group.renew_wait.unwrap_or(timers.renewal),
+    }
+}
+
+fn conflict(group: &HostGroup) -> ConflictTimers {
+    let rfc = ConflictTimers::default();
+    let timers = ConflictTimers {
+        probe_wait: group.probe_wait.unwrap_or(rfc.probe_wait),
+        probes: group.probes as u8,
+        probe_min: group.probe_min.unwrap_or(rfc.probe_min),
+        probe_max: group.probe_max.unwrap_or(rfc.probe_max),
+        announce_wait: group.announce_wait.unwrap_or(rfc.announce_wait),
+        announcements: group.announcements as u8,
+        announce_interval: group.announce_interval.unwrap_or(rfc.announce_interval),
+        defend_interval: group.defend_interval.unwrap_or(rfc.defend_interval),
+    };
+    match group.arp {
+        ArpUse::Probe => timers,
+        ArpUse::Announce => ConflictTimers { probes: 0, ..timers },
+        ArpUse::Silent => ConflictTimers { probes: 0, announcements: 0, ..timers },
     }
 }
 
@@ -186,7 +230,35 @@ fn options(group: &HostGroup) -> Vec<OptionTemplate> {
         .vendor
         .iter()
         .map(|vendor| OptionTemplate { code: VENDOR_CLASS, value: ValueTemplate::text(vendor) });
-    vendor.collect()
+    let more = group.options.iter().map(|option| match option {
+        HostOption::Text(code, text) => {
+            OptionTemplate { code: *code, value: ValueTemplate::text(text) }
+        }
+        HostOption::Hex(code, digits) => OptionTemplate {
+            code: *code,
+            value: ValueTemplate::hex(digits).expect("the profile has only digits here"),
+        },
+    });
+    vendor.chain(more).collect()
+}
+
+fn fault_of(fault: HostFault) -> Fault {
+    match fault {
+        HostFault::DuplicateAddress => Fault::DuplicateAddress,
+        HostFault::KeepAddress => Fault::KeepAddress,
+        HostFault::NoArp => Fault::NoArp,
+        HostFault::SpoofGateway => Fault::SpoofGateway,
+        HostFault::SpoofMac => Fault::SpoofMac,
+        HostFault::SpoofAddress => Fault::SpoofAddress,
+        HostFault::LateAnswer => Fault::LateAnswer,
+        HostFault::Flood => Fault::Flood,
+        HostFault::IgnoreOffer => Fault::IgnoreOffer,
+        HostFault::IgnoreNak => Fault::IgnoreNak,
+        HostFault::Decline => Fault::Decline,
+        HostFault::KeepLease => Fault::KeepLease,
+        HostFault::BadChecksum => Fault::BadChecksum,
+        HostFault::BadOptions => Fault::BadOptions,
+    }
 }
 
 fn services(group: &HostGroup) -> ServiceSettings {

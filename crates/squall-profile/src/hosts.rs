@@ -61,6 +61,50 @@ pub enum AuthMethod {
     Md5,
 }
 
+/// How DHCP clients begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DhcpUse {
+    /// With a DISCOVER (RFC 2131 section 4.4.1).
+    #[default]
+    Discover,
+    /// With a REQUEST for the address that they had before (section 4.4.2).
+    Reboot,
+    /// With an INFORM, because they have static addresses (section 4.4.3).
+    Inform,
+}
+
+/// An option of DHCP messages: its code, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostOption {
+    /// `{n}` is the number of the host, `{mac}` its MAC address.
+    Text(u8, String),
+    /// Pairs of hexadecimal digits, and `{mac}`.
+    Hex(u8, String),
+}
+
+/// A mistake that hosts make on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostFault {
+    DuplicateAddress,
+    KeepAddress,
+    NoArp,
+    SpoofGateway,
+    SpoofMac,
+    SpoofAddress,
+    LateAnswer,
+    Flood,
+    IgnoreOffer,
+    IgnoreNak,
+    Decline,
+    KeepLease,
+    BadChecksum,
+    BadOptions,
+}
+
+/// The faults of a group, in the order of the profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostFaults(pub Vec<HostFault>);
+
 /// Destination of a group's echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingTarget {
@@ -97,6 +141,15 @@ impl HostGroup {
                 .map(|(prefix, pool, length)| json!(format!("{prefix}/{pool}-{length}"))),
             "gateway" => self.gateway.map(|gateway| json!(gateway.to_string())),
             "setup" => self.setup.map(|rate| json!(format!("{rate}/s"))),
+            "requested" => self.requested.map(|requested| json!(requested.to_string())),
+            "relay" => self.relay.map(|relay| json!(relay.to_string())),
+            "options" => {
+                let texts = self.options.iter().map(|option| match option {
+                    HostOption::Text(code, text) => format!("{code}={text}"),
+                    HostOption::Hex(code, digits) => format!("{code}=0x{digits}"),
+                });
+                (!self.options.is_empty()).then(|| json!(texts.collect::<Vec<_>>()))
+            }
             "serve" => self.serve.map(|(first, last)| json!(format!("{first}-{last}"))),
             "ping" => self.ping.map(|target| match target {
                 PingTarget::Gateway => json!("gateway"),

@@ -43,6 +43,7 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
         renewed: counted.renewed,
         expired: counted.expired,
         ignored: texts(&counted.ignored),
+        faults: texts(&counted.faults),
         offer_ns: distribution(&counted.offer),
         dora_ns: distribution(&counted.dora),
         arp: HostArpReport {

@@ -1519,9 +1519,9 @@ export interface HostsReport {
   /** Requested starts per second; `null` if all start at once. */
   asked_rate: number | null;
   /**
-   * Hosts by their state at the end: `init` (not started), `selecting`, `requesting`, `checking`,
-   * `bound`, `renewing`, `rebinding`, `declined`, `released`, `failed` (RFC 2131 figure 5). A host
-   * with a static address is `checking`, `bound` or `failed`.
+   * Hosts by their state at the end: `init` (not started), `selecting`, `requesting`, `rebooting`,
+   * `informing`, `checking`, `bound`, `renewing`, `rebinding`, `declined`, `released`, `failed`
+   * (RFC 2131 figure 5). A host with a static address is `checking`, `bound` or `failed`.
    */
   states: Record<string, number>;
   /**
@@ -1547,7 +1547,12 @@ export interface HostsReport {
   expired: number;
   /** Messages that were ignored, by reason, such as `wrong_xid` or `zero_lease`. */
   ignored: Record<string, number>;
-  /** Time from a host's first DISCOVER to its offer, and to the address it may use. */
+  /**
+   * Effects of faults, by the name: frames that they changed, added or suppressed, and messages
+   * that hosts ignored for them.
+   */
+  faults: Record<string, number>;
+  /** Time from a host's first message of DHCP to its offer, and to its configuration. */
   offer_ns: Distribution | null;
   dora_ns: Distribution | null;
   arp: HostArpReport;
@@ -3464,15 +3469,111 @@ export interface HostGroup {
   /** Messages without an answer after which a client of DHCP fails. Default 5. */
   tries?: number | string;
   /**
+   * Longest time between two messages of a client without an answer. Default 64 s. Units: ns, us,
+   * ms, s, min, h; a bare number is seconds.
+   */
+  retry_max?: string | number;
+  /**
+   * Times that a client begins again, after a refusal or a conflict, before it fails. Default 3.
+   */
+  restarts?: number | string;
+  /**
+   * Pause of a client after it declined an address. Default 10 s. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  decline_wait?: string | number;
+  /**
+   * Shortest time between two requests to extend a lease (RFC 2131 section 4.4.5). Default 60 s.
+   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  renew_wait?: string | number;
+  /**
+   * How clients of DHCP begin: "discover" an address, "reboot" with the address that they had
+   * before (`requested`), or "inform", with static addresses, to ask for the other parameters (RFC
+   * 2131 section 4.4). Default "discover".
+   */
+  dhcp?: string;
+  /**
+   * The address that the first client asks for; that of each further one is the next. Default:
+   * none.
+   */
+  requested?: string | number | boolean;
+  /**
+   * true: clients of DHCP ask for leases with two messages instead of four, and a server of DHCPv4
+   * agrees to it (RFC 4039, RFC 9915 section 21.14). Default false.
+   */
+  rapid_commit?: boolean;
+  /** true: clients ask for answers by broadcast. Default false. */
+  broadcast?: boolean;
+  /**
+   * Further options of clients, or of a server: "CODE=TEXT", or "CODE=0x..." with hexadecimal
+   * digits. `{n}` is the number of the host, `{mac}` its MAC address: ["12=pc{n}", "61=0x01{mac}"].
+   * Default: none.
+   */
+  options?: string | string[];
+  /**
+   * The clients have a relay agent with the given address, which the group emulates (giaddr). Its
+   * MAC address is the one before that of the first host. Default: none.
+   */
+  relay?: string | number | boolean;
+  /**
+   * Circuit identifier that the agent adds (option 82, RFC 3046), with `{n}` and `{mac}` as in
+   * `options`. Without `relay`, the agent is a switch. Default: none.
+   */
+  circuit?: string;
+  /** Remote identifier that the agent adds. Default: none. */
+  remote?: string;
+  /**
    * The host, which has a static address, is a DHCP server, and gives these addresses:
    * "10.0.1.0-10.0.4.255".
    */
   serve?: string | number | boolean;
   /**
-   * Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number is
-   * seconds.
+   * Length of the leases that it gives, or that clients ask for. Default 1 h of a server; clients
+   * ask for none. Units: ns, us, ms, s, min, h; a bare number is seconds.
    */
   lease?: string | number;
+  /**
+   * Timers and numbers of the detection of conflicts (RFC 5227 section 1.1). The first probe leaves
+   * within this time. Default 1 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  probe_wait?: string | number;
+  /** Probes with `arp = "probe"`. Default 3. */
+  probes?: number | string;
+  /**
+   * Shortest and longest time between two probes. Default 1 s and 2 s. Units: ns, us, ms, s, min,
+   * h; a bare number is seconds.
+   */
+  probe_min?: string | number;
+  /** Units: ns, us, ms, s, min, h; a bare number is seconds. */
+  probe_max?: string | number;
+  /**
+   * Time from the last probe to the use of the address. Default 2 s. Units: ns, us, ms, s, min, h;
+   * a bare number is seconds.
+   */
+  announce_wait?: string | number;
+  /** Announcements of an address (gratuitous ARP). Default 2. */
+  announcements?: number | string;
+  /**
+   * Time between two announcements. Default 2 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  announce_interval?: string | number;
+  /**
+   * A host gives its address up if two conflicts are less than this apart. Default 10 s. Units: ns,
+   * us, ms, s, min, h; a bare number is seconds.
+   */
+  defend_interval?: string | number;
+  /**
+   * The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
+   * nothing.
+   */
+  faults?: "duplicate-address" | "keep-address" | "no-arp" | "spoof-gateway" | "spoof-mac" | "spoof-address" | "late-answer" | "flood" | "ignore-offer" | "ignore-nak" | "decline" | "keep-lease" | "bad-checksum" | "bad-options" | ("duplicate-address" | "keep-address" | "no-arp" | "spoof-gateway" | "spoof-mac" | "spoof-address" | "late-answer" | "flood" | "ignore-offer" | "ignore-nak" | "decline" | "keep-lease" | "bad-checksum" | "bad-options")[];
+  /**
+   * Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms, s,
+   * min, h; a bare number is seconds.
+   */
+  late?: string | number;
   /** Hosts send echo requests to this address, or to their "gateway". */
   ping?: string | number | boolean;
   /** Echo requests per second of the group. Default 100. */

@@ -315,7 +315,7 @@ fn two_groups_that_probe_for_the_same_addresses_have_them_once() {
 }
 
 #[test]
-fn clients_behind_a_relay_agent_get_addresses_through_it() {
+fn clients_of_a_relay_agent_get_addresses_through_it() {
     let agent = ClientSettings {
         relay: Some([10, 0, 0, 2].into()),
         circuit: Some(ValueTemplate::text("ge-0/0/{n}")),

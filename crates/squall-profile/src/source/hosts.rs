@@ -2,14 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde_json::{Value as Json, json};
 use squall_units::{MacAddr, Nanos, parse_count};
 
 use super::{
     flows::{OneOrMore, two_ports},
-    read::{Bounded, Place, Placed, Reader, table, words},
+    node::{Node, Value},
+    read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
-    ArpUse, At, AuthMethod, HostAddress, HostIpv6, InterfaceId, Located, PingTarget, Port,
+    ArpUse, At, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
+    InterfaceId, Located, PingTarget, Port, emit::Emit,
 };
 
 table! {
@@ -32,6 +35,11 @@ table! {
         setup: Option<u64> = None,
         /// First and last address that the DHCP server gives.
         serve: Option<(Ipv4Addr, Ipv4Addr)> = None,
+        /// The address that the first client asks for.
+        requested: Option<Ipv4Addr> = None,
+        options: Vec<HostOption> = Vec::new(),
+        /// Address of the relay agent.
+        relay: Option<Ipv4Addr> = None,
         /// Prefix and length that the host advertises as a router.
         advertise: Option<(Ipv6Addr, u8)> = None,
         /// First and last address that the DHCPv6 server gives.
@@ -77,7 +85,8 @@ table! {
         /// Length of the prefix that clients of DHCPv6 ask for, besides an address; 0: any length.
         /// Default: they ask for none.
         prefix: Bounded<0, 64> => Option<u64>,
-        /// true: clients of DHCPv6 ask for leases with two messages instead of four. Default false.
+        /// true: clients of DHCP ask for leases with two messages instead of four, and a server of
+        /// DHCPv4 agrees to it (RFC 4039, RFC 9915 section 21.14). Default false.
         rapid_commit: bool => bool,
         /// true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         /// Default false.
@@ -99,6 +108,37 @@ table! {
         retry: Nanos => Option<Nanos>,
         /// Messages without an answer after which a client of DHCP fails. Default 5.
         tries: Bounded<1, 255> => Option<u64>,
+        /// Longest time between two messages of a client without an answer. Default 64 s.
+        retry_max: Nanos => Option<Nanos>,
+        /// Times that a client begins again, after a refusal or a conflict, before it fails.
+        /// Default 3.
+        restarts: Bounded<0, 255> => u64 = 3,
+        /// Pause of a client after it declined an address. Default 10 s.
+        decline_wait: Nanos => Option<Nanos>,
+        /// Shortest time between two requests to extend a lease (RFC 2131 section 4.4.5). Default
+        /// 60 s.
+        renew_wait: Nanos => Option<Nanos>,
+        /// How clients of DHCP begin: "discover" an address, "reboot" with the address that they
+        /// had before (`requested`), or "inform", with static addresses, to ask for the other
+        /// parameters (RFC 2131 section 4.4). Default "discover".
+        dhcp: DhcpUse => DhcpUse,
+        /// The address that the first client asks for; that of each further one is the next.
+        /// Default: none.
+        requested: Located,
+        /// true: clients ask for answers by broadcast. Default false.
+        broadcast: bool => bool,
+        /// Further options of clients, or of a server: "CODE=TEXT", or "CODE=0x..." with
+        /// hexadecimal digits. `{n}` is the number of the host, `{mac}` its MAC address:
+        /// ["12=pc{n}", "61=0x01{mac}"]. Default: none.
+        options: OneOrMore,
+        /// The clients have a relay agent with the given address, which the group emulates
+        /// (giaddr). Its MAC address is the one before that of the first host. Default: none.
+        relay: Located,
+        /// Circuit identifier that the agent adds (option 82, RFC 3046), with `{n}` and `{mac}` as
+        /// in `options`. Without `relay`, the agent is a switch. Default: none.
+        circuit: String => Option<String>,
+        /// Remote identifier that the agent adds. Default: none.
+        remote: String => Option<String>,
         /// The host, which has a static address, is a DHCP server, and gives these addresses:
         /// "10.0.1.0-10.0.4.255".
         serve: Located,
@@ -110,8 +150,30 @@ table! {
         /// The server also delegates prefixes: "2001:db8:100::/40-56" are those of 56 bits in one
         /// of 40.
         delegate: Located,
-        /// Length of the leases that it gives. Default 1 h.
+        /// Length of the leases that it gives, or that clients ask for. Default 1 h of a server; clients
+        /// ask for none.
         lease: Nanos => Option<Nanos>,
+        /// Timers and numbers of the detection of conflicts (RFC 5227 section 1.1). The first probe
+        /// leaves within this time. Default 1 s.
+        probe_wait: Nanos => Option<Nanos>,
+        /// Probes with `arp = "probe"`. Default 3.
+        probes: Bounded<1, 255> => u64 = 3,
+        /// Shortest and longest time between two probes. Default 1 s and 2 s.
+        probe_min: Nanos => Option<Nanos>,
+        probe_max: Nanos => Option<Nanos>,
+        /// Time from the last probe to the use of the address. Default 2 s.
+        announce_wait: Nanos => Option<Nanos>,
+        /// Announcements of an address (gratuitous ARP). Default 2.
+        announcements: Bounded<0, 255> => u64 = 2,
+        /// Time between two announcements. Default 2 s.
+        announce_interval: Nanos => Option<Nanos>,
+        /// A host gives its address up if two conflicts are less than this apart. Default 10 s.
+        defend_interval: Nanos => Option<Nanos>,
+        /// The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)).
+        /// Default: nothing.
+        faults: HostFaults => HostFaults,
+        /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
+        late: Nanos => Nanos = Nanos::SECOND,
         /// Hosts send echo requests to this address, or to their "gateway".
         ping: Located,
         /// Echo requests per second of the group. Default 100.
@@ -203,6 +265,52 @@ words!(
     "md5" => Md5,
 );
 
+words!(
+    DhcpUse,
+    "a known begin of DHCP":
+    "discover" => Discover,
+    "reboot" => Reboot,
+    "inform" => Inform,
+);
+
+words!(
+    HostFault,
+    "a known fault":
+    "duplicate-address" => DuplicateAddress,
+    "keep-address" => KeepAddress,
+    "no-arp" => NoArp,
+    "spoof-gateway" => SpoofGateway,
+    "spoof-mac" => SpoofMac,
+    "spoof-address" => SpoofAddress,
+    "late-answer" => LateAnswer,
+    "flood" => Flood,
+    "ignore-offer" => IgnoreOffer,
+    "ignore-nak" => IgnoreNak,
+    "decline" => Decline,
+    "keep-lease" => KeepLease,
+    "bad-checksum" => BadChecksum,
+    "bad-options" => BadOptions,
+);
+
+impl Read for HostFaults {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            Value::List(_) => Vec::read(node, cx).map(Self),
+            _ => HostFault::read(node, cx).map(|one| Self(vec![one])),
+        }
+    }
+    fn schema() -> Json {
+        let one = HostFault::schema();
+        json!({ "title": "HostFaults", "anyOf": [one, { "type": "array", "items": one }] })
+    }
+}
+
+impl Emit for HostFaults {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self.0.iter().map(|fault| fault.word()).collect::<Vec<_>>()))
+    }
+}
+
 pub(super) fn hosts(
     tables: Option<Placed<Vec<HostGroupTable>>>,
     ports: &[Port],
@@ -256,6 +364,15 @@ fn group(
     let gateway = read(table.gateway.take(), cx, |text| text.parse().ok(), "an address", GATEWAY);
     let setup = read(table.setup.take(), cx, per_second, "a number per second", SETUP);
     let serve = read(table.serve.take(), cx, range, "a range of addresses", RANGE);
+    let requested = read(table.requested.take(), cx, host, "the address of a host", REQUESTED);
+    let relay = read(table.relay.take(), cx, host, "the address of a host", RELAY);
+    let options = table.options.take().map(|texts| {
+        let one = |Located { text, .. }: Located| {
+            let what = format!("= {text:?} is not an option");
+            cx.must(&texts.place, option(&text), &what, OPTION)
+        };
+        texts.value.0.into_iter().filter_map(one).collect()
+    });
     let ping = read(table.ping.take(), cx, target, "\"gateway\" or an address", PING);
     let join_rate = read(table.join_rate.take(), cx, per_second, "a number per second", SETUP);
     let join = read_all(table.join.take(), cx, groups, "a multicast group, or a range", JOIN);
@@ -282,6 +399,9 @@ fn group(
         join,
         join_rate: join_rate.and_then(|(rate, _)| rate),
         sources,
+        requested: requested.map(|(requested, _)| requested),
+        options: options.unwrap_or_default(),
+        relay: relay.map(|(relay, _)| relay),
         at,
         ..table.made()
     };
@@ -300,6 +420,39 @@ fn group(
         _ => {}
     }
     check_services(&group, &place, cx);
+    let mut needs = |is_wrong: bool, what: &str, hint: &str| {
+        if is_wrong {
+            cx.report(&place, what, &[hint.to_owned()]);
+        }
+    };
+    let is_dhcp = group.ipv4 == HostAddress::Dhcp;
+    let is_static = matches!(group.ipv4, HostAddress::Static { .. });
+    let of_static = "has hosts without static addresses, which";
+    needs(
+        group.dhcp == DhcpUse::Reboot && group.requested.is_none(),
+        "has hosts that reboot without an address that they had",
+        REQUESTED,
+    );
+    needs(
+        group.dhcp == DhcpUse::Inform && !is_static,
+        &format!("{of_static} dhcp = \"inform\" needs"),
+        ADDRESS,
+    );
+    needs(
+        group.dhcp == DhcpUse::Inform && group.serve.is_some(),
+        "has a DHCP server that asks for its own parameters",
+        r#"try dhcp = "discover""#,
+    );
+    needs(
+        !is_dhcp && group.requested.is_some(),
+        "has hosts that request none, because they have no DHCP",
+        r#"try ipv4 = "dhcp""#,
+    );
+    needs(
+        group.faults.0.contains(&HostFault::DuplicateAddress) && !is_static,
+        &format!("{of_static} the fault \"duplicate-address\" needs"),
+        ADDRESS,
+    );
     let router = advertise.as_ref().map(|(_, place)| place);
     let addresses = serve6.as_ref().map(|(_, place)| place);
     let server = addresses.or(delegate.as_ref().map(|(_, place)| place));
@@ -397,6 +550,9 @@ const SETUP: &str = r#"try setup = "2000/s" or "max""#;
 const RANGE: &str = r#"try serve = "10.0.1.0-10.0.4.255""#;
 const JOIN: &str = r#"try join = "239.1.0.1" or "239.1.0.1-239.1.3.255""#;
 const SOURCE: &str = r#"try sources = ["10.0.0.1"]"#;
+const REQUESTED: &str = r#"try requested = "10.0.1.0""#;
+const RELAY: &str = r#"try relay = "10.0.0.2""#;
+const OPTION: &str = r#"try "12=pc{n}" or "61=0x01{mac}""#;
 const PING: &str = r#"try ping = "gateway", "10.0.0.1" or "2001:db8::1""#;
 const IPV6: &str = r#"try "slaac", "stateless", "dhcp" or "2001:db8::2/64""#;
 const GATEWAY6: &str = r#"try gateway6 = "2001:db8::1" or "fe80::1""#;
@@ -433,6 +589,26 @@ fn address(text: &str) -> Option<HostAddress> {
 fn is_of_a_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
+}
+
+fn host(text: &str) -> Option<Ipv4Addr> {
+    text.parse().ok().filter(|address| is_of_a_host(*address))
+}
+
+/// Options that the messages themselves have.
+const OWN: [u8; 12] = [0, 50, 51, 52, 53, 54, 55, 58, 59, 80, 82, 255];
+
+fn option(text: &str) -> Option<HostOption> {
+    let (code, value) = text.split_once('=')?;
+    let code = code.trim().parse().ok().filter(|code| !OWN.contains(code))?;
+    let Some(digits) = value.strip_prefix("0x") else {
+        return (value.len() <= 255).then(|| HostOption::Text(code, value.to_owned()));
+    };
+    let octets = digits.replace("{mac}", "000000000000");
+    let is_hex = octets.len().is_multiple_of(2) && octets.len() <= 510;
+    let is_split = digits.split("{mac}").all(|part| part.len().is_multiple_of(2));
+    let fits = is_hex && is_split && octets.bytes().all(|digit| digit.is_ascii_hexdigit());
+    fits.then(|| HostOption::Hex(code, digits.to_owned()))
 }
 
 fn address6(text: &str) -> Option<HostIpv6> {

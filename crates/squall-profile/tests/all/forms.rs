@@ -919,7 +919,10 @@ fn replay() -> impl Strategy<Value = Replay> {
 
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
-    use squall_profile::{ArpUse, AuthMethod, HostAddress, HostIpv6, InterfaceId, PingTarget};
+    use squall_profile::{
+        ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
+        InterfaceId, PingTarget,
+    };
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
     let addresses = prop_oneof![
@@ -944,6 +947,8 @@ fn host() -> impl Strategy<Value = HostGroup> {
             let static6 = matches!(ipv6, Some(HostIpv6::Static { .. }));
             let serves6 = serves && static6;
             let serves = serves && matches!(ipv4, HostAddress::Static { .. });
+            let is_dhcp = ipv4 == HostAddress::Dhcp;
+            let is_static = matches!(ipv4, HostAddress::Static { .. });
             let time = time.map(|time| Nanos(time.into()));
             HostGroup {
                 name: "subscribers".into(),
@@ -966,12 +971,46 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 ping,
                 count: if serves || serves6 { 1 } else { count },
                 vlan: all.then_some(7),
+                requested: (all && is_dhcp).then_some(first),
+                options: match all {
+                    true => vec![
+                        HostOption::Text(12, "pc{n}".into()),
+                        HostOption::Hex(61, "01{mac}".into()),
+                    ],
+                    false => Vec::new(),
+                },
+                relay: all.then_some(first),
                 start: time.unwrap_or(Nanos::ZERO),
                 arp,
                 release: all,
                 vendor: all.then(|| "a \"b\"".into()),
                 retry: time,
                 tries: all.then_some(3),
+                retry_max: time,
+                restarts: if all { 0 } else { 3 },
+                decline_wait: time,
+                renew_wait: time,
+                dhcp: match (all && !serves, is_dhcp, is_static) {
+                    (true, true, _) => DhcpUse::Reboot,
+                    (true, _, true) => DhcpUse::Inform,
+                    _ => DhcpUse::Discover,
+                },
+                broadcast: all,
+                circuit: all.then(|| "ge-0/0/{n}".into()),
+                remote: all.then(|| "{mac}".into()),
+                probe_wait: time,
+                probes: if all { 1 } else { 3 },
+                probe_min: time,
+                probe_max: time,
+                announce_wait: time,
+                announcements: if all { 0 } else { 2 },
+                announce_interval: time,
+                defend_interval: time,
+                faults: HostFaults(match all {
+                    true => vec![HostFault::Flood, HostFault::LateAnswer],
+                    false => Vec::new(),
+                }),
+                late: time.unwrap_or(Nanos::SECOND),
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },

@@ -75,6 +75,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     if !group.ignored.is_empty() {
         line(format!("ignored: {}", counts(&group.ignored)));
     }
+    if !group.faults.is_empty() {
+        line(format!("faults: {}", counts(&group.faults)));
+    }
     if let Some(ipv6) = &group.ipv6 {
         ipv6_lines(ipv6).into_iter().for_each(&mut line);
     }

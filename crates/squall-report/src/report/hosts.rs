@@ -19,8 +19,8 @@ pub struct HostsReport {
     /// Requested starts per second; `null` if all start at once.
     pub asked_rate: Option<f64>,
     /// Hosts by their state at the end: `init` (not started), `selecting`, `requesting`,
-    /// `checking`, `bound`, `renewing`, `rebinding`, `declined`, `released`, `failed` (RFC 2131
-    /// figure 5). A host with a static address is `checking`, `bound` or `failed`.
+    /// `rebooting`, `informing`, `checking`, `bound`, `renewing`, `rebinding`, `declined`,
+    /// `released`, `failed` (RFC 2131 figure 5). A host with a static address is `checking`, `bound` or `failed`.
     pub states: BTreeMap<String, u64>,
     /// Times that a host got an address, and how often that was per second, from the first start to
     /// the last address; `null` if there was only one instant.
@@ -39,7 +39,10 @@ pub struct HostsReport {
     pub expired: u64,
     /// Messages that were ignored, by reason, such as `wrong_xid` or `zero_lease`.
     pub ignored: BTreeMap<String, u64>,
-    /// Time from a host's first DISCOVER to its offer, and to the address it may use.
+    /// Effects of faults, by the name: frames that they changed, added or suppressed, and messages
+    /// that hosts ignored for them.
+    pub faults: BTreeMap<String, u64>,
+    /// Time from a host's first message of DHCP to its offer, and to its configuration.
     pub offer_ns: Option<Distribution>,
     pub dora_ns: Option<Distribution>,
     pub arp: HostArpReport,

@@ -30,7 +30,8 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "sources" | "exclude" | "igmp" | "mld" | "robustness" | "unsolicited"
             | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
             | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
-            | "auth_tries") => group.add(key, one.value()),
+            | "auth_tries" | "dhcp" | "requested" | "broadcast" | "options" | "relay"
+            | "circuit" | "remote" | "faults") => group.add(key, one.value()),
             _ => {}
         }
     }
