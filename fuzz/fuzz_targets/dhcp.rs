@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, octets)) = data.split_first() else { return };
     if let Ok(message) = Message::parse(octets) {
         let mut packet = Vec::new();
-        message.write([10, 0, 0, 1].into(), [10, 0, 0, 9].into(), b"fuzz", &mut packet);
+        message.write([10, 0, 0, 1].into(), [10, 0, 0, 9].into(), b"\x3c\x04fuzz", &mut packet);
         let payload = Datagram::parse(&packet, false).expect("its own packet").payload;
         assert_eq!(Message::parse(payload), Ok(message));
     }

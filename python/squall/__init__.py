@@ -28,7 +28,7 @@ A packet can be a scapy packet, or any other object whose ``bytes()`` is a frame
 series are numpy arrays.
 """
 
-# Names imported as themselves, or by a star, are exported (PEP 484), so ``__all__`` is not needed.
+# For type checkers, names imported as themselves, or by a star, are exported (PEP 484).
 from ._attack import (
     Score as Score,
     attack as attack,
@@ -110,3 +110,10 @@ from . import _keywords
 
 # Add the keyword check to all public functions and classes in one place.
 globals().update(_keywords.name_the_nearest(globals(), "squall."))
+
+# `help()` shows the functions and classes of other modules only if they are listed.
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and getattr(value, "__module__", "").startswith("squall.")
+]

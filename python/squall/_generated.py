@@ -26,6 +26,7 @@ __all__ = [
     "ConversationNote",
     "ConversationsReport",
     "Cpu",
+    "Dhcp6ServerReport",
     "DhcpServerReport",
     "Distribution",
     "EditDone",
@@ -44,7 +45,10 @@ __all__ = [
     "ForeignRun",
     "Host",
     "HostArpReport",
+    "HostDhcp6Report",
     "HostEchoReport",
+    "HostIpv6Report",
+    "HostNdReport",
     "HostShare",
     "HostsReport",
     "InfoFigures",
@@ -1163,7 +1167,7 @@ class ReplayRead:
     cut : int
         Packets with fewer octets in the capture than on the wire.
     backward : int
-        Packets with a time stamp earlier than that of a previous packet; they are sent right after
+        Packets with a timestamp earlier than that of a previous packet; they are sent right after
         it.
     """
 
@@ -1333,7 +1337,7 @@ class RoleReport:
     failed : dict of str to int
         Flows that failed, by reason: ``unfinished``, ``aborted``, ``stopped`` (open when the drain
         time was over), ``reset``, ``refused``, ``unreachable``, ``connect_timeout``, ``timeout``,
-        ``keepalive_timeout``.
+        ``keepalive_timeout``, ``idle``, ``address_lost`` (the client is a host whose lease ended).
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
@@ -1346,7 +1350,7 @@ class RoleReport:
         Counters that the flow program defines itself (``count``), including those that are 0.
     not_begun : dict of str to int
         Flows that were due and not started, by reason: ``late`` (the generator was the limit),
-        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``.
+        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``, ``no_host``.
     active, peak_active : int
         Flows open when the run ended, and the most that were open at one time.
     cps : float
@@ -1640,6 +1644,8 @@ class HostsReport:
         Messages that were ignored, by reason, such as ``wrong_xid`` or ``zero_lease``.
     offer_ns, dora_ns : Distribution or None
         Time from a host's first DISCOVER to its offer, and to the address it may use.
+    ipv6 : HostIpv6Report or None
+        None if the hosts have no IPv6.
     server : DhcpServerReport or None
         Messages and leases of the group's DHCP server.
     """
@@ -1663,6 +1669,7 @@ class HostsReport:
     dora_ns: Distribution | None
     arp: HostArpReport
     echo: HostEchoReport
+    ipv6: HostIpv6Report | None
     server: DhcpServerReport | None
 
 
@@ -1711,6 +1718,139 @@ class HostEchoReport:
     lost: int
     unresolved: int
     rtt_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostIpv6Report:
+    """IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915).
+
+    Attributes
+    ----------
+    states : dict of str to int
+        Hosts by the state of their IPv6 at the end: ``init`` (not started), ``tentative`` (examines
+        its link-local address), ``soliciting`` (looks for a router), ``requesting`` (asks servers),
+        ``checking`` (examines its address), ``bound``, ``deprecated``, ``released``, ``failed``.
+    failed : dict of str to int
+        Hosts that have failed, by reason: ``no_router``, ``no_prefix``, ``duplicate``,
+        ``no_advertise``, ``no_reply``, ``no_lease``, ``refused``, ``expired``.
+    addresses : int
+        Times that a host got an address, how often that was per second from the first start to the
+        last address (None if there was only one instant), and times that an address ended.
+    ignored : dict of str to int
+        Messages that were ignored, by reason, such as ``bad_hop_limit`` or ``wrong_xid``.
+    router_ns, address_ns : Distribution or None
+        Time from a host's first solicitation to the router's advertisement, and from its start to
+        its first address.
+    dhcp : HostDhcp6Report or None
+        None if no host has asked a server.
+    server : Dhcp6ServerReport or None
+        Messages and bindings of the group's DHCPv6 server.
+    """
+
+    states: dict[str, int]
+    failed: dict[str, int]
+    addresses: int
+    address_rate: float | None
+    ended: int
+    nd: HostNdReport
+    ignored: dict[str, int]
+    router_ns: Distribution | None
+    address_ns: Distribution | None
+    dhcp: HostDhcp6Report | None
+    server: Dhcp6ServerReport | None
+
+
+@dataclass(frozen=True)
+class HostNdReport:
+    """Neighbor discovery of hosts (RFC 4861).
+
+    Attributes
+    ----------
+    answered : int
+        Solicitations that were answered.
+    probes, duplicates : int
+        Solicitations that examined an own address, and addresses that another host had.
+    conflicts : int
+        Advertisements of other hosts for an address in use.
+    router_solicitations : int
+        Solicitations for routers.
+    router_advertisements, advertised : int
+        Advertisements of routers that hosts received, and that the group's router sent.
+    requests, unresolved, unreachable : int
+        Solicitations to resolve or examine neighbors; neighbors that never answered, and that no
+        longer answered.
+    redirects : int
+        Redirects, which hosts do not follow.
+    """
+
+    answered: int
+    probes: int
+    duplicates: int
+    conflicts: int
+    router_solicitations: int
+    router_advertisements: int
+    advertised: int
+    requests: int
+    unresolved: int
+    unreachable: int
+    redirects: int
+
+
+@dataclass(frozen=True)
+class HostDhcp6Report:
+    """Exchanges of hosts with DHCPv6 servers.
+
+    Attributes
+    ----------
+    sent, received : dict of str to int
+        Messages that hosts sent and received, by type; ``retransmissions`` of those sent were
+        repeated.
+    bound, prefixes, informed : int
+        Times that a host got leases, those with a delegated prefix, and times that it got other
+        configuration only.
+    renewed, expired : int
+        Leases that were extended, and leases that ended.
+    advertise_ns, lease_ns : Distribution or None
+        Time from a host's first message to the offer that it took, and to the leases that it may
+        use.
+    """
+
+    sent: dict[str, int]
+    received: dict[str, int]
+    retransmissions: int
+    bound: int
+    prefixes: int
+    informed: int
+    renewed: int
+    expired: int
+    advertise_ns: Distribution | None
+    lease_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class Dhcp6ServerReport:
+    """Messages that a DHCPv6 server received and sent.
+
+    Attributes
+    ----------
+    exhausted : int
+        Messages of clients for which nothing was free.
+    bindings : int
+        Clients with a binding at the end.
+    """
+
+    solicits: int
+    advertises: int
+    requests: int
+    renews: int
+    rebinds: int
+    confirms: int
+    releases: int
+    declines: int
+    information_requests: int
+    replies: int
+    exhausted: int
+    bindings: int
 
 
 @dataclass(frozen=True)
@@ -2355,7 +2495,7 @@ class InterfaceInfo:
     link_type_number : int
         Number in tcpdump.org's list of link types.
     resolution : str
-        Resolution of the time stamps: ``microseconds``, ``nanoseconds`` ...
+        Resolution of the timestamps: ``microseconds``, ``nanoseconds`` ...
     snaplen : int
         Snap length; 0 is no limit.
     packets : int
@@ -2452,14 +2592,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Order:
-    """Order of the time stamps.
+    """Order of the timestamps.
 
     Attributes
     ----------
     strict : bool
         Whether no packet is earlier than the previous one.
     untimed_packets : int
-        Packets without a time stamp.
+        Packets without a timestamp.
     """
 
     strict: bool

@@ -46,6 +46,7 @@ API = [
     "STLTXCont",
     "STLTXMultiBurst",
     "STLTXSingleBurst",
+    "STLTaggedPktGroup",
     "STLTimeoutError",
     "STLVM",
     "STLVmFixChecksumHw",
@@ -169,6 +170,16 @@ class STLFlowLatencyStats(STLFlowStats):
     """Like `STLFlowStats`, and measure latency, jitter, loss and reordering."""
 
     _latency = True
+
+
+class STLTaggedPktGroup(STLFlowStats):
+    """Count received frames by this tagged packet group and their VLAN tags."""
+
+    def __init__(self, tpgid: int) -> None:
+        super().__init__(tpgid)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"enabled": True, "stream_id": self.pg_id, "rule_type": "tpg"}
 
 
 class _Instruction:

@@ -265,7 +265,8 @@ class Pool(Table):
         The name that templates use.
     addresses : Number | Iterable[Number]
         "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-        family. Servers can also be host names, resolved when the run is opened.
+        family. Servers can also be host names, resolved when the run is opened. Clients can be the
+        hosts of a group: "host:NAME"; hosts that have an address take turns.
     ports : str
         Ports of clients: "1024-65535", the default.
     order : Literal["sequential", "random", "hash"]
@@ -679,8 +680,8 @@ class Replay(Table):
 
 @dataclass(kw_only=True)
 class HostGroup(Table):
-    """Hosts on a port, all of one kind. They answer ARP and echo requests for their addresses,
-    which are static or given by DHCPv4.
+    """Hosts on a port, all of one kind. They answer ARP, neighbor solicitations and echo requests
+    for their addresses, which are static or given by DHCP, or have the prefix of a router.
 
     ``[[host]]`` of a profile. None: left out. The values are checked when the profile is used,
     because they depend on its other parts.
@@ -699,10 +700,30 @@ class HostGroup(Table):
     vlan : int
         VLAN of the hosts. Default: untagged.
     ipv4 : str
-        "dhcp", or the first host's address with the length of its prefix: "10.0.0.2/16"; that of
-        each further one is the next. Default "dhcp".
+        "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
+        that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+    ipv6 : str
+        "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
+        configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
+        address with the length of its prefix: "2001:db8::2/64". Default: no IPv6.
     gateway : str
         The router of hosts with static addresses; a server gives it to its clients.
+    gateway6 : str
+        The router for IPv6. Default: a router that advertises itself.
+    interface_id : Literal["eui64", "stable"]
+        Last 64 bits of IPv6 addresses: "eui64" (made from the MAC address), or "stable" (random,
+        but the same in each run; RFC 7217). Default "eui64".
+    dad : int
+        Solicitations with which a host examines an IPv6 address before its use (RFC 4862); 0: it is
+        used at once. Default 1.
+    prefix : int
+        Length of the prefix that clients of DHCPv6 ask for, besides an address; 0: any length.
+        Default: they ask for none.
+    rapid_commit : bool
+        true: clients of DHCPv6 ask for leases with two messages instead of four. Default false.
+    first_offer : bool
+        true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
+        Default false.
     setup : int | str
         Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         earlier ones have an address. Default "max".
@@ -718,13 +739,21 @@ class HostGroup(Table):
         Vendor class of DHCP clients (option 60). Default: none.
     retry : Time
         Time before a client of DHCP repeats a message for the first time; it doubles each time, up
-        to 64 s (RFC 2131 section 4.1). Default 4 s. Units: ns, us, ms, s, min, h; a bare number is
-        seconds.
+        to 64 s (RFC 2131 section 4.1). Default 4 s; over IPv6 1 s. Units: ns, us, ms, s, min, h; a
+        bare number is seconds.
     tries : int
         Messages without an answer after which a client of DHCP fails. Default 5.
     serve : str
         The host, which has a static address, is a DHCP server, and gives these addresses:
         "10.0.1.0-10.0.4.255".
+    advertise : str
+        The host is a router that advertises itself and this prefix: "2001:db8:1::/64".
+    serve6 : str
+        The host, which has a static IPv6 address, is a DHCPv6 server, and gives these addresses:
+        "2001:db8::100-2001:db8::ffff".
+    delegate : str
+        The server also delegates prefixes: "2001:db8:100::/40-56" are those of 56 bits in one of
+        40.
     lease : Time
         Length of the leases that it gives. Default 1 h. Units: ns, us, ms, s, min, h; a bare number
         is seconds.
@@ -744,7 +773,14 @@ class HostGroup(Table):
     mac: str | None = None
     vlan: int | None = None
     ipv4: str | None = None
+    ipv6: str | None = None
     gateway: str | None = None
+    gateway6: str | None = None
+    interface_id: Literal["eui64", "stable"] | None = None
+    dad: int | None = None
+    prefix: int | None = None
+    rapid_commit: bool | None = None
+    first_offer: bool | None = None
     setup: int | str | None = None
     start: Time | None = None
     arp: Literal["probe", "announce", "silent"] | None = None
@@ -753,6 +789,9 @@ class HostGroup(Table):
     retry: Time | None = None
     tries: int | None = None
     serve: str | None = None
+    advertise: str | None = None
+    serve6: str | None = None
+    delegate: str | None = None
     lease: Time | None = None
     ping: str | None = None
     ping_rate: int | None = None

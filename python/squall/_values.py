@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 import numpy as np
 
 from . import _notebook
-from ._errors import UnknownStream
+from ._errors import Error, UnknownStream
 
 __all__ = ["ByName"]
 
@@ -188,8 +188,21 @@ class Arrays:
 
 
 def read(kind: type[T], value: dict[str, Any]) -> T:
-    """Convert a JSON object, with one key per field, to the dataclass `kind`."""
-    return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})
+    """Convert a JSON object, with one key per field, to the dataclass `kind`.
+
+    Raises
+    ------
+    Error
+        A key is missing: the native part of the package, or the daemon, is of another version.
+    """
+    try:
+        return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})
+    except KeyError as error:
+        raise Error(
+            f"cannot read {kind.__name__}: {error} is missing; the Python files of squall and its"
+            " native part, or the daemon, are of different versions\n"
+            "  try pip install . in the source folder"
+        ) from None
 
 
 _known: dict[type, list[tuple[str, Callable[[Any], Any]]]] = {}

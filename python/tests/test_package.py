@@ -2,10 +2,12 @@ import importlib.metadata
 import inspect
 import json
 import pathlib
+import pydoc
 import traceback
 
 import pytest
 import squall
+from squall._values import read
 
 
 def test_the_version_is_that_of_the_installed_package() -> None:
@@ -24,6 +26,22 @@ def test_help_names_every_function() -> None:
     text = squall.__doc__ or ""
     assert [name for name in functions if f"`{name}`" not in text] == []
     assert all(inspect.getdoc(getattr(squall, name)) for name in functions)
+
+
+def test_help_has_an_entry_for_each_public_name() -> None:
+    text = pydoc.plain(pydoc.render_doc(squall))
+    for entry in ["    send(", "    run(", "    class Profile(", "    class Report("]:
+        assert f"\n{entry}" in text, entry
+    assert "run" in squall.__all__
+    assert not {"annotations", "Edits"} & set(squall.__all__)
+
+
+def test_a_native_part_of_another_version_is_named() -> None:
+    with pytest.raises(
+        squall.Error, match=r"is missing; the Python files .* different versions"
+    ) as raised:
+        read(squall.Interface, {})
+    assert isinstance(raised.value.__context__, KeyError)
 
 
 def test_what_is_printed_steers_no_terminal() -> None:

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Hosts of squall against Linux and dnsmasq over a veth pair: leases in dnsmasq's file are the leases
-of the report, the kernel's neighbors are the hosts, and tshark finds nothing malformed.
+"""Hosts of squall against Linux, dnsmasq, radvd and Kea over a veth pair: leases in the servers' files
+are the leases of the report, the kernel's neighbors are the hosts, and tshark finds nothing malformed.
 
-Needs root and ip; the DHCP part also needs dnsmasq, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
+Needs root and ip; the DHCP parts also need dnsmasq or Kea, tcpdump and tshark, and the part on routers
+radvd; $SQUALL is target/debug/squall unless set.
 """
 
+import contextlib
+import csv
 import json
 import os
 import pathlib
@@ -14,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-from flows import LOCAL, REMOTE, SQUALL, V4, inside, network, wait
+from flows import LOCAL, REMOTE, SQUALL, V4, V6, inside, network, wait
 from tools import Failed, run, same
 
 CLIENTS = 200
+CLIENTS_OF_KEA = 50
 
 
 class Dnsmasq:
@@ -66,6 +70,137 @@ class Dnsmasq:
         return {fields[1]: fields[2] for fields in lines if len(fields) >= 3}
 
 
+@contextlib.contextmanager
+def server(argv, log, ready, env=None):
+    """A process in the peer's namespace, from when it is ready."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            inside(REMOTE, *argv), stdout=output, stderr=output, env={**os.environ, **(env or {})}
+        )
+    try:
+        wait(f"{argv[0]} starts", lambda: process.poll() is not None or ready())
+        if process.poll() is not None:
+            raise Failed(f"{argv[0]}: {log.read_text()}")
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextlib.contextmanager
+def captured(capture, expression):
+    """Frames at the peer's end go to a file, in which tshark then finds nothing malformed."""
+    argv = inside(REMOTE, "tcpdump", "-i", "vb", "-U", "-w", capture, expression)
+    tcpdump = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    try:
+        wait("tcpdump starts", capture.exists)
+        yield
+    finally:
+        tcpdump.terminate()
+        tcpdump.wait(10)
+    same("malformed frames", run("tshark", "-r", capture, "-Y", "_ws.malformed").stdout, "")
+
+
+class Kea:
+    """Kea as a server for one subnet."""
+
+    def __init__(self, folder, version, subnet):
+        name = f"kea-dhcp{version}"
+        self.version, self.leases = version, folder / f"{name}.leases"
+        log = folder / f"{name}.log"
+        settings = {
+            "interfaces-config": {"interfaces": ["vb"]},
+            "lease-database": {"type": "memfile", "name": str(self.leases), "lfc-interval": 0},
+            f"subnet{version}": [{"id": 1, "interface": "vb", **subnet}],
+            "loggers": [
+                {"name": name, "severity": "INFO", "output_options": [{"output": "stdout"}]}
+            ],
+        }
+        if version == 6:
+            # Otherwise, Kea writes its DUID to a folder of the system.
+            settings["server-id"] = {"type": "LL", "persist": False}
+        config = folder / f"{name}.json"
+        config.write_text(json.dumps({f"Dhcp{version}": settings}))
+        # The package may be unpacked and not installed.
+        libraries = pathlib.Path(shutil.which(name)).parents[1].glob("lib/*-linux-gnu")
+        env = {
+            "KEA_PIDFILE_DIR": str(folder),
+            "KEA_LOCKFILE_DIR": str(folder),
+            "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
+        }
+        started = f"DHCP{version}_STARTED"
+        self.process = server(
+            [name, "-c", config], log, lambda: started in log.read_text(), env=env
+        )
+
+    def __enter__(self):
+        self.process.__enter__()
+        return self
+
+    def __exit__(self, *exception):
+        return self.process.__exit__(*exception)
+
+    def rows(self):
+        """Leases by client and kind: 0 is an address, 2 a prefix. Kea appends a row for each change;
+        a lifetime of 0 is the end of a lease."""
+        last = {}
+        with self.leases.open() as file:
+            for row in csv.DictReader(file):
+                last[row["duid" if self.version == 6 else "hwaddr"], row.get("lease_type")] = row
+        return {key: row["address"] for key, row in last.items() if row["valid_lifetime"] != "0"}
+
+
+def kea_leases(folder):
+    """Leases in Kea's files are those of the report, one for one."""
+    count = CLIENTS_OF_KEA
+    argv = ["-i", "af_packet:va", "--count", count, "--rate", "200/s"]
+    macs = {f"02:53:00:00:00:{i + 1:02x}" for i in range(count)}
+    subnet = {"subnet": "10.77.0.0/16", "pools": [{"pool": "10.77.4.0 - 10.77.7.255"}]}
+    with Kea(folder, 4, subnet) as kea:
+        group = hosts(folder, "dhcp", *argv, "--silent")
+        same("bound by Kea", group["states"], {"bound": count})
+        same("clients in Kea's file", {client for client, _ in kea.rows()}, macs)
+        same("addresses in Kea's file", len(set(kea.rows().values())), count)
+    subnet = {
+        "subnet": "fd77::/64",
+        "pools": [{"pool": "fd77::1000 - fd77::1fff"}],
+        "pd-pools": [{"prefix": "2001:db8:100::", "prefix-len": 40, "delegated-len": 56}],
+    }
+    with captured(folder / "dhcp6.pcap", "udp port 547 or icmp6"), Kea(folder, 6, subnet) as kea:
+        group = hosts(folder, "dhcp6", *argv, "--first-offer", "--prefix", 56)["ipv6"]
+        same("bound by Kea over IPv6", group["states"], {"bound": count})
+        dhcp = group["dhcp"]
+        same("leases, prefixes", (dhcp["bound"], dhcp["prefixes"]), (count, count))
+        expected = {(f"00:03:00:01:{mac}", kind) for mac in macs for kind in "02"}
+        same("clients in Kea's file over IPv6", set(kea.rows()), expected)
+        same("leases in Kea's file", len(set(kea.rows().values())), 2 * count)
+        release = [*argv, "--first-offer", "--prefix", 56, "--release"]
+        group = hosts(folder, "dhcp6", *release)["ipv6"]
+        same("released", group["states"], {"released": count})
+        same("leases that Kea still has", kea.rows(), {})
+
+
+def routed(folder):
+    """Hosts have addresses with radvd's prefix."""
+    count = CLIENTS_OF_KEA
+    config, log, pid = folder / "radvd.conf", folder / "radvd.log", folder / "radvd.pid"
+    config.write_text(
+        "interface vb { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4;"
+        " prefix fd77::/64 { AdvOnLink on; AdvAutonomous on; }; };\n"
+    )
+    config.chmod(0o644)
+    run(*inside(REMOTE, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"))
+    argv = ["radvd", "--nodaemon", "-m", "stderr", "-d", "1", "-C", config, "-p", pid]
+    with captured(folder / "nd.pcap", "icmp6"), server(argv, log, pid.exists):
+        group = hosts(folder, *["nd", "-i", "af_packet:va", "--count", count, "--rate", "200/s"])[
+            "ipv6"
+        ]
+    same("hosts with radvd's prefix", group["states"], {"bound": count})
+    same("addresses with radvd's prefix", group["addresses"], count)
+    if group["nd"]["probes"] != 2 * count:
+        raise Failed(f"{group['nd']}: not one probe for each address")
+
+
 def hosts(folder, *argv):
     """Run squall hosts to its end; return the group of its report."""
     report = folder / "report.json"
@@ -106,22 +241,24 @@ def failures(folder):
     same("repeated messages", group["retransmissions"], 3)
 
 
-def neighbors(folder):
-    """The kernel's neighbors are the hosts that it talked to."""
+def neighbors(folder, command, address, silent=()):
+    """The kernel's neighbors are the hosts that it talked to. `address`: that of a host by its number."""
     count = 50
-    argv = ["arp", "-i", "af_packet:va", "--address", "10.77.1.1/16", "--count", count, "--silent"]
+    length = 64 if ":" in address(1) else 16
+    argv = [command, "-i", "af_packet:va", "--address", f"{address(1)}/{length}", "--count", count]
     report = folder / "report.json"
-    command = inside(LOCAL, SQUALL, "hosts", *argv, "-d", "60s", "-q", "--json", report)
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    poke = "import socket; s = socket.socket(2, 2)\n"
-    poke += f"for i in range({count}): s.sendto(b'?', (f'10.77.1.{{i + 1}}', 9))"
-    expected = {f"10.77.1.{i + 1}": f"02:53:00:00:00:{i + 1:02x}" for i in range(count)}
+    argv = ["hosts", *argv, *silent, "-d", "60s", "-q", "--json", report]
+    running = subprocess.Popen(inside(LOCAL, SQUALL, *argv), stderr=subprocess.PIPE, text=True)
+    expected = {address(i + 1): f"02:53:00:00:00:{i + 1:02x}" for i in range(count)}
+    family = "socket.AF_INET6" if length == 64 else "socket.AF_INET"
+    poke = f"import socket; s = socket.socket({family}, socket.SOCK_DGRAM)\n"
+    poke += f"for a in {list(expected)}: s.sendto(b'?', (a, 9))"
 
     def known():
         run(*inside(REMOTE, sys.executable, "-c", poke))
         rows = run("ip", "-n", REMOTE, "-j", "neigh", "show", "dev", "vb").stdout
         found = {row["dst"]: row.get("lladdr") for row in json.loads(rows or "[]")}
-        return all(found.get(address) == mac for address, mac in expected.items())
+        return all(found.get(host) == mac for host, mac in expected.items())
 
     try:
         wait("the kernel knows all hosts", lambda: running.poll() is not None or known())
@@ -129,25 +266,31 @@ def neighbors(folder):
         running.terminate()
         running.wait(30)
     group = json.loads(report.read_text())["hosts"][0]
-    if group["arp"]["answered"] < count:
-        raise Failed(f"{group['arp']}: fewer answers than hosts")
+    answered = (group["ipv6"]["nd"] if length == 64 else group["arp"])["answered"]
+    if answered < count:
+        raise Failed(f"{answered} answers of {count} hosts")
 
 
-def pings(folder):
+def pings(folder, own, target, counters, name):
+    """The kernel has counted the hosts' echo requests, in its file `counters`."""
+
+    def requests():
+        text = run(*inside(REMOTE, "cat", f"/proc/net/{counters}")).stdout
+        rows = [line.split() for line in text.splitlines() if line.startswith("Icmp")]
+        # The file of IPv4 has a line of names, then one of values; that of IPv6 has a pair a line.
+        pairs = rows if counters == "snmp6" else list(zip(rows[0], rows[1], strict=True))
+        return int(dict(pair[:2] for pair in pairs)[name])
+
+    before = requests()
     group = hosts(
         folder,
-        *["ping", "-i", "af_packet:va", "--address", "10.77.2.1/16", "--count", 20, "--to", V4],
+        *["ping", "-i", "af_packet:va", "--address", own, "--count", 20, "--to", target],
         *["--rate", 500, "--requests", 5],
     )
     echo = group["echo"]
     same("echo requests", (echo["sent"], echo["received"] + echo["lost"]), (100, 100))
     # A reply may be late on a busy machine, but the kernel has counted the request.
-    names, values = [
-        line.split()
-        for line in run(*inside(REMOTE, "cat", "/proc/net/snmp")).stdout.splitlines()
-        if line.startswith("Icmp:")
-    ]
-    same("requests that the kernel got", dict(zip(names, values, strict=True))["InEchos"], "100")
+    same("requests that the kernel got", requests() - before, 100)
     if echo["received"] < 50:
         raise Failed(f"{echo}: fewer than half of the replies")
 
@@ -179,13 +322,23 @@ def main():
         try:
             network()
             failures(folder)
-            neighbors(folder)
-            pings(folder)
+            neighbors(folder, "arp", lambda number: f"10.77.1.{number}", ["--silent"])
+            neighbors(folder, "nd", lambda number: f"fd77::1:{number:x}")
+            pings(folder, "10.77.2.1/16", V4, "snmp", "InEchos")
+            pings(folder, "fd77::2:1/64", V6, "snmp6", "Icmp6InEchos")
             if dnsmasq is None:
                 print("SKIPPED: dnsmasq is not installed (scripts/setup system)")
             else:
                 leases(folder, dnsmasq)
                 well_formed(folder / "dhcp.pcap")
+            if shutil.which("kea-dhcp4") is None or shutil.which("kea-dhcp6") is None:
+                print("SKIPPED: Kea is not installed (scripts/setup system)")
+            else:
+                kea_leases(folder)
+            if shutil.which("radvd") is None:
+                print("SKIPPED: radvd is not installed (scripts/setup system)")
+            else:
+                routed(folder)
         finally:
             for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)

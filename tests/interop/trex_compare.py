@@ -19,7 +19,7 @@ from trex_oracle import ORACLE, ROOT, SQUALL, captures, has_client, unpack
 # Number of profiles that are compared without --full.
 SOME, SEED = 6, 11
 # Profiles without streams: for another API, or settings of tagged packet groups.
-NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
+NONE = {"imix_wlc.py", "tpg_tags_conf.py"}
 # Packets that depend on the scapy version: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
 # Number of flow profiles that are compared without --full.

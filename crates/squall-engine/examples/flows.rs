@@ -66,6 +66,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         ranges: vec![range.parse().expect("a range")],
         ports: 1024..=65535,
         order: Order::Random,
+        hosts: None,
         shared: false,
     };
     let body = "x".repeat(answer as usize);

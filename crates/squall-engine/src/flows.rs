@@ -18,6 +18,7 @@ use crate::{
     Clock, Counters, PortTx, Running, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command, Content},
+    hosts::HostTables,
     output::{FrameMaker, Output, Room, Wire},
     relay::Relay,
     sink::{Frames, Shown, Sink},
@@ -74,6 +75,9 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
 /// A worker's share of the flows.
 pub(crate) struct Player {
     ports: Vec<PlayerPort>,
+    tables: HostTables,
+    /// Sides that were over at the end of the last turn.
+    over: usize,
     clock: Clock,
     /// The current time, in virtual time.
     virtual_now: Nanos,
@@ -133,7 +137,7 @@ struct PlayerPort {
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Whether frames have receive time stamps. Without them, a frame may have arrived at any time
+    /// Whether frames have receive timestamps. Without them, a frame may have arrived at any time
     /// after the previous poll of the port.
     stamped: bool,
     polled: [Nanos; 2],
@@ -159,9 +163,11 @@ const HANDED_AT_ONCE: usize = 16;
 /// arrive.
 const BEGIN: usize = 32;
 impl Player {
-    pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After]) -> Self {
+    pub fn new(clock: Clock, flows: &PlanFlows, afters: &[After], tables: HostTables) -> Self {
         Self {
             ports: Vec::new(),
+            tables,
+            over: 0,
             clock,
             virtual_now: Nanos::ZERO,
             has_clients: flows.sides.iter().any(|side| side.role != Role::Servers),
@@ -230,8 +236,9 @@ impl Player {
             gso_max_size: of.gso_max_size(facts.segmentation) as u16,
             ..SideSettings::default()
         };
-        let side =
+        let mut side =
             Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
+        side.use_hosts(&flows.load, &self.tables);
         let longest = of.max_frame(facts.segmentation).min(facts.max_slot()) as usize;
         let member = outlets.join(port).expect("a port of flows has an outlet");
         // Timers run before it is known which frames they will cause, so the turn as a whole is
@@ -388,6 +395,9 @@ impl Source for Player {
             moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
         self.check_servers(turn.watch);
+        let over = self.ports.iter().filter(|port| port.side.is_over()).count();
+        // Hosts that wait for the last flow must not sleep until a timer of theirs.
+        moved |= std::mem::replace(&mut self.over, over) != over;
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
             self.report_ends(turn);
@@ -462,6 +472,7 @@ impl Source for Player {
 
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
         let now = self.now(turn.watch);
+        let tables = self.tables.clone();
         let mut each = |act: &dyn Fn(&mut Side, Nanos)| {
             let ports = self.ports.iter_mut();
             ports.for_each(|port| {
@@ -479,7 +490,10 @@ impl Source for Player {
                 self.ports.iter_mut().for_each(|port| port.side.begin_template(at, number));
             }
             Action::Replace(Content::Load(load)) => {
-                each(&|side, now| side.change(now, load));
+                each(&|side, now| {
+                    side.change(now, load);
+                    side.use_hosts(load, &tables);
+                });
                 return u64::from(!self.ports.is_empty());
             }
             Action::Ignore(senders) => each(&|side, _| side.ignore(senders)),

@@ -1,9 +1,9 @@
 //! Groups of hosts as a source: a worker starts them, runs their timers, and sends their frames.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use squall_host::{FrameQueue, GroupStatistics, HostGroup};
-use squall_plan::{Plan, SourceId};
+use squall_host::{FrameQueue, GroupSettings, GroupStatistics, HostGroup, HostTable};
+use squall_plan::{Plan, PlanHosts, SourceId};
 use squall_port::{PortFacts, Timestamps};
 use squall_units::{Cut, Nanos, Picos};
 
@@ -25,6 +25,21 @@ pub struct HostStats {
     pub statistics: GroupStatistics,
 }
 
+/// The groups from whose hosts other sources send, by their numbers in the plan. All workers of a
+/// run have the same tables.
+pub(crate) type HostTables = Arc<[Option<Arc<HostTable>>]>;
+
+/// The tables for `plan`.
+pub(crate) fn tables(plan: &Plan) -> HostTables {
+    let clients = || plan.flows.iter().flat_map(|flows| &flows.load.clients);
+    let table = |(number, group): (usize, &PlanHosts)| {
+        let used = !group.elsewhere && clients().any(|pool| pool.hosts == Some(number));
+        let GroupSettings { count, mac, mac_step, tags, .. } = &group.settings;
+        used.then(|| Arc::new(HostTable::new(*count, (*mac, *mac_step), tags)))
+    };
+    plan.hosts.iter().enumerate().map(table).collect()
+}
+
 /// The groups of hosts of a worker.
 pub(crate) struct Hosts {
     clock: Clock,
@@ -36,6 +51,10 @@ pub(crate) struct Hosts {
     /// The end of the run, as of the last turn.
     end: Picos,
     stopped: bool,
+    /// The run is over, but hosts keep their addresses until the last flows of other sources have
+    /// ended.
+    over: bool,
+    tables: HostTables,
     /// On virtual time: the current time.
     virtual_now: Nanos,
 }
@@ -48,7 +67,7 @@ struct HostPort {
     /// The lag of the port's traffic clock in this turn, and the traffic time.
     lag: Nanos,
     horizon: Nanos,
-    /// Whether frames have receive time stamps. Otherwise a frame may have arrived at any time
+    /// Whether frames have receive timestamps. Otherwise a frame may have arrived at any time
     /// since the last poll of the port.
     stamped: bool,
     polled: [Nanos; 2],
@@ -67,7 +86,7 @@ struct HostFrames {
 }
 
 impl Hosts {
-    pub fn new(clock: Clock, plan: &Plan) -> Self {
+    pub fn new(clock: Clock, plan: &Plan, tables: HostTables) -> Self {
         Self {
             clock,
             ports: Vec::new(),
@@ -75,6 +94,8 @@ impl Hosts {
             asks: false,
             end: Picos(u64::MAX),
             stopped: false,
+            over: false,
+            tables,
             virtual_now: Nanos::ZERO,
         }
     }
@@ -88,7 +109,13 @@ impl Hosts {
         let begin = self.clock.instant(Picos(0));
         let groups: Vec<_> = plan
             .hosts_on(port)
-            .map(|(number, of)| (number, HostGroup::new(of.settings.clone(), begin)))
+            .map(|(number, of)| {
+                let group = HostGroup::new(of.settings.clone(), begin);
+                match &self.tables[number] {
+                    Some(table) => (number, group.sharing(table.clone())),
+                    None => (number, group),
+                }
+            })
             .collect();
         self.asks |= groups.iter().any(|(_, group)| !group.settings().only_answers());
         let longest = plan.ports[port].max_frame as usize;
@@ -120,6 +147,11 @@ impl Hosts {
         }
     }
 
+    fn is_in_use(&self) -> bool {
+        let open = self.ports.iter().filter(|port| port.out.counters.error.is_none());
+        open.flat_map(|port| &port.groups).any(|(_, group)| group.is_in_use())
+    }
+
     /// Whether each host that asks for something has a result; after the stop, whether all is sent.
     fn is_settled(&self) -> bool {
         self.ports.iter().all(|port| {
@@ -146,7 +178,7 @@ impl Hosts {
             own.into_iter().chain(port.held.front().map(|held| held.0)).min()
         };
         let next = self.ports.iter().filter_map(due).min();
-        if self.stopped || !self.has_end() {
+        if self.stopped || self.over || !self.has_end() {
             return next;
         }
         let end = self.clock.instant(self.end);
@@ -165,7 +197,8 @@ impl Source for Hosts {
         let over = self.clock.since_start(now) >= self.end;
         // A run of hosts alone ends when each has a result.
         let finished = self.alone && self.asks && !self.has_end() && self.is_settled();
-        if !self.stopped && (over || finished) {
+        self.over |= over || finished;
+        if self.over && !self.stopped && !self.is_in_use() {
             self.stop(turn.watch);
         }
         let mut moved = false;
@@ -242,7 +275,8 @@ impl Source for Hosts {
     }
 
     fn apply(&mut self, command: &Command, _at: Picos, turn: &mut Turn<'_>) -> u64 {
-        if command.part.is_none() && matches!(command.action, Action::Stop) {
+        self.over |= command.part.is_none() && matches!(command.action, Action::Stop);
+        if self.over && !self.stopped && !self.is_in_use() {
             self.stop(turn.watch);
         }
         0

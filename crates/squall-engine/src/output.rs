@@ -1,5 +1,5 @@
-//! The way out of sources that make frames in answer to others, and not ahead of time: flows and
-//! hosts fill lent slots, hand them to the port, and count what it took.
+//! Output of sources whose frames answer others, and are not known ahead of time: flows and hosts
+//! fill lent slots, hand them to the port, and count the frames that it took.
 
 use squall_port::{BATCH, PortFacts, SendError, TxBatch};
 use squall_units::{Cut, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
@@ -33,7 +33,7 @@ pub(crate) struct Output {
     done: usize,
     blocked: Blocked,
     pub counters: PortTx,
-    /// Received frames without a receive time stamp.
+    /// Received frames without a receive timestamp.
     pub uncertain: u64,
     /// Due time of the earliest frame that the source owed at the start of the turn; picoseconds,
     /// without lag.

@@ -29,7 +29,7 @@ pub struct PortPacing {
     /// From this time on the lag could not be recovered in time, and frames left at up to twice the
     /// rate.
     pub catching_up_since: Option<Picos>,
-    /// Frames in answer to received frames without a receive time stamp.
+    /// Frames in answer to received frames without a receive timestamp.
     pub uncertain: u64,
 }
 

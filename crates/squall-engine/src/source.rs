@@ -21,7 +21,7 @@ use crate::{
     sink::{Shown, Sink},
 };
 
-/// A frame whose time stamp is further in the future than this is held until then. Smaller
+/// A frame whose timestamp is further in the future than this is held until then. Smaller
 /// differences are ignored, because the clock readings of two threads may differ by that much.
 pub(crate) const LATER: Nanos = Nanos(100_000);
 /// Timers and arrivals may be later than the start of the turn by this time, because the turn

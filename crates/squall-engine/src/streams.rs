@@ -93,7 +93,7 @@ impl Source for Streams {
             if tx.done {
                 continue;
             }
-            // This reading becomes the time stamp in the frames. It is fresh, because the time
+            // This reading becomes the timestamp in the frames. It is fresh, because the time
             // since the previous reading must not count as network delay.
             if moved {
                 turn.now = turn.watch.now();

@@ -34,7 +34,7 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
-    hosts::Hosts,
+    hosts::{HostTables, Hosts, tables},
     idle::{Idle, Precision, Sleeper},
     pacing::{PortPace, PortPacing},
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
@@ -61,7 +61,7 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving continues after everything is sent, for frames in flight.
     pub linger: Duration,
-    /// The clock for time stamps in frames and for delays. Unused on virtual time, which all
+    /// The clock for timestamps in frames and for delays. Unused on virtual time, which all
     /// workers share.
     pub common: CommonClock,
     /// Largest lag of a port's schedule at the end of a valid run.
@@ -261,6 +261,9 @@ const FLOWS_AT_ONCE: usize = 2048;
 /// Time between the start of a run and its first departure, so that all workers are ready before
 /// it.
 const HEAD_START: Nanos = Nanos(20_000_000);
+/// Added for each stream: a worker sets up 100,000 of them in some 0.2 s, and their first frames would
+/// be late by that time.
+const HEAD_START_OF_STREAM: Nanos = Nanos(5000);
 
 /// The timer slack of workers, in ns: by how much the kernel may delay a wake-up to merge it with
 /// others. With Linux's default of 50 us, frames and flows would leave that much later.
@@ -301,7 +304,9 @@ impl Ready {
     pub fn go(self, start: Option<Nanos>) -> Running {
         let Self { begin, mut running } = self;
         running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-        let default_start = || squall_port::monotonic() + HEAD_START;
+        let streams = running.plan.streams.len() as u64;
+        let head_start = Nanos(HEAD_START.0 + streams * HEAD_START_OF_STREAM.0);
+        let default_start = || squall_port::monotonic() + head_start;
         let clock = match running.settings.virtual_time {
             true => Clock::Virtual,
             false => Clock::Real(start.unwrap_or_else(default_start)),
@@ -377,6 +382,7 @@ pub fn ready(
     let mut relays = running.relays(&wakers);
     running.afters = Afters::of(&running.plan, &wakers);
     let mut waiting = Vec::new();
+    let tables = tables(&running.plan);
     let mut readers = readers.into_iter();
     let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
     let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
@@ -389,7 +395,8 @@ pub fn ready(
         }
         let relays = std::mem::take(&mut relays[index]);
         let afters = running.afters.clone().map(Waiting::new);
-        let inputs = WorkerInputs { waker: wakers[index].clone(), feeds, relays, waiting: afters };
+        let (waker, tables) = (wakers[index].clone(), tables.clone());
+        let inputs = WorkerInputs { waker, feeds, relays, waiting: afters, tables };
         match running.spawn_worker(index, inputs, reply.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
@@ -411,6 +418,8 @@ struct WorkerInputs {
     relays: Vec<(usize, Relay)>,
     /// Present if parts wait for others.
     waiting: Option<Waiting>,
+    /// Hosts from which other sources send.
+    tables: HostTables,
 }
 
 /// Everything a worker needs to start, except its queues and the clock.
@@ -480,7 +489,7 @@ impl WorkerSetup {
     /// Call on the worker's thread, because the kernel keeps timer slack per thread.
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, sent_all, inputs } = self;
-        let WorkerInputs { waker, feeds, mut relays, waiting } = inputs;
+        let WorkerInputs { waker, feeds, mut relays, waiting, tables } = inputs;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
         let common = match clock {
@@ -519,7 +528,7 @@ impl WorkerSetup {
         let hosted: Vec<_> =
             facts.iter().filter(|(port, _)| plan.hosts_on(*port).next().is_some()).collect();
         if !hosted.is_empty() {
-            let mut hosts = Hosts::new(clock, &plan);
+            let mut hosts = Hosts::new(clock, &plan, tables.clone());
             for (port, facts) in hosted {
                 hosts.add(&plan, *port, facts, &mut outlets);
             }
@@ -528,7 +537,7 @@ impl WorkerSetup {
         let played: Vec<_> = facts.iter().filter(|(port, _)| plan.plays_flows(*port)).collect();
         let flows = plan.flows.as_ref().filter(|_| !played.is_empty());
         if let Some(flows) = flows {
-            let mut player = Player::new(clock, flows, &plan.afters);
+            let mut player = Player::new(clock, flows, &plan.afters, tables);
             for (port, facts) in played {
                 let workers = plan.players(*port).count() as u32;
                 let worker = plan.players(*port).take_while(|other| *other < index).count() as u32;

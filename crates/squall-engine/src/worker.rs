@@ -333,7 +333,7 @@ impl Worker {
         let in_turn = self.in_turn();
         let alone = self.rx.is_empty() && self.sources.len() == 1;
         for (i, source) in self.sources.iter_mut().enumerate() {
-            // This reading becomes the time stamp in the frames. It is fresh, because the time
+            // This reading becomes the timestamp in the frames. It is fresh, because the time
             // since the previous reading must not count as network delay.
             if stale {
                 now = self.watch.now();

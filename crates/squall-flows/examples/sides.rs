@@ -44,6 +44,7 @@ fn main() {
         ranges: vec![range.parse().expect("a range")],
         ports: 1024..=65535,
         order: Order::Random,
+        hosts: None,
         shared: false,
     };
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };

@@ -16,14 +16,17 @@ pub(crate) struct AppRecorder {
     pub apps: Apps<Recorder>,
     /// Selects the programs for a script's servers.
     pub serving: Option<Box<Serving>>,
-    /// Client pools of the side that use UDP, each with the pool of its servers.
-    pub clients: Vec<(Tuples, Tuples)>,
+    /// Client pools of the side that use UDP, each with the pool of its servers; `None`: hosts, whose
+    /// addresses change.
+    pub clients: Vec<(Option<Tuples>, Tuples)>,
     /// Indexed by flow number; only for flows that this side began.
     begun: Vec<Begun>,
     /// The flow that is being begun, because a UDP flow may end before its number is known.
     pub beginning: Option<Begun>,
     /// Whether open flows are being aborted because time is up.
     pub stopping: bool,
+    /// Why the side aborts the flow that it aborts now, if not for that reason.
+    pub aborting: Option<Failure>,
 }
 
 /// When a flow was due and when it began. Packed into 8 octets, because millions of flows may be
@@ -99,6 +102,7 @@ impl AppRecorder {
             begun: Vec::new(),
             beginning: None,
             stopping: false,
+            aborting: None,
         }
     }
 
@@ -201,7 +205,8 @@ impl Application for AppRecorder {
             }
             None => self.begun.get(id).copied().unwrap_or_default(),
         };
-        self.apps.observer_mut().over(program, reason, self.stopping, (now, due), begun);
+        let aborted = self.aborting.or(self.stopping.then_some(Failure::Stopped));
+        self.apps.observer_mut().over(program, reason, aborted, (now, due), begun);
     }
 
     #[inline]
@@ -244,7 +249,8 @@ impl Application for AppRecorder {
         let mut pools = self.clients.iter();
         self.stopping
             || pools.any(|(clients, servers)| {
-                clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some()
+                clients.as_ref().is_none_or(|pool| pool.index_of(flow.local).is_some())
+                    && servers.index_of(flow.remote).is_some()
             })
     }
 }
@@ -306,7 +312,7 @@ impl Recorder {
         &mut self,
         program: ProgramId,
         reason: Reason,
-        stopping: bool,
+        aborted: Option<Failure>,
         (now, due): (Nanos, Nanos),
         begun: Begun,
     ) {
@@ -316,7 +322,7 @@ impl Recorder {
         all.active -= 1;
         let client = recorded.client;
         let template = recorded.template;
-        match Failure::of(reason, finished, stopping) {
+        match Failure::of(reason, finished, aborted) {
             Some(failure) => {
                 all.failed.count(failure);
                 self.note(program, client, failure);

@@ -2,13 +2,16 @@
 //! discovery and echo replies.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
 
 use squall_bpf::owner;
-use squall_host::{Answer, Arp, NeighborCache, NeighborMessage, echo_reply, solicited_node};
+use squall_host::{
+    Answer, Arp, BoundHost, HostTable, NeighborCache, NeighborMessage, echo_reply, is_of_a_flow,
+    solicited_node,
+};
 use squall_tcp::Tuple;
 use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
@@ -71,6 +74,8 @@ pub(crate) struct Link {
     ignored: Option<Arc<Ignored>>,
     /// The side's own addresses.
     pools: Vec<OwnPool>,
+    /// Present if clients are hosts of groups.
+    hosts: Option<Box<Hosts>>,
     part: Division,
     addresses: u64,
     /// The side's MAC address as a number, if frames have only Ethernet in front of IP and all
@@ -95,6 +100,48 @@ pub(crate) struct Link {
     /// would mean a full output, which stops all flows.
     scratch: Vec<u8>,
     pub statistics: LinkStatistics,
+}
+
+/// Clients that are hosts of groups. Their sources answer ARP and echo requests; the link takes
+/// only what belongs to flows.
+#[derive(Debug, Default)]
+struct Hosts {
+    tables: Vec<Arc<HostTable>>,
+    /// Addresses from which flows have begun: the table, and the number of the host in it.
+    known: HashMap<IpAddr, (usize, u32)>,
+    /// Addresses in `known` that their hosts have lost.
+    lost: HashSet<IpAddr>,
+    /// Losses in all tables at the last check.
+    losses: u64,
+    /// No flow follows.
+    unused: bool,
+}
+
+/// A host as the client of a flow: its table's number on the link, and itself.
+pub(crate) type HostClient = (usize, BoundHost);
+
+/// The sender of a packet.
+enum Sender {
+    Pool,
+    Host(BoundHost),
+    /// A host that has lost the address.
+    Lost,
+}
+
+impl Hosts {
+    fn sender(&self, local: IpAddr) -> Sender {
+        let Some((table, number)) = self.known.get(&local) else { return Sender::Pool };
+        match self.tables[*table].get(*number) {
+            Some(host) if IpAddr::V4(host.address) == local => Sender::Host(host),
+            _ => Sender::Lost,
+        }
+    }
+
+    /// The host, bound or not, that has a MAC address: its table and its number.
+    fn of_mac(&self, mac: &[u8]) -> Option<(&HostTable, u32)> {
+        let mac = MacAddr(*mac.first_chunk()?);
+        self.tables.iter().find_map(|table| Some((&**table, table.host_of_mac(mac)?)))
+    }
 }
 
 #[derive(Debug)]
@@ -183,6 +230,7 @@ impl Link {
         };
         Self {
             pools: Vec::new(),
+            hosts: None,
             part,
             addresses: 0,
             plain: (network.wraps.is_empty() && !network.cluster).then(|| number(network.mac)),
@@ -207,6 +255,63 @@ impl Link {
         let first = self.addresses;
         self.addresses += tuples.addresses();
         self.pools.push(OwnPool { first, tuples, divided });
+    }
+
+    /// Adds the hosts of a group as clients. Returns the number of their table on this link.
+    pub fn add_hosts(&mut self, table: &Arc<HostTable>) -> usize {
+        // The short path is for frames with one MAC address.
+        self.plain = None;
+        let Hosts { tables, unused, .. } = &mut **self.hosts.get_or_insert_default();
+        tables.iter().position(|known| Arc::ptr_eq(known, table)).unwrap_or_else(|| {
+            if !*unused {
+                table.begin_use();
+            }
+            tables.push(table.clone());
+            tables.len() - 1
+        })
+    }
+
+    /// Whether flows of hosts may follow. If not, hosts may give their addresses back.
+    pub fn set_hosts_in_use(&mut self, in_use: bool) {
+        let Some(hosts) = &mut self.hosts else { return };
+        if std::mem::replace(&mut hosts.unused, !in_use) == in_use {
+            for table in &hosts.tables {
+                if in_use { table.begin_use() } else { table.end_use() }
+            }
+        }
+    }
+
+    /// From now on, packets from the host's address are its own.
+    pub fn add_host(&mut self, (table, host): HostClient) {
+        let Some(hosts) = &mut self.hosts else { return };
+        let address = host.address.into();
+        hosts.lost.remove(&address);
+        hosts.known.insert(address, (table, host.number));
+    }
+
+    /// The host that flows from this address have, if it still has the address.
+    pub fn host_of(&self, local: IpAddr) -> Option<HostClient> {
+        let hosts = self.hosts.as_ref()?;
+        let (table, _) = *hosts.known.get(&local)?;
+        match hosts.sender(local) {
+            Sender::Host(host) => Some((table, host)),
+            Sender::Pool | Sender::Lost => None,
+        }
+    }
+
+    /// Appends the addresses that hosts have lost after the last call.
+    pub fn take_lost(&mut self, into: &mut HashSet<IpAddr>) {
+        let Some(hosts) = &mut self.hosts else { return };
+        let losses = hosts.tables.iter().map(|table| table.losses()).sum();
+        if std::mem::replace(&mut hosts.losses, losses) == losses {
+            return;
+        }
+        let lost = hosts.known.keys().filter(|local| {
+            !hosts.lost.contains(*local) && matches!(hosts.sender(**local), Sender::Lost)
+        });
+        let lost: Vec<IpAddr> = lost.copied().collect();
+        hosts.lost.extend(&lost);
+        into.extend(lost);
     }
 
     pub fn network(&self) -> &Network {
@@ -282,7 +387,23 @@ impl Link {
             return true;
         }
         let index = |mac: &[u8; 6]| number(MacAddr(*mac)).wrapping_sub(number(self.network.mac));
-        self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
+        if self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
+        {
+            return true;
+        }
+        self.hosts.as_ref().is_some_and(|hosts| hosts.of_mac(mac).is_some())
+    }
+
+    /// Whether a frame to the MAC address of a host belongs to a flow; `None`: it has another
+    /// destination.
+    fn is_of_a_host(&self, frame: &[u8], inside: &Inside<'_>) -> Option<bool> {
+        let (table, number) = self.hosts.as_ref()?.of_mac(&frame[..6])?;
+        let packet = inside.payload;
+        if inside.kind != IPV4 || packet.len() < 20 {
+            return Some(false);
+        }
+        let own = table.get(number).is_some_and(|host| packet[16..20] == host.address.octets());
+        Some(own && is_of_a_flow(packet))
     }
 
     /// Whether the link would accept the frame, for a flow or for itself.
@@ -295,6 +416,9 @@ impl Link {
             Err(Lost::Foreign) => return false,
             Err(Lost::Malformed) => return true,
         };
+        if let Some(of_a_flow) = self.is_of_a_host(frame, &inside) {
+            return of_a_flow;
+        }
         let packet = inside.payload;
         match inside.kind {
             IPV4 if packet.len() >= 20 => self.is_local(v4(&packet[16..]), inside.outer),
@@ -415,6 +539,14 @@ impl Link {
             }
         };
         let packet = inside.payload;
+        match self.is_of_a_host(frame, &inside) {
+            Some(true) => return Some(packet),
+            Some(false) => {
+                self.statistics.not_ours += 1;
+                return None;
+            }
+            None => {}
+        }
         let (source, destination, protocol) = match inside.kind {
             IPV4 if packet.len() >= 20 => (v4(&packet[12..]), v4(&packet[16..]), packet[9]),
             IPV6 if packet.len() >= 40 => (v6(&packet[8..]), v6(&packet[24..]), packet[6]),
@@ -450,6 +582,21 @@ impl Link {
             );
         }
         Some(packet)
+    }
+
+    /// As [`Link::resolve`], for a packet of `flow`. Hosts have next hops of their own.
+    #[inline]
+    pub fn resolve_for(&mut self, now: Nanos, flow: &Tuple) -> Answer {
+        match self.sender(flow.local) {
+            Sender::Pool => self.resolve(now, flow.remote),
+            Sender::Host(host) => Answer::Mac(host.next_hop),
+            Sender::Lost => Answer::Silent,
+        }
+    }
+
+    #[inline]
+    fn sender(&self, local: IpAddr) -> Sender {
+        self.hosts.as_ref().map_or(Sender::Pool, |hosts| hosts.sender(local))
     }
 
     /// Returns the MAC address for packets to `remote`, or requests it.
@@ -771,11 +918,20 @@ impl Link {
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
         let (local, remote) = (flow.local, flow.remote);
-        let Answer::Mac(to) = self.resolve(now, remote) else {
-            self.statistics.unresolved += 1;
-            return Some(&mut self.scratch[..len]);
+        let (to, from) = match self.sender(local) {
+            Sender::Host(host) => (host.next_hop, host.mac),
+            Sender::Lost => {
+                self.statistics.address_lost += 1;
+                return Some(&mut self.scratch[..len]);
+            }
+            Sender::Pool => {
+                let Answer::Mac(to) = self.resolve(now, remote) else {
+                    self.statistics.unresolved += 1;
+                    return Some(&mut self.scratch[..len]);
+                };
+                (to, self.mac_of(local))
+            }
         };
-        let from = self.mac_of(local);
         let prefix = if local.is_ipv4() { &self.prefixes.v4 } else { &self.prefixes.v6 };
         let before = prefix.octets.len();
         if before + len > out.longest() {

@@ -20,6 +20,10 @@ pub struct Pool {
     /// Source ports of clients. Unused for servers, which listen on their templates' ports.
     pub ports: RangeInclusive<u16>,
     pub order: Order,
+    /// The clients are the hosts of the group with this number. Hosts that have an address take
+    /// turns, each with its next port. `ranges` then only has as many addresses as the group has
+    /// hosts.
+    pub hosts: Option<usize>,
     /// Whether all templates draw from one sequence of tuples. If not, each template begins with
     /// the first tuple. For client pools.
     pub shared: bool,
@@ -387,7 +391,7 @@ mod tests {
 
     fn pool(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Pool {
         let ranges = ranges.iter().map(|r| r.parse().expect(r)).collect();
-        Pool { name: "clients".into(), ranges, ports, order, shared: false }
+        Pool { name: "clients".into(), ranges, ports, order, hosts: None, shared: false }
     }
 
     fn tuples(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Tuples {

@@ -1,7 +1,8 @@
 //! Sides: the clients, servers or both of one port. Input: frames and the time. Output: frames.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    net::IpAddr,
     ops::Range,
     sync::Arc,
 };
@@ -10,7 +11,7 @@ use squall_apps::{
     Apps, Call, Listener, Peers, Program, ProgramError, ProgramId, State, Transport,
 };
 use squall_bpf::owner;
-use squall_host::Answer;
+use squall_host::{Answer, HostTable};
 use squall_tcp::{
     ClassId, ConnectError, FlowHint, FlowId, FlowInfo, FlowKind, Output, Settings, Socket, Stack,
     Tunables, Tuple,
@@ -19,11 +20,11 @@ use squall_units::{Cut, Division, Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Arrival, Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
-    Statistics, Template, TemplateStatistics, Tuples,
+    Arrival, Exhausted, Failure, FlowStatistics, LinkStatistics, Load, LoadError, Network,
+    NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
-    link::{ETHERNET, FrameOwner, Ignored, Link},
+    link::{ETHERNET, FrameOwner, HostClient, Ignored, Link},
     pool::{Pool as PoolOf, divided},
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
@@ -171,6 +172,7 @@ pub struct Side {
     /// Templates that were removed, and those among them with flows left to abort.
     gone: BTreeSet<usize>,
     leaving: Leaving,
+    unbound: Unbound,
     /// Whether [`Side::stop`] was called.
     stopped: bool,
     /// The configured end of the run, if known.
@@ -197,6 +199,13 @@ pub struct OpenFlow {
 #[derive(Default)]
 struct Leaving {
     programs: Vec<ProgramId>,
+    from: u32,
+}
+
+/// Addresses that hosts have lost, and the lowest flow number that may use one of them.
+#[derive(Default)]
+struct Unbound {
+    addresses: HashSet<IpAddr>,
     from: u32,
 }
 
@@ -240,6 +249,8 @@ struct Clients {
 struct Place {
     tuple: Tuple,
     position: u64,
+    /// The client, if it is a host.
+    host: Option<HostClient>,
 }
 
 /// Conversations whose addresses and ports are still in use. Only the first of each queue is
@@ -266,8 +277,9 @@ struct ClientTemplate {
     port: u16,
     /// The script that it belongs to, if any.
     script: Option<usize>,
-    /// Whether this side plays its clients.
+    /// Whether this side plays its clients, and whether these are hosts.
     begins: bool,
+    of_hosts: bool,
     kind: FlowKind,
     class: ClassId,
     program: ProgramId,
@@ -291,6 +303,17 @@ struct Pool {
     /// One bit per address: whether a flow found no free port at it.
     busy: Vec<u64>,
     exhausted: Exhausted,
+    hosts: Option<HostClients>,
+}
+
+/// The clients of a pool that are hosts of a group.
+struct HostClients {
+    table: Arc<HostTable>,
+    /// The number of the table on the link, and the position in its order.
+    on_link: usize,
+    at: u32,
+    /// Number of ports that each host has used: as on any host, its ports follow each other.
+    ports: Vec<u32>,
 }
 
 /// Maximum number of flows waiting for their next hop (ADR 0025): with a router that does not
@@ -362,6 +385,7 @@ impl Side {
             drain: load.drain,
             gone: BTreeSet::new(),
             leaving: Leaving::default(),
+            unbound: Unbound::default(),
             stopped: false,
             end: end_of(load, settings.start),
             stopping: Stopping::No,
@@ -395,6 +419,21 @@ impl Side {
         }
         side.ask_ahead(0);
         Ok(side)
+    }
+
+    /// Gives client pools that are hosts the tables of their groups, by the groups' numbers. Pools
+    /// without a table have no hosts. Call it before the first flow, and after [`Side::change`].
+    pub fn use_hosts(&mut self, load: &Load, tables: &[Option<Arc<HostTable>>]) {
+        let Some(clients) = &mut self.clients else { return };
+        for (pool, of) in clients.pools.iter_mut().zip(&load.clients) {
+            let table = of.hosts.and_then(|group| tables.get(group)?.as_ref());
+            let Some(table) = table else { continue };
+            if pool.hosts.is_none() {
+                let on_link = self.link.add_hosts(table);
+                let ports = vec![0; table.hosts()];
+                pool.hosts = Some(HostClients { table: table.clone(), on_link, at: 0, ports });
+            }
+        }
     }
 
     /// Adds the new templates of `load` with their programs and listeners; `clients` and `servers`
@@ -438,6 +477,7 @@ impl Side {
                 port: template.port,
                 script: load.script_of(number),
                 begins: template.ends.has_clients() && self.settings.clients.has(load, number),
+                of_hosts: load.clients[template.clients].hosts.is_some(),
                 kind: kind_of(&template.client),
                 class,
                 program,
@@ -452,7 +492,8 @@ impl Side {
             // (`AppRecorder::ended`).
             let begins = known.templates[number].begins;
             if begins && template.client.transport == Transport::Udp {
-                let ends = (pool.clone(), servers[template.servers].clone());
+                let of_hosts = known.templates[number].of_hosts;
+                let ends = ((!of_hosts).then(|| pool.clone()), servers[template.servers].clone());
                 self.stack.app_mut().clients.push(ends);
             }
         }
@@ -564,7 +605,8 @@ impl Side {
     fn ask_ahead(&mut self, first: usize) {
         self.link.ask_gateways(self.now);
         let Some(clients) = &self.clients else { return };
-        for template in clients.templates.iter().skip(first).filter(|template| template.begins) {
+        let asks = |template: &&ClientTemplate| template.begins && !template.of_hosts;
+        for template in clients.templates.iter().skip(first).filter(asks) {
             let servers = &clients.servers[template.servers];
             for i in 0..servers.addresses().min(RESOLVED_AHEAD) {
                 self.link.resolve(self.now, servers.address(i));
@@ -674,6 +716,7 @@ impl Side {
             self.go_on_stopping(now);
         }
         self.go_on_leaving(now);
+        self.unbind(now);
         if !self.stack.app().apps.calls().is_idle() {
             self.answer_calls(now);
         }
@@ -775,6 +818,7 @@ impl Side {
         if joined {
             // Undone, because a side that had already begun all its flows has more to begin.
             self.stopping = Stopping::No;
+            self.link.set_hosts_in_use(true);
             self.stack.app_mut().stopping = false;
             self.steady.go_on(now, load, self.settings.start);
             self.arrivals_until = None;
@@ -825,29 +869,64 @@ impl Side {
         if self.leaving.programs.is_empty() || self.stack.has_output() {
             return;
         }
+        let programs = std::mem::take(&mut self.leaving.programs);
+        let leaves = |app: &AppRecorder, socket: &mut Socket<'_, State>| {
+            programs.contains(&app.apps.program(socket.state()))
+        };
+        self.leaving.from = self.abort_some(now, self.leaving.from, Failure::Stopped, leaves);
+        if self.leaving.from < self.stack.records() {
+            self.leaving.programs = programs;
+        }
+    }
+
+    /// Aborts some more flows of hosts that have lost their addresses.
+    fn unbind(&mut self, now: Nanos) {
+        let before = self.unbound.addresses.len();
+        self.link.take_lost(&mut self.unbound.addresses);
+        if self.unbound.addresses.len() > before {
+            self.unbound.from = 0;
+        }
+        if self.unbound.addresses.is_empty() || self.stack.has_output() {
+            return;
+        }
+        let addresses = std::mem::take(&mut self.unbound.addresses);
+        let loses = |_: &AppRecorder, socket: &mut Socket<'_, State>| {
+            addresses.contains(&socket.tuple().local)
+        };
+        self.unbound.from = self.abort_some(now, self.unbound.from, Failure::AddressLost, loses);
+        if self.unbound.from < self.stack.records() {
+            self.unbound.addresses = addresses;
+        }
+    }
+
+    /// Aborts flows from number `from` on for which `ends` is true, which are counted as failed for
+    /// this reason. Returns the number to continue with.
+    fn abort_some(
+        &mut self,
+        now: Nanos,
+        mut from: u32,
+        why: Failure,
+        ends: impl Fn(&AppRecorder, &mut Socket<'_, State>) -> bool,
+    ) -> u32 {
         let (mut searched, mut aborted) = (0, 0);
-        while self.leaving.from < self.stack.records() && aborted < ABORTED_AT_ONCE {
-            let id = FlowId(self.leaving.from);
-            let programs = &self.leaving.programs;
-            let leave = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
-                let is_gone = programs.contains(&app.apps.program(socket.state()));
-                if is_gone {
-                    // Set, so that the flow counts as stopped instead of aborted by its program.
-                    app.stopping = true;
+        while from < self.stack.records()
+            && aborted < ABORTED_AT_ONCE
+            && searched < SEARCHED_AT_ONCE
+        {
+            let end = |app: &mut AppRecorder, socket: &mut Socket<'_, State>| {
+                let ends = ends(app, socket);
+                if ends {
+                    // Set, so that the flow does not count as aborted by its program.
+                    app.aborting = Some(why);
                     socket.abort();
                 }
-                is_gone
+                ends
             };
-            aborted += u32::from(self.stack.with(now, id, leave) == Some(true));
-            (self.leaving.from, searched) = (self.leaving.from + 1, searched + 1);
-            if searched == SEARCHED_AT_ONCE {
-                break;
-            }
+            aborted += u32::from(self.stack.with(now, FlowId(from), end) == Some(true));
+            self.stack.app_mut().aborting = None;
+            (from, searched) = (from + 1, searched + 1);
         }
-        self.stack.app_mut().stopping = false;
-        if self.leaving.from >= self.stack.records() {
-            self.leaving.programs.clear();
-        }
+        from
     }
 
     /// Suspends the arrivals of a template (`None`: all) until [`Side::resume`]; open flows
@@ -894,10 +973,14 @@ impl Side {
         if self.stack.active() as u64 >= clients.limit {
             return clients.refuse(now, due.template, NotBegun::LIMIT);
         }
-        let Some(place) = clients.place(due) else {
-            return clients.refuse(now, due.template, NotBegun::PORTS);
+        let place = match clients.place(due) {
+            Ok(place) => place,
+            Err(why) => return clients.refuse(now, due.template, why),
         };
-        match self.link.resolve(now, place.tuple.remote) {
+        if let Some(host) = place.host {
+            self.link.add_host(host);
+        }
+        match self.link.resolve_for(now, &place.tuple) {
             Answer::Mac(_) => self.connect(now, due, place),
             Answer::Wait if clients.parked.len() < MAX_PARKED => {
                 clients.passed(due.template, place);
@@ -941,8 +1024,11 @@ impl Side {
                     // Uses the next tuple in the order, which the following flow then skips.
                     tries += 1;
                     match clients.place(due) {
-                        Some(next) => place = next,
-                        None => tries = MAX_TRIES,
+                        Ok(next) => place = next,
+                        Err(_) => tries = MAX_TRIES,
+                    }
+                    if let Some(host) = place.host {
+                        self.link.add_host(host);
                     }
                 }
                 Err(_) if clients.is_scripted(due.template) => {
@@ -1054,8 +1140,13 @@ impl Side {
         let mut tried = None;
         for _ in 0..if full { 0 } else { MAX_TRIES } {
             let Some(clients) = &mut self.clients else { return };
-            let Some(tuple) = clients.called(number, &call.tuple) else { break };
-            match self.link.resolve(now, tuple.remote) {
+            let caller = self.link.host_of(call.tuple.local);
+            let Some(place) = clients.called(number, &call.tuple, caller) else { break };
+            let tuple = place.tuple;
+            if let Some(host) = place.host {
+                self.link.add_host(host);
+            }
+            match self.link.resolve_for(now, &tuple) {
                 Answer::Mac(_) => {}
                 Answer::Wait => return self.stack.app_mut().apps.calls_mut().defer(call),
                 Answer::Silent => {
@@ -1100,7 +1191,7 @@ impl Side {
         for _ in 0..clients.parked.len() {
             let Some(clients) = &mut self.clients else { return };
             let Some((due, place)) = clients.parked.pop_front() else { return };
-            match self.link.resolve(now, place.tuple.remote) {
+            match self.link.resolve_for(now, &place.tuple) {
                 Answer::Mac(_) => self.connect(now, due, place),
                 Answer::Wait => clients.parked.push_back((due, place)),
                 Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
@@ -1123,7 +1214,7 @@ impl Side {
     /// When the next action is due without input; `None`: never.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        let leaves = !self.leaving.programs.is_empty();
+        let leaves = !self.leaving.programs.is_empty() || !self.unbound.addresses.is_empty();
         if leaves
             || self.stack.app().has_ended()
             || !self.stack.app().apps.calls().is_idle()
@@ -1225,10 +1316,15 @@ impl Side {
         self.stopping != Stopping::No
     }
 
+    fn finish(&mut self) {
+        self.stopping = Stopping::Done;
+        self.link.set_hosts_in_use(false);
+    }
+
     fn go_on_stopping(&mut self, now: Nanos) {
         match self.stopping {
             Stopping::Ending(..) | Stopping::Draining(_) if self.stack.active() == 0 => {
-                self.stopping = Stopping::Done
+                self.finish();
             }
             Stopping::Ending(until, before) if now >= until => {
                 let activity = self.activity();
@@ -1250,7 +1346,7 @@ impl Side {
                 self.drop_calls();
             }
             Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => {
-                self.stopping = Stopping::Done
+                self.finish();
             }
             // Wait for the resets only: flows whose programs send without end always have output.
             Stopping::Aborting(from) if !self.stack.has_answers() => {
@@ -1456,17 +1552,24 @@ fn own_pools(
     ready: [&[Tuples]; 2],
 ) -> impl Iterator<Item = (Tuples, bool)> {
     let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
-    let own = |part: Part, pool: fn(&Template) -> Option<usize>, ready: &[Tuples]| -> Vec<_> {
+    let own = |part: Part,
+               pool: fn(&Template) -> Option<usize>,
+               ready: &[Tuples],
+               chosen: &dyn Fn(&usize) -> bool|
+     -> Vec<_> {
         let of = |templates: Range<usize>| -> BTreeSet<usize> {
             let chosen = templates.filter(|number| part.has(load, *number));
             chosen.filter_map(|number| pool(&load.templates[number])).collect()
         };
         let new = &of(first..load.templates.len()) - &of(0..first);
-        new.into_iter().map(|number| ready[number].clone()).collect()
+        new.into_iter().filter(chosen).map(|number| ready[number].clone()).collect()
     };
     let [clients, servers] = ready;
-    let clients = own(of_clients, |t| t.ends.has_clients().then_some(t.clients), clients);
-    let servers = own(of_servers, |t| t.ends.has_servers().then_some(t.servers), servers);
+    // Addresses of hosts come from their table.
+    let fixed = |pool: &usize| load.clients[*pool].hosts.is_none();
+    let clients = own(of_clients, |t| t.ends.has_clients().then_some(t.clients), clients, &fixed);
+    let servers =
+        own(of_servers, |t| t.ends.has_servers().then_some(t.servers), servers, &|_| true);
     let both = clients.into_iter().map(|pool| (pool, true));
     both.chain(servers.into_iter().map(|pool| (pool, false)))
 }
@@ -1512,7 +1615,22 @@ impl Pool {
     fn new((pool, tuples): (&PoolOf, &Tuples)) -> Self {
         let busy = vec![0; tuples.addresses().div_ceil(64) as usize];
         let next = pool.shared.then_some(0);
-        Self { tuples: tuples.clone(), next, busy, exhausted: Exhausted::default() }
+        let exhausted = Exhausted::default();
+        Self { tuples: tuples.clone(), next, busy, exhausted, hosts: None }
+    }
+}
+
+impl HostClients {
+    /// The next host in turn that has an address.
+    fn next(&mut self) -> Option<HostClient> {
+        Some((self.on_link, self.table.next(&mut self.at)?))
+    }
+
+    /// The number of the host's next port.
+    fn port(&mut self, (_, host): HostClient) -> u64 {
+        let Some(ports) = self.ports.get_mut(host.number as usize) else { return 0 };
+        *ports = ports.wrapping_add(1);
+        u64::from(*ports - 1)
     }
 }
 
@@ -1528,22 +1646,39 @@ impl Clients {
     }
 
     /// The ends of a due flow: the first unused position in the template's order that is this
-    /// worker's and not before the flow's own. `None`: not found.
+    /// worker's and not before the flow's own. The error is the reason: not found, or no host has an
+    /// address.
     #[inline]
-    fn place(&self, due: Due) -> Option<Place> {
+    fn place(&mut self, due: Due) -> Result<Place, usize> {
         if let Some(part) = self.part(due) {
-            return Some(Place { tuple: part.tuple, position: 0 });
+            return Ok(Place { tuple: part.tuple, position: 0, host: None });
         }
         let template = &self.templates[due.template];
         let servers = &self.servers[template.servers];
         let shared = self.pools[template.pool].next;
         let first = shared.unwrap_or_else(|| due.number.max(template.next));
-        if self.seat.is_only() {
-            return Some(Place { tuple: template.tuple(servers, first), position: first });
+        if template.of_hosts {
+            return self.place_of_host(due.template, first);
         }
-        let places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1))
-            .map(|position| Place { tuple: template.tuple(servers, position), position });
-        places.into_iter().find(|place| self.seat.has(&place.tuple))
+        let place =
+            |position| Place { tuple: template.tuple(servers, position), position, host: None };
+        if self.seat.is_only() {
+            return Ok(place(first));
+        }
+        let mut places = (first..first.saturating_add(MAX_SEARCH * self.seat.among().1)).map(place);
+        places.find(|place| self.seat.has(&place.tuple)).ok_or(NotBegun::PORTS)
+    }
+
+    /// As [`Clients::place`], for clients that are hosts.
+    fn place_of_host(&mut self, template: usize, position: u64) -> Result<Place, usize> {
+        let of = &self.templates[template];
+        let hosts = self.pools[of.pool].hosts.as_mut();
+        let next = hosts.and_then(|hosts| Some((hosts.next()?, hosts)));
+        let Some((host, hosts)) = next else { return Err(NotBegun::NO_HOST) };
+        let port = of.tuples.port(hosts.port(host));
+        let client = (host.1.address.into(), port);
+        let tuple = of.tuple_of(&self.servers[of.servers], position, client);
+        Ok(Place { tuple, position, host: Some(host) })
     }
 
     /// Marks a position as used or busy.
@@ -1559,7 +1694,8 @@ impl Clients {
     #[inline]
     fn prefetch(&mut self, stack: &Stack<AppRecorder>, template: usize, position: u64) {
         let at = &mut self.templates[template];
-        if position < at.approached || !self.seat.is_only() || template >= self.first_scripted {
+        let scripted = template >= self.first_scripted;
+        if position < at.approached || !self.seat.is_only() || scripted || at.of_hosts {
             return;
         }
         at.approached = position + PREFETCHED;
@@ -1579,8 +1715,9 @@ impl Clients {
     }
 
     /// The ends of the next flow that a flow with the ends `caller` begins: the same client and
-    /// server, if they are in the template's pools. `None`: this worker has none of its ports.
-    fn called(&mut self, number: usize, caller: &Tuple) -> Option<Tuple> {
+    /// server, if they are in the template's pools. `host`: the caller, if it is a host. `None`: this
+    /// worker has none of its ports, or no host has an address.
+    fn called(&mut self, number: usize, caller: &Tuple, host: Option<HostClient>) -> Option<Place> {
         let of = &mut self.templates[number];
         let servers = &self.servers[of.servers];
         let tries = MAX_SEARCH * self.seat.among().1;
@@ -1588,14 +1725,22 @@ impl Clients {
             let nth = of.ports_tried;
             of.ports_tried += 1;
             let mut tuple = of.tuple(servers, nth);
-            if of.tuples.index_of(caller.local).is_some() {
+            let mut client = None;
+            if let Some(hosts) = &mut self.pools[of.pool].hosts {
+                let host = host.filter(|host| host.0 == hosts.on_link).or_else(|| hosts.next())?;
+                let port = of.tuples.port(hosts.port(host));
+                tuple = of.tuple_of(servers, nth, (host.1.address.into(), port));
+                client = Some(host);
+            } else if of.of_hosts {
+                return None;
+            } else if of.tuples.index_of(caller.local).is_some() {
                 (tuple.local, tuple.local_port) = (caller.local, of.tuples.port(nth));
             }
             if servers.index_of(caller.remote).is_some() {
                 tuple.remote = caller.remote;
             }
             if self.seat.is_only() || self.seat.has(&tuple) {
-                return Some(tuple);
+                return Some(Place { tuple, position: 0, host: client });
             }
         }
         None
@@ -1637,7 +1782,10 @@ impl Clients {
         if self.busy.waiting.is_empty() {
             return false;
         }
-        let Some(Place { tuple, .. }) = self.place(due) else { return false };
+        if self.templates[due.template].of_hosts {
+            return false;
+        }
+        let Ok(Place { tuple, .. }) = self.place(due) else { return false };
         let waits = self.busy.waiting.contains_key(&tuple);
         if waits {
             self.busy.put(now, tuple, due);
@@ -1677,16 +1825,20 @@ impl ClientTemplate {
     #[inline]
     fn tuple(&self, servers: &Tuples, position: u64) -> Tuple {
         let (address, port) = self.tuples.tuple(position);
-        let client = self.tuples.address(address);
+        self.tuple_of(servers, position, (self.tuples.address(address), port))
+    }
+
+    /// The ends of a flow of this client at a position in the template's order.
+    #[inline]
+    fn tuple_of(
+        &self,
+        servers: &Tuples,
+        position: u64,
+        (local, local_port): (IpAddr, u16),
+    ) -> Tuple {
         let wrap = divided(position, self.tuples.len()).0;
-        let server = servers.address(servers.server(position, wrap, client));
-        Tuple {
-            kind: self.kind,
-            local: client,
-            local_port: port,
-            remote: server,
-            remote_port: self.port,
-        }
+        let server = servers.address(servers.server(position, wrap, local));
+        Tuple { kind: self.kind, local, local_port, remote: server, remote_port: self.port }
     }
 
     /// The number of the next called flow, which no other flow of the template has. The top bit

@@ -187,15 +187,17 @@ pub struct NotBegun([u64; NotBegun::NAMES.len()]);
 impl NotBegun {
     /// `late`: the generator was too slow. `ports_exhausted`: all tried tuples were in use.
     /// `unresolved`: no reply for the next hop. `limit`: too many open flows. `full`: the flow table has
-    /// no room. `disabled`: all tried clients are disabled.
-    pub const NAMES: [&'static str; 6] =
-        ["late", "ports_exhausted", "unresolved", "limit", "full", "disabled"];
+    /// no room. `disabled`: all tried clients are disabled. `no_host`: the clients are hosts, none of
+    /// which has an address and a resolved gateway.
+    pub const NAMES: [&'static str; 7] =
+        ["late", "ports_exhausted", "unresolved", "limit", "full", "disabled", "no_host"];
     pub(crate) const LATE: usize = 0;
     pub(crate) const PORTS: usize = 1;
     pub(crate) const UNRESOLVED: usize = 2;
     pub(crate) const LIMIT: usize = 3;
     pub(crate) const FULL: usize = 4;
     pub(crate) const DISABLED: usize = 5;
+    pub(crate) const NO_HOST: usize = 6;
 
     pub fn late(&self) -> u64 {
         self.0[Self::LATE]
@@ -240,6 +242,8 @@ pub enum Failure {
     KeepaliveTimeout,
     /// No datagram in either direction for too long, before the program had completed (UDP).
     Idle,
+    /// The client is a host that lost its address.
+    AddressLost,
 }
 
 /// Frames of one side that belong to no flow, or were lost before they reached one.
@@ -261,6 +265,8 @@ pub struct LinkStatistics {
     pub unresolved: u64,
     /// Packets longer than the port's frames.
     pub too_long: u64,
+    /// Packets of hosts that had lost their addresses.
+    pub address_lost: u64,
     pub arp_requests_sent: u64,
     pub arp_requests_answered: u64,
     pub nd_solicitations_sent: u64,
@@ -290,7 +296,7 @@ pub struct Exhausted {
 }
 
 impl Failure {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Unfinished,
         Self::Aborted,
         Self::Stopped,
@@ -301,6 +307,7 @@ impl Failure {
         Self::Timeout,
         Self::KeepaliveTimeout,
         Self::Idle,
+        Self::AddressLost,
     ];
 
     pub fn name(self) -> &'static str {
@@ -315,17 +322,19 @@ impl Failure {
             Self::Timeout => "timeout",
             Self::KeepaliveTimeout => "keepalive_timeout",
             Self::Idle => "idle",
+            Self::AddressLost => "address_lost",
         }
     }
 
-    /// `None` for success; `finished`: whether the program had completed.
-    pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
+    /// `None` for success; `finished`: whether the program had completed; `aborted`: why this side
+    /// is aborting flows, if it is.
+    pub(crate) fn of(reason: Reason, finished: bool, aborted: Option<Self>) -> Option<Self> {
         Some(match reason {
             // Because UDP has no FIN, only the idle timeout shows a server that its client has
             // ended.
             Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
-            Reason::Aborted if stopping => Self::Stopped,
+            Reason::Aborted if aborted.is_some() => return aborted,
             // Not counted as a failure, because a program may end with a reset deliberately.
             Reason::Aborted if finished => return None,
             Reason::Aborted => Self::Aborted,
@@ -559,7 +568,7 @@ impl LinkStatistics {
     }
 
     /// Destructures `self` without `..`: the compiler then reports a counter without a name.
-    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 20] {
         let Self {
             frames_received,
             not_ours,
@@ -569,6 +578,7 @@ impl LinkStatistics {
             frames_sent,
             unresolved,
             too_long,
+            address_lost,
             arp_requests_sent,
             arp_requests_answered,
             nd_solicitations_sent,
@@ -590,6 +600,7 @@ impl LinkStatistics {
             ("frames_sent", frames_sent),
             ("unresolved", unresolved),
             ("too_long", too_long),
+            ("address_lost", address_lost),
             ("arp_requests_sent", arp_requests_sent),
             ("arp_requests_answered", arp_requests_answered),
             ("nd_solicitations_sent", nd_solicitations_sent),

@@ -88,12 +88,12 @@ impl Default for Dhcp6Timers {
     }
 }
 
-/// What the clients of a group ask for.
+/// The leases that the clients of a group request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dhcp6Settings {
     pub timers: Dhcp6Timers,
-    /// Whether they want an address (`IA_NA`), and a delegated prefix (`IA_PD`) of this length; 0:
-    /// of any length. With neither, they ask for other configuration only.
+    /// Whether they want an address (`IA_NA`), and a delegated prefix (`IA_PD`) of this length; 0
+    /// is any length. With neither, they request other configuration only.
     pub address: bool,
     pub prefix: Option<u8>,
     pub rapid_commit: bool,
@@ -228,7 +228,7 @@ pub enum Dhcp6Event {
     Informed(Nanos),
     /// Leases were extended.
     Renewed,
-    /// The server has confirmed the leases, or nobody has objected.
+    /// The server has confirmed the leases, or no server has objected.
     Confirmed,
     /// The preferred lifetime has ended.
     Deprecated,
@@ -295,7 +295,7 @@ pub struct Dhcp6Client {
     tries: u8,
     /// Times that it has begun again since it was bound last.
     restarts: u8,
-    /// Of the best offer so far.
+    /// Preference of the best offer.
     preference: u8,
     is_preferred: bool,
     xid: u32,
@@ -478,7 +478,7 @@ impl Dhcp6Client {
                 Dhcp6Step::default()
             }
             Dhcp6State::Requesting => self.again(cx, Dhcp6Failure::NoReply),
-            // Without an answer, the client uses what it has (section 18.2.3).
+            // Without an answer, the client keeps its leases (section 18.2.3).
             Dhcp6State::Confirming => {
                 self.state = Dhcp6State::Bound;
                 Dhcp6Step::event(Dhcp6Event::Confirmed)
@@ -762,7 +762,7 @@ impl Dhcp6Client {
         };
         let hint = settings.prefix.filter(|length| *length > 0);
         let hint = hint.map(|length| (Ipv6Addr::UNSPECIFIED, length));
-        // A client declines and confirms addresses alone, and what it gives back it has.
+        // A client declines and confirms addresses alone, and releases the leases that it has.
         let (addresses, prefixes) = match self.state {
             Dhcp6State::Informing => (false, false),
             Dhcp6State::Confirming | Dhcp6State::Declining => (true, false),

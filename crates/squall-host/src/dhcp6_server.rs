@@ -9,7 +9,7 @@ use squall_units::Nanos;
 
 use crate::dhcp6_message::{Association, Kind6, Lease6, Message6, status};
 
-/// What a server gives. Lifetimes are in seconds.
+/// The leases of a server. Lifetimes are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server6Settings {
     /// The server's DUID.

@@ -4,7 +4,10 @@ use std::net::Ipv4Addr;
 
 use squall_units::{MacAddr, Nanos, below};
 
-use crate::dhcp_message::{Kind, Message};
+use crate::{
+    Fault, Faults, OptionTemplate, ValueTemplate,
+    dhcp_message::{Kind, Message},
+};
 
 /// The client's timers and limits. The defaults are those of RFC 2131.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,42 @@ impl DhcpTimers {
     }
 }
 
+/// How a client begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DhcpBegin {
+    /// With a DISCOVER (section 4.4.1).
+    #[default]
+    Discover,
+    /// With a REQUEST for the address that it had before (section 4.4.2).
+    Reboot,
+    /// With an INFORM, because it has an address with a prefix of this length from elsewhere
+    /// (section 4.4.3).
+    Inform(u8),
+}
+
+/// Settings that all clients of a group share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientSettings {
+    pub begin: DhcpBegin,
+    /// The address that the first host requests or has; that of each further one is the next.
+    pub first: Option<Ipv4Addr>,
+    /// Length of the lease that clients ask for, in seconds.
+    pub lease: Option<u32>,
+    /// Clients ask for an exchange of two messages, and servers agree to it (RFC 4039).
+    pub rapid_commit: bool,
+    /// Clients ask for answers by broadcast.
+    pub broadcast: bool,
+    /// Further options. Clients send all of them in DISCOVER, REQUEST and INFORM, and only their
+    /// identifier in RELEASE and DECLINE (section 4.4 table 5); servers in OFFER and ACK.
+    pub options: Vec<OptionTemplate>,
+    /// The clients are behind a relay agent with this address, which the group emulates (RFC 1542
+    /// section 4.1).
+    pub relay: Option<Ipv4Addr>,
+    /// Circuit and remote identifier that the agent adds (RFC 3046 section 2.0).
+    pub circuit: Option<ValueTemplate>,
+    pub remote: Option<ValueTemplate>,
+}
+
 /// The states of RFC 2131 figure 5, and those that a host may have around them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DhcpState {
@@ -62,6 +101,10 @@ pub enum DhcpState {
     Init,
     Selecting,
     Requesting,
+    /// The client has requested the address that it had before.
+    Rebooting,
+    /// The client has an address from elsewhere, and asks for the other parameters.
+    Informing,
     /// The server has acknowledged; the host examines whether another one has the address.
     Checking,
     Bound,
@@ -74,10 +117,12 @@ pub enum DhcpState {
 }
 
 impl DhcpState {
-    pub const ALL: [(Self, &'static str); 10] = [
+    pub const ALL: [(Self, &'static str); 12] = [
         (Self::Init, "init"),
         (Self::Selecting, "selecting"),
         (Self::Requesting, "requesting"),
+        (Self::Rebooting, "rebooting"),
+        (Self::Informing, "informing"),
         (Self::Checking, "checking"),
         (Self::Bound, "bound"),
         (Self::Renewing, "renewing"),
@@ -94,12 +139,13 @@ impl DhcpState {
 
     /// Whether the host may use its address.
     pub fn has_address(self) -> bool {
-        matches!(self, Self::Bound | Self::Renewing | Self::Rebinding)
+        matches!(self, Self::Bound | Self::Renewing | Self::Rebinding | Self::Informing)
     }
 
-    /// Whether the host has started and neither has an address nor has failed.
+    /// Whether the host has started, and is neither configured nor has failed.
     pub fn is_pending(self) -> bool {
-        matches!(self, Self::Selecting | Self::Requesting | Self::Checking | Self::Declined)
+        use DhcpState::{Checking, Declined, Informing, Rebooting, Requesting, Selecting};
+        matches!(self, Selecting | Requesting | Rebooting | Informing | Checking | Declined)
     }
 }
 
@@ -108,7 +154,7 @@ impl DhcpState {
 pub enum DhcpFailure {
     /// No server has made an offer.
     NoOffer,
-    /// The server that made the offer did not answer the request.
+    /// No server answered the request, or the INFORM.
     NoAck,
     /// Servers refused the request.
     Nak,
@@ -142,12 +188,12 @@ pub struct Request {
 /// A change that a step has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DhcpEvent {
-    /// An offer was accepted, this time after the first DISCOVER.
+    /// An offer was accepted, this time after the first message.
     Offered(Nanos),
     /// The address was acknowledged. The host must examine whether another host has it, and call
     /// [`DhcpClient::checked`].
     Acknowledged,
-    /// The address may be used, this time after the first DISCOVER.
+    /// The host is configured, this time after the first message.
     Bound(Nanos),
     /// The lease was extended.
     Renewed,
@@ -180,6 +226,10 @@ pub struct DhcpContext<'a> {
     pub chance: u64,
     pub mac: MacAddr,
     pub timers: &'a DhcpTimers,
+    pub settings: &'a ClientSettings,
+    /// The address that the host requests or has ([`ClientSettings::first`]).
+    pub own: Option<Ipv4Addr>,
+    pub faults: Faults,
     /// Whether the host examines an address before it uses it (section 4.4.1).
     pub check: bool,
 }
@@ -199,7 +249,7 @@ pub struct DhcpClient {
     server: Option<Ipv4Addr>,
     mask: Option<Ipv4Addr>,
     router: Option<Ipv4Addr>,
-    /// When the first DISCOVER was sent, the first request of the current kind, and the last one.
+    /// When the first message was sent, and the first and the last of the current kind.
     began: Nanos,
     requested: Nanos,
     sent: Nanos,
@@ -248,16 +298,25 @@ impl DhcpClient {
         self.due
     }
 
-    /// Sends the first DISCOVER. The random pause of section 4.4.1 before it is the caller's,
+    /// Sends the first message. The random pause of section 4.4.1 before it is the caller's,
     /// because a group of hosts starts at a rate.
     pub fn start(&mut self, cx: &DhcpContext<'_>) -> DhcpStep {
         *self = Self { began: cx.now, ..Self::default() };
-        self.restart(cx)
+        let first = match (cx.settings.begin, cx.own) {
+            (DhcpBegin::Reboot, Some(_)) => DhcpState::Rebooting,
+            (DhcpBegin::Inform(_), Some(_)) => DhcpState::Informing,
+            _ => return self.restart(cx),
+        };
+        (self.state, self.address, self.xid) = (first, cx.own, cx.chance as u32);
+        if let DhcpBegin::Inform(prefix) = cx.settings.begin {
+            self.mask = Some(crate::mask_of(prefix));
+        }
+        DhcpStep { send: self.repeat(cx), event: None }
     }
 
     /// Gives the address back. No server answers a RELEASE (section 4.4.6).
     pub fn release(&mut self, cx: &DhcpContext<'_>) -> DhcpStep {
-        if !self.state.has_address() {
+        if !self.state.has_address() || self.is_informed(cx) {
             return DhcpStep::default();
         }
         let message = Message {
@@ -277,19 +336,32 @@ impl DhcpClient {
                 let event = self.use_address(cx);
                 DhcpStep { send: None, event }
             }
+            state if conflict && state.has_address() && self.is_informed(cx) => {
+                self.fail(DhcpFailure::Conflict);
+                DhcpStep::default()
+            }
             state if conflict && (state == DhcpState::Checking || state.has_address()) => {
-                let message = Message {
-                    requested: self.address,
-                    server: self.server,
-                    ..Message::new(Kind::Decline, self.xid, cx.mac)
-                };
-                (self.state, self.failure) = (DhcpState::Declined, Some(DhcpFailure::Conflict));
-                self.due = Some(cx.now + cx.timers.declined);
-                let send = Request { message, unicast: None, retransmission: false };
-                DhcpStep { send: Some(send), event: None }
+                self.decline(cx)
             }
             _ => DhcpStep::default(),
         }
+    }
+
+    /// Whether the address is not of a server.
+    fn is_informed(&self, cx: &DhcpContext<'_>) -> bool {
+        matches!(cx.settings.begin, DhcpBegin::Inform(_))
+    }
+
+    fn decline(&mut self, cx: &DhcpContext<'_>) -> DhcpStep {
+        let message = Message {
+            requested: self.address,
+            server: self.server,
+            ..Message::new(Kind::Decline, self.xid, cx.mac)
+        };
+        (self.state, self.failure) = (DhcpState::Declined, Some(DhcpFailure::Conflict));
+        self.due = Some(cx.now + cx.timers.declined);
+        let send = Request { message, unicast: None, retransmission: false };
+        DhcpStep { send: Some(send), event: None }
     }
 
     /// Runs the timer, if it is due.
@@ -305,8 +377,18 @@ impl DhcpClient {
                 self.fail(self.failure.unwrap_or(DhcpFailure::NoOffer));
                 DhcpStep::default()
             }
-            DhcpState::Requesting if self.tries < cx.timers.requests => quiet(self.request(cx)),
-            DhcpState::Requesting => self.again(cx, DhcpFailure::NoAck),
+            DhcpState::Requesting | DhcpState::Rebooting | DhcpState::Informing
+                if self.tries < cx.timers.requests =>
+            {
+                quiet(self.repeat(cx))
+            }
+            // The RFC lets a client use its former lease, or the defaults for what it asked, if no
+            // server answers. A host would then be configured that no server knows.
+            DhcpState::Requesting | DhcpState::Rebooting => self.again(cx, DhcpFailure::NoAck),
+            DhcpState::Informing => {
+                self.fail(DhcpFailure::NoAck);
+                DhcpStep::default()
+            }
             DhcpState::Declined => self.again(cx, DhcpFailure::Conflict),
             DhcpState::Bound | DhcpState::Renewing | DhcpState::Rebinding => self.renew(cx),
             DhcpState::Init | DhcpState::Checking | DhcpState::Released | DhcpState::Failed => {
@@ -320,18 +402,36 @@ impl DhcpClient {
         if message.xid != self.xid {
             return DhcpStep::ignored("wrong_xid");
         }
+        let faults = cx.faults;
         match (self.state, message.kind) {
+            (_, Kind::Offer) if faults.has(Fault::IgnoreOffer) => {
+                DhcpStep::ignored(Fault::IgnoreOffer.word())
+            }
+            (_, Kind::Nak) if faults.has(Fault::IgnoreNak) => {
+                DhcpStep::ignored(Fault::IgnoreNak.word())
+            }
             (DhcpState::Selecting, Kind::Offer) => self.offered(cx, message),
+            (DhcpState::Selecting, Kind::Ack) if message.rapid && cx.settings.rapid_commit => {
+                match message.server {
+                    Some(_) => self.acknowledged(cx, message),
+                    None => DhcpStep::ignored("no_server"),
+                }
+            }
             (DhcpState::Requesting, Kind::Ack) if message.server != self.server => {
                 DhcpStep::ignored("wrong_server")
             }
-            (DhcpState::Requesting | DhcpState::Renewing | DhcpState::Rebinding, Kind::Ack) => {
-                self.acknowledged(cx, message)
-            }
+            (DhcpState::Informing, Kind::Ack) => self.informed(cx, message),
+            (
+                DhcpState::Requesting
+                | DhcpState::Rebooting
+                | DhcpState::Renewing
+                | DhcpState::Rebinding,
+                Kind::Ack,
+            ) => self.acknowledged(cx, message),
             (DhcpState::Requesting, Kind::Nak) if message.server != self.server => {
                 DhcpStep::ignored("wrong_server")
             }
-            (DhcpState::Requesting, Kind::Nak) => {
+            (DhcpState::Requesting | DhcpState::Rebooting, Kind::Nak) => {
                 let step = self.again(cx, DhcpFailure::Nak);
                 DhcpStep { event: Some(DhcpEvent::Refused), ..step }
             }
@@ -359,31 +459,47 @@ impl DhcpClient {
         (self.address, self.server) = (Some(message.yiaddr), Some(server));
         (self.state, self.tries) = (DhcpState::Requesting, 0);
         let event = DhcpEvent::Offered(cx.now.saturating_sub(self.began));
-        DhcpStep { send: self.request(cx), event: Some(event) }
+        DhcpStep { send: self.repeat(cx), event: Some(event) }
+    }
+
+    /// The server has only given other parameters than an address (section 4.4.3).
+    fn informed(&mut self, cx: &DhcpContext<'_>, message: &Message) -> DhcpStep {
+        self.server = message.server;
+        self.mask = message.mask.or(self.mask);
+        self.router = message.router;
+        self.tries = 0;
+        DhcpStep { send: None, event: self.use_address(cx) }
     }
 
     fn acknowledged(&mut self, cx: &DhcpContext<'_>, message: &Message) -> DhcpStep {
         if !is_usable(message.yiaddr) {
             return DhcpStep::ignored("bad_address");
         }
-        let renewed = self.state != DhcpState::Requesting;
-        if renewed && self.address != Some(message.yiaddr) {
+        let renewed = self.state.has_address();
+        let is_fixed = renewed || self.state == DhcpState::Rebooting;
+        if is_fixed && self.address != Some(message.yiaddr) {
             return DhcpStep::ignored("bad_address");
         }
         self.renews = match message.lease {
             None => return DhcpStep::ignored("no_lease"),
             Some(0) => return DhcpStep::ignored("zero_lease"),
             Some(INFINITE) => None,
-            Some(lease) => Some(self.times(lease, message)),
+            Some(lease) => Some(self.times(cx.now, lease, message)),
         };
         self.address = Some(message.yiaddr);
         self.server = message.server.or(self.server);
         self.mask = message.mask.or(self.mask);
         self.router = message.router.or(self.router);
-        (self.tries, self.restarts, self.failure) = (0, 0, None);
         if renewed {
+            (self.tries, self.restarts, self.failure) = (0, 0, None);
             self.bind();
             return DhcpStep { send: None, event: Some(DhcpEvent::Renewed) };
+        }
+        if cx.faults.has(Fault::Decline) {
+            return self.decline(cx);
+        }
+        if cx.faults.has(Fault::KeepLease) {
+            self.renews = None;
         }
         let event = if cx.check {
             (self.state, self.due) = (DhcpState::Checking, None);
@@ -394,7 +510,10 @@ impl DhcpClient {
         DhcpStep { send: None, event }
     }
 
+    /// The host is configured. Only now do restarts count anew: a client whose addresses all belong
+    /// to other hosts would otherwise decline them forever.
     fn use_address(&mut self, cx: &DhcpContext<'_>) -> Option<DhcpEvent> {
+        (self.tries, self.restarts, self.failure) = (0, 0, None);
         self.bind();
         Some(DhcpEvent::Bound(cx.now.saturating_sub(self.began)))
     }
@@ -404,16 +523,19 @@ impl DhcpClient {
         self.due = self.renews.map(|(renews, ..)| renews);
     }
 
-    /// T1, T2 and the end of the lease, counted from the request (section 4.4.1). Times that are not
-    /// in order are replaced by the defaults of section 4.4.5.
-    fn times(&self, lease: u32, message: &Message) -> (Nanos, Nanos, Nanos) {
+    /// T1, T2 and the end of the lease. They count from the first transmission of the request
+    /// (section 4.4.1), because the answer may be to any of them; if that lease would be over, from
+    /// the last. Times that are not in order are replaced by the defaults of section 4.4.5.
+    fn times(&self, now: Nanos, lease: u32, message: &Message) -> (Nanos, Nanos, Nanos) {
         let seconds = |seconds: u32| Nanos(u64::from(seconds) * Nanos::SECOND.0);
         let lease = seconds(lease);
-        let given = message.renewal.map(seconds).zip(message.rebinding.map(seconds));
-        let in_order = |(t1, t2): &(Nanos, Nanos)| t1.0 > 0 && t1 <= t2 && *t2 <= lease;
-        let (t1, t2) =
-            given.filter(in_order).unwrap_or((Nanos(lease.0 / 2), Nanos(lease.0 / 8 * 7)));
-        (self.sent + t1, self.sent + t2, self.sent + lease)
+        let default = (Nanos(lease.0 / 2), Nanos(lease.0 / 8 * 7));
+        let t1 = message.renewal.map_or(default.0, seconds);
+        let t2 = message.rebinding.map_or(default.1, seconds);
+        let in_order = t1.0 > 0 && t1 <= t2 && t2 <= lease;
+        let (t1, t2) = if in_order { (t1, t2) } else { default };
+        let from = if self.requested + lease > now { self.requested } else { self.sent };
+        (from + t1, from + t2, from + lease)
     }
 
     /// At T1 the client asks its server, at T2 any server, and at the end of the lease it begins
@@ -430,16 +552,16 @@ impl DhcpClient {
             false => (DhcpState::Renewing, rebinds),
         };
         if self.state != next {
-            (self.tries, self.requested) = (0, cx.now);
-            self.xid = cx.chance as u32;
+            (self.tries, self.xid) = (0, cx.chance as u32);
         }
         self.state = next;
         let half = Nanos(until.saturating_sub(cx.now).0 / 2);
         self.due = Some((cx.now + half.max(cx.timers.renewal)).min(until));
-        let elapsed = cx.now.saturating_sub(self.requested).0 / Nanos::SECOND.0;
+        let began = if self.tries == 0 { cx.now } else { self.requested };
         let message = Message {
             ciaddr: self.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
-            secs: u16::try_from(elapsed).unwrap_or(u16::MAX),
+            secs: seconds_since(began, cx.now),
+            lease: cx.settings.lease,
             ..Message::new(Kind::Request, self.xid, cx.mac)
         };
         let unicast = self.server.filter(|_| next == DhcpState::Renewing);
@@ -470,25 +592,55 @@ impl DhcpClient {
     }
 
     fn discover(&mut self, cx: &DhcpContext<'_>) -> Option<Request> {
-        let elapsed = cx.now.saturating_sub(self.began).0 / Nanos::SECOND.0;
-        self.secs = u16::try_from(elapsed).unwrap_or(u16::MAX);
-        let message = Message { secs: self.secs, ..Message::new(Kind::Discover, self.xid, cx.mac) };
-        let sent = self.sent(cx, message, None);
-        self.due = Some(cx.now + cx.timers.delay(self.tries, cx.chance.rotate_left(32)));
-        Some(sent)
-    }
-
-    /// The request for an offered address. It repeats the `secs` of the DISCOVER (section 4.4.1).
-    fn request(&mut self, cx: &DhcpContext<'_>) -> Option<Request> {
+        self.secs = seconds_since(self.began, cx.now);
         let message = Message {
             secs: self.secs,
-            requested: self.address,
-            server: self.server,
-            ..Message::new(Kind::Request, self.xid, cx.mac)
+            broadcast: cx.settings.broadcast,
+            requested: cx.own,
+            lease: cx.settings.lease,
+            rapid: cx.settings.rapid_commit,
+            ..Message::new(Kind::Discover, self.xid, cx.mac)
         };
+        Some(self.retried(cx, message))
+    }
+
+    /// The message of the state, for the first time or again.
+    fn repeat(&mut self, cx: &DhcpContext<'_>) -> Option<Request> {
+        let new = |kind| Message {
+            broadcast: cx.settings.broadcast,
+            ..Message::new(kind, self.xid, cx.mac)
+        };
+        let message = match self.state {
+            // It repeats the `secs` of the DISCOVER (section 4.4.1).
+            DhcpState::Requesting => Message {
+                secs: self.secs,
+                requested: self.address,
+                server: self.server,
+                lease: cx.settings.lease,
+                ..new(Kind::Request)
+            },
+            // Without a server (section 4.4.2).
+            DhcpState::Rebooting => Message {
+                secs: seconds_since(self.began, cx.now),
+                requested: self.address,
+                lease: cx.settings.lease,
+                ..new(Kind::Request)
+            },
+            DhcpState::Informing => Message {
+                secs: seconds_since(self.began, cx.now),
+                ciaddr: self.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                ..Message::new(Kind::Inform, self.xid, cx.mac)
+            },
+            _ => return None,
+        };
+        Some(self.retried(cx, message))
+    }
+
+    /// Sends a message that is repeated after the times of section 4.1.
+    fn retried(&mut self, cx: &DhcpContext<'_>, message: Message) -> Request {
         let sent = self.sent(cx, message, None);
         self.due = Some(cx.now + cx.timers.delay(self.tries, cx.chance.rotate_left(32)));
-        Some(sent)
+        sent
     }
 
     fn sent(
@@ -498,10 +650,19 @@ impl DhcpClient {
         unicast: Option<Ipv4Addr>,
     ) -> Request {
         let retransmission = self.tries > 0;
+        if !retransmission {
+            self.requested = cx.now;
+        }
         self.tries = self.tries.saturating_add(1);
         self.sent = cx.now;
         Request { message, unicast, retransmission }
     }
+}
+
+/// The `secs` field of a message.
+fn seconds_since(began: Nanos, now: Nanos) -> u16 {
+    let elapsed = now.saturating_sub(began).0 / Nanos::SECOND.0;
+    u16::try_from(elapsed).unwrap_or(u16::MAX)
 }
 
 /// Whether a host can have this address.

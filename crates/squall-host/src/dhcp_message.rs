@@ -60,17 +60,22 @@ mod code {
     pub const PARAMETERS: u8 = 55;
     pub const RENEWAL: u8 = 58;
     pub const REBINDING: u8 = 59;
-    pub const VENDOR_CLASS: u8 = 60;
+    pub const RAPID_COMMIT: u8 = 80;
+    pub const AGENT: u8 = 82;
     pub const END: u8 = 255;
 }
 
 /// The parameters that clients request: mask, router, DNS servers, domain, lease time, T1, T2.
 const WANTED: [u8; 7] = [1, 3, 6, 15, 51, 58, 59];
+/// Of these, the parameters without a lease, which an INFORM requests (RFC 2131 section 4.4.3).
+const WITHOUT_LEASE: usize = 4;
 
 /// A message. Times of leases are in seconds; 0xffff_ffff is infinity (RFC 2131 section 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
+    /// Relay agents on the way of a request.
+    pub hops: u8,
     pub xid: u32,
     pub secs: u16,
     /// Whether the client asks for answers by broadcast.
@@ -88,6 +93,10 @@ pub struct Message {
     pub mask: Option<Ipv4Addr>,
     /// The first router of the list.
     pub router: Option<Ipv4Addr>,
+    /// The client wants, or the server has made, an exchange of two messages (RFC 4039).
+    pub rapid: bool,
+    /// Information of the relay agent (option 82, RFC 3046); empty: none.
+    pub agent: Vec<u8>,
 }
 
 /// Why octets are not a message.
@@ -108,6 +117,7 @@ impl Message {
         let none = Ipv4Addr::UNSPECIFIED;
         Self {
             kind,
+            hops: 0,
             xid,
             secs: 0,
             broadcast: false,
@@ -122,6 +132,8 @@ impl Message {
             rebinding: None,
             mask: None,
             router: None,
+            rapid: false,
+            agent: Vec::new(),
         }
     }
 
@@ -139,6 +151,7 @@ impl Message {
         }
         let xid = u32::from_be_bytes(array(&fixed[4..]));
         let mut message = Self {
+            hops: fixed[3],
             secs: be16(fixed, 8),
             broadcast: be16(fixed, 10) & BROADCAST != 0,
             ciaddr: address(12),
@@ -195,19 +208,30 @@ impl Message {
                 code::LEASE_TIME => set(&mut self.lease, u32::from_be_bytes(exactly(value)?)),
                 code::RENEWAL => set(&mut self.renewal, u32::from_be_bytes(exactly(value)?)),
                 code::REBINDING => set(&mut self.rebinding, u32::from_be_bytes(exactly(value)?)),
+                code::RAPID_COMMIT => {
+                    exactly::<0>(value)?;
+                    self.rapid = true;
+                }
+                code::AGENT if self.agent.is_empty() => self.agent = value.to_vec(),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Appends the IPv4 packet that carries the message to `out`. Clients also name their vendor
-    /// class, if it is not empty; only its first 255 octets count.
-    pub fn write(&self, source: Ipv4Addr, destination: Ipv4Addr, vendor: &[u8], out: &mut Vec<u8>) {
+    /// Appends the IPv4 packet that carries the message to `out`. `options`: further options, as
+    /// in the packet.
+    pub fn write(
+        &self,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        options: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         let at = out.len();
         out.resize(at + HEADERS + FIXED, 0);
         let fixed = &mut out[at + HEADERS..];
-        fixed[..4].copy_from_slice(&[if self.kind.is_reply() { 2 } else { 1 }, 1, 6, 0]);
+        fixed[..4].copy_from_slice(&[if self.kind.is_reply() { 2 } else { 1 }, 1, 6, self.hops]);
         fixed[4..8].copy_from_slice(&self.xid.to_be_bytes());
         fixed[8..10].copy_from_slice(&self.secs.to_be_bytes());
         let flags = if self.broadcast { BROADCAST } else { 0 };
@@ -238,19 +262,29 @@ impl Message {
             }
         }
         if matches!(self.kind, Kind::Discover | Kind::Request | Kind::Inform) {
-            out.extend([code::PARAMETERS, WANTED.len() as u8]);
-            out.extend(WANTED);
-            let vendor = &vendor[..vendor.len().min(255)];
-            if !vendor.is_empty() {
-                out.extend([code::VENDOR_CLASS, vendor.len() as u8]);
-                out.extend(vendor);
-            }
+            let wanted = match self.kind {
+                Kind::Inform => &WANTED[..WITHOUT_LEASE],
+                _ => &WANTED[..],
+            };
+            out.extend([code::PARAMETERS, wanted.len() as u8]);
+            out.extend(wanted);
+        }
+        if self.rapid {
+            out.extend([code::RAPID_COMMIT, 0]);
+        }
+        out.extend(options);
+        if !self.agent.is_empty() {
+            // The agent's option is the last one (RFC 3046 section 2.1).
+            let agent = &self.agent[..self.agent.len().min(255)];
+            out.extend([code::AGENT, agent.len() as u8]);
+            out.extend(agent);
         }
         out.push(code::END);
         out.resize(out.len().max(at + HEADERS + SHORTEST), 0);
         let ports = match self.kind.is_reply() {
-            true if self.giaddr.is_unspecified() => (SERVER_PORT, CLIENT_PORT),
-            true => (SERVER_PORT, SERVER_PORT),
+            // Between relay agent and server (RFC 2131 section 4.1).
+            _ if !self.giaddr.is_unspecified() => (SERVER_PORT, SERVER_PORT),
+            true => (SERVER_PORT, CLIENT_PORT),
             false => (CLIENT_PORT, SERVER_PORT),
         };
         write_headers((source, destination), ports, &mut out[at..]);
@@ -388,14 +422,43 @@ mod tests {
     }
 
     #[test]
-    fn a_discover_names_the_parameters_that_it_wants_and_its_vendor_class() {
+    fn a_discover_names_the_parameters_that_it_wants_and_has_further_options() {
         let mut packet = Vec::new();
         let message = Message::new(Kind::Discover, 1, MAC);
-        message.write(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"squall", &mut packet);
+        let vendor = b"\x3c\x06squall";
+        message.write(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, vendor, &mut packet);
         let octets = &packet[HEADERS + FIXED..];
         let wanted = [53, 1, 1, 55, 7, 1, 3, 6, 15, 51, 58, 59, 60, 6];
         assert_eq!(octets[..14], wanted);
         assert_eq!(octets[14..21], *b"squall\xff");
+    }
+
+    #[test]
+    fn an_inform_wants_no_times_of_a_lease() {
+        let mut packet = Vec::new();
+        let message = Message::new(Kind::Inform, 1, MAC);
+        message.write(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, b"", &mut packet);
+        assert_eq!(packet[HEADERS + FIXED..][..10], [53, 1, 8, 55, 4, 1, 3, 6, 15, 255]);
+    }
+
+    #[test]
+    fn a_relayed_request_goes_between_the_ports_of_servers_and_ends_with_option_82() {
+        let mut packet = Vec::new();
+        let message = Message {
+            hops: 1,
+            giaddr: [10, 9, 0, 1].into(),
+            rapid: true,
+            agent: b"\x01\x03ge1".to_vec(),
+            ..Message::new(Kind::Discover, 1, MAC)
+        };
+        message.write(message.giaddr, Ipv4Addr::BROADCAST, b"\x0c\x02pc", &mut packet);
+        let datagram = Datagram::parse(&packet, false).unwrap();
+        assert_eq!((datagram.ports, datagram.payload[3]), ((67, 67), 1));
+        assert_eq!(
+            datagram.payload[FIXED + 12..][..14],
+            *b"\x50\x00\x0c\x02pc\x52\x05\x01\x03ge1\xff"
+        );
+        assert_eq!(Message::parse(datagram.payload), Ok(message));
     }
 
     #[test]
@@ -426,7 +489,31 @@ mod tests {
         assert_eq!(with(0, &[1]), Err(Malformed::Kind), "a request cannot be an offer");
         assert_eq!(with(243, &[54, 3]), Err(Malformed::Options), "a wrong length");
         assert_eq!(with(243, &[224, 250]), Err(Malformed::Options), "it passes the end");
+        assert_eq!(with(243, &[80, 1]), Err(Malformed::Options), "rapid commit has no value");
         assert_eq!(Message::parse(&good[..FIXED]), Err(Malformed::Kind), "no options");
+    }
+
+    #[test]
+    fn of_giant_and_repeated_options_only_the_first_values_count() {
+        let mut octets = payload(&offer());
+        let end = octets.iter().rposition(|octet| *octet == 255).unwrap();
+        octets.truncate(end);
+        // 63 routers, and then 2,000 times the longest option.
+        let routers: Vec<u8> = (0..63).flat_map(|last| [10, 9, 9, last]).collect();
+        octets.extend([3, 252]);
+        octets.extend(&routers);
+        for _ in 0..2000 {
+            octets.extend([224, 255]);
+            octets.extend([7; 255]);
+        }
+        assert_eq!(Message::parse(&octets), Ok(offer()));
+        let first = Message { router: None, ..offer() };
+        let mut octets = payload(&first);
+        let end = octets.iter().rposition(|octet| *octet == 255).unwrap();
+        octets.truncate(end);
+        octets.extend([3, 252]);
+        octets.extend(&routers);
+        assert_eq!(Message::parse(&octets).unwrap().router, Some([10, 9, 9, 0].into()));
     }
 
     proptest! {
@@ -448,10 +535,12 @@ mod tests {
         #[test]
         fn a_written_message_reads_back(
             kind in 1u8..=8, xid: u32, addresses: [u32; 4], options: [Option<u32>; 7], secs: u16,
-            broadcast: bool,
+            hops: u8, broadcast: bool, rapid: bool,
+            agent in proptest::collection::vec(any::<u8>(), 0..255),
         ) {
             let message = Message {
                 kind: Kind::of(kind).unwrap(),
+                hops,
                 xid,
                 secs,
                 broadcast,
@@ -466,6 +555,8 @@ mod tests {
                 lease: options[4],
                 renewal: options[5],
                 rebinding: options[6],
+                rapid,
+                agent,
             };
             prop_assert_eq!(Message::parse(&payload(&message)), Ok(message));
         }

@@ -24,6 +24,8 @@ pub struct ServerSettings {
     pub lease: u32,
     /// How long an offered address is reserved.
     pub offer: Nanos,
+    /// Whether a client that asks for it gets its address at once (RFC 4039).
+    pub rapid_commit: bool,
 }
 
 impl Default for ServerSettings {
@@ -38,6 +40,7 @@ impl Default for ServerSettings {
             // Longer than all retransmissions of a request (4 + 8 + 16 + 32 + 64 s), so that an
             // offer is still valid when the last of them arrives.
             offer: Nanos(130_000_000_000),
+            rapid_commit: false,
         }
     }
 }
@@ -122,6 +125,10 @@ impl DhcpServer {
                     self.counters.exhausted += 1;
                     return Ok(None);
                 };
+                if message.rapid && self.settings.rapid_commit {
+                    let ack = self.commit(now, message, lease.offset);
+                    return Ok(Some(Message { rapid: true, ..ack }));
+                }
                 self.counters.offers += 1;
                 Ok(Some(self.reply(Kind::Offer, message, Some(lease))))
             }
@@ -191,23 +198,34 @@ impl DhcpServer {
         let here = (0..self.settings.count).contains(&self.offset(wanted));
         let known = self.leases.get(&message.chaddr).map(|lease| self.address(lease.offset));
         if known != Some(wanted) {
-            // A server that knows nothing of the client is silent, unless it was chosen or the
-            // address is its own (section 4.3.2).
-            if message.server.is_none() && !here {
+            // A server that knows nothing of the client is silent, unless it was chosen. A client
+            // that reboots learns that it is on another network; the address of one that renews
+            // must be of the server (section 4.3.2).
+            let reboots = message.ciaddr.is_unspecified();
+            let refuses = match known {
+                None if reboots => !self.is_on_link(wanted),
+                None => here,
+                Some(_) => reboots || here,
+            };
+            if message.server.is_none() && !refuses {
                 return Err("unknown_client");
             }
             self.counters.naks += 1;
             return Ok(Some(self.reply(Kind::Nak, message, None)));
         }
+        let ack = self.commit(now, message, self.offset(wanted));
+        Ok(Some(Message { ciaddr: message.ciaddr, ..ack }))
+    }
+
+    /// Binds the address at `offset` to the client, anew or for longer.
+    fn commit(&mut self, now: Nanos, message: &Message, offset: u32) -> Message {
         let until = now + Nanos(u64::from(self.settings.lease) * Nanos::SECOND.0);
-        let offset = self.offset(wanted);
         let lease = Lease { offset, until, bound: true };
         let before = self.leases.insert(message.chaddr, lease);
         self.bound += u64::from(before.is_none_or(|before| !before.bound));
         self.leased.push_back((until, message.chaddr));
         self.counters.acks += 1;
-        let ack = self.reply(Kind::Ack, message, Some(lease));
-        Ok(Some(Message { ciaddr: message.ciaddr, ..ack }))
+        self.reply(Kind::Ack, message, Some(lease))
     }
 
     /// Frees addresses whose offers and leases have ended.
@@ -239,8 +257,16 @@ impl DhcpServer {
             lease: lease.map(|_| settings.lease),
             mask: given.then(|| mask_of(settings.prefix)),
             router: settings.router.filter(|_| given),
+            // A server copies it (RFC 3046 section 2.2).
+            agent: to.agent.clone(),
             ..Message::new(kind, to.xid, to.chaddr)
         }
+    }
+
+    fn is_on_link(&self, address: Ipv4Addr) -> bool {
+        let settings = &self.settings;
+        let differing = address.to_bits() ^ settings.address.to_bits();
+        differing & mask_of(settings.prefix).to_bits() == 0
     }
 
     fn address(&self, offset: u32) -> Ipv4Addr {
@@ -378,6 +404,45 @@ mod tests {
         assert_eq!((nak.kind, destination(&nak)), (Kind::Nak, (Ipv4Addr::BROADCAST, true)));
         let foreign = server.receive(at(1), &renewal([192, 0, 2, 1].into()));
         assert_eq!(foreign, Err("unknown_client"));
+    }
+
+    #[test]
+    fn a_client_that_reboots_keeps_its_address_or_is_refused_on_another_network() {
+        let mut server = server(2);
+        let address = discover(&mut server, 0, 1).unwrap();
+        request(&mut server, 0, 1, address).unwrap();
+        let mut reboot = |last, requested: Ipv4Addr| {
+            let requested = Some(requested);
+            let message = Message { requested, ..Message::new(Kind::Request, 9, mac(last)) };
+            server.receive(at(1), &message).map(|reply| reply.map(|reply| reply.kind))
+        };
+        assert_eq!(reboot(1, address), Ok(Some(Kind::Ack)));
+        assert_eq!(reboot(1, [10, 0, 0, 11].into()), Ok(Some(Kind::Nak)), "it has another one");
+        assert_eq!(reboot(7, address), Err("unknown_client"), "its server may be another");
+        assert_eq!(reboot(7, [10, 9, 0, 1].into()), Ok(Some(Kind::Nak)), "of another network");
+    }
+
+    #[test]
+    fn a_rapid_client_gets_its_address_at_once_if_the_server_agrees() {
+        for agrees in [false, true] {
+            let mut server = server(2);
+            server.settings.rapid_commit = agrees;
+            let rapid = Message { rapid: true, ..Message::new(Kind::Discover, 1, mac(1)) };
+            let reply = server.receive(at(0), &rapid).unwrap().unwrap();
+            let kind = if agrees { Kind::Ack } else { Kind::Offer };
+            assert_eq!((reply.kind, reply.rapid, reply.lease), (kind, agrees, Some(100)));
+            assert_eq!(server.bound(), u64::from(agrees));
+        }
+    }
+
+    #[test]
+    fn replies_return_the_information_of_the_relay_agent() {
+        let agent = b"\x01\x03ge1".to_vec();
+        let giaddr = Ipv4Addr::new(10, 0, 0, 2);
+        let relayed =
+            Message { agent: agent.clone(), giaddr, ..Message::new(Kind::Discover, 1, mac(1)) };
+        let offer = server(2).receive(at(0), &relayed).unwrap().unwrap();
+        assert_eq!((offer.agent, offer.giaddr), (agent, giaddr));
     }
 
     #[test]

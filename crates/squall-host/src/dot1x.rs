@@ -86,7 +86,7 @@ impl SupplicantState {
     ];
 }
 
-/// A frame to send, and what has changed.
+/// A frame to send, and a change of state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupplicantStep {
     /// The frame after its Ethernet header, and its name for counters.

@@ -4,19 +4,22 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 use squall_stats::Histogram;
 use squall_units::{MacAddr, Nanos, mix};
 
 use crate::{
-    Answer, Arp, ConflictAction, ConflictDetection, ConflictTimers, Datagram, DhcpClient,
-    DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, FrameQueue,
-    Malformed, Message, NeighborCache, ServerCounters, ServerSettings, destination,
+    Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
+    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
+    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache,
+    ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
     igmp, mask_of, mld,
+    packets::is_of_a_flow,
 };
 
 mod services;
@@ -34,6 +37,9 @@ pub use ipv6::{
     Dhcp6Statistics, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics,
     NdCounters,
 };
+
+mod link_local;
+mod requests;
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
@@ -60,9 +66,14 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
-    /// Vendor class of DHCP clients; empty: none.
-    pub vendor: Vec<u8>,
     pub services: ServiceSettings,
+    /// Whether hosts answer packets that no program expects with an error of ICMP.
+    pub icmp_errors: bool,
+    /// Settings of DHCP clients.
+    pub dhcp: ClientSettings,
+    pub faults: Faults,
+    /// Time by which reactions are late with [`Fault::LateAnswer`].
+    pub late: Nanos,
     pub seed: u64,
 }
 
@@ -83,8 +94,11 @@ impl Default for GroupSettings {
             release: false,
             ping: None,
             server: None,
-            vendor: Vec::new(),
             services: ServiceSettings::default(),
+            icmp_errors: false,
+            dhcp: ClientSettings::default(),
+            faults: Faults::default(),
+            late: Nanos::ZERO,
             seed: 0,
         }
     }
@@ -112,6 +126,8 @@ pub enum Addressing {
         prefix: u8,
     },
     Dhcp(DhcpTimers),
+    /// Addresses that hosts choose themselves (RFC 3927).
+    LinkLocal,
 }
 
 /// Echo requests of all hosts of a group, in turn.
@@ -151,7 +167,10 @@ pub struct GroupStatistics {
     pub expired: u64,
     /// Messages that were ignored, by reason.
     pub ignored: BTreeMap<&'static str, u64>,
-    /// From the first DISCOVER to the offer and to the bound address.
+    /// What faults have done: frames that were changed, added or not sent, and messages that were
+    /// ignored.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// From the first message to the offer and to the bound address.
     pub offer: Histogram,
     pub dora: Histogram,
     pub arp: ArpCounters,
@@ -187,6 +206,9 @@ pub struct EchoCounters {
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
+    /// Errors of ICMP that hosts received instead of replies, by type; and those that they sent.
+    pub errors: BTreeMap<&'static str, u64>,
+    pub errors_sent: u64,
     /// Requests that did not leave, because the next hop has no MAC address.
     pub unresolved: u64,
     pub rtt: Histogram,
@@ -204,6 +226,10 @@ struct HostRecord {
     /// Random numbers drawn, and echo requests sent.
     draws: u32,
     echoes: u16,
+    /// The last two octets of the address that the host has chosen, and the addresses in turn that
+    /// belonged to others.
+    local: u16,
+    conflicts: u8,
     /// Sender of the last ACK: the server, or the relay before it.
     server_mac: MacAddr,
 }
@@ -227,22 +253,45 @@ pub struct HostGroup {
     asker: u32,
     pinger: Pinger,
     server: Option<DhcpServer>,
+    /// Where other sources find hosts that they may send from.
+    shared: Option<Shared>,
     ipv6: Option<Ipv6Hosts>,
     services: Option<Box<Services>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
+    /// Frames that a fault makes late.
+    held: FrameQueue,
+    /// The second that has the last error of ICMP, and the errors in it.
+    errors: (u64, u32),
     /// When the frames were due that are made now.
     due: Nanos,
 }
 
+/// The table of hosts for other sources.
+#[derive(Debug)]
+struct Shared {
+    table: Arc<HostTable>,
+    /// Hosts whose gateway has no known MAC address yet, and when they try again.
+    waiting: VecDeque<u32>,
+    again: Option<Nanos>,
+}
+
+/// Pause after which hosts ask for the MAC address of a silent gateway again.
+const SHARED_RETRY: Nanos = Nanos(500_000_000);
+
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
 const AT_ONCE: usize = 64;
+/// Errors of ICMP that a group sends per second at most.
+const ERRORS: u32 = 1000;
 
 impl HostGroup {
     /// The group begins at `begin`: its `start` counts from then.
-    pub fn new(settings: GroupSettings, begin: Nanos) -> Self {
+    pub fn new(mut settings: GroupSettings, begin: Nanos) -> Self {
+        if settings.faults.has(Fault::KeepAddress) {
+            settings.conflict.probes = 0;
+        }
         let hosts = vec![HostRecord::default(); settings.count as usize];
         let mut states = [0; DhcpState::ALL.len()];
         if settings.addressing != Addressing::None {
@@ -260,14 +309,28 @@ impl HostGroup {
             asker: 0,
             pinger: Pinger::default(),
             server: settings.server.clone().map(DhcpServer::new),
+            shared: None,
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             services: Services::new(&settings.services, settings.count),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
+            held: FrameQueue::default(),
+            errors: (0, 0),
             due: Nanos::ZERO,
             settings,
         }
+    }
+
+    /// From now on, hosts with an address and a resolved next hop are in `table`.
+    #[must_use]
+    pub fn sharing(self, table: Arc<HostTable>) -> Self {
+        Self { shared: Some(Shared { table, waiting: VecDeque::new(), again: None }), ..self }
+    }
+
+    /// Whether the hosts give their addresses back, but other sources still use them.
+    pub fn is_in_use(&self) -> bool {
+        self.settings.release && self.shared.as_ref().is_some_and(|one| one.table.is_in_use())
     }
 
     pub fn settings(&self) -> &GroupSettings {
@@ -277,6 +340,9 @@ impl HostGroup {
     /// Whether each host has an address or has failed, and all echo requests have their outcome; or,
     /// after [`HostGroup::stop`], whether nothing is left to send.
     pub fn is_settled(&self) -> bool {
+        if !self.held.is_empty() {
+            return false;
+        }
         if self.stopped.is_some() {
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             return !self.winds_down() || self.released == self.next && !releasing;
@@ -302,20 +368,23 @@ impl HostGroup {
 
     /// When [`HostGroup::advance`] has something to do next.
     pub fn next_due(&self) -> Option<Nanos> {
+        let held = self.held.first().map(|(_, due)| due);
         if let Some(stopped) = self.stopped {
             let more = self.winds_down() && self.released < self.next;
             let next = more.then(|| self.paced(stopped, self.released));
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             let repeats = self.timers.peek().filter(|_| releasing);
-            return next.into_iter().chain(repeats.map(|Reverse((due, _))| *due)).min();
+            let repeats = repeats.map(|Reverse((due, _))| *due);
+            return next.into_iter().chain(repeats).chain(held).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
         let ping = self.settings.ping.and_then(|ping| self.pinger.due(&ping));
         let ipv6 = self.ipv6.as_ref().and_then(Ipv6Hosts::next_due);
         let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
+        let again = self.shared.as_ref().and_then(|shared| shared.again);
         let neighbors = self.neighbors.next_due();
-        [starts, timers, neighbors, ping, ipv6, services].into_iter().flatten().min()
+        [starts, timers, neighbors, ping, ipv6, services, again, held].into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -334,10 +403,10 @@ impl HostGroup {
     /// Starts hosts, runs timers and sends echo requests that are due by `now`. Returns whether
     /// there were any.
     pub fn advance(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
+        let mut any = self.send_held(now, out);
         if let Some(stopped) = self.stopped {
-            return self.release(stopped, now, out);
+            return any | self.release(stopped, now, out);
         }
-        let mut any = false;
         for _ in 0..AT_ONCE {
             if self.next >= self.settings.count || self.start_of(self.next) > now {
                 break;
@@ -366,6 +435,7 @@ impl HostGroup {
         }
         any |= self.advance_services(now, out);
         self.due = now;
+        any |= self.share_waiting(now);
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
         any | self.ping(now, out)
@@ -379,6 +449,33 @@ impl HostGroup {
         (frame, partial): (&[u8], bool),
         out: &mut FrameQueue,
     ) -> bool {
+        self.due = now;
+        if !self.settings.faults.has(Fault::LateAnswer) {
+            return self.react(now, (frame, partial), out);
+        }
+        self.due = now + self.settings.late;
+        let mut held = std::mem::take(&mut self.held);
+        let before = held.len();
+        let is_ours = self.react(now, (frame, partial), &mut held);
+        self.count_fault(Fault::LateAnswer, (held.len() - before) as u64);
+        self.held = held;
+        is_ours
+    }
+
+    /// Sends late frames that are due.
+    fn send_held(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
+        let mut any = false;
+        while let Some((frame, due)) = self.held.first()
+            && due <= now
+        {
+            out.push(due, |octets| octets.extend_from_slice(frame));
+            self.held.pop();
+            any = true;
+        }
+        any
+    }
+
+    fn react(&mut self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut FrameQueue) -> bool {
         if let Some(claimed) = self.receive_link_local(now, frame, out) {
             return claimed;
         }
@@ -386,12 +483,11 @@ impl HostGroup {
         let Some((to, from, kind, packet)) = parse(frame, &self.settings.tags) else {
             return false;
         };
-        self.due = now;
         if self.host_of_mac(from).is_some() {
             return false;
         }
         let own = self.host_of_mac(to);
-        if own.is_none() && to.0[0] & 1 == 0 {
+        if own.is_none() && to.0[0] & 1 == 0 && !self.is_relay(to) {
             return false;
         }
         match kind {
@@ -409,7 +505,10 @@ impl HostGroup {
                 if let Some(host) = own {
                     self.receive_echo(now, (host, from), packet, out);
                 }
-                own.is_some()
+                // Others may be routed through the host, and other sources may have flows of it.
+                let to = own.and_then(|host| self.address(host));
+                let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
+                own && (self.shared.is_none() || !is_of_a_flow(packet))
             }
             IPV6 if self.ipv6.is_some() => {
                 self.receive_ipv6(now, (own, from), (packet, partial), out)
@@ -440,6 +539,9 @@ impl HostGroup {
             all.lldp = of.lldp.as_ref().map(|_| services.lldp());
             all.auth = of.auth.as_ref().map(|_| services.auth(full));
         }
+        if self.held.dropped() > 0 {
+            all.faults.insert("late-answer dropped", self.held.dropped());
+        }
         all.server = self.server.as_ref().map(|server| (server.counters, server.bound()));
         all
     }
@@ -464,7 +566,7 @@ impl HostGroup {
 
     /// Whether hosts have something to send after the end.
     fn winds_down(&self) -> bool {
-        self.settings.release || self.says_goodbye()
+        self.settings.release || self.announces_end()
     }
 
     /// The IPv4 address of host number `host`, if it may use one.
@@ -472,7 +574,7 @@ impl HostGroup {
         let record = self.hosts.get(host as usize)?;
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.address(),
-            Addressing::Static { .. } => {
+            Addressing::Static { .. } | Addressing::LinkLocal => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
             Addressing::None => None,
@@ -498,18 +600,26 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Static { first, .. } => {
                 let offset = address.to_bits().checked_sub(first.to_bits())?;
-                (offset < self.settings.count).then_some(offset)
+                (offset < self.addresses_of_hosts()).then_some(offset)
             }
-            Addressing::Dhcp(_) => self.addresses.get(&address).copied(),
+            Addressing::Dhcp(_) | Addressing::LinkLocal => self.addresses.get(&address).copied(),
             Addressing::None => None,
         }
+    }
+
+    /// Number of different static addresses.
+    fn addresses_of_hosts(&self) -> u32 {
+        let duplicate = self.settings.faults.has(Fault::DuplicateAddress);
+        if duplicate { 1 } else { self.settings.count }
     }
 
     fn static_address(&self, host: u32) -> Ipv4Addr {
         match self.settings.addressing {
             Addressing::Static { first, .. } => {
-                Ipv4Addr::from_bits(first.to_bits().wrapping_add(host))
+                let offset = host % self.addresses_of_hosts().max(1);
+                Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
+            Addressing::LinkLocal => link_local::address(self.hosts[host as usize].local),
             Addressing::Dhcp(_) | Addressing::None => Ipv4Addr::UNSPECIFIED,
         }
     }
@@ -519,7 +629,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
-            Addressing::Static { .. } => Some(self.static_address(host)),
+            Addressing::Static { .. } | Addressing::LinkLocal => Some(self.static_address(host)),
             Addressing::None => None,
         }
     }
@@ -528,7 +638,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } | Addressing::None => record.fixed,
+            Addressing::Static { .. } | Addressing::LinkLocal | Addressing::None => record.fixed,
         }
     }
 
@@ -562,8 +672,12 @@ impl HostGroup {
     fn begin_host(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         match self.settings.addressing {
             Addressing::Dhcp(_) => self.step(host, now, out, |client, cx| client.start(cx)),
+            Addressing::LinkLocal => {
+                self.choose(host, now);
+                self.run_timers(host, now, out);
+            }
             Addressing::Static { .. } => {
-                self.set_fixed(host, DhcpState::Checking);
+                self.set_fixed(host, now, DhcpState::Checking);
                 let chance = self.chance(host);
                 let timers = self.settings.conflict;
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
@@ -616,18 +730,24 @@ impl HostGroup {
             ConflictAction::Announce => {
                 self.counted.arp.announcements += 1;
                 self.ask(host, address, address, out);
+                if let Some(gateway) = self.gateway_of(host)
+                    && self.count_fault(Fault::SpoofGateway, 1)
+                {
+                    self.ask(host, gateway, gateway, out);
+                }
             }
             ConflictAction::Defend => {
                 self.counted.arp.defended += 1;
                 self.ask(host, address, address, out);
             }
             ConflictAction::Usable => match self.settings.addressing {
-                Addressing::Static { .. } => {
-                    self.set_fixed(host, DhcpState::Bound);
+                Addressing::Static { .. } | Addressing::LinkLocal => {
+                    self.hosts[host as usize].conflicts = 0;
+                    self.set_fixed(host, now, DhcpState::Bound);
                     self.became_usable(host, now);
                 }
                 // Without probes, the client is bound already.
-                Addressing::Dhcp(_) if self.settings.conflict.probes > 0 => {
+                Addressing::Dhcp(_) if self.settings.conflict.probes > 0 && !self.informs() => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
                 Addressing::Dhcp(_) | Addressing::None => {}
@@ -635,9 +755,10 @@ impl HostGroup {
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
                 match self.settings.addressing {
+                    Addressing::LinkLocal => self.choose(host, now),
                     Addressing::Static { .. } => {
                         *self.counted.failed.entry("conflict").or_default() += 1;
-                        self.set_fixed(host, DhcpState::Failed);
+                        self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
@@ -657,9 +778,10 @@ impl HostGroup {
         act: impl FnOnce(&mut DhcpClient, &DhcpContext<'_>) -> DhcpStep,
     ) {
         let Addressing::Dhcp(timers) = self.settings.addressing else { return };
-        let (chance, mac) = (self.chance(host), self.mac(host));
+        let (chance, mac, own) = (self.chance(host), self.mac(host), self.own(host));
         let check = self.settings.conflict.probes > 0;
-        let cx = DhcpContext { now, chance, mac, timers: &timers, check };
+        let (settings, faults) = (&self.settings.dhcp, self.settings.faults);
+        let cx = DhcpContext { now, chance, mac, timers: &timers, settings, own, faults, check };
         let client = &mut self.hosts[host as usize].client;
         let (before, had) = (client.state(), client.candidate());
         let DhcpStep { send, event } = act(client, &cx);
@@ -688,6 +810,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.stop();
             }
         }
+        self.share(host, now);
         match event {
             Some(DhcpEvent::Offered(after)) => self.counted.offer.record(after.0),
             Some(DhcpEvent::Bound(after)) => {
@@ -697,30 +820,72 @@ impl HostGroup {
             Some(DhcpEvent::Renewed) => self.counted.renewed += 1,
             Some(DhcpEvent::Expired) => self.counted.expired += 1,
             Some(DhcpEvent::Ignored(reason)) => {
-                *self.counted.ignored.entry(reason).or_default() += 1;
+                let by_fault = [Fault::IgnoreOffer, Fault::IgnoreNak]
+                    .into_iter()
+                    .any(|fault| fault.word() == reason && self.count_fault(fault, 1));
+                if !by_fault {
+                    *self.counted.ignored.entry(reason).or_default() += 1;
+                }
             }
             Some(DhcpEvent::Acknowledged | DhcpEvent::Refused) | None => {}
         }
-        let Some(request) = send else { return };
-        *self.counted.sent.entry(word(&request.message)).or_default() += 1;
-        self.counted.retransmissions += u64::from(request.retransmission);
-        let to = match request.unicast {
-            Some(_) => self.hosts[host as usize].server_mac,
-            None => BROADCAST,
-        };
-        let (source, tags) = (request.message.ciaddr, &self.settings.tags);
-        out.push(self.due, |octets| {
-            begin_frame(octets, (to, mac), tags, IPV4);
-            let destination = request.unicast.unwrap_or(Ipv4Addr::BROADCAST);
-            request.message.write(source, destination, &self.settings.vendor, octets);
-        });
+        if let Some(request) = send {
+            if request.message.kind == Kind::Decline {
+                self.count_fault(Fault::Decline, 1);
+            }
+            self.send_request(host, request, out);
+        }
     }
 
-    fn set_fixed(&mut self, host: u32, state: DhcpState) {
+    fn set_fixed(&mut self, host: u32, now: Nanos, state: DhcpState) {
         let record = &mut self.hosts[host as usize];
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        self.share(host, now);
+    }
+
+    /// Keeps the host's entry in the shared table as its address is. An address is there when the
+    /// MAC address of the gateway is known.
+    fn share(&mut self, host: u32, now: Nanos) {
+        let Some(shared) = &self.shared else { return };
+        let known = shared.table.get(host);
+        let Some(address) = self.address(host) else {
+            if known.is_some() {
+                shared.table.unbind(host);
+            }
+            return;
+        };
+        if known.is_some_and(|known| known.address == address) {
+            return;
+        }
+        let gateway = self.settings.gateway.or(self.hosts[host as usize].client.router());
+        let answer = gateway.map(|gateway| self.neighbors.find(now, gateway.into()));
+        let asker = self.address(self.asker).map_or(host, |_| self.asker);
+        let Some(shared) = &mut self.shared else { return };
+        match answer {
+            Some(Answer::Mac(mac)) => shared.table.bind(host, address, mac),
+            Some(Answer::Wait | Answer::Silent) => {
+                shared.table.unbind(host);
+                shared.waiting.push_back(host);
+                shared.again = Some(now + SHARED_RETRY);
+                self.asker = asker;
+            }
+            // Frames of such a host would have no destination.
+            None => shared.table.unbind(host),
+        }
+    }
+
+    /// Shares hosts whose gateway did not answer, after a pause. Returns whether there were any.
+    fn share_waiting(&mut self, now: Nanos) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        if shared.again.take_if(|again| *again <= now).is_none() {
+            return false;
+        }
+        for host in std::mem::take(&mut shared.waiting) {
+            self.share(host, now);
+        }
+        true
     }
 
     fn became_usable(&mut self, host: u32, now: Nanos) {
@@ -749,7 +914,7 @@ impl HostGroup {
                 self.step(host, now, out, |client, cx| client.release(cx));
                 self.release_ipv6(host, now, out);
             }
-            self.say_goodbye(host, out);
+            self.announce_end(host, out);
             if self.settings.release {
                 self.log_off(host, out);
             }
@@ -759,18 +924,27 @@ impl HostGroup {
     }
 
     /// Broadcasts an ARP request.
-    fn ask(&self, host: u32, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
+    fn ask(&mut self, host: u32, sender: Ipv4Addr, target: Ipv4Addr, out: &mut FrameQueue) {
         let mac = self.mac(host);
         let arp =
             Arp { request: true, sender_mac: mac, sender, target_mac: MacAddr::default(), target };
         self.push((BROADCAST, mac), ARP, &arp.octets(), out);
     }
 
-    fn push(&self, addresses: (MacAddr, MacAddr), kind: u16, packet: &[u8], out: &mut FrameQueue) {
-        out.push(self.due, |octets| {
-            begin_frame(octets, addresses, &self.settings.tags, kind);
-            octets.extend_from_slice(packet);
-        });
+    fn push(
+        &mut self,
+        addresses: (MacAddr, MacAddr),
+        kind: u16,
+        packet: &[u8],
+        out: &mut FrameQueue,
+    ) {
+        let copies = if kind == ARP { self.copies() } else { 1 };
+        for _ in 0..copies {
+            out.push(self.due, |octets| {
+                begin_frame(octets, addresses, &self.settings.tags, kind);
+                octets.extend_from_slice(packet);
+            });
+        }
     }
 
     fn receive_arp(&mut self, now: Nanos, packet: &[u8], out: &mut FrameQueue) -> bool {
@@ -780,7 +954,8 @@ impl HostGroup {
         }
         let probes = arp.sender.is_unspecified();
         let disputed = if probes { arp.request.then_some(arp.target) } else { Some(arp.sender) };
-        if let Some(host) = disputed.and_then(|address| self.host_of(address)) {
+        let disputed = disputed.and_then(|address| self.host_of(address));
+        if let Some(host) = disputed.filter(|_| !self.keeps_addresses()) {
             let timers = self.settings.conflict;
             let conflict = &mut self.hosts[host as usize].conflict;
             if let Some(action) = conflict.conflict(now, probes, &timers) {
@@ -789,22 +964,66 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        if !probes && (asked.is_some() || !arp.request) && self.settings.ping.is_some() {
-            self.neighbors.learn(arp.sender.into(), arp.sender_mac);
+        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        if !probes && (asked.is_some() || !arp.request) && resolves {
+            let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());
+            if let Some(shared) = self.shared.as_mut().filter(|_| was_asked) {
+                shared.again = Some(now);
+                self.share_waiting(now);
+            }
         }
-        let Some(host) = asked.filter(|_| arp.request) else { return asked.is_some() };
+        if !arp.request {
+            return asked.is_some();
+        }
+        if self.settings.dhcp.relay == Some(arp.target) {
+            self.answer(self.relay_mac(), &arp, out);
+            return true;
+        }
+        if let Some(host) = asked {
+            if self.count_fault(Fault::NoArp, 1) {
+                return true;
+            }
+            self.answer(self.mac(host), &arp, out);
+            // Their address is that of the first host.
+            for other in host + 1..self.next {
+                if !self.count_fault(Fault::DuplicateAddress, 1) {
+                    break;
+                }
+                self.answer(self.mac(other), &arp, out);
+            }
+            return true;
+        }
+        let spoofs = self.address(0).is_some() && self.gateway_of(0) == Some(arp.target);
+        if spoofs && self.count_fault(Fault::SpoofGateway, 1) {
+            self.answer(self.mac(0), &arp, out);
+            return true;
+        }
+        false
+    }
+
+    /// Answers an ARP request with `mac`.
+    fn answer(&mut self, mac: MacAddr, request: &Arp, out: &mut FrameQueue) {
         self.counted.arp.answered += 1;
-        let mac = self.mac(host);
+        // All hosts must see the answers for such addresses (RFC 3927 section 2.5).
+        let to = if request.target.is_link_local() { BROADCAST } else { request.sender_mac };
         let reply = Arp {
             request: false,
             sender_mac: mac,
-            sender: arp.target,
-            target_mac: arp.sender_mac,
-            target: arp.sender,
+            sender: request.target,
+            target_mac: request.sender_mac,
+            target: request.sender,
         };
-        self.push((arp.sender_mac, mac), ARP, &reply.octets(), out);
-        true
+        self.push((to, mac), ARP, &reply.octets(), out);
+    }
+
+    fn keeps_addresses(&self) -> bool {
+        self.settings.faults.has(Fault::KeepAddress)
+    }
+
+    /// The router of a host.
+    fn gateway_of(&self, host: u32) -> Option<Ipv4Addr> {
+        self.settings.gateway.or(self.hosts[host as usize].client.router())
     }
 
     fn receive_dhcp(
@@ -835,7 +1054,9 @@ impl HostGroup {
                 return false;
             }
         };
-        if datagram.ports.1 == SERVER_PORT {
+        let relay = self.settings.dhcp.relay;
+        let is_relayed = message.kind.is_reply() && relay == Some(message.giaddr);
+        if datagram.ports.1 == SERVER_PORT && !is_relayed {
             return self.serve(now, from, &message, out);
         }
         let host = self.host_of_mac(message.chaddr).filter(|host| is_client && *host < self.next);
@@ -867,10 +1088,17 @@ impl HostGroup {
                 };
                 let own = server.settings().address;
                 let mac = self.settings.mac;
+                let mut options = std::mem::take(&mut self.scratch);
+                options.clear();
+                if reply.kind != Kind::Nak {
+                    let of_server = &self.settings.dhcp.options;
+                    of_server.iter().for_each(|option| option.write(0, mac, &mut options));
+                }
                 out.push(self.due, |octets| {
                     begin_frame(octets, (to, mac), &self.settings.tags, IPV4);
-                    reply.write(own, address, &[], octets);
+                    reply.write(own, address, &options, octets);
                 });
+                self.scratch = options;
             }
             Err(reason) => *self.counted.ignored.entry(reason).or_default() += 1,
         }
@@ -895,6 +1123,20 @@ impl HostGroup {
             self.push((from, self.mac(host)), IPV4, &reply, out);
         } else if let Some(echo) = Echo::of_reply(packet) {
             self.count_reply(now, host, &echo);
+        } else if let Some(error) = IcmpError::parse(packet) {
+            *self.counted.echo.errors.entry(error.word).or_default() += 1;
+            // A redirect is no reason to give the request up.
+            if error.word != "redirect"
+                && let Some(echo) = error.echo
+            {
+                self.pinger.answered(host, &echo);
+            }
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV4, &reply, out);
         }
         self.scratch = reply;
     }
@@ -904,6 +1146,16 @@ impl HostGroup {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
         }
+    }
+
+    /// Whether the limit of errors leaves room for another one (RFC 1812 section 4.3.2.8).
+    fn may_send_error(&mut self, now: Nanos) -> bool {
+        let second = now.0 / Nanos::SECOND.0;
+        if self.errors.0 != second {
+            self.errors = (second, 0);
+        }
+        self.errors.1 += 1;
+        self.errors.1 <= ERRORS
     }
 
     /// Asks for MAC addresses of neighbors.
@@ -959,6 +1211,12 @@ impl HostGroup {
                     let record = &mut self.hosts[host as usize];
                     let seq = record.echoes;
                     record.echoes += 1;
+                    let source = match source {
+                        IpAddr::V4(own) if self.count_fault(Fault::SpoofAddress, 1) => {
+                            Ipv4Addr::from_bits(own.to_bits().wrapping_add(1)).into()
+                        }
+                        source => source,
+                    };
                     let echo = Echo { source, destination: target, id: host as u16, seq };
                     self.counted.echo.sent += 1;
                     self.pinger.sent((host, seq), now, &ping);
@@ -983,9 +1241,10 @@ impl HostGroup {
         };
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
-        let gateway = self.settings.gateway.or(client.router());
+        let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
+            Addressing::LinkLocal => mask_of(16),
             Addressing::Dhcp(_) | Addressing::None => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
         };
         let target = target.or(gateway).or(client.server())?;
@@ -995,7 +1254,7 @@ impl HostGroup {
     }
 }
 
-fn mac_bits(mac: MacAddr) -> u64 {
+pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }

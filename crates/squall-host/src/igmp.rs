@@ -324,7 +324,7 @@ mod tests {
         let mut broken = plain.clone();
         broken[25] ^= 1;
         assert_eq!(parse(&broken), Err("bad_checksum"));
-        // 65,535 records of which none is there.
+        // 65,535 records in no octet.
         let mut records = packet(&GroupMessage::Records(Vec::new()));
         records[30..32].fill(0xff);
         records[26..28].fill(0);

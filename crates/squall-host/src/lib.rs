@@ -14,12 +14,15 @@ mod dhcp6_message;
 mod dhcp6_server;
 mod dhcp_client;
 mod dhcp_message;
+mod dhcp_options;
 mod dhcp_server;
 mod dot1x;
 mod duplicate;
+mod faults;
 mod frames;
 mod group;
 mod host;
+mod icmp;
 pub mod igmp;
 pub mod lldp;
 mod membership;
@@ -33,12 +36,15 @@ mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
+mod table;
 
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
-    DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState, DhcpStep, DhcpTimers, Request,
+    ClientSettings, DhcpBegin, DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState,
+    DhcpStep, DhcpTimers, Request,
 };
 pub use dhcp_message::{Datagram, Kind, Malformed, Message};
+pub use dhcp_options::{OptionTemplate, ValueTemplate};
 pub use dhcp_server::{DhcpServer, ServerCounters, ServerSettings, destination, mask_of};
 pub use dhcp6_client::{
     Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure, Dhcp6Settings, Dhcp6State, Dhcp6Step,
@@ -51,6 +57,7 @@ pub use dot1x::{
     SupplicantStep,
 };
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
+pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
     Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
@@ -59,6 +66,7 @@ pub use group::{
     ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
+pub use icmp::IcmpError;
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{
@@ -69,9 +77,10 @@ pub use nd_message::{
     solicited_node,
 };
 pub use neighbors::{Answer, NeighborCache};
-pub use packets::{ARP_LEN, Arp, Echo, echo_reply};
+pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use table::{BoundHost, HostTable};

@@ -73,7 +73,7 @@ impl LldpSpeaker {
     }
 
     /// A new neighbor appeared: it gets announcements at the fast interval (section 9.2.5.11).
-    pub fn hurry_up(&mut self, now: Nanos, settings: &LldpSettings) {
+    pub fn speed_up(&mut self, now: Nanos, settings: &LldpSettings) {
         if let Some(due) = self.due {
             self.fast = settings.fast;
             self.due = Some(due.min(now + settings.fast_interval));
@@ -281,7 +281,7 @@ mod tests {
         speaker.start(seconds(0), &settings);
         (0..=3).for_each(|at| assert!(speaker.timer(seconds(at), &settings)));
         assert_eq!(speaker.due(), Some(seconds(33)));
-        speaker.hurry_up(seconds(10), &settings);
+        speaker.speed_up(seconds(10), &settings);
         let times: Vec<u64> =
             (10..60).filter(|at| speaker.timer(seconds(*at), &settings)).collect();
         assert_eq!(times, [11, 12, 13, 14, 44]);

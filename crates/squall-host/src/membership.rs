@@ -70,8 +70,7 @@ impl SourceFilter {
     }
 }
 
-/// Octets of records in one report: what an MTU of 1500 has room for after the headers of either
-/// family.
+/// Octets of records in one report: the room of an MTU of 1500 after the headers of either family.
 const ROOM: usize = 1500 - 40 - 8 - 8;
 /// Pending sources of a query that are recorded; a further one makes it a query for the group,
 /// which RFC 3376 section 5.2 allows so that queries cannot fill memory.
@@ -217,12 +216,12 @@ impl Memberships {
     /// The version in which the host speaks at `now` (RFC 3376 section 7.2.1).
     fn mode_at(&self, now: Nanos, timers: &MembershipTimers) -> GroupVersion {
         let present = |until: Option<Nanos>| until.is_some_and(|until| now < until);
-        let heard = match self.older.map(present) {
+        let oldest = match self.older.map(present) {
             [true, _] => GroupVersion::One,
             [_, true] => GroupVersion::Two,
             _ => GroupVersion::Three,
         };
-        timers.version.min(heard)
+        timers.version.min(oldest)
     }
 
     /// Begins a step. A change of version cancels all answers and repetitions (section 7.2.1).

@@ -52,6 +52,9 @@ impl Arp {
     }
 }
 
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
 
 /// Sum of the pseudo-header for an ICMPv6 message of `len` octets.
@@ -143,15 +146,15 @@ impl Echo {
     /// # Panics
     /// If the two addresses belong to different families.
     pub fn request(&self) -> Vec<u8> {
-        const ICMP: usize = 8 + ECHO_DATA;
-        let mut icmp = [0; ICMP];
+        const ICMP_LEN: usize = 8 + ECHO_DATA;
+        let mut icmp = [0; ICMP_LEN];
         icmp[4..6].copy_from_slice(&self.id.to_be_bytes());
         icmp[6..8].copy_from_slice(&self.seq.to_be_bytes());
         let mut out;
         let check = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 icmp[0] = 8;
-                out = vec![0x45, 0, 0, (20 + ICMP) as u8, 0, 0, 0x40, 0, 64, 1, 0, 0];
+                out = vec![0x45, 0, 0, (20 + ICMP_LEN) as u8, 0, 0, 0x40, 0, 64, 1, 0, 0];
                 out.extend(source.octets());
                 out.extend(destination.octets());
                 let check = !fold(sum(&out));
@@ -160,10 +163,10 @@ impl Echo {
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 icmp[0] = 128;
-                out = vec![0x60, 0, 0, 0, 0, ICMP as u8, ICMPV6, 64];
+                out = vec![0x60, 0, 0, 0, 0, ICMP_LEN as u8, ICMPV6, 64];
                 out.extend(source.octets());
                 out.extend(destination.octets());
-                !fold(pseudo(&out, ICMP) + sum(&icmp))
+                !fold(pseudo(&out, ICMP_LEN) + sum(&icmp))
             }
             _ => panic!("an echo has addresses of one family"),
         };
@@ -211,6 +214,20 @@ fn v4(octets: &[u8]) -> Option<IpAddr> {
 
 fn v6(octets: &[u8]) -> Option<IpAddr> {
     octets.first_chunk::<16>().map(|octets| IpAddr::from(*octets))
+}
+
+/// Whether an IPv4 packet to a host may belong to a flow, and not to the host's own protocols: TCP,
+/// UDP except for DHCP, or an error message of ICMP.
+pub fn is_of_a_flow(packet: &[u8]) -> bool {
+    let [first, ..] = packet else { return false };
+    let rest = packet.get(usize::from(first & 15) * 4..).unwrap_or_default();
+    match (packet.get(9), rest) {
+        (Some(&TCP), _) => true,
+        (Some(&UDP), [_, _, port @ ..]) => !matches!(port, [0, 67 | 68, ..]),
+        // Destination unreachable, time exceeded, parameter problem (RFC 792).
+        (Some(&ICMP), [kind, ..]) => matches!(kind, 3 | 11 | 12),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

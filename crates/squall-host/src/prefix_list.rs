@@ -7,8 +7,8 @@ use squall_units::{MacAddr, Nanos};
 
 use crate::{NdTimers, PrefixInformation, RouterAdvertisement};
 
-/// Routers and prefixes that are stored. Further ones are ignored: nobody has more on one link but a
-/// sender of forged advertisements.
+/// Routers and prefixes that are stored. Further ones are ignored: on one link, only a sender of
+/// forged advertisements has more.
 const MOST: usize = 8;
 /// Remaining lifetimes up to this one cannot be shortened by an advertisement, because anyone on the
 /// link could forge one (RFC 4862 section 5.5.3).

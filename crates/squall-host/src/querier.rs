@@ -1,6 +1,6 @@
 //! A querier of IGMP or MLD: the router side of RFC 2236 section 7, RFC 2710 section 6, RFC 3376
-//! section 6 and RFC 3810 section 7. It keeps which groups have members; the sources that these
-//! want count only in so far as a group without any has none.
+//! section 6 and RFC 3810 section 7. It keeps the groups with members, but not their sources: a
+//! group has members if a host wants any source of it.
 
 use std::{collections::BTreeMap, net::IpAddr};
 

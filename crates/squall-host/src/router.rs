@@ -6,7 +6,7 @@ use squall_units::{MacAddr, Nanos, below};
 
 use crate::{PrefixInformation, RouterAdvertisement, group_mac, nd_message::ALL_NODES};
 
-/// What a router advertises, and when. The defaults are those of section 6.2.1.
+/// Contents and times of a router's advertisements. The defaults are those of section 6.2.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterSettings {
     pub prefixes: Vec<PrefixInformation>,
@@ -78,7 +78,7 @@ pub struct AdvertisingRouter {
     pub dropped: u64,
 }
 
-/// Solicitations that wait for an answer at most. A flood of them then costs no more memory.
+/// Solicitations that wait for an answer at most. This bounds the memory in a flood.
 const MOST: usize = 1 << 20;
 
 impl AdvertisingRouter {

@@ -87,8 +87,10 @@ impl Names {
 /// uses the pool decide this; `None` if no template does.
 fn family(flows: &Flows, number: usize) -> Option<bool> {
     let template = flows.templates.iter().find(|template| template.servers == number)?;
-    let clients = flows.pools.get(template.clients)?.addresses.first()?;
-    Some(!clients.text.contains(':'))
+    let pool = flows.pools.get(template.clients)?;
+    let clients = pool.addresses.first()?;
+    // Hosts have IPv4 addresses.
+    Some(pool.hosts().is_some() || !clients.text.contains(':'))
 }
 
 /// Whether the text consists of letters, digits, `-`, `_` and dots, and its last label does not

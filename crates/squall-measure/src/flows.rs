@@ -214,7 +214,7 @@ impl Flows {
         self.table.iter().skip(from).take(most).map(count).collect()
     }
 
-    /// The resolution of the time stamps in nanoseconds; `None` if no gap has been seen.
+    /// The resolution of the timestamps in nanoseconds; `None` if no gap has been seen.
     pub fn resolution(&self) -> Option<Nanos> {
         (self.resolution > 0).then_some(Nanos(self.resolution))
     }

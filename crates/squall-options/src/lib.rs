@@ -485,8 +485,8 @@ mod tests {
     #[test]
     fn options_round_trip() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
-            "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
-            "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
+            "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "precision": "low-cpu",
+            "receive": false, "linger": "50 ms", "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
             "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
@@ -504,6 +504,7 @@ mod tests {
             (r#"{ "duration": "0s" }"#, "expected a time above 0"),
             (r#"{ "packets": 0 }"#, "packets = 0: expected 1 or more"),
             (r#"{ "clock": "fast" }"#, "clock = \"fast\": "),
+            (r#"{ "precision": "low" }"#, "precision = \"low\": "),
             (r#"{ "mult": "quick" }"#, "mult = \"quick\": expected a factor"),
             (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
             (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),

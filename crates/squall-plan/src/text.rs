@@ -1,7 +1,7 @@
 //! Formats a plan as text, to show it to users before a run.
 
 use serde_json::Value;
-use squall_profile::{HostAddress, HostGroup, Profile, Replay, SpeedUnit, Stream};
+use squall_profile::{HostAddress, HostGroup, HostIpv6, Profile, Replay, SpeedUnit, Stream};
 use squall_program::{GapLaw, Shape};
 use squall_report::render::{
     columns::{Side, printable, table},
@@ -169,21 +169,29 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
         ("PORT", Side::Left),
         ("COUNT", Side::Right),
         ("MAC", Side::Left),
-        ("IPV4", Side::Left),
+        ("ADDRESSES", Side::Left),
         ("SETUP", Side::Right),
         ("START", Side::Right),
     ];
     let row = |(group, planned): (&HostGroup, &PlanHosts)| {
         let ipv4 = match group.ipv4 {
-            HostAddress::Dhcp => "dhcp".to_owned(),
-            HostAddress::Static { first, prefix } => format!("{first}/{prefix}"),
+            HostAddress::None => None,
+            HostAddress::Dhcp => Some("dhcp".to_owned()),
+            HostAddress::Static { first, prefix } => Some(format!("{first}/{prefix}")),
         };
+        let ipv6 = group.ipv6.map(|ipv6| match ipv6 {
+            HostIpv6::Slaac => "slaac".to_owned(),
+            HostIpv6::Stateless => "slaac and dhcp6".to_owned(),
+            HostIpv6::Dhcp => "dhcp6".to_owned(),
+            HostIpv6::Static { first, prefix } => format!("{first}/{prefix}"),
+        });
+        let addresses: Vec<_> = ipv4.into_iter().chain(ipv6).collect();
         vec![
             group.name.clone(),
             plan.ports[group.port].name.clone(),
             human::count(group.count.into()),
             planned.settings.mac.to_string(),
-            ipv4,
+            addresses.join(", "),
             group.setup.map_or("max".into(), |rate| format!("{}/s", human::count(rate))),
             group.start.to_string(),
         ]

@@ -235,6 +235,16 @@ impl Emit for Tcp {
     }
 }
 
+impl Pool {
+    /// The group of hosts that the clients are: `host:NAME`.
+    pub fn hosts(&self) -> Option<(&str, &Located)> {
+        self.addresses.iter().find_map(|one| Some((one.text.strip_prefix(OF_HOSTS)?, one)))
+    }
+}
+
+/// Begins the name of a group of hosts in place of addresses.
+const OF_HOSTS: &str = "host:";
+
 impl Template {
     /// Whether Squall plays the template's clients, in a profile whose `flows` has ports for these
     /// ends.

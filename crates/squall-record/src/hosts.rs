@@ -6,7 +6,10 @@ use squall_engine::{HostStats, Snapshot};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
-    hosts::{DhcpServerReport, HostArpReport, HostEchoReport, HostsReport},
+    hosts::{
+        Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostDhcp6Report, HostEchoReport,
+        HostIpv6Report, HostNdReport, HostsReport,
+    },
 };
 
 /// One entry for each group of hosts on ports of this node. One worker has all hosts of a group.
@@ -19,9 +22,6 @@ pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Vec<HostsReport> {
 fn one(plan: &Plan, of: &HostStats) -> HostsReport {
     let group = &plan.hosts[of.group];
     let counted = &of.statistics;
-    let texts = |counts: &BTreeMap<&'static str, u64>| -> BTreeMap<String, u64> {
-        counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
-    };
     let states = counted.states.iter().filter(|(_, count)| *count > 0);
     let span = counted.first_start.zip(counted.last_bound);
     let seconds = span.map_or(0.0, |(first, last)| last.saturating_sub(first).as_secs_f64());
@@ -60,6 +60,7 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             unresolved: counted.echo.unresolved,
             rtt_ns: distribution(&counted.echo.rtt),
         },
+        ipv6: ipv6_report(of),
         server: counted.server.map(|(server, leases)| DhcpServerReport {
             discovers: server.discovers,
             offers: server.offers,
@@ -73,4 +74,65 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             leases,
         }),
     }
+}
+
+fn texts(counts: &BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
+    counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+fn ipv6_report(of: &HostStats) -> Option<HostIpv6Report> {
+    let counted = of.statistics.ipv6.as_ref()?;
+    let states = counted.states.iter().filter(|(_, count)| *count > 0);
+    let span = of.statistics.first_start.zip(counted.last_address);
+    let seconds = span.map_or(0.0, |(first, last)| last.saturating_sub(first).as_secs_f64());
+    let nd = counted.nd;
+    Some(HostIpv6Report {
+        states: states.map(|(state, count)| (state.word().to_owned(), *count)).collect(),
+        failed: texts(&counted.failed),
+        addresses: counted.addresses,
+        address_rate: (seconds > 0.0).then(|| counted.addresses as f64 / seconds),
+        ended: counted.ended,
+        nd: HostNdReport {
+            answered: nd.answered,
+            probes: nd.probes,
+            duplicates: nd.duplicates,
+            conflicts: nd.conflicts,
+            router_solicitations: nd.router_solicitations,
+            router_advertisements: nd.router_advertisements,
+            advertised: nd.advertised,
+            requests: nd.requests,
+            unresolved: nd.unresolved,
+            unreachable: nd.unreachable,
+            redirects: nd.redirects,
+        },
+        ignored: texts(&counted.ignored),
+        router_ns: distribution(&counted.router),
+        address_ns: distribution(&counted.address),
+        dhcp: counted.dhcp.as_ref().map(|dhcp| HostDhcp6Report {
+            sent: texts(&dhcp.sent),
+            received: texts(&dhcp.received),
+            retransmissions: dhcp.retransmissions,
+            bound: dhcp.bound,
+            prefixes: dhcp.prefixes,
+            informed: dhcp.informed,
+            renewed: dhcp.renewed,
+            expired: dhcp.expired,
+            advertise_ns: distribution(&dhcp.advertise),
+            lease_ns: distribution(&dhcp.lease),
+        }),
+        server: counted.server.map(|(server, bindings)| Dhcp6ServerReport {
+            solicits: server.solicits,
+            advertises: server.advertises,
+            requests: server.requests,
+            renews: server.renews,
+            rebinds: server.rebinds,
+            confirms: server.confirms,
+            releases: server.releases,
+            declines: server.declines,
+            information_requests: server.information_requests,
+            replies: server.replies,
+            exhausted: server.exhausted,
+            bindings,
+        }),
+    })
 }

@@ -67,7 +67,7 @@ pub struct InterfaceInfo {
     pub link_type: String,
     /// Number in tcpdump.org's list of link types.
     pub link_type_number: u16,
-    /// Resolution of the time stamps: `microseconds`, `nanoseconds` ...
+    /// Resolution of the timestamps: `microseconds`, `nanoseconds` ...
     pub resolution: String,
     /// Snap length; 0 is no limit.
     pub snaplen: u32,
@@ -131,14 +131,14 @@ pub struct Traffic {
     pub series: TrafficSeries,
 }
 
-/// Order of the time stamps.
+/// Order of the timestamps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Order {
     /// Whether no packet is earlier than the previous one.
     pub strict: bool,
     pub backward_packets: u64,
     pub largest_backward_ns: u64,
-    /// Packets without a time stamp.
+    /// Packets without a timestamp.
     pub untimed_packets: u64,
 }
 

@@ -190,7 +190,7 @@ pub struct ReplayRead {
     pub not_ethernet: u64,
     /// Packets with fewer octets in the capture than on the wire.
     pub cut: u64,
-    /// Packets with a time stamp earlier than that of a previous packet; they are sent right after
+    /// Packets with a timestamp earlier than that of a previous packet; they are sent right after
     /// it.
     pub backward: u64,
 }

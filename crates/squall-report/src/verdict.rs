@@ -427,6 +427,10 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
         "limit" => "a higher active_limit (as many flows are open as it allows)",
         "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
         "disabled" => "clients that are enabled (too many in a row begin no flow)",
+        "no_host" => {
+            "a later start, or check the hosts' server and gateway (no host has an address and the \
+             MAC address of its gateway)"
+        }
         _ => return None,
     })
 }
@@ -440,6 +444,7 @@ fn failed_hint(reason: &str) -> &'static str {
         "refused" => "start the servers (nothing listens on that port)",
         "connect_timeout" => "check the route back to the clients (no answer arrived)",
         "unreachable" => "check the gateway and the routes of routers (a router has no route)",
+        "address_lost" => "check the server of the hosts (their leases ended during the run)",
         "unfinished" | "aborted" => {
             "look at protocol_errors (the server's answers differ from the flow program; \
              closed_early: it closes connections before the last request, so try fewer --requests)"
@@ -474,9 +479,8 @@ fn missed(
             "port_full" => ReasonCode::PortBound,
             "port_lost" => ReasonCode::PortLost,
             "link_down" => ReasonCode::LinkDown,
-            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "after_the_end" => {
-                ReasonCode::NotDone
-            }
+            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "no_host"
+            | "after_the_end" => ReasonCode::NotDone,
             _ => ReasonCode::PortRefused,
         };
         match by_code.iter_mut().find(|(c, _)| *c == code) {

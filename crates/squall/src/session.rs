@@ -773,7 +773,7 @@ impl Opened {
         Err(Error::Usage(format!("cannot evaluate {criterion}: {why}")))
     }
 
-    /// Starts the workers. The first frame is due some 20 ms later.
+    /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
     ///
     /// # Errors
     /// A queue cannot be opened.

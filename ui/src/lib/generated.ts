@@ -1193,7 +1193,7 @@ export interface ReplayRead {
   /** Packets with fewer octets in the capture than on the wire. */
   cut: number;
   /**
-   * Packets with a time stamp earlier than that of a previous packet; they are sent right after it.
+   * Packets with a timestamp earlier than that of a previous packet; they are sent right after it.
    */
   backward: number;
 }
@@ -1308,7 +1308,8 @@ export interface RoleReport {
   completed: number;
   /**
    * Flows that failed, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was
-   * over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
+   * over), `reset`, `refused`, `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`,
+   * `idle`, `address_lost` (the client is a host whose lease ended).
    */
   failed: Record<string, number>;
   /**
@@ -1327,7 +1328,7 @@ export interface RoleReport {
   counters: Record<string, number>;
   /**
    * Flows that were due and not started, by reason: `late` (the generator was the limit),
-   * `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`.
+   * `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`, `no_host`.
    */
   not_begun: Record<string, number>;
   /** Flows open when the run ended, and the most that were open at one time. */
@@ -2973,7 +2974,8 @@ export interface Pool {
   name?: string;
   /**
    * "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-   * family. Servers can also be host names, resolved when the run is opened.
+   * family. Servers can also be host names, resolved when the run is opened. Clients can be the
+   * hosts of a group: "host:NAME"; hosts that have an address take turns.
    */
   addresses?: string | string[];
   /** Ports of clients: "1024-65535", the default. */

@@ -321,7 +321,7 @@ fn gaps_at_the_first_rate(
         Some(kb) => format!("Gaps between frames at {kb} KB/s"),
         None => "Gaps between frames".into(),
     };
-    let note = "of the recorded frames, by the kernel's time stamps at the receiving interface";
+    let note = "of the recorded frames, by the kernel's timestamps at the receiving interface";
     let mut figure = Figure::lines("gaps", &title, note, x, y);
     for (tool, found) in validated {
         let Ok(found) = found else { continue };

@@ -19,6 +19,7 @@ fn pool(range: &str) -> Pool {
         ranges: vec![range.parse().expect(range)],
         ports: 1024..=65535,
         order: Order::Random,
+        hosts: None,
         shared: false,
     }
 }

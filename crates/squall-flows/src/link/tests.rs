@@ -24,6 +24,7 @@ fn link(pool: &str, network: Network) -> Link {
         ranges: vec![pool.parse().unwrap()],
         ports: 1..=2,
         order: Order::Sequential,
+        hosts: None,
         shared: false,
     };
     network.check().expect("a good network");

@@ -99,6 +99,7 @@ fn pool(range: &str, ports: std::ops::RangeInclusive<u16>) -> PoolOf {
         ranges: vec![range.parse().expect(range)],
         ports,
         order: Order::Sequential,
+        hosts: None,
         shared: false,
     }
 }
@@ -1707,4 +1708,77 @@ fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
         assert_eq!(seen.len(), 100, "{workers} workers");
         assert!(seen.contains(&b"000000"[..]));
     }
+}
+
+/// Two bound hosts of three, each with its own MAC address and one next hop, the servers.
+fn two_hosts() -> Arc<HostTable> {
+    let first = squall_units::MacAddr([2, 0, 0, 0, 9, 1]);
+    let table = HostTable::new(3, (first, 1), &[]);
+    for number in [0, 2] {
+        table.bind(number, std::net::Ipv4Addr::new(10, 0, 0, number as u8), network(2).mac);
+    }
+    Arc::new(table)
+}
+
+fn load_of_hosts(cps: u64) -> Load {
+    let mut load = load(open(cps));
+    load.clients[0] = PoolOf { hosts: Some(0), ..pool("0.1.0.0-0.1.0.2", 1024..=65535) };
+    load
+}
+
+#[test]
+fn hosts_with_an_address_are_clients_in_turn_with_their_own_mac_addresses() {
+    let load = load_of_hosts(1000);
+    let mut lab = Lab::new(&load);
+    lab.run(Nanos(100 * MS));
+    let before = lab.sides[0].statistics(false).total().client;
+    assert_eq!(
+        before.not_begun.iter().collect::<Vec<_>>(),
+        [("no_host", before.not_begun.total())]
+    );
+    assert_eq!((before.attempted, lab.wires[0].frames.len()), (0, 0));
+    let table = two_hosts();
+    lab.sides[0].use_hosts(&load, &[Some(table.clone())]);
+    let mut senders = std::collections::BTreeMap::new();
+    while lab.now < Nanos(200 * MS) {
+        lab.turn();
+        for (_, frame) in lab.wires[0].frames.iter().filter(|(_, frame)| be16(frame, 12) == 0x800) {
+            assert_eq!(frame[..6], network(2).mac.0);
+            *senders.entry((frame[11], frame[29])).or_insert(0) += 1;
+        }
+        lab.now = lab.now + Nanos(10_000);
+    }
+    assert!(table.is_in_use());
+    let all = lab.end();
+    assert!(!table.is_in_use(), "the last flow has ended");
+    let total = all.total();
+    assert_eq!(total.client.completed, total.client.attempted);
+    assert!((90..=110).contains(&total.client.completed), "{:?}", total.client);
+    let hosts: Vec<(u8, u8)> = senders.keys().copied().collect();
+    assert_eq!(hosts, [(1, 0), (3, 2)], "MAC and IP address of each");
+    let counts: Vec<i32> = senders.into_values().collect();
+    assert!(counts[0].abs_diff(counts[1]) < 20, "{counts:?}");
+}
+
+#[test]
+fn a_lost_address_ends_the_flows_of_its_host_alone_and_nothing_more_leaves() {
+    let mut load = load_of_hosts(100);
+    let waits = Program::client("waits").send("ping").delay("10 s").close();
+    load.templates[0].client = waits.build().expect("a good program");
+    let server = Program::server("waits").recv(4).wait_peer_close();
+    load.templates[0].server = server.build().expect("a good program");
+    load.limits.flows = Some(10);
+    let (mut lab, table) = (Lab::new(&load), two_hosts());
+    lab.sides[0].use_hosts(&load, &[Some(table.clone())]);
+    lab.run(Nanos(500 * MS));
+    assert_eq!(lab.sides[0].active(), 10);
+    table.unbind(2);
+    lab.run(Nanos(600 * MS));
+    let client = lab.sides[0].statistics(false).total().client;
+    assert_eq!((client.active, client.failed.get(Failure::AddressLost)), (5, 5));
+    let link = lab.sides[0].statistics(false).link;
+    assert_eq!(link.address_lost, 5, "resets that no host can send");
+    lab.run(Nanos(12_000 * MS));
+    let client = lab.sides[0].statistics(false).total().client;
+    assert_eq!((client.completed, client.failed.total()), (5, 5));
 }

@@ -18,6 +18,9 @@ struct Script {
     client: DhcpClient,
     now: Nanos,
     timers: DhcpTimers,
+    settings: ClientSettings,
+    own: Option<Ipv4Addr>,
+    faults: Faults,
     check: bool,
     random: SplitMix64,
     last: Option<Request>,
@@ -31,17 +34,26 @@ fn seconds(seconds: f64) -> Nanos {
 impl Script {
     /// A client that has sent its first DISCOVER.
     fn started() -> Self {
+        let script = Self::begun(ClientSettings::default(), None);
+        assert_eq!(script.sends(), Some((Kind::Discover, None)));
+        script
+    }
+
+    /// A client that has sent its first message.
+    fn begun(settings: ClientSettings, own: Option<Ipv4Addr>) -> Self {
         let mut script = Self {
             client: DhcpClient::default(),
             now: seconds(100.0),
             timers: DhcpTimers::default(),
+            settings,
+            own,
+            faults: Faults::default(),
             check: false,
             random: SplitMix64(1),
             last: None,
             event: None,
         };
         script.step(DhcpClient::start);
-        assert_eq!(script.sends(), Some((Kind::Discover, None)));
         script
     }
 
@@ -60,6 +72,9 @@ impl Script {
             chance: self.random.draw(),
             mac: MAC,
             timers: &self.timers,
+            settings: &self.settings,
+            own: self.own,
+            faults: self.faults,
             check: self.check,
         };
         let step = act(&mut self.client, &cx);
@@ -365,6 +380,219 @@ fn messages_of_hostile_servers_are_ignored_with_a_reason() {
     ignored(&mut script, &moved, "bad_address");
 }
 
+fn begins(begin: DhcpBegin) -> Script {
+    Script::begun(ClientSettings { begin, ..ClientSettings::default() }, Some(ADDRESS))
+}
+
+#[test]
+fn a_client_that_reboots_requests_its_former_address_of_any_server() {
+    let mut script = begins(DhcpBegin::Reboot);
+    assert_eq!(script.sends(), Some((Kind::Request, None)));
+    let request = script.message().clone();
+    assert_eq!((request.requested, request.server), (Some(ADDRESS), None));
+    assert!(request.ciaddr.is_unspecified());
+    assert_eq!((script.client.state(), script.client.address()), (DhcpState::Rebooting, None));
+    script.now = script.now + seconds(0.5);
+    script.ack(600);
+    assert_eq!(script.event, Some(DhcpEvent::Bound(seconds(0.5))));
+    assert_eq!(script.client.address(), Some(ADDRESS));
+    assert!((script.wait() - 299.5).abs() < 1e-6, "T1 after the request");
+    assert_eq!(script.sends(), Some((Kind::Request, Some(SERVER))));
+}
+
+#[test]
+fn a_client_that_reboots_discovers_after_a_nak_and_after_five_requests_without_answer() {
+    let mut refused = begins(DhcpBegin::Reboot);
+    refused.get(&refused.reply(Kind::Nak));
+    assert_eq!(refused.event, Some(DhcpEvent::Refused));
+    assert_eq!(refused.sends(), Some((Kind::Discover, None)));
+    let mut script = begins(DhcpBegin::Reboot);
+    let xid = script.message().xid;
+    for expected in [4.0, 8.0, 16.0, 32.0] {
+        assert!(is_about(script.wait(), expected));
+        assert_eq!((script.message().kind, script.message().xid), (Kind::Request, xid));
+    }
+    assert!(is_about(script.wait(), 64.0));
+    assert_eq!(script.sends(), Some((Kind::Discover, None)));
+    assert_eq!(script.message().requested, Some(ADDRESS), "it asks for it still");
+}
+
+#[test]
+fn a_client_that_reboots_takes_no_other_address_than_its_own() {
+    let mut script = begins(DhcpBegin::Reboot);
+    let yiaddr = [10, 0, 0, 77].into();
+    script.get(&Message { lease: Some(600), yiaddr, ..script.reply(Kind::Ack) });
+    assert_eq!(script.event, Some(DhcpEvent::Ignored("bad_address")));
+    assert_eq!(script.client.state(), DhcpState::Rebooting);
+}
+
+#[test]
+fn a_client_with_an_address_asks_for_the_other_parameters_alone() {
+    let mut script = begins(DhcpBegin::Inform(16));
+    assert_eq!(script.sends(), Some((Kind::Inform, None)));
+    let inform = script.message().clone();
+    assert_eq!((inform.ciaddr, inform.requested, inform.lease), (ADDRESS, None, None));
+    assert_eq!(script.client.address(), Some(ADDRESS), "a server asks ARP for it");
+    assert_eq!(script.client.mask(), Some([255, 255, 0, 0].into()));
+    let router = Some([10, 0, 0, 254].into());
+    let ack = Message { yiaddr: Ipv4Addr::UNSPECIFIED, router, ..script.reply(Kind::Ack) };
+    script.get(&ack);
+    assert_eq!(script.event, Some(DhcpEvent::Bound(Nanos::ZERO)));
+    assert_eq!((script.client.router(), script.client.due()), (router, None));
+    script.step(DhcpClient::release);
+    assert_eq!(script.last, None, "no server gave the address");
+}
+
+#[test]
+fn an_inform_without_answer_is_repeated_four_times_and_a_conflict_is_not_declined() {
+    let mut script = begins(DhcpBegin::Inform(16));
+    for expected in [4.0, 8.0, 16.0, 32.0] {
+        assert!(is_about(script.wait(), expected));
+        assert_eq!(script.sends(), Some((Kind::Inform, None)));
+    }
+    assert!(is_about(script.wait(), 64.0));
+    assert_eq!(script.client.failure(), Some(DhcpFailure::NoAck));
+    assert_eq!((script.client.due(), script.client.address()), (None, None));
+    let mut script = begins(DhcpBegin::Inform(16));
+    script.step(|client, cx| client.checked(cx, true));
+    assert_eq!((script.last.as_ref(), script.client.state()), (None, DhcpState::Failed));
+    assert_eq!(script.client.failure(), Some(DhcpFailure::Conflict));
+}
+
+#[test]
+fn a_rapid_client_is_bound_by_an_ack_that_says_so_and_still_accepts_offers() {
+    let rapid = ClientSettings { rapid_commit: true, ..ClientSettings::default() };
+    let mut script = Script::begun(rapid.clone(), None);
+    assert!(script.message().rapid);
+    let ack = Message { lease: Some(600), ..script.reply(Kind::Ack) };
+    script.get(&ack);
+    assert_eq!(script.event, Some(DhcpEvent::Ignored("late_ack")), "RFC 4039 section 3.1");
+    script.get(&Message { rapid: true, server: None, ..ack.clone() });
+    assert_eq!(script.event, Some(DhcpEvent::Ignored("no_server")));
+    script.get(&Message { rapid: true, ..ack.clone() });
+    assert_eq!(script.event, Some(DhcpEvent::Bound(Nanos::ZERO)));
+    assert_eq!((script.last.as_ref(), script.client.server()), (None, Some(SERVER)));
+    let mut offered = Script::begun(rapid, None);
+    offered.offer();
+    assert_eq!(offered.sends(), Some((Kind::Request, None)));
+    assert!(!offered.message().rapid);
+    let mut other = Script::started();
+    other.get(&Message { rapid: true, ..Message { xid: other.client.xid, ..ack } });
+    assert_eq!(other.event, Some(DhcpEvent::Ignored("late_ack")), "it did not ask");
+}
+
+#[test]
+fn hints_of_the_settings_are_in_the_messages_that_may_have_them() {
+    let settings =
+        ClientSettings { lease: Some(7200), broadcast: true, ..ClientSettings::default() };
+    let mut script = Script::begun(settings, Some(ADDRESS));
+    let discover = script.message().clone();
+    assert_eq!((discover.requested, discover.lease), (Some(ADDRESS), Some(7200)));
+    assert!(discover.broadcast);
+    script.offer();
+    assert!(script.message().broadcast);
+    assert_eq!(script.message().lease, Some(7200));
+    script.ack(600);
+    script.wait();
+    assert!(!script.message().broadcast, "it has an address");
+    script.step(|client, cx| client.checked(cx, true));
+    let decline = script.message();
+    assert_eq!((decline.kind, decline.lease, decline.broadcast), (Kind::Decline, None, false));
+}
+
+#[test]
+fn a_lease_counts_from_the_first_of_repeated_requests_unless_it_would_be_over() {
+    for (lease, t1) in [(600, 288.0), (10, 5.0)] {
+        let mut script = Script::started();
+        script.offer();
+        let first = script.now;
+        script.wait();
+        script.wait();
+        let (sent, about) = (script.now, (script.now - first).as_secs_f64());
+        assert!((10.0..=14.0).contains(&about));
+        script.ack(lease);
+        let expected = if lease == 600 { first + seconds(300.0) } else { sent + seconds(t1) };
+        assert_eq!(script.client.due(), Some(expected), "lease of {lease} s");
+    }
+}
+
+#[test]
+fn one_time_of_the_server_is_used_without_the_other() {
+    for (renewal, rebinding, expected) in [(Some(100), None, 100.0), (None, Some(400), 300.0)] {
+        let mut script = Script::started();
+        script.offer();
+        let ack = script.reply(Kind::Ack);
+        script.get(&Message { lease: Some(600), renewal, rebinding, ..ack });
+        assert!((script.wait() - expected).abs() < 1e-6, "T1 {renewal:?}, T2 {rebinding:?}");
+    }
+}
+
+#[test]
+fn a_client_whose_addresses_all_belong_to_others_fails_after_four() {
+    let mut script = Script { check: true, ..Script::started() };
+    let mut declines = 0;
+    while script.client.state() != DhcpState::Failed {
+        script.offer();
+        script.ack(600);
+        script.step(|client, cx| client.checked(cx, true));
+        declines += u32::from(script.sends().is_some_and(|(kind, _)| kind == Kind::Decline));
+        script.wait();
+    }
+    assert_eq!((declines, script.client.failure()), (4, Some(DhcpFailure::Conflict)));
+}
+
+fn with(fault: Fault) -> Script {
+    Script { faults: [fault].into_iter().collect(), ..Script::started() }
+}
+
+#[test]
+fn a_client_that_ignores_offers_repeats_its_discover_until_it_fails() {
+    let mut script = with(Fault::IgnoreOffer);
+    for _ in 0..5 {
+        script.offer();
+        assert_eq!(script.event, Some(DhcpEvent::Ignored("ignore-offer")));
+        script.wait();
+    }
+    assert_eq!(script.client.failure(), Some(DhcpFailure::NoOffer));
+}
+
+#[test]
+fn a_client_that_ignores_refusals_keeps_its_address_until_the_lease_ends() {
+    let mut script = with(Fault::IgnoreNak);
+    script.offer();
+    script.ack(600);
+    script.wait();
+    script.get(&script.reply(Kind::Nak));
+    assert_eq!(script.event, Some(DhcpEvent::Ignored("ignore-nak")));
+    assert_eq!(script.client.address(), Some(ADDRESS));
+    while script.event != Some(DhcpEvent::Expired) {
+        script.wait();
+    }
+    assert_eq!((script.now - seconds(100.0)).0 / 1_000_000_000, 600);
+}
+
+#[test]
+fn a_client_that_declines_gives_back_each_address_that_it_gets() {
+    let mut script = with(Fault::Decline);
+    for left in (0..4).rev() {
+        script.offer();
+        script.ack(600);
+        assert_eq!(script.sends(), Some((Kind::Decline, None)));
+        assert_eq!(script.message().requested, Some(ADDRESS));
+        assert!((script.wait() - 10.0).abs() < 1e-6);
+        assert_eq!(script.sends().is_some(), left > 0);
+    }
+    assert_eq!(script.client.failure(), Some(DhcpFailure::Conflict));
+}
+
+#[test]
+fn a_client_that_keeps_its_lease_never_renews_it() {
+    let mut script = with(Fault::KeepLease);
+    script.offer();
+    script.ack(10);
+    assert_eq!((script.client.due(), script.client.address()), (None, Some(ADDRESS)));
+}
+
 proptest! {
     /// Each message is lost, repeated or overtaken at random. Every client is bound or has failed
     /// with a reason when its timers have run, and no two have one address.
@@ -398,8 +626,10 @@ proptest! {
                 _ => wire.push_back(message),
             }
         };
+        let (shared, faults) = (ClientSettings::default(), Faults::default());
         let context = |now, chance, i| {
-            DhcpContext { now, chance, mac: mac(i), timers: &timers, check: false }
+            let (mac, timers, settings) = (mac(i), &timers, &shared);
+            DhcpContext { now, chance, mac, timers, settings, own: None, faults, check: false }
         };
         for (i, client) in all.iter_mut().enumerate() {
             let step = client.start(&context(now, random.draw(), i));

@@ -33,7 +33,7 @@ pub struct Ipv6Settings {
     /// `None`: the router that advertises itself.
     pub gateway: Option<Ipv6Addr>,
     pub timers: NdTimers,
-    /// What hosts ask servers for, if they do.
+    /// Requests of hosts to DHCPv6 servers.
     pub dhcp: Option<Dhcp6Settings>,
     /// The first host is a router that advertises itself, or a server.
     pub router: Option<RouterSettings>,
@@ -209,7 +209,7 @@ pub struct NdCounters {
     pub redirects: u64,
 }
 
-/// Global addresses of a host. Of further prefixes it makes no addresses.
+/// Global addresses of a host; it ignores further prefixes.
 const ADDRESSES: usize = 2;
 /// A neighbor that did not answer is solicited again if it is needed after this pause.
 const SILENT_PAUSE: Nanos = Nanos(1_000_000_000);
@@ -270,9 +270,9 @@ pub(super) struct Ipv6Hosts {
     list: PrefixList,
     states: [u64; Ipv6State::ALL.len()],
     failed: BTreeMap<&'static str, u64>,
-    /// A client for each host, if hosts ask servers; those that wait for a reply, and those of them
-    /// that give their leases back.
+    /// A client for each host, if hosts use DHCPv6.
     clients: Vec<Dhcp6Client>,
+    /// Clients that wait for a reply, and those of them whose Release waits for one.
     exchanging: u64,
     pub(super) releasing: u64,
     server: Option<Dhcp6Server>,

@@ -91,7 +91,7 @@ impl MulticastSettings {
     }
 }
 
-/// Everything that a group has counted about multicast.
+/// Figures of a group's memberships and multicast groups.
 #[derive(Clone, Debug, Default)]
 pub struct MulticastStatistics {
     /// Memberships that began and that ended.
@@ -114,7 +114,7 @@ pub struct MulticastStatistics {
     pub leave: Histogram,
 }
 
-/// What the queriers of a group have counted.
+/// Figures of a group's queriers.
 #[derive(Clone, Debug, Default)]
 pub struct QuerierStatistics {
     pub sent: BTreeMap<&'static str, u64>,
@@ -126,7 +126,7 @@ pub struct QuerierStatistics {
     pub other: bool,
 }
 
-/// What LLDP has counted.
+/// Figures of LLDP.
 #[derive(Clone, Debug, Default)]
 pub struct LldpStatistics {
     pub sent: u64,
@@ -137,7 +137,7 @@ pub struct LldpStatistics {
     pub neighbors: LldpNeighbors,
 }
 
-/// What 802.1X has counted.
+/// Figures of 802.1X.
 #[derive(Clone, Debug, Default)]
 pub struct AuthStatistics {
     pub states: Vec<(&'static str, u64)>,
@@ -586,7 +586,7 @@ impl HostGroup {
                         services.lldp.received += 1;
                         if services.lldp.neighbors.learn(now, announcement) {
                             for record in &mut services.records {
-                                record.speaker.hurry_up(now, settings);
+                                record.speaker.speed_up(now, settings);
                             }
                             (0..self.next).for_each(|host| self.schedule(host));
                         }
@@ -695,6 +695,7 @@ impl HostGroup {
         let HostRecord { scheduled, draws, echoes, .. } = *record;
         *record = HostRecord { scheduled, draws, echoes, ..HostRecord::default() };
         self.disconnect_ipv6(host);
+        self.share(host, now);
         let Some(services) = &mut self.services else { return };
         let record = &mut services.records[host as usize];
         record.speaker.stop();
@@ -710,7 +711,7 @@ impl HostGroup {
     }
 
     /// Whether hosts have something to send at the end.
-    pub(super) fn says_goodbye(&self) -> bool {
+    pub(super) fn announces_end(&self) -> bool {
         self.settings.services.lldp.is_some()
     }
 
@@ -723,7 +724,7 @@ impl HostGroup {
     }
 
     /// Announces the end of a host to its neighbors.
-    pub(super) fn say_goodbye(&mut self, host: u32, out: &mut FrameQueue) {
+    pub(super) fn announce_end(&mut self, host: u32, out: &mut FrameQueue) {
         let Some(services) = &mut self.services else { return };
         if services.records[host as usize].speaker.stop() {
             services.lldp.shutdowns += 1;

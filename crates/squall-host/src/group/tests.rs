@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    EAPOL, GroupVersion, LldpSettings, MembershipTimers, QuerierSettings, SourceFilter,
-    SupplicantSettings,
+    DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers, OptionTemplate,
+    QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
 };
 
 pub(super) const BEGIN: Nanos = Nanos(5_000_000_000);
@@ -58,12 +58,22 @@ pub(super) struct Link {
     pub(super) loss: u64,
     pub(super) repeats: u64,
     frames: u64,
+    /// Frames of the first group.
+    sent: Vec<(Nanos, Vec<u8>)>,
 }
 
 impl Link {
     pub(super) fn of(settings: impl IntoIterator<Item = GroupSettings>) -> Self {
         let groups = settings.into_iter().map(|one| HostGroup::new(one, BEGIN)).collect();
-        Self { groups, now: BEGIN, random: SplitMix64(9), loss: 0, repeats: 0, frames: 0 }
+        Self {
+            groups,
+            now: BEGIN,
+            random: SplitMix64(9),
+            loss: 0,
+            repeats: 0,
+            frames: 0,
+            sent: Vec::new(),
+        }
     }
 
     /// Goes on until `until`, or until all groups are settled and nothing is on the way.
@@ -77,6 +87,9 @@ impl Link {
             for (from, out) in queues.iter_mut().enumerate() {
                 while let Some((frame, _)) = out.first() {
                     self.frames += 1;
+                    if from == 0 {
+                        self.sent.push((self.now, frame.to_vec()));
+                    }
                     if self.random.draw() % 100 >= self.loss {
                         let copies = 1 + u64::from(self.random.draw() % 100 < self.repeats);
                         for _ in 0..copies {
@@ -118,6 +131,26 @@ impl Link {
     fn in_state(&self, group: usize, state: DhcpState) -> u64 {
         let states = self.of_group(group).states;
         states.iter().find(|(one, _)| *one == state).map_or(0, |(_, count)| *count)
+    }
+
+    /// The messages of DHCP in frames of the first group, with the source addresses of the frames
+    /// and the datagrams.
+    fn messages(&self) -> Vec<(MacAddr, Ipv4Addr, Message)> {
+        let read = |(_, frame): &(Nanos, Vec<u8>)| {
+            let datagram = Datagram::parse(frame.get(14..)?, false)?;
+            let source = MacAddr(*frame[6..].first_chunk()?);
+            Some((source, datagram.source, Message::parse(datagram.payload).ok()?))
+        };
+        self.sent.iter().filter_map(read).collect()
+    }
+
+    /// The ARP packets in frames of the first group.
+    fn arps(&self) -> Vec<(Nanos, Arp)> {
+        let read = |(at, frame): &(Nanos, Vec<u8>)| {
+            let is_arp = frame[12..14] == [8, 6];
+            is_arp.then(|| Arp::parse(&frame[14..])).flatten().map(|arp| (*at, arp))
+        };
+        self.sent.iter().filter_map(read).collect()
     }
 
     pub(super) fn stop(&mut self) {
@@ -282,6 +315,402 @@ fn two_groups_that_probe_for_the_same_addresses_have_them_once() {
 }
 
 #[test]
+fn clients_behind_a_relay_agent_get_addresses_through_it() {
+    let agent = ClientSettings {
+        relay: Some([10, 0, 0, 2].into()),
+        circuit: Some(ValueTemplate::text("ge-0/0/{n}")),
+        remote: ValueTemplate::hex("{mac}"),
+        ..ClientSettings::default()
+    };
+    let mut link = Link::of([GroupSettings { dhcp: agent, ..dhcp(3) }, server(10)]);
+    link.run(Some(BEGIN + seconds(501.0)));
+    assert_eq!((link.of_group(0).bound, link.of_group(0).renewed), (3, 3));
+    let relay = MacAddr([2, 0, 0, 1, 0, 0]);
+    let renewals = link.messages().into_iter().skip(6).collect::<Vec<_>>();
+    for (i, (mac, source, message)) in link.messages().into_iter().take(6).enumerate() {
+        assert_eq!((mac, source), (relay, Ipv4Addr::new(10, 0, 0, 2)));
+        assert_eq!((message.giaddr, message.hops), ([10, 0, 0, 2].into(), 1));
+        let last = (i % 3 + 1) as u8;
+        let mut agent = format!("\x01\x08ge-0/0/{last}\x02\x06").into_bytes();
+        agent.extend([2, 0, 0, 1, 0, last]);
+        assert_eq!(message.agent, agent);
+    }
+    // Renewals do not pass the agent (RFC 2131 section 4.3.6).
+    assert_eq!(renewals.len(), 3);
+    for (mac, source, message) in renewals {
+        assert_eq!((mac, source, message.hops), (relay, message.ciaddr, 0));
+        assert!(message.agent.is_empty() && message.giaddr.is_unspecified());
+    }
+    // The server asks for the agent's address.
+    let asks = Host { ipv4: vec![[10, 0, 0, 1].into()], mac: MacAddr([2; 6]), ..Host::default() };
+    let question = Arp {
+        request: true,
+        sender_mac: asks.mac,
+        sender: [10, 0, 0, 1].into(),
+        target_mac: MacAddr::default(),
+        target: [10, 0, 0, 2].into(),
+    };
+    let (now, mut out) = (link.now, FrameQueue::default());
+    let frame = asks.frame(BROADCAST, ARP, &question.octets());
+    assert!(link.groups[0].receive(now, (&frame, false), &mut out));
+    let answer = asks.handle(out.first().unwrap().0).neighbor;
+    assert_eq!(answer, Some((Ipv4Addr::new(10, 0, 0, 2).into(), relay)));
+}
+
+#[test]
+fn options_of_a_group_are_in_its_messages_and_only_the_identifier_in_a_release() {
+    let option = |code, value| OptionTemplate { code, value };
+    let options = vec![
+        option(12, ValueTemplate::text("pc{n}")),
+        option(61, ValueTemplate::hex("01{mac}").unwrap()),
+    ];
+    let clients = ClientSettings { options, ..ClientSettings::default() };
+    let mut link =
+        Link::of([GroupSettings { dhcp: clients, release: true, ..dhcp(2) }, server(10)]);
+    link.run(None);
+    link.stop();
+    let has = |octets: &[u8]| {
+        let found = |frame: &[u8]| frame.windows(octets.len()).any(|part| part == octets);
+        link.sent.iter().filter(|(_, frame)| found(frame)).count()
+    };
+    assert_eq!(link.of_group(0).sent.values().sum::<u64>(), 6);
+    assert_eq!(has(b"\x0c\x03pc2"), 2, "DISCOVER and REQUEST");
+    assert_eq!(has(&[61, 7, 1, 2, 0, 0, 1, 0, 2]), 3, "RELEASE as well");
+}
+
+#[test]
+fn hosts_with_addresses_of_their_own_ask_for_parameters_and_answer_arp() {
+    let begin = DhcpBegin::Inform(16);
+    let informs =
+        ClientSettings { begin, first: Some([10, 0, 5, 0].into()), ..ClientSettings::default() };
+    let informs = GroupSettings { dhcp: informs, release: true, ..dhcp(3) };
+    let mut link = Link::of([informs, server(10)]);
+    link.run(None);
+    let counted = link.of_group(0);
+    assert_eq!((counted.bound, counted.sent["inform"]), (3, 3));
+    assert_eq!(link.of_group(1).server.unwrap().0.informs, 3);
+    assert_eq!(link.groups[0].address(2), Some([10, 0, 5, 2].into()));
+    link.stop();
+    assert!(!link.of_group(0).sent.contains_key("release"));
+}
+
+#[test]
+fn hosts_that_reboot_keep_their_addresses_with_two_messages_each() {
+    let reboots = ClientSettings {
+        begin: DhcpBegin::Reboot,
+        first: Some([10, 0, 1, 0].into()),
+        ..ClientSettings::default()
+    };
+    let mut link = Link::of([dhcp(20), server(20)]);
+    link.run(None);
+    let begin = link.now;
+    link.groups[0] = HostGroup::new(GroupSettings { dhcp: reboots, ..dhcp(20) }, begin);
+    link.run(None);
+    let counted = link.of_group(0);
+    assert_eq!(counted.sent, BTreeMap::from([("request", 20)]));
+    assert_eq!((counted.bound, counted.dora.max()), (20, 2_000_000));
+}
+
+#[test]
+fn rapid_clients_are_bound_after_two_messages() {
+    let rapid = ClientSettings { rapid_commit: true, ..ClientSettings::default() };
+    let agrees = |rapid_commit| {
+        let GroupSettings { server, .. } = server(20);
+        let server = ServerSettings { rapid_commit, ..server.unwrap() };
+        GroupSettings { server: Some(server), ..fixed(1, 2, [10, 0, 0, 1]) }
+    };
+    for (agreed, frames) in [(true, 40), (false, 80)] {
+        let clients = GroupSettings { dhcp: rapid.clone(), ..dhcp(20) };
+        let mut link = Link::of([clients, agrees(agreed)]);
+        link.run(None);
+        assert_eq!((link.of_group(0).bound, link.frames), (20, frames));
+    }
+}
+
+/// Clients of a server, or hosts with static addresses, and a pinging host; with a fault.
+fn faulty(fault: Fault, settings: GroupSettings) -> Link {
+    let faults = [fault].into_iter().collect();
+    let mut link = Link::of([GroupSettings { faults, ..settings }, server(100)]);
+    link.run(None);
+    link
+}
+
+/// Asks for an address, as a host that is not in a group. Returns the answers.
+fn ask(link: &mut Link, target: [u8; 4]) -> Vec<MacAddr> {
+    let mac = MacAddr([2, 0, 0, 9, 9, 9]);
+    let question = Arp {
+        request: true,
+        sender_mac: mac,
+        sender: [10, 0, 9, 9].into(),
+        target_mac: MacAddr::default(),
+        target: target.into(),
+    };
+    let asks = Host { mac, ..Host::default() };
+    let frame = asks.frame(BROADCAST, ARP, &question.octets());
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    link.groups[0].advance(now + seconds(1.0), &mut out);
+    let mut answers = Vec::new();
+    while let Some((frame, _)) = out.first() {
+        answers.push(Arp::parse(&frame[14..]).unwrap().sender_mac);
+        out.pop();
+    }
+    answers
+}
+
+fn done(link: &Link, fault: Fault) -> u64 {
+    link.of_group(0).faults[fault.word()]
+}
+
+#[test]
+fn duplicate_hosts_all_answer_for_the_address_of_the_first() {
+    let mut link = faulty(Fault::DuplicateAddress, fixed(3, 1, [10, 0, 7, 1]));
+    let all: Vec<_> = (0..3).map(|host| link.groups[0].mac(host)).collect();
+    assert_eq!(ask(&mut link, [10, 0, 7, 1]), all);
+    assert!(ask(&mut link, [10, 0, 7, 2]).is_empty());
+    assert!((0..3).all(|host| link.groups[0].address(host) == Some([10, 0, 7, 1].into())));
+}
+
+#[test]
+fn hosts_that_keep_their_addresses_give_in_to_nobody() {
+    let conflict = ConflictTimers { announcements: 0, ..ConflictTimers::default() };
+    let keeps = GroupSettings { conflict, ..fixed(2, 1, [10, 0, 7, 1]) };
+    let faults = [Fault::KeepAddress].into_iter().collect();
+    let announces = ConflictTimers { probes: 0, ..ConflictTimers::default() };
+    let other = GroupSettings { conflict: announces, ..fixed(2, 3, [10, 0, 7, 1]) };
+    let mut link = Link::of([GroupSettings { faults, ..keeps }, other]);
+    link.run(Some(BEGIN + seconds(30.0)));
+    assert_eq!(link.in_state(0, DhcpState::Bound), 2);
+    assert_eq!(link.of_group(0).arp.probes, 0);
+}
+
+#[test]
+fn hosts_without_arp_are_silent_and_counted() {
+    let mut link = faulty(Fault::NoArp, fixed(2, 1, [10, 0, 7, 1]));
+    assert!(ask(&mut link, [10, 0, 7, 1]).is_empty());
+    assert_eq!(done(&link, Fault::NoArp), 1);
+}
+
+#[test]
+fn hosts_that_spoof_the_gateway_announce_and_answer_for_it() {
+    let conflict = ConflictTimers { probes: 0, ..ConflictTimers::default() };
+    let settings = GroupSettings { conflict, ..dhcp(2) };
+    let mut link = faulty(Fault::SpoofGateway, settings);
+    link.run(Some(BEGIN + seconds(10.0)));
+    let router = Ipv4Addr::new(10, 0, 0, 1);
+    let claims = link.arps().into_iter().filter(|(_, arp)| arp.request && arp.sender == router);
+    assert_eq!(claims.count(), 4, "2 announcements of each host");
+    let first = link.groups[0].mac(0);
+    assert_eq!(ask(&mut link, [10, 0, 0, 1]), [first]);
+}
+
+#[test]
+fn frames_with_a_spoofed_mac_address_have_another_source_than_their_messages() {
+    let link = faulty(Fault::SpoofMac, dhcp(3));
+    assert_eq!((link.of_group(0).bound, done(&link, Fault::SpoofMac)), (3, 6));
+    assert!(link.messages().iter().all(|(source, _, message)| *source != message.chaddr));
+}
+
+#[test]
+fn echo_requests_with_a_spoofed_address_have_that_of_the_next_host() {
+    let ping = PingSettings { target: None, rate: 100, count: 1, timeout: seconds(1.0) };
+    let link = faulty(Fault::SpoofAddress, GroupSettings { ping: Some(ping), ..dhcp(1) });
+    let own = link.groups[0].address(0).unwrap();
+    let echo = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 1;
+    let sources = link
+        .sent
+        .iter()
+        .filter(|(_, frame)| echo(frame))
+        .map(|(_, frame)| u32::from_be_bytes(*frame[26..].first_chunk().unwrap()));
+    assert_eq!(sources.collect::<Vec<_>>(), [own.to_bits() + 1]);
+    assert_eq!(link.of_group(0).echo.lost, 1);
+}
+
+#[test]
+fn late_hosts_react_after_their_delay() {
+    let late = GroupSettings { late: seconds(0.25), ..dhcp(2) };
+    let mut link = faulty(Fault::LateAnswer, late);
+    let requests = link.sent.iter().skip(2).map(|(at, _)| *at).collect::<Vec<_>>();
+    // DISCOVER there and OFFER back take 1 ms each.
+    assert_eq!(requests, [BEGIN + Nanos(252_000_000); 2]);
+    assert_eq!((link.of_group(0).bound, done(&link, Fault::LateAnswer)), (2, 2));
+    assert_eq!(ask(&mut link, [10, 0, 1, 0]).len(), 1);
+}
+
+#[test]
+fn floods_send_each_frame_ten_times() {
+    let link = faulty(Fault::Flood, dhcp(2));
+    assert_eq!((link.of_group(0).bound, link.messages().len()), (2, 40));
+    assert_eq!(link.of_group(1).server.unwrap().0.discovers, 20);
+    assert_eq!(done(&link, Fault::Flood), 36);
+}
+
+#[test]
+fn faults_of_clients_leave_their_marks_at_the_server() {
+    let offers = faulty(Fault::IgnoreOffer, dhcp(4));
+    assert_eq!(offers.of_group(1).server.unwrap().0.offers, 20, "five of each");
+    assert_eq!((done(&offers, Fault::IgnoreOffer), offers.of_group(0).bound), (20, 0));
+    let declines = faulty(Fault::Decline, dhcp(4));
+    assert_eq!(declines.of_group(1).server.unwrap().0.declines, 16, "four of each");
+    assert_eq!(declines.of_group(0).failed, BTreeMap::from([("conflict", 4)]));
+    let mut keeps = faulty(Fault::KeepLease, dhcp(4));
+    keeps.run(Some(BEGIN + seconds(2000.0)));
+    assert_eq!(keeps.of_group(1).server.unwrap().0.requests, 4);
+    assert_eq!(keeps.in_state(0, DhcpState::Bound), 4);
+}
+
+#[test]
+fn refusals_change_nothing_for_clients_that_ignore_them() {
+    let mut link = faulty(Fault::IgnoreNak, dhcp(4));
+    let begin = link.now;
+    // A server that restarts without its leases refuses the renewals.
+    link.groups[1] = HostGroup::new(server(100), begin);
+    link.run(Some(BEGIN + seconds(800.0)));
+    assert_eq!(link.in_state(0, DhcpState::Renewing), 4);
+    assert!(done(&link, Fault::IgnoreNak) >= 4);
+    assert_eq!(link.of_group(0).received["nak"], done(&link, Fault::IgnoreNak));
+}
+
+#[test]
+fn broken_messages_are_broken_in_the_way_that_their_fault_names() {
+    for (fault, reason) in
+        [(Fault::BadChecksum, "bad_checksum"), (Fault::BadOptions, "bad_options")]
+    {
+        let link = faulty(fault, dhcp(2));
+        assert_eq!(link.of_group(1).ignored, BTreeMap::from([(reason, 10)]));
+        assert_eq!(link.of_group(0).failed, BTreeMap::from([("no_offer", 2)]));
+        assert_eq!(done(&link, fault), 10);
+    }
+}
+
+fn chooses(count: u32, third: u8) -> GroupSettings {
+    let conflict = ConflictTimers::default();
+    GroupSettings { conflict, ..settings(count, third, Addressing::LinkLocal) }
+}
+
+#[test]
+fn hosts_choose_addresses_of_their_own_and_examine_them() {
+    let mut link = Link::of([chooses(500, 1), chooses(500, 2)]);
+    link.run(None);
+    let mut addresses: Vec<_> =
+        (0..1000).filter_map(|host| link.groups[host / 500].address((host % 500) as u32)).collect();
+    let fits = |address: &Ipv4Addr| {
+        let [a, b, c, _] = address.octets();
+        (a, b) == (169, 254) && (1..=254).contains(&c)
+    };
+    assert!(addresses.iter().all(fits));
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 1000);
+    assert!(link.of_group(0).arp.probes >= 1500, "three of each");
+    let first = link.groups[0].address(0).unwrap();
+    let own = link.groups[0].mac(0);
+    assert_eq!(ask(&mut link, first.octets()).first(), Some(&own));
+    let again = {
+        let mut link = Link::of([chooses(500, 1)]);
+        link.run(None);
+        link.groups[0].address(0).unwrap()
+    };
+    assert_eq!(first, again, "the same seed and MAC address");
+}
+
+/// A packet of a host that uses `address`.
+fn uses(link: &mut Link, address: Ipv4Addr) -> FrameQueue {
+    let mac = MacAddr([2, 0, 0, 9, 9, 9]);
+    let target_mac = MacAddr::default();
+    let claim =
+        Arp { request: false, sender_mac: mac, sender: address, target_mac, target: address };
+    let frame = Host { mac, ..Host::default() }.frame(BROADCAST, ARP, &claim.octets());
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    out
+}
+
+#[test]
+fn a_chosen_address_is_defended_once_and_then_another_is_chosen() {
+    let mut link = Link::of([chooses(1, 1)]);
+    link.run(Some(BEGIN + seconds(20.0)));
+    let first = link.groups[0].address(0).unwrap();
+    let defended = uses(&mut link, first);
+    assert_eq!((defended.len(), link.of_group(0).arp.defended), (1, 1));
+    uses(&mut link, first);
+    assert_eq!(link.groups[0].address(0), None, "within 10 s");
+    link.run(Some(BEGIN + seconds(30.0)));
+    assert_ne!(link.groups[0].address(0).unwrap(), first);
+}
+
+#[test]
+fn after_ten_conflicts_a_host_waits_a_minute_and_after_twenty_it_fails() {
+    let mut link = Link::of([chooses(1, 1)]);
+    link.run(Some(BEGIN + seconds(1.0)));
+    for conflict in 1..=20 {
+        let candidate = link.groups[0].candidate(0).unwrap();
+        uses(&mut link, candidate);
+        if conflict == 20 {
+            break;
+        }
+        let due = link.groups[0].hosts[0].conflict.due().unwrap();
+        let waits = (due - link.now).as_secs_f64();
+        let pause = if conflict >= 10 { 60.0 } else { 0.0 };
+        assert!((pause..=pause + 1.0).contains(&waits), "{waits} s after conflict {conflict}");
+        link.run(Some(link.now + seconds(waits)));
+    }
+    assert_eq!(link.of_group(0).failed, BTreeMap::from([("conflict", 1)]));
+    let due = link.groups[0].hosts[0].conflict.due();
+    assert_eq!((link.groups[0].address(0), due), (None, None));
+}
+
+/// A packet to the first host of the first group. Returns the frames that it sends.
+fn deliver(link: &mut Link, packet: &[u8]) -> FrameQueue {
+    let peer = Host { mac: MacAddr([2, 0, 0, 9, 9, 9]), ..Host::default() };
+    let frame = peer.frame(link.groups[0].mac(0), IPV4, packet);
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    out
+}
+
+#[test]
+fn datagrams_to_closed_ports_get_errors_up_to_a_limit_if_the_settings_say_so() {
+    let mut datagram = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 9, 9, 10, 0, 7, 1];
+    datagram.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+    for icmp_errors in [false, true] {
+        let mut link = Link::of([GroupSettings { icmp_errors, ..fixed(1, 1, [10, 0, 7, 1]) }]);
+        link.run(None);
+        let answers = (0..1500).map(|_| deliver(&mut link, &datagram).len()).sum::<usize>();
+        assert_eq!(answers, if icmp_errors { 1000 } else { 0 });
+        assert_eq!(link.of_group(0).echo.errors_sent, answers as u64);
+    }
+}
+
+#[test]
+fn errors_of_routers_end_echo_requests_and_are_counted_by_type() {
+    let target = Some([10, 0, 0, 1].into());
+    let ping = PingSettings { target, rate: 1000, count: 1, timeout: seconds(1.0) };
+    let asks = GroupSettings { ping: Some(ping), ..fixed(1, 1, [10, 0, 7, 1]) };
+    let mut link = Link::of([asks, fixed(1, 2, [10, 0, 0, 1])]);
+    link.run(Some(BEGIN + Nanos(2_500_000)));
+    let echo = link.sent.last().unwrap().1[14..].to_vec();
+    let mut error = Vec::new();
+    // The cause of the error is the request, as if it had been a datagram of another protocol.
+    assert!(IcmpError::unreachable(&[&echo[..9], &[132], &echo[10..]].concat(), &mut error));
+    error[28 + 9] = 1;
+    error[12..16].copy_from_slice(&[10, 0, 0, 1]);
+    error[16..20].copy_from_slice(&[10, 0, 7, 1]);
+    let checked = |icmp: &mut [u8]| {
+        icmp[2..4].fill(0);
+        let check = !squall_wire::checksum::fold(squall_wire::checksum::sum(icmp));
+        icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    };
+    checked(&mut error[20..]);
+    deliver(&mut link, &error);
+    link.loss = 100;
+    link.run(None);
+    let counted = link.of_group(0).echo;
+    assert_eq!(counted.errors, BTreeMap::from([("unreachable", 1)]));
+    assert_eq!((counted.sent, counted.received, counted.lost), (1, 0, 0));
+}
+
+#[test]
 fn the_records_of_a_hundred_thousand_hosts_are_small() {
     assert!(size_of::<HostRecord>() <= 256, "{} octets", size_of::<HostRecord>());
 }
@@ -292,10 +721,19 @@ proptest! {
     #[test]
     fn every_host_is_bound_or_has_failed_whatever_happens_to_frames(
         seed: u64, loss in 0u64..100, repeats in 0u64..50, hosts in 1u32..40, pool in 1u32..60,
-        probes in 0u8..3,
+        probes in 0u8..3, begin in 0usize..3, relayed: bool, rapid_commit: bool,
     ) {
         let conflict = ConflictTimers { probes, ..ConflictTimers::SILENT };
-        let mut link = Link::of([GroupSettings { conflict, seed, ..dhcp(hosts) }, server(pool)]);
+        let begin = [DhcpBegin::Discover, DhcpBegin::Reboot, DhcpBegin::Inform(16)][begin];
+        let clients = ClientSettings {
+            begin,
+            first: (begin != DhcpBegin::Discover).then_some([10, 0, 1, 0].into()),
+            relay: relayed.then_some([10, 0, 0, 2].into()),
+            rapid_commit,
+            ..ClientSettings::default()
+        };
+        let clients = GroupSettings { conflict, seed, dhcp: clients, ..dhcp(hosts) };
+        let mut link = Link::of([clients, server(pool)]);
         (link.loss, link.repeats, link.random) = (loss, repeats, SplitMix64(seed));
         link.run(None);
         let counted = link.of_group(0);
@@ -308,7 +746,7 @@ proptest! {
         addresses.sort();
         addresses.dedup();
         prop_assert_eq!(addresses.len() as u64, bound);
-        if loss == 0 && pool >= hosts {
+        if loss == 0 && (pool >= hosts || begin == DhcpBegin::Inform(16)) {
             prop_assert_eq!(bound, u64::from(hosts));
         }
     }
@@ -577,4 +1015,43 @@ fn a_host_whose_port_is_closed_begins_again_when_it_is_open() {
     pass(&mut group, now, true);
     assert!(group.address(0).is_some());
     assert_eq!(group.statistics(true).auth.unwrap().authenticated, 2);
+}
+
+#[test]
+fn bound_hosts_are_shared_with_the_mac_address_that_arp_found() {
+    let mut link = Link::of([dhcp(100), server(100)]);
+    let settings = link.groups[0].settings().clone();
+    let macs = (settings.mac, settings.mac_step);
+    let table = Arc::new(HostTable::new(settings.count, macs, &[]));
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(1.0)));
+    assert_eq!(table.bound(), 100);
+    let gateway = link.groups[1].mac(0);
+    for number in 0..100 {
+        let host = table.get(number).unwrap();
+        let expected = (link.groups[0].mac(number), link.groups[0].address(number), gateway);
+        assert_eq!((host.mac, Some(host.address), host.next_hop), expected);
+    }
+    assert_eq!(link.of_group(0).arp.requests, 1, "one for all");
+    assert_eq!(table.losses(), 0);
+    // Without the server, leases end.
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(1001.0)));
+    assert_eq!((table.bound(), table.losses()), (0, 100));
+}
+
+#[test]
+fn a_silent_gateway_is_asked_again_and_no_host_is_shared_before_it_answers() {
+    let silent =
+        GroupSettings { gateway: Some([10, 0, 9, 9].into()), ..fixed(3, 1, [10, 0, 0, 5]) };
+    let table = Arc::new(HostTable::new(3, (silent.mac, 1), &[]));
+    let mut link = Link::of([silent]);
+    let settings = link.groups[0].settings().clone();
+    link.groups[0] = HostGroup::new(settings, BEGIN).sharing(table.clone());
+    link.run(Some(BEGIN + seconds(20.0)));
+    assert_eq!((table.bound(), link.in_state(0, DhcpState::Bound)), (0, 3));
+    assert!(link.of_group(0).arp.unresolved >= 2);
+    link.groups.push(HostGroup::new(fixed(1, 2, [10, 0, 9, 9]), link.now));
+    link.run(Some(link.now + seconds(5.0)));
+    assert_eq!(table.bound(), 3);
 }

@@ -681,7 +681,7 @@ fn the_group_of_all_hosts_is_never_reported() {
 }
 
 #[test]
-fn random_messages_leave_no_timer_in_the_past_and_no_group_behind() {
+fn random_messages_leave_neither_timers_in_the_past_nor_groups() {
     for seed in 0..200 {
         let mut random = SplitMix64(seed);
         let version =

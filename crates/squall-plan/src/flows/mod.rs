@@ -3,6 +3,7 @@
 //! All errors are reported at once, with their positions in the profile.
 
 mod apps;
+mod hosts;
 mod network;
 mod planned;
 mod script;
@@ -19,7 +20,7 @@ use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
     Role, Script, Spacing, Target, Template, Think,
 };
-use squall_profile::{At, ErrorCollector, FlowContent, Flows, Located, Profile};
+use squall_profile::{At, ErrorCollector, FlowContent, Flows, HostGroup, Located, Profile};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{Cannot, MacAddr, Nanos, Segmentation};
@@ -165,7 +166,8 @@ pub(crate) fn compile(
     let attack_at = live_flows.as_ref().map(|live_flows| live_flows.attack.at);
     let none = Flows::default();
     let flows = own.unwrap_or(&none);
-    let mut pools: Vec<Pool> = flows.pools.iter().map(|spec| pool(spec, mistakes)).collect();
+    let mut pools: Vec<Pool> =
+        flows.pools.iter().map(|spec| pool(spec, &profile.hosts, mistakes)).collect();
     let mut captures = Captures { assets, read: Vec::new(), tables: Vec::new() };
     let mut notes = Vec::new();
     let (mut templates, mut of_profile): (Vec<Template>, Vec<usize>) = Default::default();
@@ -223,7 +225,9 @@ pub(crate) fn compile(
     };
     // Scripts of attacks are always last.
     let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
-    let sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
+    let mut sides = sides((own, own_scripts), attacks.as_ref(), attack_at, &load, limits, mistakes);
+    hosts::check(flows, &load, &profile.hosts, mistakes);
+    hosts::tag(&mut sides, &load, &profile.hosts, mistakes);
     let wrong = || {
         let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
         let serves = sides.iter().any(|side| side.role != Role::Clients);
@@ -368,7 +372,11 @@ fn target(target: squall_profile::Target) -> Target {
     }
 }
 
-fn pool(spec: &squall_profile::Pool, mistakes: &mut ErrorCollector<'_>) -> Pool {
+fn pool(
+    spec: &squall_profile::Pool,
+    groups: &[HostGroup],
+    mistakes: &mut ErrorCollector<'_>,
+) -> Pool {
     let range = |text: &Located| match text.text.parse::<AddrRange>() {
         Ok(range) => Some(range),
         Err(error) => {
@@ -376,9 +384,17 @@ fn pool(spec: &squall_profile::Pool, mistakes: &mut ErrorCollector<'_>) -> Pool 
             None
         }
     };
+    let (hosts, ranges) = match spec.hosts() {
+        Some((name, at)) => {
+            let hosts = hosts::group(spec, (name, at), groups, mistakes);
+            (hosts, hosts.map(|number| hosts::range(groups, number)).into_iter().collect())
+        }
+        None => (None, spec.addresses.iter().filter_map(range).collect()),
+    };
     Pool {
         name: spec.name.clone(),
-        ranges: spec.addresses.iter().filter_map(range).collect(),
+        ranges,
+        hosts,
         ports: spec.ports.map_or(PORTS, |(first, last)| first..=last),
         order: match spec.order {
             squall_profile::Order::Sequential => Order::Sequential,

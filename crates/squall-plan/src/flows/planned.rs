@@ -129,13 +129,17 @@ impl PlannedLoad {
             }
         };
         let templates = own().map(template).collect();
-        let pool = |(pool, tuples): (&squall_flows::Pool, &Option<Tuples>)| {
+        type Pool<'a> = ((&'a squall_flows::Pool, &'a Option<Tuples>), &'a squall_profile::Pool);
+        let pool = |((pool, tuples), spec): Pool<'_>| {
             let tuples = tuples.as_ref()?;
             Some(PlannedPool {
                 name: pool.name.clone(),
                 addresses: tuples.addresses(),
                 ports: tuples.ports(),
-                first: tuples.address(0).to_string(),
+                first: match spec.hosts() {
+                    Some((_, at)) => at.text.clone(),
+                    None => tuples.address(0).to_string(),
+                },
                 order: match pool.order {
                     squall_flows::Order::Sequential => "sequential",
                     squall_flows::Order::Random => "random",
@@ -143,8 +147,7 @@ impl PlannedLoad {
                 },
             })
         };
-        let spec = spec.pools.len();
-        let pools = load.clients.iter().zip(&pools).take(spec).filter_map(pool).collect();
+        let pools = load.clients.iter().zip(&pools).zip(&spec.pools).filter_map(pool).collect();
         // Templates of attacks are described with the attacks, not here.
         Self { templates, pools, conversations: None }
     }

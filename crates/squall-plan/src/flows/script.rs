@@ -328,6 +328,7 @@ impl Addresses {
                         ranges,
                         ports: PORTS,
                         order: Order::Sequential,
+                        hosts: None,
                         shared: false,
                     };
                     (!pool.ranges.is_empty()).then(|| Tuples::new(&pool, 0)).and_then(|made| {
@@ -419,6 +420,7 @@ impl Addresses {
                     ranges: ranges(&all),
                     ports: PORTS,
                     order: Order::Sequential,
+                    hosts: None,
                     shared: false,
                 };
                 pools.push(pool);

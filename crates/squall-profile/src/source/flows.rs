@@ -175,7 +175,8 @@ table! {
         /// The name that templates use.
         name: String => String,
         /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
-        /// family. Servers can also be host names, resolved when the run is opened.
+        /// family. Servers can also be host names, resolved when the run is opened. Clients can be
+        /// the hosts of a group: "host:NAME"; hosts that have an address take turns.
         addresses: OneOrMore => Vec<Located>,
         /// Ports of clients: "1024-65535", the default.
         ports: PortRange => Option<(u16, u16)>,

@@ -1,6 +1,11 @@
 //! Tests what each notation means, and that a written profile reads back the same.
 
-use std::{io, net::Ipv4Addr, path::Path, sync::Arc};
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr},
+    path::Path,
+    sync::Arc,
+};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -914,30 +919,51 @@ fn replay() -> impl Strategy<Value = Replay> {
 
 /// Hosts with static addresses, or those of DHCP.
 fn host() -> impl Strategy<Value = HostGroup> {
-    use squall_profile::{ArpUse, HostAddress, PingTarget};
+    use squall_profile::{ArpUse, HostAddress, HostIpv6, InterfaceId, PingTarget};
     let first = Ipv4Addr::new(10, 0, 0, 2);
-    let addresses =
-        prop_oneof![Just(HostAddress::Dhcp), Just(HostAddress::Static { first, prefix: 16 })];
+    let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+    let addresses = prop_oneof![
+        Just((HostAddress::Dhcp, None)),
+        Just((HostAddress::Static { first, prefix: 16 }, Some(HostIpv6::Slaac))),
+        Just((HostAddress::Static { first, prefix: 16 }, None)),
+        Just((HostAddress::None, Some(HostIpv6::Stateless))),
+        Just((HostAddress::Dhcp, Some(HostIpv6::Dhcp))),
+        Just((HostAddress::None, Some(HostIpv6::Static { first: first6, prefix: 64 }))),
+        Just((HostAddress::None, None)),
+    ];
     let ping = prop_oneof![
         Just(None),
         Just(Some(PingTarget::Gateway)),
-        Just(Some(PingTarget::Address(first))),
+        Just(Some(PingTarget::Address(first.into()))),
+        Just(Some(PingTarget::Address(first6.into()))),
     ];
     let arp = prop_oneof![Just(ArpUse::Probe), Just(ArpUse::Announce), Just(ArpUse::Silent)];
     let numbers = (1u32..1000, any::<Option<u32>>(), any::<bool>(), any::<bool>());
     (addresses, ping, arp, numbers).prop_map(
-        move |(ipv4, ping, arp, (count, time, all, serves))| {
-            let serves = serves && ipv4 != HostAddress::Dhcp;
+        move |((ipv4, ipv6), ping, arp, (count, time, all, serves))| {
+            let static6 = matches!(ipv6, Some(HostIpv6::Static { .. }));
+            let serves6 = serves && static6;
+            let serves = serves && matches!(ipv4, HostAddress::Static { .. });
             HostGroup {
                 name: "subscribers".into(),
                 port: 1,
                 mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
                 ipv4,
+                ipv6,
                 gateway: all.then_some(first),
+                gateway6: all.then_some(first6),
+                interface_id: if all { InterfaceId::Stable } else { InterfaceId::Eui64 },
+                dad: if all { 2 } else { 1 },
+                prefix: all.then_some(56),
+                rapid_commit: all,
+                first_offer: all,
+                advertise: serves6.then_some((first6, 64)),
+                serve6: serves6.then_some((first6, first6)),
+                delegate: serves6.then_some((first6, 40, 56)),
                 setup: all.then_some(2000),
                 serve: serves.then_some((first, Ipv4Addr::new(10, 0, 9, 9))),
                 ping,
-                count: if serves { 1 } else { count },
+                count: if serves || serves6 { 1 } else { count },
                 vlan: all.then_some(7),
                 start: Nanos(time.unwrap_or(0).into()),
                 arp,

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::human;
 use super::table::{Style, printable, wrap};
-use crate::report::{Distribution, Report, hosts::HostsReport};
+use crate::report::{
+    Distribution, Report,
+    hosts::{HostIpv6Report, HostsReport},
+};
 
 /// Lines for each group of hosts.
 pub(super) fn hosts(report: &Report, width: usize, color: bool) -> Vec<String> {
@@ -51,7 +54,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         head += &format!(", {} failed: {}", human::count(failed), counts(&group.failed));
     }
     line(head);
-    line(format!("state: {}", counts(&group.states)));
+    if !group.states.is_empty() {
+        line(format!("state: {}", counts(&group.states)));
+    }
     if let Some(offer) = &group.offer_ns {
         line(format!("DISCOVER to OFFER: {}", times(offer)));
     }
@@ -69,6 +74,9 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
     }
     if !group.ignored.is_empty() {
         line(format!("ignored: {}", counts(&group.ignored)));
+    }
+    if let Some(ipv6) = &group.ipv6 {
+        ipv6_lines(ipv6).into_iter().for_each(&mut line);
     }
     let arp = &group.arp;
     let arp = counted(&[
@@ -108,6 +116,81 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
             ("exhausted", server.exhausted),
         ]);
         line(format!("DHCP server: {} leases; {figures}", human::count(server.leases)));
+    }
+    lines
+}
+
+/// Lines about the IPv6 of a group.
+fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut head = format!("IPv6: {} addresses", human::count(ipv6.addresses));
+    if let Some(rate) = ipv6.address_rate {
+        head += &format!(" ({})", human::si(rate, "/s"));
+    }
+    head += &format!("; state: {}", counts(&ipv6.states));
+    if !ipv6.failed.is_empty() {
+        head += &format!("; failed: {}", counts(&ipv6.failed));
+    }
+    lines.push(head);
+    let times_of =
+        [("solicitation to router", &ipv6.router_ns), ("start to IPv6 address", &ipv6.address_ns)];
+    let dhcp = ipv6.dhcp.as_ref();
+    let of_dhcp = [
+        ("Solicit to offer", dhcp.map(|dhcp| &dhcp.advertise_ns)),
+        ("Solicit to lease", dhcp.map(|dhcp| &dhcp.lease_ns)),
+    ];
+    let of_dhcp = of_dhcp.into_iter().filter_map(|(name, of)| Some((name, of?)));
+    for (name, of) in times_of.into_iter().chain(of_dhcp) {
+        if let Some(of) = of {
+            lines.push(format!("{name}: {}", times(of)));
+        }
+    }
+    let nd = &ipv6.nd;
+    let nd = counted(&[
+        ("answered", nd.answered),
+        ("probes", nd.probes),
+        ("duplicates", nd.duplicates),
+        ("conflicts", nd.conflicts),
+        ("router solicitations", nd.router_solicitations),
+        ("router advertisements", nd.router_advertisements),
+        ("advertised", nd.advertised),
+        ("requests", nd.requests),
+        ("unresolved", nd.unresolved),
+        ("unreachable", nd.unreachable),
+        ("redirects", nd.redirects),
+    ]);
+    if !nd.is_empty() {
+        lines.push(format!("ND: {nd}"));
+    }
+    if let Some(dhcp) = dhcp {
+        let figures = counted(&[
+            ("bound", dhcp.bound),
+            ("prefixes", dhcp.prefixes),
+            ("informed", dhcp.informed),
+            ("renewed", dhcp.renewed),
+            ("expired", dhcp.expired),
+        ]);
+        let sent = counts(&dhcp.sent);
+        lines.push(format!("DHCPv6: {figures}; sent: {sent}; {} repeated", dhcp.retransmissions));
+    }
+    if !ipv6.ignored.is_empty() {
+        lines.push(format!("ignored over IPv6: {}", counts(&ipv6.ignored)));
+    }
+    if let Some(server) = &ipv6.server {
+        let figures = counted(&[
+            ("solicits", server.solicits),
+            ("advertises", server.advertises),
+            ("requests", server.requests),
+            ("renews", server.renews),
+            ("rebinds", server.rebinds),
+            ("confirms", server.confirms),
+            ("releases", server.releases),
+            ("declines", server.declines),
+            ("information requests", server.information_requests),
+            ("replies", server.replies),
+            ("exhausted", server.exhausted),
+        ]);
+        lines.push(format!("DHCPv6 server: {} bindings; {figures}", human::count(server.bindings)));
     }
     lines
 }

@@ -62,7 +62,7 @@ fn one(replay: &ReplayReport, report: &Report) -> String {
         (read.too_long, "were left out: too long for their port (--too-long truncate)"),
         (read.not_ethernet, "were left out: not Ethernet, and cannot be converted"),
         (read.cut, "were sent as captured, that is, cut by the capture's snap length"),
-        (read.backward, "had earlier time stamps than a previous one, and followed it at once"),
+        (read.backward, "had earlier timestamps than a previous one, and followed it at once"),
     ] {
         if n > 0 {
             line(format_args!("{} of the captures' packets {what}", n));

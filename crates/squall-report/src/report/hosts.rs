@@ -43,8 +43,84 @@ pub struct HostsReport {
     pub dora_ns: Option<Distribution>,
     pub arp: HostArpReport,
     pub echo: HostEchoReport,
+    /// `null` if the hosts have no IPv6.
+    pub ipv6: Option<HostIpv6Report>,
     /// Messages and leases of the group's DHCP server.
     pub server: Option<DhcpServerReport>,
+}
+
+/// IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostIpv6Report {
+    /// Hosts by the state of their IPv6 at the end: `init` (not started), `tentative` (examines its
+    /// link-local address), `soliciting` (looks for a router), `requesting` (asks servers),
+    /// `checking` (examines its address), `bound`, `deprecated`, `released`, `failed`.
+    pub states: BTreeMap<String, u64>,
+    /// Hosts that have failed, by reason: `no_router`, `no_prefix`, `duplicate`, `no_advertise`,
+    /// `no_reply`, `no_lease`, `refused`, `expired`.
+    pub failed: BTreeMap<String, u64>,
+    /// Times that a host got an address, how often that was per second from the first start to the
+    /// last address (`null` if there was only one instant), and times that an address ended.
+    pub addresses: u64,
+    pub address_rate: Option<f64>,
+    pub ended: u64,
+    pub nd: HostNdReport,
+    /// Messages that were ignored, by reason, such as `bad_hop_limit` or `wrong_xid`.
+    pub ignored: BTreeMap<String, u64>,
+    /// Time from a host's first solicitation to the router's advertisement, and from its start to
+    /// its first address.
+    pub router_ns: Option<Distribution>,
+    pub address_ns: Option<Distribution>,
+    /// `null` if no host has asked a server.
+    pub dhcp: Option<HostDhcp6Report>,
+    /// Messages and bindings of the group's DHCPv6 server.
+    pub server: Option<Dhcp6ServerReport>,
+}
+
+/// Neighbor discovery of hosts (RFC 4861).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostNdReport {
+    /// Solicitations that were answered.
+    pub answered: u64,
+    /// Solicitations that examined an own address, and addresses that another host had.
+    pub probes: u64,
+    pub duplicates: u64,
+    /// Advertisements of other hosts for an address in use.
+    pub conflicts: u64,
+    /// Solicitations for routers.
+    pub router_solicitations: u64,
+    /// Advertisements of routers that hosts received, and that the group's router sent.
+    pub router_advertisements: u64,
+    pub advertised: u64,
+    /// Solicitations to resolve or examine neighbors; neighbors that never answered, and that no
+    /// longer answered.
+    pub requests: u64,
+    pub unresolved: u64,
+    pub unreachable: u64,
+    /// Redirects, which hosts do not follow.
+    pub redirects: u64,
+}
+
+/// Exchanges of hosts with DHCPv6 servers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDhcp6Report {
+    /// Messages that hosts sent and received, by type; `retransmissions` of those sent were
+    /// repeated.
+    pub sent: BTreeMap<String, u64>,
+    pub received: BTreeMap<String, u64>,
+    pub retransmissions: u64,
+    /// Times that a host got leases, those with a delegated prefix, and times that it got other
+    /// configuration only.
+    pub bound: u64,
+    pub prefixes: u64,
+    pub informed: u64,
+    /// Leases that were extended, and leases that ended.
+    pub renewed: u64,
+    pub expired: u64,
+    /// Time from a host's first message to the offer that it took, and to the leases that it may
+    /// use.
+    pub advertise_ns: Option<Distribution>,
+    pub lease_ns: Option<Distribution>,
 }
 
 /// ARP packets of hosts (RFC 826, RFC 5227).
@@ -94,8 +170,31 @@ pub struct DhcpServerReport {
     pub leases: u64,
 }
 
+/// Messages that a DHCPv6 server received and sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Dhcp6ServerReport {
+    pub solicits: u64,
+    pub advertises: u64,
+    pub requests: u64,
+    pub renews: u64,
+    pub rebinds: u64,
+    pub confirms: u64,
+    pub releases: u64,
+    pub declines: u64,
+    pub information_requests: u64,
+    pub replies: u64,
+    /// Messages of clients for which nothing was free.
+    pub exhausted: u64,
+    /// Clients with a binding at the end.
+    pub bindings: u64,
+}
+
 impl HostsReport {
-    pub(super) fn distributions_mut(&mut self) -> [&mut Option<Distribution>; 3] {
-        [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns]
+    pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
+        let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
+            let dhcp = ipv6.dhcp.iter_mut().flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns]);
+            [&mut ipv6.router_ns, &mut ipv6.address_ns].into_iter().chain(dhcp)
+        });
+        [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns].into_iter().chain(ipv6)
     }
 }

@@ -48,7 +48,7 @@ pub struct Mode {
     /// Additional tolerance, as a fraction of the time since the previous step: timers follow from
     /// measured round-trip times, which are longer on a busy machine.
     pub stretch: f64,
-    /// How long to wait for events that have their own time stamp and are reported late; the next
+    /// How long to wait for events that have their own timestamp and are reported late; the next
     /// step counts from the time when the player was ready. Zero in virtual time.
     pub grace: Nanos,
 }
@@ -278,7 +278,7 @@ impl Player<'_> {
                 (Some((_, Event::Received(some))), Event::Received(all)) if some < all => {}
                 (Some((at, event)), _) if event == wanted => {
                     self.events.pop_front();
-                    // A subject whose events have no time stamps reports them when it is polled.
+                    // A subject whose events have no timestamps reports them when it is polled.
                     self.check_time(at, from, to + self.mode.grace)?;
                     return Ok(at);
                 }

@@ -193,7 +193,7 @@ fn hosts_answer_solicitations_and_echo_requests_for_their_addresses_alone() {
         timeout: seconds(1.0),
     };
     let asks = GroupSettings { ping: Some(ping), ..fixed(3, 1, "2001:db8::2:0") };
-    // Hosts that still examine their addresses answer nobody.
+    // Hosts that still examine their addresses answer no solicitation.
     let mut link = Link::of([later(asks), fixed(10, 2, "2001:db8::1:0")]);
     link.run(None);
     let (asks, answers) = (link.of_group(0), link.of_group(1));

@@ -17,11 +17,16 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
         match one.key() {
             "probe" => group.set("arp", one.node("probe".into())),
             "silent" => group.set("arp", one.node("silent".into())),
+            // An address of either family.
+            "address" if one.text().contains(':') => group.add("ipv6", one.value()),
+            "address" => group.add("ipv4", one.value()),
+            "gateway" if one.text().contains(':') => group.add("gateway6", one.value()),
             // A profile has a plain number here.
             "ping_rate" => group.set("ping_rate", one.node(number_per_second(one.text()).into())),
-            key @ ("count" | "mac" | "vlan" | "ipv4" | "gateway" | "setup" | "start"
+            key @ ("count" | "mac" | "vlan" | "ipv4" | "ipv6" | "gateway" | "setup" | "start"
             | "release" | "vendor" | "retry" | "tries" | "ping" | "ping_count" | "serve"
-            | "lease") => group.add(key, one.value()),
+            | "lease" | "interface_id" | "dad" | "prefix" | "rapid_commit"
+            | "first_offer") => group.add(key, one.value()),
             _ => {}
         }
     }

@@ -1,0 +1,281 @@
+//! The hosts of a group that other sources may send from: their addresses and next hops.
+
+use std::{
+    net::Ipv4Addr,
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
+
+use squall_units::MacAddr;
+
+use crate::group::mac_bits;
+
+/// The hosts of a group that have an address and a resolved next hop. The group's worker writes it;
+/// any number of workers read it, without locks: each frame of a stream reads a host, and a writer
+/// must not wait for them (docs/adr/0059).
+#[derive(Debug)]
+pub struct HostTable {
+    mac: MacAddr,
+    mac_step: u64,
+    tags: Vec<(u16, u16)>,
+    hosts: Box<[Entry]>,
+    /// The numbers of the bound hosts, in the first `bound` places.
+    order: Box<[AtomicU32]>,
+    bound: AtomicU32,
+    /// How often a host has lost its address.
+    losses: AtomicU64,
+    /// Number of sources that may still send from hosts.
+    users: AtomicU32,
+}
+
+/// One host: a sequence lock whose sequence number is in the word that has the address.
+#[derive(Debug, Default)]
+struct Entry {
+    /// The address, and below it the number of changes; 0: no address.
+    address: AtomicU64,
+    next_hop: AtomicU64,
+    /// Its place in the order. Only the writer uses it.
+    place: AtomicU32,
+    /// Number of changes. Only the writer uses it.
+    changes: AtomicU32,
+}
+
+/// A host that may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundHost {
+    pub number: u32,
+    pub mac: MacAddr,
+    pub address: Ipv4Addr,
+    pub next_hop: MacAddr,
+}
+
+/// Hosts tried for one frame. A host found in the order may lose its address before it is read; that
+/// several do so in a row is possible only while all of them do.
+const TRIES: usize = 8;
+
+impl HostTable {
+    /// The table of `count` hosts, none of which is bound. `macs` is the MAC address of the first
+    /// host, and by how much that of each further one is higher, at least 1. `tags` are the VLAN
+    /// tags of their frames, outermost first: TPID, then priority and VLAN id.
+    pub fn new(count: u32, macs: (MacAddr, u64), tags: &[(u16, u16)]) -> Self {
+        let count = count as usize;
+        Self {
+            mac: macs.0,
+            mac_step: macs.1.max(1),
+            tags: tags.to_vec(),
+            hosts: (0..count).map(|_| Entry::default()).collect(),
+            order: (0..count).map(|_| AtomicU32::default()).collect(),
+            bound: AtomicU32::new(0),
+            losses: AtomicU64::new(0),
+            users: AtomicU32::new(0),
+        }
+    }
+
+    /// VLAN tags of the hosts' frames, outermost first: TPID, then priority and VLAN id.
+    pub fn tags(&self) -> &[(u16, u16)] {
+        &self.tags
+    }
+
+    /// A further source sends from hosts, until [`HostTable::end_use`].
+    pub fn begin_use(&self) {
+        self.users.fetch_add(1, Relaxed);
+    }
+
+    pub fn end_use(&self) {
+        self.users.fetch_sub(1, Release);
+    }
+
+    /// Whether sources may still send from hosts, which therefore keep their addresses.
+    pub fn is_in_use(&self) -> bool {
+        self.users.load(Acquire) > 0
+    }
+
+    /// Number of hosts of the group.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Number of bound hosts.
+    #[inline]
+    pub fn bound(&self) -> u32 {
+        self.bound.load(Acquire)
+    }
+
+    /// How often a host has lost its address: while the number stays the same, flows keep theirs.
+    #[inline]
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Acquire)
+    }
+
+    /// The host that has this MAC address.
+    pub fn host_of_mac(&self, mac: MacAddr) -> Option<u32> {
+        let offset = mac_bits(mac).checked_sub(mac_bits(self.mac))?;
+        let (number, rest) = (offset / self.mac_step, offset % self.mac_step);
+        (rest == 0 && number < self.hosts.len() as u64).then_some(number as u32)
+    }
+
+    /// The host with this number, if it is bound.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<BoundHost> {
+        let entry = self.hosts.get(number as usize)?;
+        loop {
+            let before = entry.address.load(Acquire);
+            if before == 0 {
+                return None;
+            }
+            let next_hop = entry.next_hop.load(Acquire);
+            if entry.address.load(Acquire) == before {
+                return Some(BoundHost {
+                    number,
+                    mac: self.mac_of(number),
+                    address: Ipv4Addr::from_bits((before >> 32) as u32),
+                    next_hop: mac_of_bits(next_hop),
+                });
+            }
+        }
+    }
+
+    /// The next bound host in turn. `at` is the reader's position, 0 at first.
+    #[inline]
+    pub fn next(&self, at: &mut u32) -> Option<BoundHost> {
+        for _ in 0..TRIES {
+            let bound = self.bound();
+            if bound == 0 {
+                return None;
+            }
+            let place = if *at < bound { *at } else { 0 };
+            *at = place + 1;
+            let number = self.order[place as usize].load(Relaxed);
+            if let Some(host) = self.get(number) {
+                return Some(host);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn mac_of(&self, number: u32) -> MacAddr {
+        mac_of_bits(mac_bits(self.mac).wrapping_add(u64::from(number).wrapping_mul(self.mac_step)))
+    }
+
+    /// Sets the address and the next hop of a host. Only the group's worker may call this.
+    pub fn bind(&self, number: u32, address: Ipv4Addr, next_hop: MacAddr) {
+        let Some(entry) = self.hosts.get(number as usize) else { return };
+        let known = entry.address.load(Relaxed);
+        if known >> 32 != 0 && (known >> 32) as u32 != address.to_bits() {
+            self.losses.fetch_add(1, Release);
+        }
+        entry.address.store(0, Relaxed);
+        // Released after the address is 0, so that no reader takes the old address with the new
+        // next hop.
+        entry.next_hop.store(mac_bits(next_hop), Release);
+        let changes = entry.changes.load(Relaxed).wrapping_add(1);
+        entry.changes.store(changes, Relaxed);
+        entry.address.store(u64::from(address.to_bits()) << 32 | u64::from(changes), Release);
+        if known == 0 {
+            let bound = self.bound.load(Relaxed);
+            self.order[bound as usize].store(number, Relaxed);
+            entry.place.store(bound, Relaxed);
+            self.bound.store(bound + 1, Release);
+        }
+    }
+
+    /// Removes the address of a host. Only the group's worker may call this.
+    pub fn unbind(&self, number: u32) {
+        let Some(entry) = self.hosts.get(number as usize) else { return };
+        if entry.address.swap(0, Release) == 0 {
+            return;
+        }
+        // The last host in the order takes the place.
+        let (place, last) = (entry.place.load(Relaxed), self.bound.load(Relaxed) - 1);
+        let moved = self.order[last as usize].load(Relaxed);
+        self.order[place as usize].store(moved, Relaxed);
+        self.hosts[moved as usize].place.store(place, Relaxed);
+        self.bound.store(last, Release);
+        self.losses.fetch_add(1, Release);
+    }
+}
+
+fn mac_of_bits(bits: u64) -> MacAddr {
+    let [_, _, octets @ ..] = bits.to_be_bytes();
+    MacAddr(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use super::*;
+
+    const HOP: MacAddr = MacAddr([2, 9, 0, 0, 0, 9]);
+
+    fn table(count: u32) -> HostTable {
+        HostTable::new(count, (MacAddr([2, 0, 0, 0, 0, 1]), 2), &[])
+    }
+
+    fn address(number: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number)
+    }
+
+    #[test]
+    fn bound_hosts_take_turns_and_others_do_not() {
+        let (table, mut at) = (table(5), 0);
+        assert_eq!(table.next(&mut at), None);
+        for number in [4, 1, 3] {
+            table.bind(number, address(number), HOP);
+        }
+        let turns: Vec<u32> =
+            (0..6).map(|_| table.next(&mut at).expect("three are bound").number).collect();
+        assert_eq!(turns, [4, 1, 3, 4, 1, 3]);
+        let host = table.get(3).expect("it is bound");
+        assert_eq!((host.address, host.next_hop), (address(3), HOP));
+        assert_eq!(table.host_of_mac(host.mac), Some(3));
+        assert_eq!(table.get(0), None);
+        table.unbind(4);
+        table.unbind(4);
+        let mut turns: Vec<u32> =
+            (0..4).map(|_| table.next(&mut at).expect("two are bound").number).collect();
+        turns.sort_unstable();
+        assert_eq!((turns, table.bound(), table.losses()), (vec![1, 1, 3, 3], 2, 1));
+    }
+
+    #[test]
+    fn a_new_address_is_a_loss_of_the_old_one_and_a_new_next_hop_is_not() {
+        let table = table(1);
+        table.bind(0, address(1), HOP);
+        table.bind(0, address(1), MacAddr([2; 6]));
+        assert_eq!((table.losses(), table.bound()), (0, 1));
+        table.bind(0, address(2), HOP);
+        assert_eq!((table.losses(), table.bound()), (1, 1));
+    }
+
+    #[test]
+    fn a_reader_on_another_thread_sees_no_half_of_a_change() {
+        let table = Arc::new(table(3));
+        let hop = |n: u32| mac_of_bits(u64::from(n) * 0x0001_0001);
+        let reader = thread::spawn({
+            let table = table.clone();
+            move || {
+                let (mut at, mut seen) = (0, 0);
+                while seen < 20_000 {
+                    let Some(host) = table.next(&mut at) else { continue };
+                    let n = host.address.to_bits() - address(0).to_bits();
+                    assert_eq!((host.next_hop, n % 3), (hop(n), host.number));
+                    seen += 1;
+                }
+            }
+        });
+        let mut n = 0;
+        while !reader.is_finished() {
+            let number = n % 3;
+            if n % 7 == 0 {
+                table.unbind(number);
+            }
+            table.bind(number, address(n % 3000), hop(n % 3000));
+            n += 1;
+        }
+        reader.join().expect("no half of a change");
+    }
+}
