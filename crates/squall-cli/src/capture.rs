@@ -199,13 +199,13 @@ fn address_with(address: &str, direction: Option<Direction>) -> String {
 
 /// The capture's part of the summary: packets received, written and lost, with the reasons.
 fn summary(capture: &CaptureReport) -> String {
-    let count = human::count;
+    let (count, counted) = (human::count, human::counted);
     let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by)
     {
         reasons if reasons.is_empty() => format!("0 {what}\n"),
         reasons => format!("{} {what} ({reasons})\n", count(by.values().sum())),
     };
-    let mut text = format!("\n{} packets received by filter\n", count(capture.received))
+    let mut text = format!("\n{} received by filter\n", counted(capture.received, "packet"))
         + &line("dropped by kernel", &capture.dropped_by_kernel)
         + &line("dropped by squall", &capture.dropped);
     if !capture.dropped_by_interface.is_empty() {
@@ -221,32 +221,32 @@ fn summary(capture: &CaptureReport) -> String {
         );
     }
     text += &format!(
-        "{} packets written, {} octets of them",
-        count(capture.written_packets),
-        count(capture.written_octets)
+        "{} written, {} of them",
+        counted(capture.written_packets, "packet"),
+        counted(capture.written_octets, "octet")
     );
     if capture.files_written > 0 {
         text += &format!(
-            "; {} octets in {} file(s)",
-            count(capture.file_octets),
-            count(capture.files_written)
+            "; {} in {}",
+            counted(capture.file_octets, "octet"),
+            counted(capture.files_written, "file")
         );
     }
     text += "\n";
     if capture.removed_files > 0 {
         text += &format!(
-            "{} file(s) with {} packets were removed by the ring\n",
-            count(capture.removed_files),
-            count(capture.removed_packets)
+            "removed by the ring: {} with {}\n",
+            counted(capture.removed_files, "file"),
+            counted(capture.removed_packets, "packet")
         );
     }
     const SHOWN: usize = 20;
     for file in capture.files.iter().take(SHOWN) {
         text += &format!(
-            "  {}  {} packets, {} octets\n",
+            "  {}  {}, {}\n",
             file.name,
-            count(file.packets),
-            count(file.octets)
+            counted(file.packets, "packet"),
+            counted(file.octets, "octet")
         );
     }
     if capture.files.len() > SHOWN {

@@ -5,6 +5,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs::File,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -12,7 +13,9 @@ use std::{
 
 use clap::{Subcommand, ValueEnum};
 use squall::{Error, Profile};
+use squall_machine::python::python;
 use squall_options::RunOptions;
+use squall_units::Cannot;
 
 use crate::{args::Output, drive::Signals};
 
@@ -95,6 +98,7 @@ pub fn cluster(args: &Args) -> Result<ExitCode, Error> {
         Action::Status(of) => ("status", of),
         Action::Down(of) => ("down", of),
     };
+    readable(&of.inventory)?;
     let mut words = vec![action.into(), of.inventory.clone().into_os_string()];
     words.extend(of.json.then(|| "--json".into()));
     Err(become_controller(words))
@@ -108,6 +112,9 @@ pub fn run(
     options: &RunOptions,
     output: &Output,
 ) -> Error {
+    if let Err(error) = [profile, inventory].into_iter().try_for_each(readable) {
+        return error;
+    }
     let options = match serde_json::to_string(options) {
         Ok(options) => options,
         Err(error) => return Error::Usage(format!("options of the run: {error}")),
@@ -143,6 +150,7 @@ pub fn nodes(
     dry_run: bool,
     signals: &Signals,
 ) -> Result<squall_trials::Nodes, Error> {
+    readable(inventory)?;
     let mut words: Vec<OsString> = vec!["trials".into(), inventory.into()];
     if let Some(profile) = profile {
         words.push(format!("--profile={}", profile.origin).into());
@@ -150,6 +158,14 @@ pub fn nodes(
     }
     words.extend(dry_run.then(|| "--dry-run".into()));
     squall_trials::Nodes::start(controller(words), &|| signals.came())
+}
+
+/// Checks that a file can be read before Python starts, because an error there is about packages.
+fn readable(path: &Path) -> Result<(), Error> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    Ok(File::open(path).map(drop).map_err(|error| Cannot::read(path, &error))?)
 }
 
 /// The output options as arguments of `squall report`, which the controller runs on the reports of
@@ -211,16 +227,4 @@ fn controller(words: Vec<OsString>) -> Command {
         command.env("SQUALL", own);
     }
     command
-}
-
-/// The first Python interpreter found: in this installation, in the environment, or on the search
-/// path.
-fn python() -> PathBuf {
-    if let Some(named) = env::var_os("SQUALL_PYTHON") {
-        return named.into();
-    }
-    let own = env::current_exe().ok().and_then(|path| Some(path.parent()?.join("python3")));
-    let active = env::var_os("VIRTUAL_ENV").map(|folder| Path::new(&folder).join("bin/python3"));
-    let found = own.into_iter().chain(active).find(|path| path.is_file());
-    found.unwrap_or_else(|| "python3".into())
 }

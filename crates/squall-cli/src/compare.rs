@@ -11,7 +11,7 @@ use squall_compare::{
     render::{Shown, ShownStep},
 };
 use squall_report::render;
-use squall_units::{Nanos, Rate};
+use squall_units::{FCS_LEN, Nanos, Rate};
 
 use crate::{args::command_line, drive::Signals, output};
 
@@ -35,7 +35,7 @@ enum What {
 Examples:
   squall compare generators                                         # takes long, prints how long
   squall compare generators --duration 5s --rounds 3 --report generators.html
-  squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
+  squall compare generators --tools squall,tcpreplay,trafgen --sizes 64,1518 --rates \
                         10kpps,100kpps,max
 
 Tools: squall, squall-af_xdp, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, rude, hping3, nping, \
@@ -49,13 +49,12 @@ struct Generators {
     /// Compare these tools [default: all]
     #[arg(long, value_name = "LIST")]
     tools: Option<String>,
-    /// Send frames of these sizes, octets without FCS
-    #[arg(long, value_name = "OCTETS", default_value = "60,512,1514", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(60..=9000))]
+    /// Send frames of these sizes, octets with FCS
+    #[arg(long, value_name = "OCTETS", default_value = "64,516,1518", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(64..=9004))]
     sizes: Vec<u32>,
     /// Send at these rates: 10kpps, 100Mbps (L2 with FCS), max
     #[arg(
-        long,
-        visible_alias = "rates",
+        long = "rates",
         value_name = "RATES",
         default_value = "10kpps,50kpps,100kpps,max",
         value_delimiter = ','
@@ -77,7 +76,7 @@ struct Generators {
 #[command(after_help = "\
 Examples:
   squall compare captures                                           # takes some minutes, prints how many
-  squall compare captures --tools tcpdump,dumpcap --data http --steps 100Mbps,500Mbps,max --rounds \
+  squall compare captures --tools tcpdump,dumpcap --data http --rates 100Mbps,500Mbps,max --rounds \
                         3
   squall compare captures --tools 'squall,tcpdump:-B 65536' --data 60,1514 --write null,tmpfs,disk \
                         --search
@@ -111,9 +110,9 @@ struct Captures {
     data: Vec<String>,
     /// Send at these rates, L2 with FCS: 100Mbps,1Gbps,max [default:
     /// 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max; with --search none]
-    #[arg(long, visible_alias = "rates", value_name = "RATES", value_delimiter = ',')]
+    #[arg(long = "rates", value_name = "RATES", value_delimiter = ',')]
     steps: Vec<Rate>,
-    /// Add rates in frames per second to --steps: 100k,400k
+    /// Add rates in frames per second to --rates: 100k,400k
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = pps)]
     pps: Vec<Rate>,
     /// Measure everything N times, with the tools in another order each time, and report medians and
@@ -173,7 +172,8 @@ fn generators(args: &Generators) -> Result<ExitCode, Error> {
     let runs = settings.tools.len() * settings.sizes.len() * settings.steps.len();
     let runs = runs * settings.rounds as usize;
     let time = runs as f64 * (settings.step.as_secs_f64() + OVERHEAD_S);
-    outputs.announce(&format!("at most {runs} runs, {}", render::human::seconds(time)));
+    let runs = render::human::counted(runs as u64, "run");
+    outputs.announce(&format!("at most {runs}, {}", render::human::seconds(time)));
     let signals = Signals::catch()?;
     let stop = || signals.came();
     let result =
@@ -189,7 +189,7 @@ impl Generators {
                 self.tools.as_deref().unwrap_or(DEFAULT_GENERATORS),
                 &own_path()?,
             )?,
-            sizes: self.sizes.clone(),
+            sizes: self.sizes.iter().map(|size| size - FCS_LEN).collect(),
             steps: self.steps.clone(),
             rounds: self.rounds,
             step: self.duration,
@@ -266,7 +266,7 @@ pub fn own_path() -> Result<PathBuf, Error> {
 fn check_steps(steps: &[Rate]) -> Result<(), Error> {
     let wrong = |rate: &&Rate| rate.is_zero() || rate.unit == squall_units::RateUnit::Percent;
     steps.iter().find(wrong).map_or(Ok(()), |rate| {
-        Err(Error::Usage(format!("--steps {rate}: expected a rate such as 100Mbps, 10kpps or max")))
+        Err(Error::Usage(format!("--rates {rate}: expected a rate such as 100Mbps, 10kpps or max")))
     })
 }
 
@@ -313,7 +313,7 @@ fn estimate(settings: &Settings) -> String {
         * settings.rounds as usize
         * (settings.steps.len() + searched);
     let time = render::human::seconds(runs as f64 * (settings.step.as_secs_f64() + OVERHEAD_S));
-    format!("about {runs} runs, {time}")
+    format!("about {}, {time}", render::human::counted(runs as u64, "run"))
 }
 
 /// Parses `100k`, `100kpps`, `max`.

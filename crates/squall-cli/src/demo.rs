@@ -24,7 +24,12 @@ Examples:
 
 Creates a private network namespace with two interfaces, so that nothing else sees the traffic; \
                         needs no root. If the kernel forbids this, the demo prints the reason and \
-                        sends in memory.")]
+                        sends in memory.
+
+Exit status: 0 done, also if the verdict is NOT VALID (the summary has the reasons), 1 failed by \
+                        --fail-if, 2 wrong usage, 3 environment, 129, 130, 143 interrupted by \
+                        SIGHUP, SIGINT, SIGTERM.")]
+#[command(mut_arg("allow_invalid", |arg| arg.hide(true)))]
 pub struct Args {
     #[command(flatten)]
     options: Options<OfDemos>,
@@ -32,13 +37,14 @@ pub struct Args {
     output: Output,
 }
 
-/// Run options of the demo. Its profile sends in both directions and has no attacks.
+/// Run options of the demo. Its profile sends in both directions and has no attacks; its ports are
+/// of one machine and in real time.
 #[derive(Clone, Debug)]
 pub struct OfDemos;
 
 impl Choice for OfDemos {
     fn has(name: &str) -> bool {
-        !["receive", "labels"].contains(&name)
+        !["receive", "labels", "part", "clock"].contains(&name)
     }
 }
 
@@ -61,7 +67,7 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     options.run.duration.get_or_insert(Time::from_secs(10));
     // The demo does not fail on a busy machine. The summary shows the reasons instead.
     let mut output = Output { allow_invalid: true, ..args.output.clone() };
-    let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
+    output.report.get_or_insert_with(|| PathBuf::from(REPORT));
     let title = format!("squall demo: {place}");
     drive_until(
         options.session(profile)?,
@@ -69,13 +75,7 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
         &title,
         End::default(),
         |_| {},
-        |_| {
-            format!(
-                "\nReport with plots: {}\nNext: squall lab up, then squall lab exec -- \
-                 squall send --help\n",
-                std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
-            )
-        },
+        |_| "Next: squall lab up, then squall lab exec -- squall send --help\n".to_owned(),
     )
 }
 

@@ -7,7 +7,7 @@ use squall::Error;
 use squall_doctor::{FRAMES, Finding, State, Trial, examine};
 use squall_port_linux::lab;
 
-use crate::{features, output};
+use crate::{features, output, ports};
 
 /// Check what works on this machine, and try each kind of port
 #[derive(Debug, clap::Args)]
@@ -75,9 +75,10 @@ fn text(findings: &[Finding]) -> String {
                 State::Missing => "missing",
                 State::Failed => "FAILED",
             };
-            text += &format!("  {state:7}  {:width$}  {}\n", finding.name, finding.found);
+            let found = ports::indented(width + 13, &finding.found);
+            text += &format!("  {state:7}  {:width$}  {}\n", finding.name, found.trim());
             if let Some(advice) = &finding.advice {
-                text += &format!("  {:7}  {:width$}  try {advice}\n", "", "");
+                text += &ports::indented(width + 13, &format!("try {advice}"));
             }
         }
     }

@@ -18,9 +18,13 @@ use squall::{
     Error, Resolved, Run, Session,
     report::{Asked, EndedBy, Report},
 };
-use squall_report::render::{Live, LiveMode};
+use squall_report::render::{Live, LiveMode, table};
 
-use crate::{args::Output, progress::ProgressLine};
+use crate::{
+    args::Output,
+    output::{WIDTH, look},
+    progress::ProgressLine,
+};
 
 /// Interval between checks for signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,7 +105,7 @@ pub fn drive_until(
             .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
     }
     let opened = resolve(session, output.quiet, &signals)?.open()?;
-    output.fail_if.iter().try_for_each(|criterion| opened.find_names(criterion))?;
+    output.fail_if.iter().try_for_each(|criterion| opened.check(criterion))?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
     // No live view in virtual time: the run takes as little time as the machine permits.
@@ -115,7 +119,10 @@ pub fn drive_until(
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
     end.each_s.iter().for_each(|seconds| live.line_each(f64::from(*seconds)));
     let shown = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
-    shown.iter().for_each(|note| live.note(&format!("note: {note}")));
+    for note in one_for_both(&shown) {
+        let (width, _) = look(true, WIDTH);
+        table::wrap(&format!("note: {note}"), width, 6).iter().for_each(|line| live.note(line));
+    }
     let mut run = opened.start()?;
     if listening {
         run.expect(Asked { duration_s: end.after_s, packets: end.received, octets: None });
@@ -132,6 +139,29 @@ pub fn drive_until(
     live.finish();
     let extra = extra(&report);
     output.publish(report, files, &extra, &shown)
+}
+
+/// Joins the notes of two ports that differ only in the interface.
+fn one_for_both(notes: &[String]) -> Vec<String> {
+    let parts = |note: &str| {
+        let (name, rest) = note.split_once(": taken as ")?;
+        Some((name.to_owned(), rest.replace(name, "IFACE")))
+    };
+    let mut joined: Vec<(Vec<String>, String)> = Vec::new();
+    for note in notes {
+        let (names, text) = parts(note)
+            .map_or_else(|| (Vec::new(), note.clone()), |(name, text)| (vec![name], text));
+        match joined.iter_mut().find(|one| !names.is_empty() && one.1 == text) {
+            Some(one) => one.0.extend(names),
+            None => joined.push((names, text)),
+        }
+    }
+    let one = |(names, text): (Vec<String>, String)| match &names[..] {
+        [] => text,
+        [name] => format!("{name}: taken as {}", text.replace("IFACE", name)),
+        _ => format!("{}: taken as {text}", names.join(", ")),
+    };
+    joined.into_iter().map(one).collect()
 }
 
 /// Solves the attacks of a session. Shows progress on a terminal, and stops on Ctrl-C.
@@ -228,4 +258,19 @@ fn read_files(run: &mut Run, end: End, signals: &Signals) -> Option<EndedBy> {
 
 fn seconds(s: f64) -> Duration {
     Duration::from_secs_f64(s.clamp(0.0, 3600.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_one_kind_have_one_note() {
+        let note = |name: &str| format!("{name}: taken as af_packet:{name}: why ({name})");
+        let other = "a rate is missing".to_owned();
+        let joined = one_for_both(&[note("veth-a"), other.clone(), note("veth-b")]);
+        let both = "veth-a, veth-b: taken as af_packet:IFACE: why (IFACE)".to_owned();
+        assert_eq!(joined, [both, other]);
+        assert_eq!(one_for_both(&[note("eth1")]), [note("eth1")]);
+    }
 }

@@ -402,7 +402,8 @@ fn summary(edited: &Edited) -> String {
     let mut text: String =
         rows.iter().map(|(name, value)| format!("{name:<18} {value}\n")).collect();
     for not_done in &edited.not_done {
-        text += &format!("note: {} packets: {}\n", human::count(not_done.packets), not_done.reason);
+        text +=
+            &format!("note: {}: {}\n", human::counted(not_done.packets, "packet"), not_done.reason);
     }
     edited.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
     if edited.stopped {

@@ -35,8 +35,7 @@ Examples:
                   eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
   squall flows http \
                   --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option \
-                  ca=ca.pem \\
-    --tls-option client_certificate=me.pem --tls-option client_key=me.key
+                  ca=ca.pem --tls-option client_certificate=me.pem --tls-option client_key=me.key
   squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients \
                   16.0.0.0/24 --servers 48.0.0.1 --cps 1k
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k \

@@ -5,6 +5,8 @@ use std::{
     env,
     ffi::OsString,
     io::{self, IsTerminal},
+    net::AddrParseError,
+    num::{ParseFloatError, ParseIntError},
 };
 
 use clap::{
@@ -12,6 +14,7 @@ use clap::{
     builder::StyledStr,
     error::{ContextKind, ContextValue, Error, ErrorKind},
 };
+use squall_profile::Diagnostics;
 use squall_report::render;
 
 /// Maximum width of help texts: longer lines are hard to read.
@@ -77,25 +80,46 @@ fn examples_within(text: &str, width: usize) -> String {
 fn broken(line: &str, width: usize) -> Vec<String> {
     let (command, comment) = line.split_once("  # ").unwrap_or((line, ""));
     let mut lines: Vec<String> = Vec::new();
-    let mut add = |lead: &str, words: &mut dyn Iterator<Item = &str>, end: &str| {
+    let mut add = |lead: &str, pieces: &[String], end: &str| {
         let mut now = String::new();
-        for word in words {
-            let so_far = now.chars().count() + 1 + word.chars().count() + end.chars().count();
+        for piece in pieces {
+            let so_far = now.chars().count() + 1 + piece.chars().count() + end.chars().count();
             if !now.is_empty() && so_far > width {
                 lines.push(std::mem::take(&mut now) + end);
-                now = format!("{lead}{word}");
+                now = format!("{lead}{piece}");
             } else {
                 now += if now.is_empty() { "  " } else { " " };
-                now += word;
+                now += piece;
             }
         }
         lines.extend((!now.is_empty()).then_some(now));
     };
     if !comment.is_empty() {
-        add("  # ", &mut std::iter::once("#").chain(comment.split(' ')), "");
+        let words: Vec<String> = format!("# {comment}").split(' ').map(String::from).collect();
+        add("  # ", &words, "");
     }
-    add("      ", &mut words(command).into_iter(), " \\");
+    let (lead, end) = ("      ", " \\");
+    add(lead, &pieces(command, width.saturating_sub(lead.len() + end.len())), end);
     lines
+}
+
+/// Splits a command before its options, pipes and redirections, so that a value stays with its
+/// option. A piece that is wider than `width` is split at all words.
+fn pieces(command: &str, width: usize) -> Vec<String> {
+    let mut pieces: Vec<Vec<&str>> = Vec::new();
+    for word in words(command) {
+        let begins = word.len() > 1 && word.starts_with('-') || ["|", ">", "&&"].contains(&word);
+        match pieces.last_mut().filter(|_| !begins) {
+            Some(piece) => piece.push(word),
+            None => pieces.push(vec![word]),
+        }
+    }
+    let fits = |piece: &Vec<&str>| piece.join(" ").chars().count() <= width;
+    let split = |piece: Vec<&str>| match fits(&piece) {
+        true => vec![piece.join(" ")],
+        false => piece.into_iter().map(String::from).collect(),
+    };
+    pieces.into_iter().flat_map(split).collect()
 }
 
 /// Splits a command into shell words, and keeps their quotes.
@@ -110,6 +134,37 @@ fn words(command: &str) -> Vec<&str> {
         quote.is_none() && c == ' '
     };
     command.split(at_space).filter(|word| !word.is_empty()).collect()
+}
+
+/// Hints of a profile for the command line: `try size = 64` becomes `try --size 64`.
+pub fn in_options(mistakes: &mut Diagnostics) {
+    let mut command = crate::command();
+    for name in env::args_os().skip(1) {
+        let Some(of) = command.find_subcommand(&name) else { break };
+        command = of.clone();
+    }
+    let short = mistakes.0.iter_mut().filter(|one| one.origin.starts_with("squall "));
+    let details = short.flat_map(|one| &mut one.details);
+    details.for_each(|detail| *detail = in_option(detail, &command));
+}
+
+fn in_option(hint: &str, command: &Command) -> String {
+    let assignment = || {
+        let (key, rest) = hint.strip_prefix("try ")?.split_once(" = ")?;
+        let option = command.get_arguments().find(|one| one.get_id() == key)?.get_long()?;
+        let (value, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => rest.split_at(rest.find([',', ' ']).unwrap_or(rest.len())),
+        };
+        let quote = if value.contains(' ') { "'" } else { "" };
+        match value {
+            "true" => Some(format!("try --{option}{rest}")),
+            "false" => Some(format!("try it without --{option}{rest}")),
+            _ if value.starts_with(['{', '[']) => None,
+            _ => Some(format!("try --{option} {quote}{value}{quote}{rest}")),
+        }
+    };
+    assignment().unwrap_or_else(|| hint.to_owned())
 }
 
 /// Names of options in other tools. Each entry has these names, the option of Squall that replaces
@@ -132,9 +187,45 @@ const FOREIGN_NAMES: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
+/// Replaces texts of the standard library, which name neither the form nor an example.
+fn explained(error: Error) -> Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let source = std::error::Error::source(&error);
+    let expected = match source {
+        Some(source) if source.is::<ParseIntError>() => "a whole number, such as 10",
+        Some(source) if source.is::<ParseFloatError>() => "a number, such as 10 or 0.5",
+        Some(source) if source.is::<AddrParseError>() => {
+            "an address and a port, such as 127.0.0.1:8443 or [::1]:8443"
+        }
+        _ => return error,
+    };
+    let (value, option) = (text(ContextKind::InvalidValue), text(ContextKind::InvalidArg));
+    Error::raw(
+        ErrorKind::ValueValidation,
+        format!("invalid value '{value}' for '{option}': expected {expected}\n"),
+    )
+}
+
+/// Whether `squall lab exec` was given a command without the `--` before it.
+fn lacks_separator(arguments: &[OsString]) -> bool {
+    let [_, lab, exec, rest @ ..] = arguments else { return false };
+    lab == "lab" && exec == "exec" && !rest.is_empty() && !rest.iter().any(|word| word == "--")
+}
+
 /// Removes tips for options that are too different (such as `--latency` for `--vlan`), and adds
 /// tips from the table.
-fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
+fn advised(error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
+    let mut error = explained(error);
+    let kinds = [ErrorKind::UnknownArgument, ErrorKind::MissingRequiredArgument];
+    if kinds.contains(&error.kind()) && lacks_separator(arguments) {
+        let tip = "put -- before the command: squall lab exec -- COMMAND";
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+        return error;
+    }
     let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => name.clone(),
         _ => return error,
@@ -230,8 +321,31 @@ mod tests {
                     comment of many words";
         let expected = "Examples:\n  # a comment of many words\n  squall send --port eth1 \\\n      --packet \
              'eth / ipv4' \\\n      --rate 1kpps";
-        assert_eq!(examples_within(text, 30), expected);
+        assert_eq!(examples_within(text, 31), expected);
+        // Never between an option and its value.
+        for width in 31..60 {
+            let broken = examples_within(text, width);
+            assert!(broken.lines().all(|line| !line.ends_with("--packet \\")), "{broken}");
+        }
         assert_eq!(examples_within(text, 200), text);
+    }
+
+    #[test]
+    fn hints_name_the_option_of_a_key() {
+        let command = crate::Cli::command();
+        let of = |names: &[&str]| {
+            names.iter().fold(command.clone(), |of, name| of.find_subcommand(name).unwrap().clone())
+        };
+        for (names, hint, expected) in [
+            (&["send"][..], "try size = 64, or more", "try --size 64, or more"),
+            (&["send"], "try latency = true and a frame", "try --latency and a frame"),
+            (&["send"], "try latency = false", "try it without --latency"),
+            (&["hosts", "arp"], "try ipv4 = \"10.0.0.1/16\"", "try --address 10.0.0.1/16"),
+            (&["send"], "try mode = { burst = 1000 }", "try mode = { burst = 1000 }"),
+            (&["send"], "try serve = \"10.0.0.1\"", "try serve = \"10.0.0.1\""),
+        ] {
+            assert_eq!(in_option(hint, &of(names)), expected);
+        }
     }
 
     #[test]
@@ -245,6 +359,21 @@ mod tests {
         };
         assert!(advice(&["send", "--prot", "x"]).contains("'--port'"));
         assert!(advice(&["replay", "--listnic"]).contains("'--listnics'"));
+        for command in [&["squall", "ports"][..], &["ls"], &["tcpdump", "-i", "eth1"]] {
+            let exec = advice(&[&["lab", "exec"][..], command].concat());
+            assert!(exec.contains("put -- before the command"), "{exec}");
+        }
+        for (wrong, expected) in [
+            (&["plan", "a.toml", "--frames", "ten"][..], "a whole number, such as 10"),
+            (&["test", "rfc2544", "--frame-sizes", "64B"], "a whole number, such as 10"),
+            (&["test", "rfc2544", "--tolerance", "x"], "a number, such as 10 or 0.5"),
+            (&["serve", "--listen", "foo"], "an address and a port"),
+        ] {
+            let text = advice(wrong);
+            let last = wrong.last().unwrap();
+            assert!(text.contains(expected) && text.contains(last), "{text}");
+            assert!(!text.contains("found in string") && !text.contains("literal"), "{text}");
+        }
         let vlan = advice(&["send", "--vlan", "7"]);
         assert!(vlan.contains("eth/vlan(id=7)") && !vlan.contains("latency"), "{vlan}");
         let pps = advice(&["send", "--pps", "7"]);

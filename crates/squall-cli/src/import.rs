@@ -153,7 +153,7 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
             (left.silent, "of conversations without data"),
         ] {
             if n > 0 {
-                eprintln!("left out: {} packets {what}", human::count(n));
+                eprintln!("left out: {} {what}", human::counted(n, "packet"));
             }
         }
     }

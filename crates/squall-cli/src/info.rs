@@ -119,7 +119,8 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
         output::print_data(&(info.to_json() + "\n"));
     }
     // The figures include errors of files, so errors are not repeated on the same terminal.
-    let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
+    let seen =
+        !args.quiet && (to_stdout || io::stdout().is_terminal() || output::goes_to_one_place());
     for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {
             eprintln!("squall: {} at octet {}: {}", file.path, fault.offset, fault.text);

@@ -12,6 +12,7 @@ use squall_machine::forward::forward;
 use squall_port_linux::lab::{
     Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side,
 };
+use squall_report::render::human;
 
 use crate::{
     drive::Signals,
@@ -121,7 +122,10 @@ pub fn lab(args: &Args) -> Result<ExitCode, Error> {
             let (counts, notes) = forward([a, b], &|| signals.came())?;
             for (from, to, count) in [(a, b, counts[0]), (b, a, counts[1])] {
                 let (frames, refused) = (count.frames, count.refused);
-                output::print(&format!("{from} to {to}: {frames} frames, {refused} refused\n"));
+                output::print(&format!(
+                    "{from} to {to}: {}, {refused} refused\n",
+                    human::counted(frames, "frame")
+                ));
             }
             output::print(&notes.iter().map(|note| format!("note: {note}\n")).collect::<String>());
         }
@@ -226,11 +230,21 @@ fn commands(kind: DeviceKind, exec: &str) -> Vec<String> {
                 a.ipv4[1], a.tester
             ),
         ],
-        _ => vec![format!(
-            "{exec} squall flows app http --port {} --port2 {}{gateways} --clients \
-             198.18.1.10-198.18.1.99 --servers 198.18.2.10 --cps 100 --duration 5s",
-            a.tester, b.tester
-        )],
+        _ => {
+            let ends =
+                format!("{gateways} --clients 198.18.1.10-198.18.1.99 --servers 198.18.2.10");
+            let (a, b) = (a.tester, b.tester);
+            vec![
+                format!(
+                    "{exec} squall flows app http --port {a} --port2 {b}{ends} --cps 100 \
+                     --duration 5s"
+                ),
+                format!(
+                    "{exec} squall test rfc9411 --port A={a} --port B={b}{ends} --quick --max-cps \
+                     500"
+                ),
+            ]
+        }
     }
 }
 

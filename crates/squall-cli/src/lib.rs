@@ -166,7 +166,10 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     };
-    let status = done.unwrap_or_else(|error| {
+    let status = done.unwrap_or_else(|mut error| {
+        if let Error::Input(mistakes) = &mut error {
+            help::in_options(mistakes);
+        }
         match &error {
             // Input errors begin with file:line:column, a format that editors parse. If the profile
             // cannot be read, there is no line and column.

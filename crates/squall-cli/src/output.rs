@@ -7,6 +7,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
+    path::Path,
     process::ExitCode,
 };
 
@@ -53,11 +54,13 @@ impl Output {
         let to_stdout = self.json.as_deref() == Some("-") || (results.are_lost() && !packets_there);
         let to_stderr = to_stdout || self.to_stderr;
         let json = to_stdout.then(|| report.to_json() + "\n");
-        if to_stderr || one_place() {
+        if to_stderr || goes_to_one_place() {
             report.notes.retain(|note| !shown.contains(note));
         }
         let (width, color) = look(to_stderr, WIDTH);
-        let text = lines(&render::summary(&report, width, color)) + extra;
+        let page = self.report.as_deref().filter(|_| !results.are_lost());
+        let pages = named(page) + &named(self.pdf.as_deref().filter(|_| !results.are_lost()));
+        let text = lines(&render::summary(&report, width, color)) + &pages + extra;
         match to_stderr {
             _ if self.quiet => {}
             true => eprint!("{text}"),
@@ -77,7 +80,7 @@ impl Output {
             ReasonCode::PortLost => self.quiet,
             _ => self.quiet && !self.allow_invalid,
         });
-        why.for_each(|reason| eprintln!("squall: not valid: {reason}"));
+        why.for_each(|reason| eprintln!("squall: not valid: {}", reason.brief()));
         let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
         unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
         let unread = report.replays.iter().find_map(|replay| replay.fault.as_ref());
@@ -94,6 +97,12 @@ impl Output {
             _ => 0,
         }))
     }
+}
+
+/// The line of a summary that says where a page is.
+pub fn named(page: Option<&Path>) -> String {
+    let absolute = |page: &Path| std::path::absolute(page).unwrap_or_else(|_| page.into());
+    page.map_or_else(String::new, |page| format!("Report: {}\n", absolute(page).display()))
 }
 
 /// Files for a result. If one cannot be written (a full disk, a removed directory), the result is
@@ -150,7 +159,7 @@ pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
 }
 
 /// Whether standard output and standard error go to the same terminal or file (`2>&1`).
-fn one_place() -> bool {
+pub fn goes_to_one_place() -> bool {
     let file = |stream: BorrowedFd<'_>| {
         let found = File::from(stream.try_clone_to_owned().ok()?).metadata().ok()?;
         Some((found.dev(), found.ino()))

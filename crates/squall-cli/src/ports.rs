@@ -8,7 +8,7 @@ use squall_machine::{
     listing::{Listed, Listing, state, xdp_mode},
 };
 use squall_port_linux::{InterfaceInfo, Permissions};
-use squall_report::render::human;
+use squall_report::render::{human, table::wrap};
 use squall_units::Nanos;
 
 use crate::{
@@ -119,11 +119,17 @@ fn overview(listed: &[Listed]) -> String {
     for kind in KINDS {
         text += &format!("  {:width$}  {}\n", kind.address, kind.what);
         if let Err(why) = (kind.here)() {
-            let why: Vec<_> = why.split_whitespace().collect();
-            text += &format!("  {:width$}  not here: {}\n", "", why.join(" "));
+            text += &indented(width + 4, &format!("not here: {why}"));
         }
     }
     text
+}
+
+/// Lines of text, wrapped and indented by `indent`.
+pub fn indented(indent: usize, text: &str) -> String {
+    let (width, _) = output::look(false, output::WIDTH);
+    let lines = text.lines().flat_map(|line| wrap(line.trim(), width.saturating_sub(indent), 2));
+    lines.map(|line| format!("{:indent$}{line}\n", "")).collect()
 }
 
 /// Prefixes a reason with the port's address, unless it already starts with that.

@@ -17,12 +17,15 @@ use crate::{
 
 /// Send one stream of frames
 #[derive(Debug, clap::Args)]
+// --rate is optional only with --count, which clap cannot show.
+#[command(
+    override_usage = "squall send [OPTIONS] -p <ADDR> -r <RATE> <--packet <TEXT>|--hex <HEX>|--pcap <FILE#N>>"
+)]
 #[command(after_help = "\
 Examples:
   squall send --port eth1 --packet 'eth/ipv4(dst=10.0.0.2)/udp(dport=53)' --rate 10kpps --duration 10s
   squall send --port veth-a --to veth-b --packet eth/ipv4/udp --size imix --rate 100Mbps -d 10s --latency
-  squall send --port eth1 --packet 'eth/ipv4(dst=48.0.0.1)/tcp(dport=80,flags=S)' --rate 50% \\
-      --vary ipv4.src=random:16.0.0.1-16.0.255.254 --vary tcp.sport=increment:1024-65535 --fail-if 'not_sent > 0'
+  squall send --port eth1 --packet 'eth/ipv4(dst=48.0.0.1)/tcp(dport=80,flags=S)' --rate 50% --vary ipv4.src=random:16.0.0.1-16.0.255.254 --vary tcp.sport=increment:1024-65535 --fail-if 'not_sent > 0'
   squall send --port pcap:out.pcap --packet eth/ipv4/udp --rate 1Mpps --count 1000
   squall send --port loop:0 --pcap capture.pcap#3 --rate max --count 1M
   squall send --port eth1 --packet eth/ipv4/udp --rate 1kpps --print-profile > stream.toml
@@ -36,7 +39,7 @@ Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environmen
             --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// Send on this port: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
-    #[arg(short, long, value_name = "ADDR")]
+    #[arg(short, long, visible_short_alias = 'i', value_name = "ADDR")]
     port: String,
     /// Also receive on ADDR and measure what arrives (the sending ADDR, for frames that a device
     /// reflects)

@@ -15,7 +15,7 @@ use squall_units::{Cannot, Rate};
 
 use squall_method::{
     Comparison, Estimate, Method, Outcome, RecordedTrial, RetryPolicy, Status, Trial, Watch, ab,
-    compare, render,
+    compare, render, seconds,
 };
 
 use crate::{
@@ -128,7 +128,7 @@ struct Ab {
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = seconds)]
     rest: f64,
     #[command(flatten)]
     options: Options<OfTests>,
@@ -237,7 +237,7 @@ struct Common {
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
     /// Wait between trials, seconds [default: 5; with --quick 0.2]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     rest: Option<f64>,
     /// Use short trials and few repetitions where no option sets them: for a first look, not for a
     /// result by the standard
@@ -356,9 +356,9 @@ fn exit_status(outcome: &Outcome, against: &[Comparison]) -> u8 {
 
 fn takes(estimate: &Estimate) -> String {
     format!(
-        "about {} in {} trials, if the device carries half of the highest rate",
+        "about {} in {}, if the device carries half of the highest rate",
         human::seconds(estimate.seconds),
-        estimate.trials
+        human::counted(estimate.trials as u64, "trial")
     )
 }
 
@@ -383,6 +383,7 @@ impl Common {
         let start =
             |inventory: &PathBuf| cluster::nodes(inventory, known.as_ref(), self.dry_run, signals);
         let nodes = self.nodes.nodes.as_ref().map(start).transpose()?;
+        let here = nodes.is_none();
         let profile = match (known, &nodes) {
             (Some(mut profile), _) => {
                 self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
@@ -394,6 +395,13 @@ impl Common {
             }
             (None, None) => self.between.profile(method, &self.ports()?, "<command line>")?,
         };
+        // Before the speed of the links, because a link that is missing has none.
+        if here && !self.dry_run {
+            profile
+                .ports
+                .iter()
+                .try_for_each(|port| squall_machine::ports::is_there(&port.address))?;
+        }
         Ok((profile, nodes))
     }
 
@@ -448,6 +456,10 @@ impl Results {
             output::print(&format!("\n{}", render::text(outcome, width, color)));
             if !against.is_empty() {
                 output::print(&format!("\n{}", render::changes(against, color)));
+            }
+            if !results.are_lost() {
+                let pages = [self.report.as_deref(), self.pdf.as_deref()].map(output::named);
+                output::print(&pages.concat());
             }
         }
         results.end()?;

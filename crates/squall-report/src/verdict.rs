@@ -126,20 +126,27 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
 /// Judges whether a group of hosts did its work. In a run that goes on or was stopped,
 /// hosts that still wait have not failed.
 fn judge_hosts(group: &HostsReport, stopped: bool, verdict: &mut Verdict) {
-    let failed: u64 = group.failed.values().sum();
+    // Hosts have addresses of IPv4, of IPv6, or both.
+    let ipv6 = group.ipv6.as_ref();
+    let addresses = group.bound + ipv6.map_or(0, |of| of.addresses);
+    let mut reasons_failed = group.failed.clone();
+    reasons_failed.extend(ipv6.into_iter().flat_map(|of| of.failed.clone()));
+    let failed: u64 = reasons_failed.values().sum();
     let name = &group.name;
-    // Hosts without any address have other work.
-    let speaks = group.lldp.is_some() || group.multicast.is_some() || group.auth.is_some();
-    let needs_address = !(speaks && group.states.is_empty() && failed == 0);
-    let waited = !stopped || failed >= group.hosts;
-    if needs_address && group.bound == 0 && group.started > 0 && waited {
-        let most = group.failed.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| reason.as_str());
+    // Hosts without any address have other work, such as memberships.
+    let wanted = ipv6.is_some() || !group.states.is_empty() || failed > 0;
+    if wanted && group.started > 0 && addresses == 0 && (!stopped || failed >= group.hosts) {
+        let most =
+            reasons_failed.iter().max_by_key(|(_, n)| **n).map(|(reason, _)| reason.as_str());
         let hint = match most {
-            Some("conflict") => "other addresses: hosts on the link have these",
+            Some("conflict" | "duplicate") => "other addresses: hosts on the link have these",
+            Some("no_router" | "no_prefix") => {
+                "check that a router advertises a prefix on this link"
+            }
             Some("nak" | "no_ack") => "check the pool of the DHCP server: it refused the requests",
             _ => "check that a DHCP server is on this link and in this VLAN",
         };
-        let why = reasons(&group.failed);
+        let why = reasons(&reasons_failed);
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let text = format!("hosts {name:?}: none of {} got an address{why}", group.started);
         verdict.add_reason(ReasonCode::NotDone, text, hint);
@@ -676,6 +683,7 @@ mod tests {
             hosts: 3,
             started: 3,
             bound,
+            states: [("failed".to_owned(), failed)].into(),
             failed: [("no_offer".to_owned(), failed)].into(),
             ..HostsReport::default()
         };
@@ -689,6 +697,9 @@ mod tests {
         assert_eq!(reasons[0].brief(), reasons[0].to_string().split("; try").next().unwrap());
         assert_eq!(judged(group(0, 2), EndedBy::Duration).len(), 1);
         assert_eq!(judged(group(1, 2), EndedBy::Done).len(), 0);
+        let ipv6 = crate::report::hosts::HostIpv6Report { addresses: 3, ..Default::default() };
+        let without_ipv4 = HostsReport { ipv6: Some(ipv6), ..group(0, 0) };
+        assert_eq!(judged(without_ipv4, EndedBy::Done).len(), 0);
         assert_eq!(judged(group(0, 2), EndedBy::Running).len(), 0, "one may still get an address");
         let pings = |sent, received, lost, unresolved| {
             let echo = crate::report::hosts::HostEchoReport {

@@ -3,7 +3,7 @@
 Without the library, replacement modules load the profile.
 """
 
-import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -36,6 +36,10 @@ def main():
             line.strip() for line in str(getattr(error, "msg", error)).splitlines() if line.strip()
         ]
         loaded = {"error": lines or [type(error).__name__]}
+        missing = isinstance(error.__cause__ or error, (NameError, ImportError))
+        if missing and not importlib.util.find_spec("scapy"):
+            # The library brings its own scapy; without both, Ether, IP and so on are not defined.
+            loaded["scapy"] = sys.executable
     print(json.dumps(loaded), file=out)
 
 

@@ -54,6 +54,8 @@ pub(crate) struct Loaded {
     pub flows: Option<Value>,
     pub library: Option<String>,
     pub error: Option<Vec<String>>,
+    /// The interpreter, if the error is that it has no scapy.
+    pub scapy: Option<String>,
 }
 
 /// The MAC addresses that TRex's simulator uses.
@@ -88,6 +90,13 @@ impl File<'_> {
                 "cannot load {shown}: Python does not find the library of TRex's client, which \
                  --trex-lib names ({why})\n  try --trex-lib FOLDER, \
                  automation/trex_control_plane/interactive of TRex, or leave it out"
+            )));
+        }
+        if let Some(python) = loaded.scapy {
+            let why = loaded.error.unwrap_or_default().join(", ");
+            return Err(Error::Environment(format!(
+                "cannot load {shown}: {why}, because scapy is missing in {python}\n  try {python} -m pip install \
+                 scapy, --trex-lib FOLDER, or SQUALL_PYTHON=/path/to/python"
             )));
         }
         match loaded.error {
@@ -253,7 +262,8 @@ impl File<'_> {
         let library = self.library.map(Path::to_path_buf).unwrap_or_default();
         let path = std::path::absolute(self.path).unwrap_or_else(|_| PathBuf::from(self.path));
         let tunables = serde_json::to_string(self.tunables).expect("a table of values");
-        let done = Command::new("python3")
+        let python = squall_machine::python::python();
+        let done = Command::new(&python)
             .args(["-c", LOADER])
             .args([&library, &path])
             .args([self.ports.len().to_string(), tunables])
@@ -261,7 +271,11 @@ impl File<'_> {
             .stdin(Stdio::null())
             .output()
             .map_err(|error| {
-                Error::Environment(format!("cannot run python3: {error}\n  try to install Python"))
+                Error::Environment(format!(
+                    "cannot run {}: {error}\n  try to install Python, or \
+                     SQUALL_PYTHON=/path/to/python",
+                    python.display()
+                ))
             })?;
         let last = done.stdout.split(|octet| *octet == b'\n').rfind(|line| !line.is_empty());
         last.and_then(|line| serde_json::from_slice(line).ok()).ok_or_else(|| {

@@ -133,7 +133,11 @@ impl Test {
             Err(Error::Usage(format!("{}: there {what} to test with\n  {hint}", profile.origin)))
         };
         if self.method.wants_flows() && profile.flows.is_none() {
-            return lacks("are no flows", "add [flows], a [[pool]] of clients and a [[template]]");
+            return lacks(
+                "are no flows",
+                "add [flows], a [[pool]] of clients and a [[template]], or leave out the profile \
+                 and try --port A=eth1 --port B=eth2 --gateway IP --gateway2 IP",
+            );
         }
         if self.method.wants_streams() && profile.streams.is_empty() {
             return lacks("is no stream", "add a [[stream]] for each direction");

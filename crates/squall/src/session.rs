@@ -743,12 +743,13 @@ impl Opened {
         self.ports.iter().map(|p| p.facts())
     }
 
-    /// Checks that the run has the stream, template or group of hosts that a criterion names. A run that only
-    /// receives, or that measures received flows, learns names later, so any name is accepted.
+    /// Checks that the run has the stream, template or group of hosts that a criterion names, and
+    /// measures its streams if the criterion needs that. A run that only receives, or that measures
+    /// received flows, learns names later, so any name is accepted.
     ///
     /// # Errors
-    /// None has that name; the error suggests the most similar one.
-    pub fn find_names(&self, criterion: &FailIf) -> Result<(), Error> {
+    /// None has that name; the error suggests the most similar one. Or no stream is measured.
+    pub fn check(&self, criterion: &FailIf) -> Result<(), Error> {
         if self.plan.only_receives() || self.session.flows.is_some() {
             return Ok(());
         }
@@ -757,7 +758,20 @@ impl Opened {
         let hosts = self.plan.hosts.iter().map(|group| group.name.as_str());
         let templates = templates.map(|one| one.name.as_str());
         let names: Vec<_> = streams.chain(templates).chain(hosts).collect();
-        criterion.find_names(&names).map_err(Error::Usage)
+        criterion.find_names(&names).map_err(Error::Usage)?;
+        // A capture has its own loss. With several nodes, others may measure the streams.
+        let elsewhere = self.session.capture.is_some() || self.plan.has_other_nodes();
+        if elsewhere || !criterion.needs_receiver() {
+            return Ok(());
+        }
+        let why = if !self.plan.streams.iter().any(|stream| stream.program.is_known()) {
+            "no stream is measured\n  try --latency, or latency = true on a stream of the profile"
+        } else if self.plan.workers.iter().all(|worker| worker.rx.is_empty()) {
+            "nothing is received\n  try --to ADDR, or another port in the profile"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Usage(format!("cannot evaluate {criterion}: {why}")))
     }
 
     /// Starts the workers. The first frame is due some 20 ms later, plus 5 us for each stream.
@@ -774,7 +788,7 @@ impl Opened {
     /// A queue cannot be opened.
     pub fn hold(mut self) -> Result<Held, Error> {
         self.check_stamps()?;
-        self.session.criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
+        self.session.criteria.iter().try_for_each(|criterion| self.check(criterion))?;
         let capture = self.session.capture.as_ref();
         let options = &self.session.options;
         let filter = options.filter.as_deref();
@@ -1472,8 +1486,10 @@ impl Run {
         });
         let counted = Counted::new(&plan, names, facts, false, outcome.workers);
         // A run that sends nothing has no last departure. Its duration is the time for which it
-        // received, or that of the file it read.
-        let duration = match listening || (plan.others_send() && counted.sends_nothing()) {
+        // received, or that of the file it read. Hosts mostly wait, so their last departure is not
+        // the end either.
+        let no_last = listening || (plan.others_send() && counted.sends_nothing());
+        let duration = match no_last || (plan.only_hosts() && elapsed > Nanos::ZERO) {
             true if elapsed == Nanos::ZERO => counted.arrivals(),
             true => elapsed,
             false => outcome.duration,

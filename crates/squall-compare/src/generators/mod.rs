@@ -107,7 +107,8 @@ pub fn generators(
         if stop() {
             return None;
         }
-        progress(&format!("{}  {size}  {rate}:  {}", tool.name, round.in_a_line()));
+        let with_fcs = size + FCS_LEN;
+        progress(&format!("{}  {with_fcs}  {rate}:  {}", tool.name, round.in_a_line()));
         Some(round)
     });
     result.end(began, stop());

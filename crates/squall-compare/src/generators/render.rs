@@ -5,6 +5,7 @@ use squall_report::render::{
     page::{self, Axis, Plot, Unit},
     table::{Cell, Style},
 };
+use squall_units::FCS_LEN;
 
 use super::model::{GeneratorStep, Generators};
 use crate::{
@@ -25,9 +26,9 @@ impl Shown<GeneratorStep> for Generators {
     }
 
     fn groups(&self) -> Vec<Group<'_, GeneratorStep>> {
-        let group = |octets| Group {
-            title: format!("{octets} octets without FCS, UDP"),
-            heading: format!("Frames of {octets} octets"),
+        let group = |octets: u32| Group {
+            title: format!("{} octets with FCS, UDP", octets + FCS_LEN),
+            heading: format!("Frames of {} octets", octets + FCS_LEN),
             steps: self.steps.iter().filter(|step| step.octets == octets).collect(),
             below: None,
         };
@@ -103,7 +104,7 @@ impl ShownStep for GeneratorStep {
     }
 
     fn condition(&self) -> String {
-        format!("{} octets", self.octets)
+        format!("{} octets", self.octets + FCS_LEN)
     }
 
     fn remarks(&self) -> Vec<(Style, String)> {

@@ -18,10 +18,16 @@ pub(super) fn hosts(report: &Report, width: usize, color: bool) -> Vec<String> {
 /// hosts.
 pub(super) fn line(groups: &[HostsReport]) -> Option<String> {
     let mut states: BTreeMap<&str, u64> = BTreeMap::new();
-    for (state, n) in groups.iter().flat_map(|group| &group.states) {
-        *states.entry(state).or_default() += n;
+    let mut failed = 0;
+    for group in groups {
+        // A host with both is shown with its state of IPv4.
+        let of = match &group.ipv6 {
+            Some(ipv6) if group.states.is_empty() => (&ipv6.states, &ipv6.failed),
+            _ => (&group.states, &group.failed),
+        };
+        of.0.iter().for_each(|(state, n)| *states.entry(state).or_default() += n);
+        failed += of.1.values().sum::<u64>();
     }
-    let failed: u64 = groups.iter().flat_map(|group| group.failed.values()).sum();
     let bound = states.remove("bound").unwrap_or(0);
     states.remove("failed");
     let between: Vec<_> = states.into_iter().filter(|(_, n)| *n > 0).collect();

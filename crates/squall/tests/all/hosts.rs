@@ -66,8 +66,21 @@ fn hosts_without_a_server_fail_and_the_run_ends() {
     let clients = group(&report, "clients");
     assert_eq!(clients.failed, [("no_offer".to_owned(), 7)].into());
     assert_eq!((clients.sent["discover"], clients.retransmissions), (21, 14));
+    assert!(report.verdict.reasons[0].to_string().starts_with("not-done: hosts \"clients\""));
     // Until the last message left.
     assert!((2.0..4.0).contains(&report.duration_s), "1 + 2 s, not {}", report.duration_s);
+}
+
+#[test]
+fn a_run_of_hosts_lasts_until_its_end_and_not_until_their_last_frame() {
+    let port = format!("loop:lasts-{}", std::process::id());
+    let text = format!(
+        "duration = \"300 ms\"\n[ports]\nC = \"{port}\"\nS = \"{port}\"\n[[host]]\nport = \"C\"\nipv4 = \
+         \"10.0.0.2/24\"\n"
+    );
+    let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+    let report = Session::new(profile).open().unwrap().start().unwrap().finish().unwrap();
+    assert!(report.duration_s >= 0.3, "{} s", report.duration_s);
 }
 
 #[test]
