@@ -680,8 +680,9 @@ class Replay(Table):
 
 @dataclass(kw_only=True)
 class HostGroup(Table):
-    """Hosts on a port, all of one kind. They answer ARP, neighbor solicitations and echo requests
-    for their addresses, which are static or given by DHCP, or have the prefix of a router.
+    """Hosts on a port, all of one kind. They answer ARP, neighbor solicitations and echo
+    requests for their addresses, which are static or given by DHCP, or have the prefix of a
+    router.
 
     ``[[host]]`` of a profile. None: left out. The values are checked when the profile is used,
     because they depend on its other parts.
