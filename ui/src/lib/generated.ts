@@ -1557,6 +1557,8 @@ export interface HostsReport {
   dora_ns: Distribution | null;
   arp: HostArpReport;
   echo: HostEchoReport;
+  /** `null` if the hosts have no IPv6. */
+  ipv6: HostIpv6Report | null;
   /** Messages and leases of the group's DHCP server. */
   server: DhcpServerReport | null;
   /** Memberships of multicast groups, if hosts join any. */
@@ -1595,6 +1597,109 @@ export interface HostEchoReport {
   /** Hosts that sent none, because the next hop did not answer ARP. */
   unresolved: number;
   rtt_ns: Distribution | null;
+}
+
+/** IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915). */
+export interface HostIpv6Report {
+  /**
+   * Hosts by the state of their IPv6 at the end: `init` (not started), `tentative` (examines its
+   * link-local address), `soliciting` (looks for a router), `requesting` (asks servers), `checking`
+   * (examines its address), `bound`, `deprecated`, `released`, `failed`.
+   */
+  states: Record<string, number>;
+  /**
+   * Hosts that have failed, by reason: `no_router`, `no_prefix`, `duplicate`, `no_advertise`,
+   * `no_reply`, `no_lease`, `refused`, `expired`.
+   */
+  failed: Record<string, number>;
+  /**
+   * Times that a host got an address, how often that was per second from the first start to the
+   * last address (`null` if there was only one instant), and times that an address ended.
+   */
+  addresses: number;
+  address_rate: number | null;
+  ended: number;
+  nd: HostNdReport;
+  /** Messages that were ignored, by reason, such as `bad_hop_limit` or `wrong_xid`. */
+  ignored: Record<string, number>;
+  /**
+   * Time from a host's first solicitation to the router's advertisement, and from its start to its
+   * first address.
+   */
+  router_ns: Distribution | null;
+  address_ns: Distribution | null;
+  /** `null` if no host has asked a server. */
+  dhcp: HostDhcp6Report | null;
+  /** Messages and bindings of the group's DHCPv6 server. */
+  server: Dhcp6ServerReport | null;
+}
+
+/** Neighbor discovery of hosts (RFC 4861). */
+export interface HostNdReport {
+  /** Solicitations that were answered. */
+  answered: number;
+  /** Solicitations that examined an own address, and addresses that another host had. */
+  probes: number;
+  duplicates: number;
+  /** Advertisements of other hosts for an address in use. */
+  conflicts: number;
+  /** Solicitations for routers. */
+  router_solicitations: number;
+  /** Advertisements of routers that hosts received, and that the group's router sent. */
+  router_advertisements: number;
+  advertised: number;
+  /**
+   * Solicitations to resolve or examine neighbors; neighbors that never answered, and that no
+   * longer answered.
+   */
+  requests: number;
+  unresolved: number;
+  unreachable: number;
+  /** Redirects, which hosts do not follow. */
+  redirects: number;
+}
+
+/** Exchanges of hosts with DHCPv6 servers. */
+export interface HostDhcp6Report {
+  /**
+   * Messages that hosts sent and received, by type; `retransmissions` of those sent were repeated.
+   */
+  sent: Record<string, number>;
+  received: Record<string, number>;
+  retransmissions: number;
+  /**
+   * Times that a host got leases, those with a delegated prefix, and times that it got other
+   * configuration only.
+   */
+  bound: number;
+  prefixes: number;
+  informed: number;
+  /** Leases that were extended, and leases that ended. */
+  renewed: number;
+  expired: number;
+  /**
+   * Time from a host's first message to the offer that it took, and to the leases that it may use.
+   */
+  advertise_ns: Distribution | null;
+  lease_ns: Distribution | null;
+}
+
+/** Messages that a DHCPv6 server received and sent. */
+export interface Dhcp6ServerReport {
+  solicits: number;
+  advertises: number;
+  requests: number;
+  renews: number;
+  rebinds: number;
+  confirms: number;
+  releases: number;
+  declines: number;
+  information_requests: number;
+  replies: number;
+  /** Messages of clients for which nothing was free. */
+  exhausted: number;
+  /** Clients with a binding at the end. */
+  bindings: number;
 }
 
 /** Messages that a DHCP server received and sent. */
@@ -3418,8 +3523,8 @@ export interface Attack {
 }
 
 /**
- * Hosts on a port, all of one kind. They answer ARP and echo requests for their addresses, which
- * are static or given by DHCPv4.
+ * Hosts on a port, all of one kind. They answer ARP, neighbor solicitations and echo requests for
+ * their addresses, which are static or given by DHCP, or have the prefix of a router.
  */
 export interface HostGroup {
   /** Unique among hosts; reports use it. Default "hosts 1" and so on. */
@@ -3436,12 +3541,45 @@ export interface HostGroup {
   /** VLAN of the hosts. Default: untagged. */
   vlan?: number | string;
   /**
-   * "dhcp", or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
-   * further one is the next. "none": hosts have no IPv4. Default "dhcp".
+   * "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16"; that
+   * of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
    */
   ipv4?: string | number | boolean;
+  /**
+   * "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
+   * configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's address
+   * with the length of its prefix: "2001:db8::2/64". Default: no IPv6.
+   */
+  ipv6?: string | number | boolean;
   /** The router of hosts with static addresses; a server gives it to its clients. */
   gateway?: string | number | boolean;
+  /** The router for IPv6. Default: a router that advertises itself. */
+  gateway6?: string | number | boolean;
+  /**
+   * Last 64 bits of IPv6 addresses: "eui64" (made from the MAC address), or "stable" (random, but
+   * the same in each run; RFC 7217). Default "eui64".
+   */
+  interface_id?: string;
+  /**
+   * Solicitations with which a host examines an IPv6 address before its use (RFC 4862); 0: it is
+   * used at once. Default 1.
+   */
+  dad?: number | string;
+  /**
+   * Length of the prefix that clients of DHCPv6 ask for, besides an address; 0: any length.
+   * Default: they ask for none.
+   */
+  prefix?: number | string;
+  /**
+   * true: clients of DHCP ask for leases with two messages instead of four, and a server of DHCPv4
+   * agrees to it (RFC 4039, RFC 9915 section 21.14). Default false.
+   */
+  rapid_commit?: boolean;
+  /**
+   * true: clients of DHCPv6 take the first offer, and do not wait a second for better ones. Default
+   * false.
+   */
+  first_offer?: boolean;
   /**
    * Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
    * earlier ones have an address. Default "max".
@@ -3462,8 +3600,8 @@ export interface HostGroup {
   vendor?: string;
   /**
    * Time before a client of DHCP repeats a message for the first time; it doubles each time, up to
-   * 64 s (RFC 2131 section 4.1). Default 4 s. Units: ns, us, ms, s, min, h; a bare number is
-   * seconds.
+   * 64 s (RFC 2131 section 4.1). Default 4 s; over IPv6 1 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
    */
   retry?: string | number;
   /** Messages without an answer after which a client of DHCP fails. Default 5. */
@@ -3498,11 +3636,6 @@ export interface HostGroup {
    * none.
    */
   requested?: string | number | boolean;
-  /**
-   * true: clients of DHCP ask for leases with two messages instead of four, and a server of DHCPv4
-   * agrees to it (RFC 4039, RFC 9915 section 21.14). Default false.
-   */
-  rapid_commit?: boolean;
   /** true: clients ask for answers by broadcast. Default false. */
   broadcast?: boolean;
   /**
@@ -3528,6 +3661,17 @@ export interface HostGroup {
    * "10.0.1.0-10.0.4.255".
    */
   serve?: string | number | boolean;
+  /** The host is a router that advertises itself and this prefix: "2001:db8:1::/64". */
+  advertise?: string | number | boolean;
+  /**
+   * The host, which has a static IPv6 address, is a DHCPv6 server, and gives these addresses:
+   * "2001:db8::100-2001:db8::ffff".
+   */
+  serve6?: string | number | boolean;
+  /**
+   * The server also delegates prefixes: "2001:db8:100::/40-56" are those of 56 bits in one of 40.
+   */
+  delegate?: string | number | boolean;
   /**
    * Length of the leases that it gives, or that clients ask for. Default 1 h of a server; clients
    * ask for none. Units: ns, us, ms, s, min, h; a bare number is seconds.
