@@ -70,6 +70,8 @@ fn taken(is: &Type) -> String {
             "unknown".into()
         }
         Type::Words(_) => "string".into(),
+        Type::List(item) if matches!(**item, Type::Words(_)) => "string[]".into(),
+        Type::Either(types) => types.iter().map(taken).collect::<Vec<_>>().join(" | "),
         is => text(is),
     }
 }

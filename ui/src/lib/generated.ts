@@ -3139,7 +3139,7 @@ export interface Conversations {
    * Pauses inside conversations: "keep", "drop", or a factor. Default: scaled by the multiplier,
    * "keep" with cps, "drop" with topspeed.
    */
-  delays?: "keep" | "drop" | number;
+  delays?: string | number;
   /**
    * Shorter pauses are left out, because they come from the network. Default 1 ms. Units: ns, us,
    * ms, s, min, h; a bare number is seconds.
@@ -3264,7 +3264,7 @@ export interface Template {
    */
   capture?: string | number | boolean;
   /** Delays of a captured conversation: "keep", "drop", or a factor. Default "keep". */
-  delays?: "keep" | "drop" | number;
+  delays?: string | number;
   /** The number of flows that begin per second, whatever the outcome of earlier ones. */
   cps?: number | string;
   /** A share of the load in [flows]. */
@@ -3712,7 +3712,7 @@ export interface HostGroup {
    * The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
    * nothing.
    */
-  faults?: "duplicate-address" | "keep-address" | "no-arp" | "spoof-gateway" | "spoof-mac" | "spoof-address" | "late-answer" | "flood" | "ignore-offer" | "ignore-nak" | "decline" | "keep-lease" | "bad-checksum" | "bad-options" | ("duplicate-address" | "keep-address" | "no-arp" | "spoof-gateway" | "spoof-mac" | "spoof-address" | "late-answer" | "flood" | "ignore-offer" | "ignore-nak" | "decline" | "keep-lease" | "bad-checksum" | "bad-options")[];
+  faults?: string | string[];
   /**
    * Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms, s,
    * min, h; a bare number is seconds.
