@@ -941,7 +941,43 @@ class HostGroup(Table):
     announcements: int | None = None
     announce_interval: Time | None = None
     defend_interval: Time | None = None
-    faults: Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]] | None = None
+    faults: (
+        Literal[
+            "duplicate-address",
+            "keep-address",
+            "no-arp",
+            "spoof-gateway",
+            "spoof-mac",
+            "spoof-address",
+            "late-answer",
+            "flood",
+            "ignore-offer",
+            "ignore-nak",
+            "decline",
+            "keep-lease",
+            "bad-checksum",
+            "bad-options",
+        ]
+        | Iterable[
+            Literal[
+                "duplicate-address",
+                "keep-address",
+                "no-arp",
+                "spoof-gateway",
+                "spoof-mac",
+                "spoof-address",
+                "late-answer",
+                "flood",
+                "ignore-offer",
+                "ignore-nak",
+                "decline",
+                "keep-lease",
+                "bad-checksum",
+                "bad-options",
+            ]
+        ]
+        | None
+    ) = None
     late: Time | None = None
     ping: str | None = None
     ping_rate: int | None = None

@@ -1228,7 +1228,7 @@ const firstVisit = {
     await click("Create a lab");
     await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
     await click("Load streams");
-    // A look at other pages undoes no step.
+    // A visit to another page undoes no step.
     await page.goto(`${url}/#/streams`);
     await page.getByText("ready", { exact: true }).waitFor();
     await page.goto(`${url}/#/attacks`);

@@ -258,7 +258,7 @@ struct Dhcp6Keys {
     /// Give the addresses back at the end of the run
     #[arg(long)]
     release: bool,
-    /// Ask for a prefix of N bits, too; 0: of any length
+    /// Ask for a prefix of N bits, too; 0 leaves the length to the server
     #[arg(long, value_name = "N")]
     prefix: Option<String>,
     /// Ask for leases with two messages instead of four

@@ -396,7 +396,7 @@ impl Source for Player {
         }
         self.check_servers(turn.watch);
         let over = self.ports.iter().filter(|port| port.side.is_over()).count();
-        // Hosts that wait for the last flow must not sleep until a timer of theirs.
+        // Hosts that wait for the last flow must not sleep until their next timer.
         moved |= std::mem::replace(&mut self.over, over) != over;
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {

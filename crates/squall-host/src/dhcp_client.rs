@@ -65,8 +65,8 @@ pub enum DhcpBegin {
     Discover,
     /// With a REQUEST for the address that it had before (section 4.4.2).
     Reboot,
-    /// With an INFORM, because it has an address with a prefix of this length from elsewhere
-    /// (section 4.4.3).
+    /// With an INFORM, because its address is static, with a prefix of this length (section
+    /// 4.4.3).
     Inform(u8),
 }
 
@@ -85,8 +85,8 @@ pub struct ClientSettings {
     /// Further options. Clients send all of them in DISCOVER, REQUEST and INFORM, and only their
     /// identifier in RELEASE and DECLINE (section 4.4 table 5); servers in OFFER and ACK.
     pub options: Vec<OptionTemplate>,
-    /// The clients are behind a relay agent with this address, which the group emulates (RFC 1542
-    /// section 4.1).
+    /// The clients reach servers through a relay agent with this address, which the group emulates
+    /// (RFC 1542 section 4.1).
     pub relay: Option<Ipv4Addr>,
     /// Circuit and remote identifier that the agent adds (RFC 3046 section 2.0).
     pub circuit: Option<ValueTemplate>,
@@ -103,7 +103,7 @@ pub enum DhcpState {
     Requesting,
     /// The client has requested the address that it had before.
     Rebooting,
-    /// The client has an address from elsewhere, and asks for the other parameters.
+    /// The client has a static address, and asks for the other parameters.
     Informing,
     /// The server has acknowledged; the host examines whether another one has the address.
     Checking,
@@ -382,8 +382,8 @@ impl DhcpClient {
             {
                 quiet(self.repeat(cx))
             }
-            // The RFC lets a client use its former lease, or the defaults for what it asked, if no
-            // server answers. A host would then be configured that no server knows.
+            // The RFC lets a client use its former lease, or default parameters, if no server
+            // answers. A host would then be configured that no server knows.
             DhcpState::Requesting | DhcpState::Rebooting => self.again(cx, DhcpFailure::NoAck),
             DhcpState::Informing => {
                 self.fail(DhcpFailure::NoAck);
@@ -510,7 +510,7 @@ impl DhcpClient {
         DhcpStep { send: None, event }
     }
 
-    /// The host is configured. Only now do restarts count anew: a client whose addresses all belong
+    /// The host is configured. Only now is the count of restarts cleared: a client whose addresses all belong
     /// to other hosts would otherwise decline them forever.
     fn use_address(&mut self, cx: &DhcpContext<'_>) -> Option<DhcpEvent> {
         (self.tries, self.restarts, self.failure) = (0, 0, None);

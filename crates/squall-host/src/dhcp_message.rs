@@ -67,7 +67,7 @@ mod code {
 
 /// The parameters that clients request: mask, router, DNS servers, domain, lease time, T1, T2.
 const WANTED: [u8; 7] = [1, 3, 6, 15, 51, 58, 59];
-/// Of these, the parameters without a lease, which an INFORM requests (RFC 2131 section 4.4.3).
+/// An INFORM requests only the first of these, which belong to no lease (RFC 2131 section 4.4.3).
 const WITHOUT_LEASE: usize = 4;
 
 /// A message. Times of leases are in seconds; 0xffff_ffff is infinity (RFC 2131 section 3.3).

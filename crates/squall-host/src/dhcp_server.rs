@@ -217,7 +217,7 @@ impl DhcpServer {
         Ok(Some(Message { ciaddr: message.ciaddr, ..ack }))
     }
 
-    /// Binds the address at `offset` to the client, anew or for longer.
+    /// Binds the address at `offset` to the client, or extends its lease.
     fn commit(&mut self, now: Nanos, message: &Message, offset: u32) -> Message {
         let until = now + Nanos(u64::from(self.settings.lease) * Nanos::SECOND.0);
         let lease = Lease { offset, until, bound: true };

@@ -19,7 +19,7 @@ pub enum Fault {
     LateAnswer,
     /// Frames of ARP and DHCP leave [`FLOOD`] times.
     Flood,
-    /// DHCP clients accept no offer, so that servers reserve addresses in vain.
+    /// DHCP clients accept no offer, so that servers reserve addresses that no client uses.
     IgnoreOffer,
     /// DHCP clients ignore refusals.
     IgnoreNak,

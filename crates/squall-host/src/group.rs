@@ -167,8 +167,8 @@ pub struct GroupStatistics {
     pub expired: u64,
     /// Messages that were ignored, by reason.
     pub ignored: BTreeMap<&'static str, u64>,
-    /// What faults have done: frames that were changed, added or not sent, and messages that were
-    /// ignored.
+    /// Effects of faults, by fault: frames that were changed, added or not sent, and messages that
+    /// were ignored.
     pub faults: BTreeMap<&'static str, u64>,
     /// From the first message to the offer and to the bound address.
     pub offer: Histogram,

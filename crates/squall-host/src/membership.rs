@@ -101,7 +101,7 @@ struct Membership {
     due: Option<Nanos>,
     /// The sources of that query; empty: all.
     queried: Vec<IpAddr>,
-    /// Reports that are still to be sent: of a change of mode, and of each changed source.
+    /// Numbers of reports still to be sent about a change of mode, and about each changed source.
     mode_repeats: u8,
     source_repeats: Vec<(IpAddr, u8)>,
     /// Versions 1 and 2: reports to repeat, and whether this host was the last to report.

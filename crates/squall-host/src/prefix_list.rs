@@ -252,7 +252,11 @@ mod tests {
         }
     }
 
-    fn heard(list: &mut PrefixList, seconds: u64, prefix: PrefixInformation) -> Vec<PrefixChange> {
+    fn advertised(
+        list: &mut PrefixList,
+        seconds: u64,
+        prefix: PrefixInformation,
+    ) -> Vec<PrefixChange> {
         list.advertise(at(seconds), &advertisement(vec![prefix]))
     }
 
@@ -263,48 +267,48 @@ mod tests {
     #[test]
     fn addresses_of_a_prefix_are_preferred_then_deprecated_then_ended() {
         let mut list = PrefixList::default();
-        assert_eq!(heard(&mut list, 0, prefix(100, 40)), [PrefixChange::Added(0)]);
+        assert_eq!(advertised(&mut list, 0, prefix(100, 40)), [PrefixChange::Added(0)]);
         assert_eq!((list.due(), list.timer(at(39))), (Some(at(40)), None));
         assert!(list.is_preferred(0));
         assert_eq!(list.timer(at(40)), Some(PrefixChange::Deprecated(0)));
         assert_eq!((list.due(), list.is_preferred(0)), (Some(at(100)), false));
         assert_eq!(list.timer(at(100)), Some(PrefixChange::Ended(0)));
         assert_eq!((list.due(), list.prefix(0)), (None, None));
-        assert_eq!(heard(&mut list, 200, prefix(100, 40)), [PrefixChange::Added(0)], "again");
+        assert_eq!(advertised(&mut list, 200, prefix(100, 40)), [PrefixChange::Added(0)], "again");
     }
 
     #[test]
     fn an_advertisement_renews_lifetimes_and_deprecated_addresses() {
         let mut list = PrefixList::default();
-        heard(&mut list, 0, prefix(100, 40));
-        assert_eq!(heard(&mut list, 30, prefix(100, 40)), []);
+        advertised(&mut list, 0, prefix(100, 40));
+        assert_eq!(advertised(&mut list, 30, prefix(100, 40)), []);
         assert_eq!(list.due(), Some(at(70)));
         list.timer(at(70));
-        assert_eq!(heard(&mut list, 80, prefix(100, 40)), [PrefixChange::Preferred(0)]);
-        assert_eq!(heard(&mut list, 80, prefix(100, 0)), []);
+        assert_eq!(advertised(&mut list, 80, prefix(100, 40)), [PrefixChange::Preferred(0)]);
+        assert_eq!(advertised(&mut list, 80, prefix(100, 0)), []);
         assert_eq!(list.timer(at(80)), Some(PrefixChange::Deprecated(0)), "at once");
     }
 
     #[test]
     fn a_lifetime_of_at_most_two_hours_cannot_be_shortened() {
         let mut list = PrefixList::default();
-        heard(&mut list, 0, prefix(5000, 5000));
-        heard(&mut list, 0, prefix(1, 1));
+        advertised(&mut list, 0, prefix(5000, 5000));
+        advertised(&mut list, 0, prefix(1, 1));
         assert!((remaining(&list, 0) - 5000.0).abs() < 1e-3, "rule 2");
-        heard(&mut list, 0, prefix(6000, 1));
+        advertised(&mut list, 0, prefix(6000, 1));
         assert!((remaining(&list, 0) - 6000.0).abs() < 1e-3, "longer than what remains: rule 1");
-        heard(&mut list, 0, prefix(90_000, 1));
-        heard(&mut list, 0, prefix(1, 1));
+        advertised(&mut list, 0, prefix(90_000, 1));
+        advertised(&mut list, 0, prefix(1, 1));
         assert!((remaining(&list, 0) - 7200.0).abs() < 1e-3, "rule 3");
-        heard(&mut list, 0, prefix(90_000, 1));
-        heard(&mut list, 0, prefix(8000, 1));
+        advertised(&mut list, 0, prefix(90_000, 1));
+        advertised(&mut list, 0, prefix(8000, 1));
         assert!((remaining(&list, 0) - 8000.0).abs() < 1e-3, "above two hours: rule 1");
     }
 
     #[test]
     fn infinite_lifetimes_have_no_timer() {
         let mut list = PrefixList::default();
-        heard(&mut list, 0, prefix(u32::MAX, u32::MAX));
+        advertised(&mut list, 0, prefix(u32::MAX, u32::MAX));
         assert_eq!((list.due(), list.timer(Nanos(u64::MAX - 1))), (None, None));
         assert!(list.is_preferred(0));
     }
@@ -320,8 +324,8 @@ mod tests {
         assert_eq!(list.advertise(at(0), &advertisement(bad.to_vec())), []);
         assert_eq!(list.ignored, 3);
         let silent = PrefixInformation { autonomous: false, ..prefix(100, 50) };
-        assert_eq!(heard(&mut list, 0, silent), [], "without the flag A");
-        assert_eq!(heard(&mut list, 0, prefix(0, 0)), [], "of lifetime 0");
+        assert_eq!(advertised(&mut list, 0, silent), [], "without the flag A");
+        assert_eq!(advertised(&mut list, 0, prefix(0, 0)), [], "of lifetime 0");
     }
 
     #[test]
@@ -341,10 +345,10 @@ mod tests {
         let mut list = PrefixList::default();
         let address = "2001:db8:1::7".parse().unwrap();
         assert!(!list.is_on_link(at(0), address));
-        heard(&mut list, 0, prefix(100, 50));
+        advertised(&mut list, 0, prefix(100, 50));
         assert!(list.is_on_link(at(99), address) && !list.is_on_link(at(100), address));
         assert!(list.is_on_link(at(0), "fe80::1234".parse().unwrap()));
-        heard(&mut list, 50, PrefixInformation { autonomous: false, ..prefix(0, 0) });
+        advertised(&mut list, 50, PrefixInformation { autonomous: false, ..prefix(0, 0) });
         assert!(!list.is_on_link(at(50), address), "a lifetime of 0 ends it at once");
     }
 

@@ -148,7 +148,7 @@ impl Neighbor {
 
     /// The neighbor has sent a message of its own with its MAC address (sections 7.2.3 and 6.3.4).
     /// Returns whether its MAC address has become known.
-    pub fn heard(&mut self, mac: MacAddr) -> bool {
+    pub fn learn(&mut self, mac: MacAddr) -> bool {
         let new = self.state == Reachability::Incomplete;
         if new || self.mac != mac {
             self.mac = mac;
@@ -329,12 +329,12 @@ mod tests {
     #[test]
     fn a_message_of_its_own_gives_its_mac_address() {
         let mut neighbor = Neighbor::unknown(BEGIN);
-        assert!(neighbor.heard(A));
+        assert!(neighbor.learn(A));
         assert_eq!(neighbor.state(), Reachability::Stale);
         let mut neighbor = reachable();
-        assert!(!neighbor.heard(A));
+        assert!(!neighbor.learn(A));
         assert_eq!(neighbor.state(), Reachability::Reachable);
-        neighbor.heard(B);
+        neighbor.learn(B);
         assert_eq!((neighbor.state(), neighbor.mac), (Reachability::Stale, B));
     }
 

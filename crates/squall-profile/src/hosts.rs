@@ -82,7 +82,7 @@ pub enum HostOption {
     Hex(u8, String),
 }
 
-/// A mistake that hosts make on purpose.
+/// A violation of a protocol by hosts, to test how a device handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFault {
     DuplicateAddress,

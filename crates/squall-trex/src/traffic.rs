@@ -143,7 +143,7 @@ impl Counts for GroupCounts {
     }
 }
 
-/// What streams are counted for.
+/// A group for which packets of streams are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Packets(u32),

@@ -14,7 +14,7 @@ function textOf(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/** Values of a setting that nobody has changed: those of short trials, or the method's own. */
+/** Initial values of the settings: short trials have shorter times than the method's defaults. */
 const presets = (method: Method, quick: boolean): Record<string, unknown> =>
   quick ? method.quick : method.defaults;
 

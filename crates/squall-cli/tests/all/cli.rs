@@ -395,7 +395,7 @@ fn errors_of_the_user_are_status_2_with_a_location() {
             "--count has no effect here: it counts frames of streams; try --flows",
         ),
         (http(&["--tls-option", "client_ca=x.pem"]), "--tls-option client_ca has no effect here"),
-        (http(&["--pipeline", "4"]), "try requests = 4"),
+        (http(&["--pipeline", "4"]), "try --requests 4"),
         (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
         (http(&["--tcp", "udp_idle=1s"]), "tcp.udp_idle has no effect"),
         (http(&["--wrap2", "vlan 7"]), "--wrap2"),

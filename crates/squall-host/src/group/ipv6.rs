@@ -990,7 +990,7 @@ impl HostGroup {
     ) -> bool {
         if let (Some(ipv6), Some(mac)) = (&mut self.ipv6, message.mac)
             && let Some(neighbor) = ipv6.neighbors.get_mut(&message.source)
-            && neighbor.heard(mac)
+            && neighbor.learn(mac)
         {
             self.pinger.resolved(now, message.source.into());
         }
@@ -1068,7 +1068,7 @@ impl HostGroup {
         let Some(ipv6) = &mut self.ipv6 else { return };
         ipv6.counted.nd.router_advertisements += 1;
         if let (Some(mac), Some(neighbor)) = (message.mac, ipv6.neighbors.get_mut(&message.source))
-            && neighbor.heard(mac)
+            && neighbor.learn(mac)
         {
             self.pinger.resolved(now, message.source.into());
         }
@@ -1085,12 +1085,12 @@ impl HostGroup {
             None => 0..0,
         };
         for host in hosts {
-            self.hear_router(host, now, (message.lifetime > 0, own.is_none()), out);
+            self.receive_router(host, now, (message.lifetime > 0, own.is_none()), out);
         }
     }
 
     /// The host hears an advertisement. `is_default`: the sender is a default router.
-    fn hear_router(
+    fn receive_router(
         &mut self,
         host: u32,
         now: Nanos,

@@ -157,7 +157,7 @@ pub struct AuthStatistics {
 pub(super) struct Services {
     pub(super) records: Vec<ServiceRecord>,
     joins: Joins,
-    /// Of IPv4 and IPv6.
+    /// For IPv4 and for IPv6.
     queriers: [Querier; 2],
     querier: QuerierStatistics,
     receptions: HashMap<IpAddr, Reception>,
@@ -172,7 +172,7 @@ pub(super) struct Services {
 pub(super) struct ServiceRecord {
     supplicant: Supplicant,
     speaker: LldpSpeaker,
-    /// Of IPv4 and IPv6.
+    /// For IPv4 and for IPv6.
     memberships: Option<Box<[Memberships; 2]>>,
 }
 
@@ -372,7 +372,7 @@ impl HostGroup {
         }
     }
 
-    /// Joins and leaves groups as it is time.
+    /// Joins and leaves the groups that are due.
     pub(super) fn advance_services(&mut self, now: Nanos, out: &mut FrameQueue) -> bool {
         let mut any = false;
         for _ in 0..AT_ONCE {

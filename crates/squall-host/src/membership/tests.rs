@@ -589,7 +589,7 @@ fn v2_the_last_to_report_leaves_with_a_message() {
     script.listen(GROUP, &SourceFilter::any());
     script.until(50.0);
     script.taken();
-    // A report while no answer is pending does not change who was the last to report.
+    // A report while no answer is pending does not change which host was the last to report.
     script.receive(&report(GroupVersion::Two));
     script.listen(GROUP, &SourceFilter::default());
     assert_eq!(script.taken().len(), 1);

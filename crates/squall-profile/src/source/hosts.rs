@@ -169,7 +169,7 @@ table! {
         announce_interval: Nanos => Option<Nanos>,
         /// A host gives its address up if two conflicts are less than this apart. Default 10 s.
         defend_interval: Nanos => Option<Nanos>,
-        /// The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)).
+        /// Faults of the hosts, each by its name ([faults](../guide/hosts.md#faults)).
         /// Default: nothing.
         faults: HostFaults => HostFaults,
         /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
@@ -181,7 +181,7 @@ table! {
         /// Echo requests of each host. Default 3.
         ping_count: Bounded<1, 65_535> => u64 = 3,
         /// Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-        /// "239.1.0.1-239.1.3.255". Those of IPv6 are joined by MLD, from link-local addresses.
+        /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
         join: OneOrMore,
         /// Groups that each host joins: the first host the first ones, the next host the following
         /// ones, and so on in turn. Default: all.

@@ -26,8 +26,8 @@ pub struct HostsReport {
     /// the last address; `null` if there was only one instant.
     pub bound: u64,
     pub bound_rate: Option<f64>,
-    /// Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`; of 802.1X,
-    /// `rejected`, `no_authenticator`, `auth_timeout`.
+    /// Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`, and with
+    /// 802.1X `rejected`, `no_authenticator`, `auth_timeout`.
     pub failed: BTreeMap<String, u64>,
     /// DHCP messages that hosts sent and received, by type; `retransmissions` of those sent were
     /// repeated.
@@ -208,8 +208,8 @@ pub struct HostMulticastReport {
     pub joined: u64,
     pub left: u64,
     /// Messages that hosts sent and received, by kind: `v1_report`, `v2_report`, `v3_report`,
-    /// `leave`, `general_query`, `group_query`, `source_query`. Those of MLDv1 are `v2_report` and
-    /// `leave` (Done), those of MLDv2 are `v3_report`.
+    /// `leave`, `general_query`, `group_query`, `source_query`. MLDv1 has `v2_report` and `leave`
+    /// (Done), and MLDv2 has `v3_report`.
     pub sent: BTreeMap<String, u64>,
     pub received: BTreeMap<String, u64>,
     /// Messages that were ignored, by reason.

@@ -437,7 +437,7 @@ fn listed_tags(params: &Params<'_>, tags: &Tags) -> Result<Vec<u16>, Refusal> {
     params.list("tag_list")?.iter().map(one).collect()
 }
 
-/// What a stream's packets are counted for.
+/// The group for which a stream's packets are counted.
 pub fn counted(stream: &Stream) -> Option<Group> {
     let tagged = stream.tagged_group().map(Group::Tagged);
     stream.group().map(Group::Packets).or(tagged)
