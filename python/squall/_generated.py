@@ -1640,8 +1640,8 @@ class HostsReport:
         Times that a host got an address, and how often that was per second, from the first start to
         the last address; None if there was only one instant.
     failed : dict of str to int
-        Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``;
-        of 802.1X, ``rejected``, ``no_authenticator``, ``auth_timeout``.
+        Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``,
+        and with 802.1X ``rejected``, ``no_authenticator``, ``auth_timeout``.
     sent, received : dict of str to int
         DHCP messages that hosts sent and received, by type; ``retransmissions`` of those sent were
         repeated.
@@ -1910,8 +1910,8 @@ class HostMulticastReport:
         Memberships of a host and a group that began, and that ended.
     sent, received : dict of str to int
         Messages that hosts sent and received, by kind: ``v1_report``, ``v2_report``, ``v3_report``,
-        ``leave``, ``general_query``, ``group_query``, ``source_query``. Those of MLDv1 are
-        ``v2_report`` and ``leave`` (Done), those of MLDv2 are ``v3_report``.
+        ``leave``, ``general_query``, ``group_query``, ``source_query``. MLDv1 has ``v2_report`` and
+        ``leave`` (Done), and MLDv2 has ``v3_report``.
     ignored : dict of str to int
         Messages that were ignored, by reason.
     groups, groups_received : int

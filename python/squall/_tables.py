@@ -814,7 +814,7 @@ class HostGroup(Table):
         A host gives its address up if two conflicts are less than this apart. Default 10 s. Units:
         ns, us, ms, s, min, h; a bare number is seconds.
     faults : Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]]
-        The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
+        Faults of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
         nothing.
     late : Time
         Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms,
@@ -827,7 +827,7 @@ class HostGroup(Table):
         Echo requests of each host. Default 3.
     join : str | Iterable[str]
         Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-        "239.1.0.1-239.1.3.255". Those of IPv6 are joined by MLD, from link-local addresses.
+        "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
     join_each : int
         Groups that each host joins: the first host the first ones, the next host the following
         ones, and so on in turn. Default: all.
@@ -941,43 +941,7 @@ class HostGroup(Table):
     announcements: int | None = None
     announce_interval: Time | None = None
     defend_interval: Time | None = None
-    faults: (
-        Literal[
-            "duplicate-address",
-            "keep-address",
-            "no-arp",
-            "spoof-gateway",
-            "spoof-mac",
-            "spoof-address",
-            "late-answer",
-            "flood",
-            "ignore-offer",
-            "ignore-nak",
-            "decline",
-            "keep-lease",
-            "bad-checksum",
-            "bad-options",
-        ]
-        | Iterable[
-            Literal[
-                "duplicate-address",
-                "keep-address",
-                "no-arp",
-                "spoof-gateway",
-                "spoof-mac",
-                "spoof-address",
-                "late-answer",
-                "flood",
-                "ignore-offer",
-                "ignore-nak",
-                "decline",
-                "keep-lease",
-                "bad-checksum",
-                "bad-options",
-            ]
-        ]
-        | None
-    ) = None
+    faults: Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]] | None = None
     late: Time | None = None
     ping: str | None = None
     ping_rate: int | None = None

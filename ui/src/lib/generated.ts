@@ -1531,8 +1531,8 @@ export interface HostsReport {
   bound: number;
   bound_rate: number | null;
   /**
-   * Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`; of 802.1X,
-   * `rejected`, `no_authenticator`, `auth_timeout`.
+   * Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`, and with
+   * 802.1X `rejected`, `no_authenticator`, `auth_timeout`.
    */
   failed: Record<string, number>;
   /**
@@ -1725,8 +1725,8 @@ export interface HostMulticastReport {
   left: number;
   /**
    * Messages that hosts sent and received, by kind: `v1_report`, `v2_report`, `v3_report`, `leave`,
-   * `general_query`, `group_query`, `source_query`. Those of MLDv1 are `v2_report` and `leave`
-   * (Done), those of MLDv2 are `v3_report`.
+   * `general_query`, `group_query`, `source_query`. MLDv1 has `v2_report` and `leave` (Done), and
+   * MLDv2 has `v3_report`.
    */
   sent: Record<string, number>;
   received: Record<string, number>;
@@ -3709,8 +3709,7 @@ export interface HostGroup {
    */
   defend_interval?: string | number;
   /**
-   * The mistakes of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
-   * nothing.
+   * Faults of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default: nothing.
    */
   faults?: string | string[];
   /**
@@ -3726,7 +3725,7 @@ export interface HostGroup {
   ping_count?: number | string;
   /**
    * Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
-   * "239.1.0.1-239.1.3.255". Those of IPv6 are joined by MLD, from link-local addresses.
+   * "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
    */
   join?: string | string[];
   /**

@@ -1085,12 +1085,12 @@ impl HostGroup {
             None => 0..0,
         };
         for host in hosts {
-            self.receive_router(host, now, (message.lifetime > 0, own.is_none()), out);
+            self.use_router(host, now, (message.lifetime > 0, own.is_none()), out);
         }
     }
 
-    /// The host hears an advertisement. `is_default`: the sender is a default router.
-    fn receive_router(
+    /// Handles an advertisement for a host. `is_default`: the sender is a default router.
+    fn use_router(
         &mut self,
         host: u32,
         now: Nanos,

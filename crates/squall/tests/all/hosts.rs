@@ -103,3 +103,56 @@ fn streams_and_hosts_share_a_port() {
     assert_eq!(report.streams[0].tx_packets, 5000);
     assert_eq!(report.streams[0].rx.as_ref().map(|rx| rx.packets), Some(5000));
 }
+
+/// Clients of DHCP with flows through the server's host, which routes to the servers of the flows.
+fn web(clients: &str, template: &str) -> String {
+    let server = server("mac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
+    format!(
+        "{}{server}[flows]\nclients = \"C\"\nservers = \"S\"\nserver_network = {{ mac = \
+         \"02:00:00:00:99:01\" }}\n[[template]]\nname = \"web\"\napp = \"http\"\nclients = \
+         \"host:clients\"\nservers = \"48.0.0.1-48.0.0.4\"\n{template}\n",
+        self::clients(clients),
+    )
+}
+
+#[test]
+fn flows_begin_from_the_addresses_that_dhcp_gave_and_hosts_release_them_at_the_end() {
+    let groups = web("count = 50\nsetup = \"100/s\"\nrelease = true", "cps = 200");
+    let report = run("web", "duration = \"3 s\"", &groups);
+    let hosts = group(&report, "clients");
+    assert_eq!((hosts.bound, hosts.states.get("released")), (50, Some(&50)), "{hosts:?}");
+    let flows = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+    let missed = flows.not_begun.values().sum::<u64>();
+    assert_eq!((flows.attempted + missed, flows.failed.len()), (600, 0), "{flows:?}");
+    assert!(missed < 10, "only before the first host had an address: {:?}", flows.not_begun);
+    assert_eq!((flows.completed, flows.active), (flows.attempted, 0));
+}
+
+#[test]
+fn flows_of_hosts_without_a_server_are_counted_with_the_reason() {
+    let groups = web("count = 5\nvlan = 9\nretry = \"1 s\"\ntries = 2", "cps = 100");
+    let report = run("noweb", "duration = \"5 s\"", &groups);
+    let flows = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+    assert_eq!((flows.attempted, flows.not_begun), (0, [("no_host".to_owned(), 500)].into()));
+}
+
+#[test]
+fn pools_of_hosts_are_checked() {
+    let wrong = |from: &str, to: &str| {
+        let text = format!(
+            "[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{}",
+            web("", "cps = 1").replace(from, to)
+        );
+        let profile = Profile::parse(&text, "hosts.toml", Format::Toml).unwrap();
+        Session::new(profile).plan_only().err().unwrap().to_string()
+    };
+    let text = wrong("host:clients", "host:client");
+    assert!(text.contains("there are no hosts \"client\""), "{text}");
+    let text = wrong("host:clients", "host:server");
+    assert!(text.contains("hosts \"server\" of another port"), "{text}");
+    let text = wrong("48.0.0.1-48.0.0.4", "host:clients");
+    assert!(text.contains("hosts can be clients, not servers"), "{text}");
+    let text =
+        wrong("servers = \"S\"", "servers = \"S\"\nclient_network = { wrap = [\"vlan 7\"] }");
+    assert!(text.contains("an encapsulation of their own"), "{text}");
+}

@@ -223,23 +223,32 @@ mod tests {
     type Given = (&'static str, &'static str);
 
     fn read(form: Form, arguments: &[(&str, &str)]) -> Result<Profile, Diagnostics> {
+        read_on(&["loop:a", "loop:b"], form, arguments)
+    }
+
+    fn read_on(
+        ports: &[&str],
+        form: Form,
+        arguments: &[(&str, &str)],
+    ) -> Result<Profile, Diagnostics> {
         let argument = |(key, text): &(&str, &str)| Argument {
             key: (*key).to_owned(),
             name: format!("--{key}"),
             text: Some((*text).to_owned()),
         };
         let arguments: Vec<_> = arguments.iter().map(argument).collect();
-        form(Short { command: "squall", ports: &["loop:a", "loop:b"], arguments: &arguments })
+        form(Short { command: "squall", ports, arguments: &arguments })
     }
 
     #[test]
     fn rates_of_hosts_have_one_form() {
         for text in ["2000", "2k", "2000/s", "2 k/s", "2kpps", "2000pps"] {
             let rates = [("setup", text), ("ping_rate", text), ("ping", "10.0.0.1")];
-            let group = read(hosts, &rates).unwrap().hosts.remove(0);
+            let group = read_on(&["loop:a"], hosts, &rates).unwrap().hosts.remove(0);
             assert_eq!((group.setup, group.ping_rate), (Some(2000), 2000), "{text}");
         }
-        assert!(read(hosts, &[("setup", "2 Mbps")]).is_err());
+        let error = read_on(&["loop:a"], hosts, &[("setup", "2 Mbps")]).unwrap_err().to_string();
+        assert!(error.contains("setup = \"2 Mbps\""), "{error}");
     }
 
     #[test]

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Subscribers: hosts that get their addresses from dnsmasq on a Linux router, each with HTTP flows to
+nginx, which is behind the router. The router's nftables let only addresses of its DHCP range pass.
+nginx's clients are dnsmasq's leases, its requests are the flows of the report, and the router drops
+nothing. With --full: 500 subscribers.
+
+Needs root, nginx, dnsmasq and nft; $SQUALL is target/debug/squall unless set.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from flows import NGINX, SQUALL, inside, wait
+from tools import Failed, run, same
+
+LOCAL = f"sq-subs-{os.getpid()}"
+ROUTER, WEB = f"{LOCAL}-router", f"{LOCAL}-web"
+RULES = """
+table inet subscribers {
+  chain forward {
+    type filter hook forward priority 0; policy drop;
+    ct state established counter accept
+    iifname "ra" ip saddr 10.76.4.0/22 tcp dport 80 counter accept
+    counter comment "dropped"
+  }
+}
+"""
+PROFILE = """
+duration = "{seconds} s"
+
+[ports]
+A = "af_packet:va"
+
+[[host]]
+name = "subscribers"
+port = "A"
+count = {count}
+setup = "{rate}/s"
+
+[flows]
+clients = "A"
+max_delay = "60 s"
+
+[[template]]
+name = "web"
+app = "http"
+clients = "host:subscribers"
+servers = "10.79.0.2"
+cps = {cps}
+start = "{start} s"
+options = {{ url = "http://10.79.0.2/small", close = true }}
+"""
+
+
+def link(a, namespace_a, b, namespace_b):
+    peer = ["type", "veth", "peer", "name", b, "netns", namespace_b]
+    run("ip", "link", "add", a, "netns", namespace_a, *peer)
+    run("ip", "-n", namespace_a, "link", "set", a, "up")
+    run("ip", "-n", namespace_b, "link", "set", b, "up")
+
+
+def network(folder):
+    for namespace in [LOCAL, ROUTER, WEB]:
+        run("ip", "netns", "add", namespace)
+        run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
+        run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"))
+    link("va", LOCAL, "ra", ROUTER)
+    link("rc", ROUTER, "vc", WEB)
+    run("ip", "-n", ROUTER, "addr", "add", "10.76.0.1/16", "dev", "ra")
+    run("ip", "-n", ROUTER, "addr", "add", "10.79.0.1/24", "dev", "rc")
+    run("ip", "-n", WEB, "addr", "add", "10.79.0.2/24", "dev", "vc")
+    run("ip", "-n", WEB, "route", "add", "default", "via", "10.79.0.1")
+    run(*inside(ROUTER, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
+    (folder / "rules").write_text(RULES)
+    run(*inside(ROUTER, "nft", "-f", folder / "rules"))
+
+
+def servers(folder, stack):
+    """Start dnsmasq on the router, and nginx."""
+    dnsmasq = [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--port=0",
+        "--user=root",
+        "--no-ping",
+        f"--log-facility={folder / 'dnsmasq.log'}",
+        f"--pid-file={folder / 'dnsmasq.pid'}",
+        f"--dhcp-leasefile={folder / 'leases'}",
+        "--dhcp-range=10.76.4.0,10.76.7.255,255.255.0.0,1h",
+        "--dhcp-lease-max=2000",
+        "--dhcp-authoritative",
+        "--interface=ra",
+    ]
+    (folder / "www").mkdir()
+    (folder / "www" / "small").write_bytes(os.urandom(100))
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, more=""))
+    folder.chmod(0o755)
+    nginx = ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-g", "user root;"]
+    for namespace, argv in [(ROUTER, dnsmasq), (WEB, nginx)]:
+        stack.append(subprocess.Popen(inside(namespace, *argv)))
+    log = folder / "dnsmasq.log"
+    wait("dnsmasq starts", lambda: log.exists() and "started" in log.read_text())
+    wait("nginx listens", lambda: ":80 " in run(*inside(WEB, "ss", "-ltn")).stdout)
+
+
+def counters():
+    """Packets by the comment of their rule, or its last match."""
+    table = run(*inside(ROUTER, "nft", "-j", "list", "table", "inet", "subscribers")).stdout
+    found = {}
+    for entry in json.loads(table)["nftables"]:
+        rule = entry.get("rule")
+        for part in rule["expr"] if rule else []:
+            if "counter" in part:
+                found[rule.get("comment", len(found))] = part["counter"]["packets"]
+    return found
+
+
+def subscribers(folder, count):
+    rate, cps = max(20, count // 4), max(40, count)
+    start = count / rate + 1
+    profile, report = folder / "subscribers.toml", folder / "report.json"
+    profile.write_text(
+        PROFILE.format(count=count, rate=rate, cps=cps, start=start, seconds=start + 3)
+    )
+    run(*inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report), ok=(0, 4))
+    found = json.loads(report.read_text())
+    group, flows = found["hosts"][0], found["flows"]["total"]["client"]
+    same("subscribers", group["states"], {"bound": count})
+    same("failed flows", (flows["failed"], flows["active"]), ({}, 0))
+    same("flows that did not begin", set(flows["not_begun"]) - {"late"}, set())
+    rows = [line.split() for line in (folder / "leases").read_text().splitlines()]
+    leases = {fields[2] for fields in rows if len(fields) >= 3}
+    same("leases", len(leases), count)
+    clients = collections.Counter(
+        line.split()[0] for line in (folder / "access.log").read_text().splitlines()
+    )
+    same("nginx's clients are the leases", set(clients), leases)
+    same("requests", clients.total(), flows["completed"])
+    if max(clients.values()) - min(clients.values()) > 1:
+        raise Failed(f"clients did not take turns: {clients}")
+    same("packets that the router dropped", counters()["dropped"], 0)
+
+
+def main():
+    if os.geteuid() != 0:
+        return print("SKIPPED: needs root")
+    for tool in ["nginx", "dnsmasq", "nft"]:
+        if shutil.which(tool) is None:
+            return print(f"SKIPPED: needs {tool}")
+    count = 500 if "--full" in sys.argv[1:] else 20
+    stack = []
+    with tempfile.TemporaryDirectory(prefix="squall-subscribers-") as name:
+        folder = pathlib.Path(name)
+        try:
+            network(folder)
+            servers(folder, stack)
+            subscribers(folder, count)
+        except Failed as failed:
+            sys.exit(f"FAILED: {failed}")
+        finally:
+            for process in stack:
+                process.terminate()
+                process.wait(10)
+            for namespace in [LOCAL, ROUTER, WEB]:
+                subprocess.run(["ip", "netns", "del", namespace], check=False)
+    print(f"subscribers: {count} by DHCP through a router with nftables, with flows to nginx")
+
+
+if __name__ == "__main__":
+    main()
