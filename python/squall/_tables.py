@@ -813,7 +813,7 @@ class HostGroup(Table):
     defend_interval : Time
         A host gives its address up if two conflicts are less than this apart. Default 10 s. Units:
         ns, us, ms, s, min, h; a bare number is seconds.
-    faults : Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]]
+    faults : str | Iterable[str]
         Faults of the hosts, each by its name ([faults](../guide/hosts.md#faults)). Default:
         nothing.
     late : Time
@@ -941,7 +941,7 @@ class HostGroup(Table):
     announcements: int | None = None
     announce_interval: Time | None = None
     defend_interval: Time | None = None
-    faults: Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"] | Iterable[Literal["duplicate-address", "keep-address", "no-arp", "spoof-gateway", "spoof-mac", "spoof-address", "late-answer", "flood", "ignore-offer", "ignore-nak", "decline", "keep-lease", "bad-checksum", "bad-options"]] | None = None
+    faults: str | Iterable[str] | None = None
     late: Time | None = None
     ping: str | None = None
     ping_rate: int | None = None

@@ -179,6 +179,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Attack.variables", "Mapping[str, str]"),
     ("Attack.sid", "str | int | Iterable[str | int]"),
     ("Attack.family", "Literal[4, 6]"),
+    ("HostGroup.faults", "str | Iterable[str]"),
     ("Replay.files", "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"),
     ("Replay.multiplier", "float | str"),
     ("Replay.mbps", "float | str"),

@@ -380,7 +380,11 @@ impl HostPort {
     /// Shows a frame of a stream to groups that measure the reception of multicast groups.
     fn observe(&mut self, now: Nanos, time: Nanos, octets: &[u8]) {
         if octets.first().is_some_and(|to| to & 1 == 1) {
-            let at = self.virtual_now.map_or_else(|| self.traffic(time.min(now)), |_| now);
+            // On virtual time, hosts had their last turn before the frame left.
+            let at = match self.virtual_now {
+                Some(last) => time.max(last),
+                None => self.traffic(time.min(now)),
+            };
             self.groups.iter_mut().for_each(|(_, group)| group.observe(at, octets));
         }
     }

@@ -156,3 +156,65 @@ fn pools_of_hosts_are_checked() {
         wrong("servers = \"S\"", "servers = \"S\"\nclient_network = { wrap = [\"vlan 7\"] }");
     assert!(text.contains("an encapsulation of their own"), "{text}");
 }
+
+#[test]
+fn the_time_from_a_join_to_the_first_frame_of_a_stream_is_measured() {
+    let members = "[[host]]\nname = \"members\"\nport = \"C\"\nipv4 = \"10.0.5.1/16\"\n\
+                   join = \"239.1.0.1-239.1.0.4\"\njoin_rate = \"10/s\"\njoin_time = \"2 s\"\n\
+                   start = \"0.05 s\"\n";
+    let querier =
+        "[[host]]\nname = \"querier\"\nport = \"S\"\nipv4 = \"10.0.0.1/16\"\nquerier = \"60 s\"\n";
+    // A frame each 100 ms, to one of the four groups.
+    let stream = "[[stream]]\nport = \"S\"\npacket = \"eth(dst=01:00:5e:01:00:02)/ipv4(dst=239.1.0.2)/udp\"\n\
+                  rate = \"10 pps\"\nlatency = true\n";
+    let report = run("joins", "duration = \"5 s\"", &(members.to_owned() + querier + stream));
+    let seen = group(&report, "members").multicast.clone().unwrap();
+    assert_eq!((seen.joined, seen.left, seen.groups, seen.groups_received), (4, 4, 4, 1));
+    // The second join is at 0.15 s, and the next frame at 0.2 s; its end is at 2.15 s.
+    let join = seen.join_ns.clone().unwrap();
+    assert_eq!(join.count, 1);
+    assert!((49_000_000..=52_000_000).contains(&join.max), "{join:?}");
+    assert_eq!(seen.frames, 20, "from 0.2 to 2.1 s");
+    assert!(seen.frames_after_leave >= 25, "the loop goes on: {seen:?}");
+    assert_eq!(seen.received["general_query"], 2, "of IGMP and of MLD");
+    let leave = seen.leave_ns.unwrap();
+    assert!(
+        (2_749_000_000..=2_751_000_000).contains(&leave.max),
+        "the last is at 4.9 s: {leave:?}"
+    );
+    assert_eq!(group(&report, "querier").querier.clone().unwrap().groups, 0);
+    let rx = report.streams[0].rx.as_ref().unwrap();
+    assert_eq!(rx.packets, report.streams[0].tx_packets, "the stream keeps its frames");
+}
+
+#[test]
+fn speakers_on_both_ends_list_each_other() {
+    let speaker = |name: &str, port: &str, count: u32| {
+        format!(
+            "[[host]]\nname = \"{name}\"\nport = \"{port}\"\ncount = {count}\nipv4 = \"none\"\nlldp = \
+             \"30 s\"\nlldp_name = \"{name}-{{}}\"\n"
+        )
+    };
+    let groups = speaker("left", "C", 3) + &speaker("right", "S", 1);
+    let report = run("lldp", "duration = \"35 s\"", &groups);
+    let of = |name| group(&report, name).lldp.clone().unwrap();
+    let names: Vec<_> = of("right").neighbors.into_iter().map(|of| of.system).collect();
+    // Groups end one after the other, and a speaker announces its end.
+    assert!(names.is_empty() || names == ["left-1", "left-2", "left-3"], "{names:?}");
+    // 4 at the start, one after 30 s, and the end.
+    assert_eq!((of("left").sent / 3 >= 5, of("left").shutdowns), (true, 3));
+    assert!(of("right").received >= 15);
+}
+
+#[test]
+fn a_supplicant_without_an_authenticator_fails_and_sends_nothing_else() {
+    let host = "[[host]]\nname = \"clients\"\nport = \"C\"\ncount = 4\nauth = \"md5\"\nidentity = \
+                \"user\"\npassword = \"secret\"\nauth_start = \"2 s\"\nauth_starts = 2\n";
+    let report = run("dot1x", "", host);
+    let clients = group(&report, "clients");
+    assert_eq!(clients.failed, [("no_authenticator".to_owned(), 4)].into());
+    let auth = clients.auth.clone().unwrap();
+    assert_eq!(auth.sent, [("start".to_owned(), 8)].into());
+    let sent: u64 = report.ports.iter().map(|port| port.tx.packets).sum();
+    assert_eq!(sent, 8);
+}
