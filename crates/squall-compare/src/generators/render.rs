@@ -173,7 +173,7 @@ mod tests {
         for expected in [
             "100 kpps",
             "100.0 %",
-            "squall, 60 octets at 200 kpps: NOT VALID by its report, 1 of 1 rounds: 250 ms late",
+            "squall, 64 octets at 200 kpps: NOT VALID by its report, 1 of 1 rounds: 250 ms late",
             "50.0 %",
             "14.1 kpps",
             "2.000e8",
