@@ -111,8 +111,9 @@ from . import _keywords
 # Add the keyword check to all public functions and classes in one place.
 globals().update(_keywords.name_the_nearest(globals(), "squall."))
 
-# `help()` shows the functions and classes of other modules only if they are listed.
-__all__ = [
+# `help()` shows the functions and classes of other modules only if they are listed. Type checkers
+# cannot evaluate the list, and find the names by the imports.
+globals()["__all__"] = [
     name
     for name, value in globals().items()
     if not name.startswith("_") and getattr(value, "__module__", "").startswith("squall.")

@@ -14,6 +14,7 @@ pub fn python(profile: &Profile) -> String {
         ("template", "templates", "Template"),
         ("replay", "replays", "Replay"),
         ("attack", "attacks", "Attack"),
+        ("host", "hosts", "HostGroup"),
     ];
     let lists: Vec<_> = lists
         .iter()
