@@ -49,6 +49,7 @@ fuzz_target!(|data: &[u8]| {
         ports: 1024..=1031,
         order: Order::Sequential,
         shared: kind & 64 != 0,
+        hosts: None,
     };
     let (clients, servers) = if kind & 128 == 0 {
         ("16.0.0.1-16.0.0.4", "48.0.0.1")
