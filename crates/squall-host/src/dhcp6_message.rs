@@ -5,6 +5,8 @@ use std::net::Ipv6Addr;
 use squall_units::{MacAddr, be16, be32, get_be16};
 use squall_wire::checksum::{fold, sum};
 
+use crate::packets::{UDP, pseudo_of, write_udp};
+
 /// UDP ports of clients and servers (section 7.2).
 pub const CLIENT_PORT_6: u16 = 546;
 pub const SERVER_PORT_6: u16 = 547;
@@ -12,7 +14,6 @@ pub const SERVER_PORT_6: u16 = 547;
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 /// Lifetimes and times that never end (section 7.7).
 pub const INFINITE: u32 = u32::MAX;
-const UDP: u8 = 17;
 const HEADERS: usize = 48;
 /// Addresses or prefixes of one identity association that are read; further ones are skipped.
 const MOST_LEASES: usize = 4;
@@ -392,7 +393,8 @@ impl<'a> Datagram6<'a> {
             return None;
         }
         // Over IPv6, a checksum of 0 is wrong (RFC 8200 section 8.1).
-        let right = be16(udp, 6) != 0 && fold(pseudo(ip, udp.len()) + sum(udp)) == 0xffff;
+        let right =
+            be16(udp, 6) != 0 && fold(pseudo_of(&ip[8..40], udp.len(), UDP) + sum(udp)) == 0xffff;
         if !partial && !right {
             return None;
         }
@@ -407,11 +409,6 @@ impl<'a> Datagram6<'a> {
     }
 }
 
-/// Sum of the pseudo-header for a UDP datagram of `len` octets.
-fn pseudo(ip: &[u8], len: usize) -> u64 {
-    sum(&ip[8..40]) + len as u64 + u64::from(UDP)
-}
-
 /// Writes the headers of `packet`, whose payload is complete.
 fn write_headers(addresses: (Ipv6Addr, Ipv6Addr), ports: (u16, u16), packet: &mut [u8]) {
     let (ip, udp) = packet.split_at_mut(40);
@@ -420,16 +417,7 @@ fn write_headers(addresses: (Ipv6Addr, Ipv6Addr), ports: (u16, u16), packet: &mu
     ip[4..6].copy_from_slice(&len.to_be_bytes());
     ip[8..24].copy_from_slice(&addresses.0.octets());
     ip[24..40].copy_from_slice(&addresses.1.octets());
-    udp[..2].copy_from_slice(&ports.0.to_be_bytes());
-    udp[2..4].copy_from_slice(&ports.1.to_be_bytes());
-    udp[4..6].copy_from_slice(&len.to_be_bytes());
-    udp[6..8].fill(0);
-    // A computed checksum of 0 is sent as all ones (RFC 768).
-    let check = match !fold(pseudo(ip, udp.len()) + sum(udp)) {
-        0 => 0xffff,
-        check => check,
-    };
-    udp[6..8].copy_from_slice(&check.to_be_bytes());
+    write_udp(&ip[8..40], ports, udp);
 }
 
 #[cfg(test)]

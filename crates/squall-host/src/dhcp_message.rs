@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use squall_units::{MacAddr, be16, get_be16};
 use squall_wire::checksum::{fold, sum};
 
+use crate::packets::{UDP, pseudo_of, write_udp};
+
 /// UDP ports of clients and servers (RFC 2131 section 4.1).
 pub const CLIENT_PORT: u16 = 68;
 pub const SERVER_PORT: u16 = 67;
@@ -19,7 +21,6 @@ const SHORTEST: usize = 300;
 const BROADCAST: u16 = 0x8000;
 /// Lengths of the IPv4 and UDP headers.
 const HEADERS: usize = 28;
-const UDP: u8 = 17;
 
 /// Message types (RFC 2132 section 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -337,7 +338,7 @@ impl<'a> Datagram<'a> {
         let udp = udp.get(..usize::from(get_be16(udp, 4)?)).filter(|udp| udp.len() >= 8)?;
         // A checksum of 0 means that the sender made none (RFC 768).
         let checked = !partial && be16(udp, 6) != 0;
-        if checked && fold(pseudo(ip, udp.len()) + sum(udp)) != 0xffff {
+        if checked && fold(pseudo_of(&ip[12..20], udp.len(), UDP) + sum(udp)) != 0xffff {
             return None;
         }
         let address = |at: usize| ip[at..].first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets));
@@ -348,11 +349,6 @@ impl<'a> Datagram<'a> {
             payload: &udp[8..],
         })
     }
-}
-
-/// Sum of the pseudo-header for a UDP datagram of `len` octets.
-fn pseudo(ip: &[u8], len: usize) -> u64 {
-    sum(&ip[12..20]) + len as u64 + u64::from(UDP)
 }
 
 /// Writes the headers of `packet`, whose payload is complete.
@@ -366,16 +362,7 @@ fn write_headers(addresses: (Ipv4Addr, Ipv4Addr), ports: (u16, u16), packet: &mu
     ip[16..20].copy_from_slice(&addresses.1.octets());
     let check = !fold(sum(ip));
     ip[10..12].copy_from_slice(&check.to_be_bytes());
-    udp[..2].copy_from_slice(&ports.0.to_be_bytes());
-    udp[2..4].copy_from_slice(&ports.1.to_be_bytes());
-    udp[4..6].copy_from_slice(&(total - 20).to_be_bytes());
-    udp[6..8].fill(0);
-    // A computed checksum of 0 is sent as all ones (RFC 768).
-    let check = match !fold(pseudo(ip, udp.len()) + sum(udp)) {
-        0 => 0xffff,
-        check => check,
-    };
-    udp[6..8].copy_from_slice(&check.to_be_bytes());
+    write_udp(&ip[12..20], ports, udp);
 }
 
 #[cfg(test)]

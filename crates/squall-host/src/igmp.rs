@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use squall_units::{Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
-use crate::multicast::{
-    FIRST_RESPONSE, GroupMessage, GroupVersion, Query, Record, RecordKind, code, units,
-};
+use crate::multicast::{FIRST_RESPONSE, GroupMessage, GroupVersion, Query, code, records, units};
 
 const PROTOCOL: u8 = 2;
 /// The option Router Alert (RFC 2113), which lets routers see packets for groups they are not in.
@@ -63,7 +61,7 @@ pub fn parse(packet: &[u8]) -> Result<(Ipv4Addr, GroupMessage), &'static str> {
         0x12 => GroupMessage::Report { version: GroupVersion::One, group: group.into() },
         0x16 => GroupMessage::Report { version: GroupVersion::Two, group: group.into() },
         0x17 => GroupMessage::Leave(group.into()),
-        0x22 => GroupMessage::Records(records(igmp)?),
+        0x22 => GroupMessage::Records(records::<4>(igmp)?),
         _ => return Err("unknown_type"),
     };
     Ok((source, message))
@@ -91,43 +89,13 @@ fn query(igmp: &[u8], group: Ipv4Addr) -> Result<Query, &'static str> {
         interval: None,
     };
     if version == GroupVersion::Three {
-        query.suppress = igmp[8] & 8 != 0;
-        query.robustness = igmp[8] & 7;
-        query.interval = Some(Nanos(units(igmp[9]) * Nanos::SECOND.0));
-        query.sources = addresses(&igmp[12..], be16(igmp, 10).into()).ok_or("truncated")?;
-        if query.group.is_none() && !query.sources.is_empty() {
-            return Err("sources_without_group");
-        }
+        query.read_rest::<4>(&igmp[8..])?;
     }
     Ok(query)
 }
 
-fn records(igmp: &[u8]) -> Result<Vec<Record>, &'static str> {
-    let mut rest = &igmp[8..];
-    let mut records = Vec::new();
-    for _ in 0..be16(igmp, 6) {
-        let (head, more) = rest.split_at_checked(8).ok_or("truncated")?;
-        let count = usize::from(be16(head, 2));
-        let sources = addresses(more, count).ok_or("truncated")?;
-        let group = address(head, 4).ok_or("truncated")?;
-        // Unknown kinds are ignored (section 4.2.12).
-        if let Some(kind) = RecordKind::of(head[0])
-            && group.is_multicast()
-        {
-            records.push(Record { kind, group: group.into(), sources });
-        }
-        rest = more.get(count * 4 + usize::from(head[1]) * 4..).ok_or("truncated")?;
-    }
-    Ok(records)
-}
-
 fn address(octets: &[u8], at: usize) -> Option<Ipv4Addr> {
     octets.get(at..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets))
-}
-
-fn addresses(octets: &[u8], count: usize) -> Option<Vec<IpAddr>> {
-    let octets = octets.get(..count * 4)?;
-    Some(octets.chunks_exact(4).filter_map(|at| address(at, 0)).map(IpAddr::V4).collect())
 }
 
 /// Where a message goes.
@@ -210,7 +178,10 @@ fn push(address: &IpAddr, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multicast::RecordKind::{Allow, ToExclude};
+    use crate::multicast::{
+        Record,
+        RecordKind::{Allow, ToExclude},
+    };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

@@ -6,7 +6,7 @@ use squall_units::{Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    multicast::{GroupMessage, GroupVersion, Query, Record, RecordKind, code, units},
+    multicast::{GroupMessage, GroupVersion, Query, code, records},
     packets::pseudo,
 };
 
@@ -83,7 +83,7 @@ pub fn parse(packet: &[u8]) -> Result<(Ipv6Addr, GroupMessage), &'static str> {
             GroupMessage::Report { version: GroupVersion::Two, group: group.into() }
         }
         (DONE, Some(group)) => GroupMessage::Leave(group.into()),
-        (RECORDS, _) => GroupMessage::Records(records(mld)?),
+        (RECORDS, _) => GroupMessage::Records(records::<16>(mld)?),
         _ => return Err("unknown_type"),
     };
     Ok((source, message))
@@ -126,43 +126,13 @@ fn query(mld: &[u8], group: Ipv6Addr) -> Result<Query, &'static str> {
         interval: None,
     };
     if version == GroupVersion::Three {
-        query.suppress = mld[24] & 8 != 0;
-        query.robustness = mld[24] & 7;
-        query.interval = Some(Nanos(units(mld[25]) * Nanos::SECOND.0));
-        query.sources = addresses(&mld[28..], be16(mld, 26).into()).ok_or("truncated")?;
-        if query.group.is_none() && !query.sources.is_empty() {
-            return Err("sources_without_group");
-        }
+        query.read_rest::<16>(&mld[24..])?;
     }
     Ok(query)
 }
 
-fn records(mld: &[u8]) -> Result<Vec<Record>, &'static str> {
-    let mut rest = &mld[8..];
-    let mut records = Vec::new();
-    for _ in 0..be16(mld, 6) {
-        let (head, more) = rest.split_at_checked(20).ok_or("truncated")?;
-        let count = usize::from(be16(head, 2));
-        let sources = addresses(more, count).ok_or("truncated")?;
-        let group = address(head, 4).ok_or("truncated")?;
-        // Unknown kinds are ignored (section 5.2.12).
-        if let Some(kind) = RecordKind::of(head[0])
-            && group.is_multicast()
-        {
-            records.push(Record { kind, group: group.into(), sources });
-        }
-        rest = more.get(count * 16 + usize::from(head[1]) * 4..).ok_or("truncated")?;
-    }
-    Ok(records)
-}
-
 fn address(octets: &[u8], at: usize) -> Option<Ipv6Addr> {
     octets.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
-}
-
-fn addresses(octets: &[u8], count: usize) -> Option<Vec<IpAddr>> {
-    let octets = octets.get(..count * 16)?;
-    Some(octets.chunks_exact(16).filter_map(|at| address(at, 0)).map(IpAddr::V6).collect())
 }
 
 /// Where a message goes.
@@ -253,7 +223,10 @@ fn float(millis: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multicast::RecordKind::{Allow, IsExclude};
+    use crate::multicast::{
+        Record,
+        RecordKind::{Allow, IsExclude},
+    };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use squall_units::{MacAddr, Nanos};
+use squall_units::{MacAddr, Nanos, be16};
 
 /// Version of the protocol. MLDv1 is IGMPv2, and MLDv2 is IGMPv3, with other formats (RFC 2710
 /// section 1, RFC 3810 section 1).
@@ -99,6 +99,58 @@ impl GroupMessage {
             Self::Records(_) => "v3_report",
         }
     }
+}
+
+impl Query {
+    /// Reads what only version 3 has: `rest` follows the group address, and addresses have `N`
+    /// octets (RFC 3376 section 4.1, RFC 3810 section 5.1).
+    pub(crate) fn read_rest<const N: usize>(&mut self, rest: &[u8]) -> Result<(), &'static str>
+    where
+        IpAddr: From<[u8; N]>,
+    {
+        let (head, sources) = rest.split_first_chunk::<4>().ok_or("truncated")?;
+        self.suppress = head[0] & 8 != 0;
+        self.robustness = head[0] & 7;
+        self.interval = Some(Nanos(units(head[1]) * Nanos::SECOND.0));
+        self.sources = addresses(sources, be16(head, 2).into()).ok_or("truncated")?;
+        if self.group.is_none() && !self.sources.is_empty() {
+            return Err("sources_without_group");
+        }
+        Ok(())
+    }
+}
+
+/// Reads the group records of a report of version 3, whose addresses have `N` octets (RFC 3376
+/// section 4.2, RFC 3810 section 5.2). `report` has at least 8 octets.
+pub(crate) fn records<const N: usize>(report: &[u8]) -> Result<Vec<Record>, &'static str>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let mut rest = &report[8..];
+    let mut records = Vec::new();
+    for _ in 0..be16(report, 6) {
+        let (head, more) = rest.split_first_chunk::<4>().ok_or("truncated")?;
+        let (group, more) = more.split_first_chunk::<N>().ok_or("truncated")?;
+        let group = IpAddr::from(*group);
+        let count = usize::from(be16(head, 2));
+        let sources = addresses(more, count).ok_or("truncated")?;
+        // Unknown kinds are ignored (RFC 3376 section 4.2.12, RFC 3810 section 5.2.12).
+        if let Some(kind) = RecordKind::of(head[0])
+            && group.is_multicast()
+        {
+            records.push(Record { kind, group, sources });
+        }
+        rest = more.get(count * N + usize::from(head[1]) * 4..).ok_or("truncated")?;
+    }
+    Ok(records)
+}
+
+fn addresses<const N: usize>(octets: &[u8], count: usize) -> Option<Vec<IpAddr>>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let (all, _) = octets.get(..count * N)?.as_chunks::<N>();
+    Some(all.iter().map(|octets| IpAddr::from(*octets)).collect())
 }
 
 /// Whether hosts report their membership of `group`: not of the group of all hosts, nor of groups

@@ -54,12 +54,33 @@ impl Arp {
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
 
 /// Sum of the pseudo-header for an ICMPv6 message of `len` octets.
 pub(crate) fn pseudo(header: &[u8], len: usize) -> u64 {
-    sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
+    pseudo_of(&header[8..40], len, ICMPV6)
+}
+
+/// Sum of the pseudo-header for `len` octets of a protocol. `addresses` are the two addresses of the
+/// IP header.
+pub(crate) fn pseudo_of(addresses: &[u8], len: usize, protocol: u8) -> u64 {
+    sum(addresses) + len as u64 + u64::from(protocol)
+}
+
+/// Writes the header of `udp`, whose payload is complete, for the two addresses of the IP header.
+pub(crate) fn write_udp(addresses: &[u8], ports: (u16, u16), udp: &mut [u8]) {
+    let len = udp.len() as u16;
+    udp[..2].copy_from_slice(&ports.0.to_be_bytes());
+    udp[2..4].copy_from_slice(&ports.1.to_be_bytes());
+    udp[4..6].copy_from_slice(&len.to_be_bytes());
+    udp[6..8].fill(0);
+    // A computed checksum of 0 is sent as all ones (RFC 768).
+    let check = match !fold(pseudo_of(addresses, udp.len(), UDP) + sum(udp)) {
+        0 => 0xffff,
+        check => check,
+    };
+    udp[6..8].copy_from_slice(&check.to_be_bytes());
 }
 
 /// Appends the reply to the ICMP or ICMPv6 echo request in `packet` to `out`. Returns false if
