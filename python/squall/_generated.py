@@ -94,6 +94,8 @@ __all__ = [
     "RestReport",
     "RoleReport",
     "RolesReport",
+    "RouterProtocolReport",
+    "RouterReport",
     "RulePassage",
     "RxReport",
     "Sample",
@@ -168,6 +170,8 @@ class ReportFigures:
         Flows of clients and servers; present only for a profile with templates.
     hosts : ByName of HostsReport
         One entry for each ``[[host]]`` of the profile on a port of this node.
+    routers : ByName of RouterReport
+        Routing daemons of the run.
     attacks : tuple of AttackReport
         One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
@@ -201,6 +205,7 @@ class ReportFigures:
     replays: tuple[ReplayReport, ...]
     flows: FlowsReport | None
     hosts: ByName[HostsReport]
+    routers: ByName[RouterReport]
     attacks: tuple[AttackReport, ...]
     workers: tuple[WorkerReport, ...]
     received_flows: ReceivedFlowsReport | None
@@ -2030,6 +2035,79 @@ class HostAuthReport:
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """One ``[[router]]`` of a profile.
+
+    Attributes
+    ----------
+    port : str
+        Name of the port.
+    daemon : str
+        The daemon: ``BIRD``.
+    routes : int
+        Routes of the profile, which it announces.
+    sent : int
+        Frames of the daemon to the port.
+    received, dropped : int
+        Frames of the port that the daemon got, and those for which its interface had no room.
+    downs : int
+        How often sessions that were up went down.
+    failed : str or None
+        Why the daemon or its link ended before the run; None: it did not.
+    cpu_s : float
+        CPU time of the daemon, seconds, and its peak memory, octets.
+    """
+
+    name: str
+    port: str
+    daemon: str
+    routes: int
+    sent: int
+    received: int
+    dropped: int
+    protocols: tuple[RouterProtocolReport, ...]
+    downs: int
+    failed: str | None
+    cpu_s: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class RouterProtocolReport:
+    """A protocol of a router.
+
+    Attributes
+    ----------
+    name : str
+        The daemon's name for it: ``bgp1``, ``ospf4``, ``rip6``.
+    kind : str
+        ``BGP``, ``OSPF``, ``RIP``, ``RIPng``, ``BFD``.
+    state : str
+        The daemon's word for its state: ``Established``, ``Running``, ``Alone``.
+    up : bool
+        BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+    up_after_s : float or None
+        Time from the daemon's start until it was up first, seconds; None: never.
+    neighbor : str
+        Address of the neighbor of BGP; empty for other protocols.
+    error : str
+        The last error, if any: ``Socket: Connection refused``.
+    imported, exported : int
+        Routes that it has learnt, and routes that it announces.
+    """
+
+    name: str
+    kind: str
+    state: str
+    up: bool
+    up_after_s: float | None
+    neighbor: str
+    error: str
+    imported: int
+    exported: int
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
         Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
     });
     Hosts {
-        shared: !plan.only_flows() || plan.hosts_on(side.port).next().is_some(),
+        shared: !plan.only_flows() || plan.has_hosts(side.port),
         workers: plan.players(side.port).count() as u32,
         addresses: load.templates.iter().enumerate().flat_map(addresses_of).chain(ends).collect(),
         labels: side.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),

@@ -4,6 +4,7 @@ pub mod attack;
 pub mod fail_if;
 pub mod flows;
 pub mod hosts;
+pub mod routers;
 pub mod source;
 
 use std::{collections::BTreeMap, fmt};
@@ -75,6 +76,9 @@ pub struct Report {
     /// One entry for each `[[host]]` of the profile on a port of this node.
     #[serde(default)]
     pub hosts: Vec<hosts::HostsReport>,
+    /// Routing daemons of the run.
+    #[serde(default)]
+    pub routers: Vec<routers::RouterReport>,
     /// One entry for each `[[attack]]` of the profile.
     #[serde(default)]
     pub attacks: Vec<attack::AttackReport>,

@@ -45,6 +45,7 @@ use crate::{
     attacking::{self, Prepared},
     capture::{Capture, Capturing, filter_of},
     report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
+    routers::Routers,
     settings,
 };
 
@@ -216,6 +217,7 @@ pub struct Run {
     /// Whether this node has sent everything.
     sent_all: bool,
     expected: Asked,
+    routers: Routers,
     /// Keeps the CPUs claimed until the workers have ended.
     _claim: Claim,
 }
@@ -452,7 +454,11 @@ impl Resolved {
         };
         let flows =
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
-        let hosts = |port| self.profile.hosts.iter().any(|group| group.port == port);
+        let hosts = |port| {
+            let profile = &self.profile;
+            profile.hosts.iter().any(|group| group.port == port)
+                || profile.routers.iter().any(|router| router.port == port)
+        };
         let plays = |port| flows(port) || speaks(port) || hosts(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
         let sends = |port| self.replays_on(port) || streams(port) || plays(port);
@@ -862,8 +868,9 @@ impl Opened {
             node: self.session.caller.node.clone(),
             clock: self.session.caller.clock,
         };
-        let ready =
-            squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
+        let (routers, links) = Routers::start(&self.plan)?;
+        let plan = Arc::new(self.plan.clone());
+        let ready = squall_engine::ready(plan, self.ports, settings, self.readers, links);
         let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if matches!(
@@ -885,6 +892,7 @@ impl Opened {
             capturing,
             passage,
             labels: self.labels,
+            routers,
             claim: self.claim,
         })
     }
@@ -922,6 +930,7 @@ pub struct Held {
     capturing: Option<Capturing>,
     passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
+    routers: Routers,
     claim: Claim,
 }
 
@@ -962,6 +971,7 @@ impl Held {
             failed: Vec::new(),
             sent_all: false,
             expected: Asked::default(),
+            routers: self.routers,
             _claim: self.claim,
         }
     }
@@ -1133,6 +1143,7 @@ impl Run {
             pacing: self.running.pacing(false),
             usage: usage(),
             capture: self.capturing.as_ref().map(Capturing::so_far),
+            daemons: self.routers.states(),
             end: None,
         }
     }
@@ -1468,6 +1479,8 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
+        // Before their links end with the workers.
+        let daemons = self.routers.states();
         let mut outcome = self.running.finish()?;
         self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
@@ -1550,6 +1563,7 @@ impl Run {
             pacing: outcome.pacing,
             usage: usage(),
             capture: self.capturing.map(Capturing::finish),
+            daemons,
             end: Some(end),
         };
         Ok((record.report(self.series.points), totals))

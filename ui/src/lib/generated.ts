@@ -496,6 +496,8 @@ export interface Report {
   flows: FlowsReport | null;
   /** One entry for each `[[host]]` of the profile on a port of this node. */
   hosts: HostsReport[];
+  /** Routing daemons of the run. */
+  routers: RouterReport[];
   /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
   /** Threads that sent and received. */
@@ -1811,6 +1813,51 @@ export interface HostAuthReport {
   time_ns: Distribution | null;
 }
 
+/** One `[[router]]` of a profile. */
+export interface RouterReport {
+  name: string;
+  /** Name of the port. */
+  port: string;
+  /** The daemon: `BIRD`. */
+  daemon: string;
+  /** Routes of the profile, which it announces. */
+  routes: number;
+  /** Frames of the daemon to the port. */
+  sent: number;
+  /** Frames of the port that the daemon got, and those for which its interface had no room. */
+  received: number;
+  dropped: number;
+  protocols: RouterProtocolReport[];
+  /** How often sessions that were up went down. */
+  downs: number;
+  /** Why the daemon or its link ended before the run; `null`: it did not. */
+  failed: string | null;
+  /** CPU time of the daemon, seconds, and its peak memory, octets. */
+  cpu_s: number;
+  memory: number;
+}
+
+/** A protocol of a router. */
+export interface RouterProtocolReport {
+  /** The daemon's name for it: `bgp1`, `ospf4`, `rip6`. */
+  name: string;
+  /** `BGP`, `OSPF`, `RIP`, `RIPng`, `BFD`. */
+  kind: string;
+  /** The daemon's word for its state: `Established`, `Running`, `Alone`. */
+  state: string;
+  /** BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs. */
+  up: boolean;
+  /** Time from the daemon's start until it was up first, seconds; `null`: never. */
+  up_after_s: number | null;
+  /** Address of the neighbor of BGP; empty for other protocols. */
+  neighbor: string;
+  /** The last error, if any: `Socket: Connection refused`. */
+  error: string;
+  /** Routes that it has learnt, and routes that it announces. */
+  imported: number;
+  exported: number;
+}
+
 /** One `[[attack]]` of a profile. */
 export interface AttackReport {
   name: string;
@@ -2591,6 +2638,8 @@ export interface Profile {
   attack?: Attack[];
   /** Hosts that answer on a port, with static addresses or those of DHCP. */
   host?: HostGroup[];
+  /** Routers on a port: routing daemons that exchange routes with a device. */
+  router?: Router[];
   [key: string]: unknown;
 }
 
@@ -3816,6 +3865,83 @@ export interface HostGroup {
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
   /** false: the hosts are ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/**
+ * A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
+ * port. It has the frames of the port that are for its MAC address or for groups; test traffic does
+ * not reach it.
+ */
+export interface Router {
+  /** Unique among routers; reports use it. Default "router 1" and so on. */
+  name?: string;
+  /** A name from [ports]. May be left out if there is only one. */
+  port?: string;
+  /** MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router. */
+  mac?: string | number | boolean;
+  /** Address with the length of its prefix: "10.0.0.1/24". */
+  ipv4?: string | number | boolean;
+  /** Address with the length of its prefix: "2001:db8::1/64". */
+  ipv6?: string | number | boolean;
+  /** Router ID of all protocols. Default: the IPv4 address; without one, 192.0.2.N. */
+  router_id?: string | number | boolean;
+  /** Number of the autonomous system, for BGP (RFC 4271). */
+  asn?: number | string;
+  /** Neighbors of BGP: "10.0.0.2 as 65002"; without a number, they are in the same system. */
+  neighbors?: string | string[];
+  /**
+   * Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  hold?: string | number;
+  /** Password of BGP's TCP connections (RFC 2385). Default: none. */
+  password?: string;
+  /** `MULTI_EXIT_DISC` of the routes that BGP announces. Default: none. */
+  med?: number | string;
+  /** Further copies of the own number in the AS path. Default 0. */
+  prepend?: number | string;
+  /** Communities (RFC 1997) of the routes that BGP announces: ["65001:100"]. Default: none. */
+  communities?: string | string[];
+  /** The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0". */
+  ospf?: string | number | boolean;
+  /** The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0". */
+  ospf3?: string | number | boolean;
+  /**
+   * Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  hello?: string | number;
+  /**
+   * Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  dead?: string | number;
+  /** The router speaks RIPv2 (RFC 2453). Default false. */
+  rip?: boolean;
+  /** The router speaks RIPng (RFC 2080). Default false. */
+  ripng?: boolean;
+  /**
+   * Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  rip_update?: string | number;
+  /**
+   * The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+   * interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  bfd?: string | number;
+  /**
+   * Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive ones:
+   * "10.0.0.0/24 x 1000".
+   */
+  routes?: string | string[];
+  /**
+   * A configuration file of BIRD, in place of all protocols and routes here. Its interface is eth0.
+   */
+  config?: string;
+  /** false: the router is ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
 }

@@ -11,6 +11,7 @@ mod node;
 mod raw;
 mod read;
 mod replay;
+mod routers;
 pub mod short;
 mod stages;
 mod toml;
@@ -37,6 +38,7 @@ pub use self::{
     raw::{FieldRef, Stream, Vary},
     read::Files,
     replay::Replay,
+    routers::Router,
 };
 
 /// The text format of a profile. The schema is the same for all.
