@@ -114,6 +114,7 @@ const TABLE: &[Row] = &[
             "squall-program",
             "squall-profile",
             "squall-rules",
+            "squall-tls",
         ],
         may_use: &[],
         rows_below: 1,
