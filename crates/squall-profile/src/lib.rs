@@ -30,6 +30,7 @@ pub use model::*;
 pub use replay::*;
 pub use source::{
     Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
-    Network, Pool, PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short, value_of,
+    Interface, Network, Pool, PortPair, Replay, Stream, Target, Template, Tls, Vary, schema, short,
+    value_of,
 };
 pub use stage::Stage;

@@ -3100,6 +3100,35 @@ export interface Network {
    * LOCAL-TEID".
    */
   wrap?: string | string[];
+  /** Addresses with headers of their own. */
+  interface?: Interface[];
+  [key: string]: unknown;
+}
+
+/**
+ * Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+ * different routers, or mobile users with a tunnel each.
+ */
+export interface Interface {
+  /** Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these. */
+  addresses?: string | string[];
+  /**
+   * Addresses of the other side, in place of `addresses`: the headers are those of packets to and
+   * from them.
+   */
+  peers?: string | string[];
+  /** The side's MAC address in their frames. Default: that of the side. */
+  mac?: string | number | boolean;
+  /**
+   * The MAC address to which their frames go. Default: as for the other addresses, if these have
+   * the same `wrap` or a fixed `next_hop`.
+   */
+  next_hop?: string | number | boolean;
+  /**
+   * Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq 100",
+   * or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
+   */
+  wrap?: string | string[];
   [key: string]: unknown;
 }
 

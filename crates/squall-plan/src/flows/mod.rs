@@ -138,7 +138,7 @@ impl FlowSide {
     /// Maximum length of a packet that the port segments; 0: it segments none.
     pub fn gso_max_size(&self, segmentation: Segmentation) -> u32 {
         match segmentation {
-            Segmentation::Port(offload) if self.network.wraps.is_empty() && offload.tcp > 1 => {
+            Segmentation::Port(offload) if self.network.is_plain() && offload.tcp > 1 => {
                 let payload = u32::from(self.network.mtu).saturating_sub(60);
                 let cut = offload.tcp.saturating_mul(payload).saturating_add(40);
                 cut.min(offload.max_frame.saturating_sub(ETHERNET_HEADER)).min(GSO_MAX_SIZE)

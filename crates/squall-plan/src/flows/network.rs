@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use squall_flows::{Network, NextHop, Wrap};
+use squall_flows::{AddrRange, Interface, InterfaceOf, Network, NextHop, Wrap};
 use squall_profile::{ErrorCollector, Located};
 use squall_units::MacAddr;
 
@@ -40,6 +40,24 @@ pub fn network(
         network.next_hop = NextHop::Gateway { v4, v6 };
     }
     network.wraps = spec.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
+    for one in &spec.interface {
+        let mut mac = |text: &Option<Located>| {
+            mistakes.parsed(text.as_ref()?, "a MAC address", "02:00:00:00:00:01")
+        };
+        let (mac, next_hop) = (mac(&one.mac), mac(&one.next_hop));
+        let wraps: Vec<Wrap> = one.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
+        for (of, texts) in [(InterfaceOf::Side, &one.addresses), (InterfaceOf::Peer, &one.peers)] {
+            for text in texts {
+                match text.text.parse::<AddrRange>() {
+                    Ok(addresses) => {
+                        let wraps = wraps.clone();
+                        network.interfaces.push(Interface { of, addresses, mac, wraps, next_hop });
+                    }
+                    Err(error) => mistakes.report(text, &error),
+                }
+            }
+        }
+    }
     network
 }
 

@@ -162,6 +162,30 @@ table! {
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
         /// TEID LOCAL-TEID".
         wrap: OneOrMore => Vec<Located>,
+        /// Addresses with headers of their own.
+        interface: Vec<Interface> => Vec<Interface>,
+    }
+}
+
+table! {
+    /// Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+    /// different routers, or mobile users with a tunnel each.
+    InterfaceTable makes
+    /// Addresses whose packets have headers of their own.
+    Interface {} from {
+        /// Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these.
+        addresses: OneOrMore => Vec<Located>,
+        /// Addresses of the other side, in place of `addresses`: the headers are those of packets
+        /// to and from them.
+        peers: OneOrMore => Vec<Located>,
+        /// The side's MAC address in their frames. Default: that of the side.
+        mac: Located => Option<Located>,
+        /// The MAC address to which their frames go. Default: as for the other addresses, if these
+        /// have the same `wrap` or a fixed `next_hop`.
+        next_hop: Located => Option<Located>,
+        /// Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq
+        /// 100", or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
+        wrap: OneOrMore => Vec<Located>,
     }
 }
 
@@ -980,6 +1004,25 @@ impl Read for Network {
     }
     fn schema() -> Json {
         NetworkTable::schema()
+    }
+}
+
+impl Read for Interface {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = InterfaceTable::read(node, cx)?;
+        if table.given.has("addresses") == table.given.has("peers") {
+            cx.report(&table.place, "expected either `addresses` or `peers`", &[]);
+        }
+        Some(table.made())
+    }
+    fn schema() -> Json {
+        InterfaceTable::schema()
+    }
+}
+
+impl Emit for Vec<Interface> {
+    fn emit(&self) -> Option<Json> {
+        Some(self.iter().map(|one| one.written(|_| None)).collect())
     }
 }
 
