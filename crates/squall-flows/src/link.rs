@@ -22,7 +22,7 @@ use squall_wire::{
     tcp_flags::SYN,
 };
 
-use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
+use crate::{FrameOutput, GTPU_PORT, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
 /// Frames that belong to no flow and get no reply, because another program communicates with their
 /// senders; and clients that begin no flow.
@@ -179,7 +179,6 @@ const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const VXLAN_PORT: u16 = 4789;
-const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
 
 /// Direct-mapped, 10 bits of a hash. In larger pools addresses replace each other, which costs a
@@ -1130,7 +1129,9 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
         }
         Wrap::GtpU { local_teid, .. } if protocol == UDP => {
             match unwrap_gtp(datagram(GTPU_PORT)?)? {
-                (teid, rest) if teid == local_teid => inside(of_version(rest)?, rest),
+                (teid, rest) if local_teid.is_none_or(|local| local == teid) => {
+                    inside(of_version(rest)?, rest)
+                }
                 _ => Err(Lost::Foreign),
             }
         }
@@ -1336,7 +1337,9 @@ impl Prefix {
         let udp = (protocol == UDP).then_some(out.len());
         let mut gtp = None;
         // UDP checksums are zero, which RFC 7348 §5 and RFC 6935 permit for tunnels.
-        let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
+        let ports = |source: u16, port: u16| {
+            [source.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat()
+        };
         match tunnel {
             Wrap::Gre { key, .. } => {
                 out.extend([if key.is_some() { 0x20 } else { 0 }, 0]);
@@ -1349,7 +1352,7 @@ impl Prefix {
                 );
             }
             Wrap::Vxlan { vni, mac: to, .. } => {
-                out.extend(ports(VXLAN_PORT));
+                out.extend(ports(VXLAN_PORT, VXLAN_PORT));
                 out.extend([8, 0, 0, 0]);
                 out.extend((vni << 8).to_be_bytes());
                 out.extend(to.0);
@@ -1357,8 +1360,8 @@ impl Prefix {
                 out.extend(mac.0);
                 out.extend(kind.to_be_bytes());
             }
-            Wrap::GtpU { teid, .. } => {
-                out.extend(ports(GTPU_PORT));
+            Wrap::GtpU { teid, source_port, .. } => {
+                out.extend(ports(source_port, GTPU_PORT));
                 gtp = Some(out.len() + 2);
                 out.extend([0x30, 255, 0, 0]);
                 out.extend(teid.to_be_bytes());

@@ -55,9 +55,13 @@ pub enum Wrap {
     Gre { local: IpAddr, remote: IpAddr, key: Option<u32> },
     /// RFC 7348, from and to UDP port 4789; `mac`: the inner destination.
     Vxlan { local: IpAddr, remote: IpAddr, vni: u32, mac: MacAddr },
-    /// 3GPP TS 29.281, a G-PDU from and to UDP port 2152; received packets have `local_teid`.
-    GtpU { local: IpAddr, remote: IpAddr, teid: u32, local_teid: u32 },
+    /// 3GPP TS 29.281, a G-PDU to UDP port 2152; received packets have `local_teid`, or any if it is
+    /// `None`.
+    GtpU { local: IpAddr, remote: IpAddr, teid: u32, local_teid: Option<u32>, source_port: u16 },
 }
+
+/// The UDP port of GTP-U.
+pub const GTPU_PORT: u16 = 2152;
 
 /// The next hop of a side's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3097,7 +3097,8 @@ export interface Network {
   /**
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
    * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
-   * LOCAL-TEID".
+   * LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets, and the
+   * port is the UDP source port of sent ones.
    */
   wrap?: string | string[];
   /** Addresses with headers of their own. */

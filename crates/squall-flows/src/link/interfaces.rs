@@ -8,10 +8,8 @@ use std::{
 use squall_host::Arp;
 use squall_units::{MacAddr, be16};
 
-use super::{
-    ARP, GTPU_PORT, IPV4, IPV6, Prefixes, SERVICE, UDP, VLAN, number, tags_of, unwrap_gtp, v4, v6,
-};
-use crate::{Interface, InterfaceOf, Network, Wrap};
+use super::{ARP, IPV4, IPV6, Prefixes, SERVICE, UDP, VLAN, number, tags_of, unwrap_gtp, v4, v6};
+use crate::{GTPU_PORT, Interface, InterfaceOf, Network, Wrap};
 
 /// The interfaces of a side, found by the addresses of a packet.
 #[derive(Debug)]

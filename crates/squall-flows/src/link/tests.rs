@@ -37,6 +37,10 @@ fn network(mac: u8, wraps: Vec<Wrap>) -> Network {
     Network { mac: MacAddr([2, 0, 0, 0, mac, 0]), wraps, ..Network::default() }
 }
 
+fn gtp_u((local, remote): (IpAddr, IpAddr), teid: u32, local_teid: Option<u32>) -> Wrap {
+    Wrap::GtpU { local, remote, teid, local_teid, source_port: GTPU_PORT }
+}
+
 /// A valid IP packet.
 fn packet(from: &str, to: &str) -> Vec<u8> {
     match (from.parse().unwrap(), to.parse().unwrap()) {
@@ -127,7 +131,7 @@ fn interfaces_have_headers_of_their_own() {
     let (mac, hop) = (MacAddr([2, 0, 0, 0, 9, 9]), MacAddr([2, 0, 0, 0, 2, 0]));
     let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let vlan = Wrap::Vlan { id: 7, priority: 0, service: false };
-    let tunnel = |local, remote| Wrap::GtpU { local, remote, teid: 5, local_teid: 5 };
+    let tunnel = |local, remote| gtp_u((local, remote), 5, Some(5));
     let interface = |addresses: &str, wrap| Interface {
         of: InterfaceOf::Side,
         addresses: addresses.parse().unwrap(),
@@ -269,11 +273,11 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
         Box::new(|back| {
             let (local, remote) = if back { (b4, a4) } else { (a4, b4) };
             let (teid, local_teid) = if back { (1, 2) } else { (2, 1) };
-            vec![Wrap::GtpU { local, remote, teid, local_teid }]
+            vec![gtp_u((local, remote), teid, Some(local_teid))]
         }),
         Box::new(|back| {
             let (local, remote) = if back { (b6, a6) } else { (a6, b6) };
-            vec![Wrap::GtpU { local, remote, teid: 5, local_teid: 5 }]
+            vec![gtp_u((local, remote), 5, Some(5))]
         }),
     ];
     for wraps in all {
@@ -347,7 +351,7 @@ proptest::proptest! {
             4 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
             5 => vec![Wrap::Gre { local, remote, key: Some(1) }],
             6 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
-            _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
+            _ => vec![gtp_u((local, remote), 1, Some(1))],
         };
         let mut a = link("16.0.0.1-16.0.0.9", network(1, wraps));
         // Begins with valid octets, so that decoding reaches deep layers.

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use squall_flows::{AddrRange, Interface, InterfaceOf, Network, NextHop, Wrap};
+use squall_flows::{AddrRange, GTPU_PORT, Interface, InterfaceOf, Network, NextHop, Wrap};
 use squall_profile::{ErrorCollector, Located};
 use squall_units::MacAddr;
 
@@ -63,7 +63,7 @@ pub fn network(
 
 const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 1000\", \"mpls 1000 \
                      class 3 ttl 64\", \"gre FROM TO\", \"gre FROM TO key 5\", \"vxlan FROM TO 42 \
-                     MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\"";
+                     MAC\", \"gtp-u FROM TO TEID LOCAL-TEID\", \"gtp-u FROM TO TEID any port 5000\"";
 
 fn wrap(spec: &Located, mistakes: &mut ErrorCollector<'_>) -> Option<Wrap> {
     let parsed = parse(&spec.text);
@@ -105,12 +105,19 @@ fn parse(text: &str) -> Option<Wrap> {
         ("vxlan", [from, to, vni, mac]) => {
             Wrap::Vxlan { local: word(from)?, remote: word(to)?, vni: word(vni)?, mac: word(mac)? }
         }
-        ("gtp-u", [from, to, teid, local_teid]) => Wrap::GtpU {
-            local: word(from)?,
-            remote: word(to)?,
-            teid: word(teid)?,
-            local_teid: word(local_teid)?,
-        },
+        ("gtp-u", [from, to, teid, local_teid, options @ ..]) => {
+            let [port] = named(options, ["port"])?;
+            Wrap::GtpU {
+                local: word(from)?,
+                remote: word(to)?,
+                teid: word(teid)?,
+                local_teid: match *local_teid {
+                    "any" => None,
+                    local_teid => Some(word(local_teid)?),
+                },
+                source_port: port.map_or(Some(GTPU_PORT), word)?,
+            }
+        }
         _ => return None,
     })
 }
@@ -154,7 +161,17 @@ mod tests {
         assert_eq!(parse("vxlan 10.0.0.1 10.0.0.2 42 02:00:00:00:00:09"), Some(vxlan));
         assert_eq!(
             parse("gtp-u 10.0.0.1 10.0.0.2 1 2"),
-            Some(Wrap::GtpU { local, remote, teid: 1, local_teid: 2 })
+            Some(Wrap::GtpU {
+                local,
+                remote,
+                teid: 1,
+                local_teid: Some(2),
+                source_port: GTPU_PORT
+            })
+        );
+        assert_eq!(
+            parse("gtp-u 10.0.0.1 10.0.0.2 1 any port 5000"),
+            Some(Wrap::GtpU { local, remote, teid: 1, local_teid: None, source_port: 5000 })
         );
         for wrong in [
             "",
