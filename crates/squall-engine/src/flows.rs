@@ -503,6 +503,10 @@ impl Source for Player {
                 return u64::from(!self.ports.is_empty());
             }
             Action::Ignore(senders) => each(&|side, _| side.ignore(senders)),
+            Action::Interfaces(port, interfaces) => {
+                let own = self.ports.iter_mut().filter(|own| own.port == *port);
+                own.for_each(|own| own.side.set_interfaces(interfaces));
+            }
             Action::Stop => self.stop(turn.watch),
             _ => {}
         }

@@ -22,7 +22,7 @@ use squall_wire::{
     tcp_flags::SYN,
 };
 
-use crate::{FrameOutput, GTPU_PORT, LinkStatistics, Network, NextHop, Tuples, Wrap};
+use crate::{FrameOutput, GTPU_PORT, Interface, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
 /// Frames that belong to no flow and get no reply, because another program communicates with their
 /// senders; and clients that begin no flow.
@@ -316,6 +316,14 @@ impl Link {
         let lost: Vec<IpAddr> = lost.copied().collect();
         hosts.lost.extend(&lost);
         into.extend(lost);
+    }
+
+    /// Replaces the interfaces. The link must have had some, so that their headers have room in its
+    /// frames and no frame takes the path of links without tags.
+    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+        debug_assert!(self.plain.is_none(), "the link has interfaces from its start");
+        self.network.interfaces = interfaces.to_vec();
+        self.interfaces = Interfaces::new(&self.network);
     }
 
     pub fn network(&self) -> &Network {

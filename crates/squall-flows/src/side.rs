@@ -20,8 +20,8 @@ use squall_units::{Cut, Division, Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Arrival, Exhausted, Failure, FlowStatistics, LinkStatistics, Load, LoadError, Network,
-    NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
+    Arrival, Exhausted, Failure, FlowStatistics, Interface, LinkStatistics, Load, LoadError,
+    Network, NotBegun, Script, Statistics, Template, TemplateStatistics, Tuples,
     app_recorder::{AppRecorder, Begun, Recorder},
     arrivals::{Arrivals, Due, IsOwn},
     link::{ETHERNET, FrameOwner, HostClient, Ignored, Link},
@@ -684,6 +684,11 @@ impl Side {
     pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
         self.link.ignore(ignored);
         self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
+    }
+
+    /// Replaces the interfaces of a side that has some.
+    pub fn set_interfaces(&mut self, interfaces: &[Interface]) {
+        self.link.set_interfaces(interfaces);
     }
 
     /// The worker that has the flow of a received frame.

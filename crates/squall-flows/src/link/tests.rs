@@ -207,6 +207,50 @@ fn interfaces_have_headers_of_their_own() {
 }
 
 #[test]
+fn interfaces_can_be_replaced() {
+    let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let hop = MacAddr([2, 0, 0, 0, 2, 0]);
+    let interface = |teid| Interface {
+        of: InterfaceOf::Side,
+        addresses: "16.0.0.1".parse().unwrap(),
+        mac: None,
+        wraps: vec![Wrap::GtpU {
+            local: a4,
+            remote: b4,
+            teid,
+            local_teid: None,
+            source_port: 5000,
+        }],
+        next_hop: Some(hop),
+    };
+    let interfaces = vec![interface(1)];
+    let mut a = link("16.0.0.1-16.0.0.9", Network { interfaces, ..network(1, vec![]) });
+    let frame_to = |a: &mut Link| {
+        let mut out = Frames::default();
+        let packet = packet("16.0.0.1", "48.0.0.1");
+        let tuple = between("16.0.0.1", "48.0.0.1");
+        a.room(Nanos(0), &mut out, &tuple, packet.len(), Cut::WHOLE)
+            .expect("room")
+            .copy_from_slice(&packet);
+        out.0.pop().expect("its next hop is known")
+    };
+    for teid in [1u32, 7] {
+        a.set_interfaces(&[interface(teid)]);
+        let frame = frame_to(&mut a);
+        assert_eq!(be16(&frame, 34), 5000);
+        assert_eq!(frame[46..50], teid.to_be_bytes());
+        // Packets with any identifier come back.
+        let back = Network {
+            next_hop: NextHop::Mac(MacAddr([2, 0, 0, 0, 1, 0])),
+            ..network(2, vec![gtp_u((b4, a4), 99, None)])
+        };
+        let mut b = link("48.0.0.1-48.0.0.9", back);
+        assert!(b.receive(&frame).is_some());
+        carry(&mut b, &mut a, "48.0.0.1", "16.0.0.1");
+    }
+}
+
+#[test]
 fn an_interface_for_peers_has_the_packets_to_and_from_them() {
     let (mac, hop) = (MacAddr([2, 0, 0, 0, 9, 9]), MacAddr([2, 0, 0, 0, 1, 0]));
     let vlan = |id| Wrap::Vlan { id, priority: 0, service: false };
