@@ -3092,7 +3092,10 @@ export interface Network {
   gateway?: string | string[];
   /** The MAC address that all packets go to; none is resolved. */
   next_hop?: string | number | boolean;
-  /** The longest IP packet in octets, without tunnels. Default: the port's limit. */
+  /**
+   * The longest IP packet in octets, without tunnels. Default: the port's limit, less the headers
+   * of tunnels.
+   */
   mtu?: number | string;
   /**
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one

@@ -306,10 +306,13 @@ fn sides(
                 }
                 continue;
             }
-            let longest = limits[port].max_frame.saturating_sub(ETHERNET_HEADER);
             let mac = limits[port].mac.unwrap_or(fallback);
-            let mtu = longest.clamp(576, wanted) as u16;
-            let network = network::network(spec, mac, mtu, mistakes);
+            let mut network = network::network(spec, mac, mistakes);
+            if spec.mtu.is_none() {
+                let headers = network.longest_frame() - u32::from(network.mtu);
+                let longest = limits[port].max_frame.saturating_sub(headers);
+                network.mtu = longest.clamp(576, wanted) as u16;
+            }
             let (clients, servers) = (Part::NOTHING, Part::NOTHING);
             let mut side =
                 FlowSide { port, role, clients, servers, network, flows: squall_flows::FLOWS };

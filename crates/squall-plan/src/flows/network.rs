@@ -6,15 +6,14 @@ use squall_flows::{AddrRange, GTPU_PORT, Interface, InterfaceOf, Network, NextHo
 use squall_profile::{ErrorCollector, Located};
 use squall_units::MacAddr;
 
-/// `mac` and `mtu` are those of the port, used as defaults.
+/// `mac` is that of the port, used as the default.
 pub fn network(
     spec: &squall_profile::Network,
     mac: MacAddr,
-    mtu: u16,
     mistakes: &mut ErrorCollector<'_>,
 ) -> Network {
-    let mut network =
-        Network { mac, cluster: spec.cluster, mtu: spec.mtu.unwrap_or(mtu), ..Network::default() };
+    let mut network = Network { mac, cluster: spec.cluster, ..Network::default() };
+    network.mtu = spec.mtu.unwrap_or(network.mtu);
     if let Some(text) = &spec.mac {
         network.mac =
             mistakes.parsed(text, "a MAC address", "02:00:00:00:00:01").unwrap_or(network.mac);

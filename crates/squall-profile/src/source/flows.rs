@@ -156,7 +156,8 @@ table! {
         gateway: OneOrMore => Vec<Located>,
         /// The MAC address that all packets go to; none is resolved.
         next_hop: Located => Option<Located>,
-        /// The longest IP packet in octets, without tunnels. Default: the port's limit.
+        /// The longest IP packet in octets, without tunnels. Default: the port's limit, less the
+        /// headers of tunnels.
         mtu: Bounded<576, 65_535> => Option<u16>,
         /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
