@@ -20,6 +20,7 @@ mod service;
 mod tagged;
 mod threads;
 mod topology;
+mod tunnels;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},

@@ -23,6 +23,7 @@ use super::{
     open::FlowSnapshots,
     playing::Playing,
     topology::Topology,
+    tunnels::Tunnels,
 };
 use crate::{
     Astf, FlowMode, FlowSetting,
@@ -86,6 +87,7 @@ pub struct FlowServer {
     pub ignored: Ignored,
     /// Virtual interfaces and gateways of clients.
     pub topology: Topology,
+    pub tunnels: Tunnels,
     /// Client states that were requested but not fetched yet.
     pub clients: Option<Value>,
 }
@@ -228,7 +230,7 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_latency_stats", |s, _, _| Ok(s.latency_stats())),
     ("get_traffic_dist", |s, _, p| s.traffic_dist(p)),
     ("topo_get", |s, _, _| Ok(s.topology_get())),
-    ("tunnel_topo_get", |_, _, _| Ok(json!({ "tunnel_topo_data": "{}" }))),
+    ("tunnel_topo_get", |s, _, _| Ok(s.tunnels_get())),
     ("get_ignored_macs", |s, _, _| s.ignored_macs()),
     ("get_ignored_ips", |s, _, _| s.ignored_ips()),
     ("set_ignored_macs", |s, _, p| s.ignore_macs(p)),
@@ -236,9 +238,10 @@ pub const METHODS: &[(&str, Method)] = &[
     ("enable_disable_client", |s, _, p| s.enable_clients(p)),
     ("get_clients_info_start", |s, _, p| s.ask_clients(p)),
     ("get_clients_info_pull", |s, _, _| s.pull_clients()),
-    ("is_tunnel_supported", |_, _, _| {
-        Ok(json!({ "is_tunnel_supported": false, "error_msg": NO_TUNNELS }))
-    }),
+    // The client sends these without its handler.
+    ("activate_tunnel_mode", |s, _, p| s.activate_tunnels(p)),
+    ("update_tunnel_client", |s, _, p| s.update_tunnels(p)),
+    ("is_tunnel_supported", |_, _, _| Ok(json!({ "is_tunnel_supported": true, "error_msg": "" }))),
 ];
 
 /// Methods that need the handler of all ports; `acquire` only if it names no port.
@@ -262,21 +265,12 @@ pub const OWNED: &[(&str, Method)] = &[
     ("update_latency", |s, _, p| s.update_latency(p)),
     ("topo_clear", |s, _, _| s.topology_clear()),
     ("topo_fragment", |s, _, p| s.topology_fragment(p)),
-    ("tunnel_topo_clear", |_, _, _| Ok(json!({}))),
+    ("tunnel_topo_clear", |s, _, _| s.tunnels_clear()),
+    ("tunnel_topo_fragment", |s, _, p| s.tunnels_fragment(p)),
 ];
-
-/// Why there are no tunnels.
-const NO_TUNNELS: &str = "a tunnel for each client is not supported: the clients of a port have at \
-                          most one, gtp-u in wrap of a profile of Squall's";
 
 /// TRex methods that are not implemented, with the reason.
-pub const REFUSED: &[(&str, &str)] = &[
-    ("tunnel_topo_fragment", NO_TUNNELS),
-    ("activate_tunnel_mode", NO_TUNNELS),
-    ("update_tunnel_client", NO_TUNNELS),
-    ("enable_tpg", NO_TAGS),
-    ("disable_tpg", NO_TAGS),
-];
+pub const REFUSED: &[(&str, &str)] = &[("enable_tpg", NO_TAGS), ("disable_tpg", NO_TAGS)];
 
 /// Why there are no tagged packet groups of flows.
 const NO_TAGS: &str = "tagged packet groups are of streams: use the stateless mode";
@@ -711,7 +705,8 @@ impl Server {
             let vlan = of.vlan.first().map(|id| *id as u16);
             let topology = self.flows.as_ref().map(|server| &server.topology);
             let interfaces = topology.map(|topology| topology.interfaces(port, vlan));
-            let interfaces = interfaces.unwrap_or_default();
+            let of_topology = interfaces.into_iter().flatten();
+            let interfaces = of_topology.chain(self.reserved(port, vlan)).collect();
             Some(FlowPort { port, mac: Some(of.info.mac), next_hop, vlan, interfaces })
         };
         let first = (0..self.ports.len()).step_by(2);

@@ -59,6 +59,10 @@ struct Data {
 }
 
 impl Topology {
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
     /// Interfaces of clients on a port, which has this VLAN.
     pub fn interfaces(&self, port: usize, vlan: Option<u16>) -> Vec<Interface> {
         let located = |text: String| Located::from(text.as_str());
@@ -150,6 +154,11 @@ impl Server {
             Part::Whole(text) => text,
         };
         let read = Topology::read(&text)?;
+        if server.tunnels.is_active() && !read.is_empty() {
+            return Err(Refusal::failed(
+                "clients in tunnels cannot have a topology\n  try tunnel --off first",
+            ));
+        }
         (topology.data, topology.routes) = (read.data, read.routes);
         Ok(json!({}))
     }
