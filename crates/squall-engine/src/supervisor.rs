@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
-use squall_flows::{Arrival, Ignored, Load, Target};
+use squall_flows::{Arrival, Ignored, Interface, Load, Target};
 use squall_measure::{Measure, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
@@ -809,6 +809,11 @@ impl Running {
     /// Makes all flows ignore frames from these senders: they get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.broadcast(Command::to_all(Action::Ignore(Arc::new(senders))));
+    }
+
+    /// Replaces the interfaces of the flows on a port that has some.
+    pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
+        self.broadcast(Command::to_all(Action::Interfaces(port, interfaces.into())));
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {

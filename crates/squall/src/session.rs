@@ -11,7 +11,7 @@ use std::{
 
 use squall_apps::{Import, ImportOptions};
 use squall_engine::{Counters, MakeSink, Measure, Replayed, Running, Settings, Take};
-use squall_flows::{Ignored, OpenFlow};
+use squall_flows::{Ignored, Interface, OpenFlow};
 use squall_machine::{
     Names,
     cpus::{self, Claim},
@@ -1455,6 +1455,12 @@ impl Run {
     /// Makes all flows ignore frames from these senders, so the senders get no answer.
     pub fn ignore(&self, senders: Ignored) {
         self.running.ignore(senders);
+    }
+
+    /// Replaces the interfaces of the flows on a port. The port must have some from the start, so
+    /// that its frames have room for their headers.
+    pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
+        self.running.set_interfaces(port, interfaces);
     }
 
     /// Waits for the end that the profile sets, then returns the report. If the profile sets no

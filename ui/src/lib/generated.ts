@@ -3141,12 +3141,45 @@ export interface Network {
   gateway?: string | string[];
   /** The MAC address that all packets go to; none is resolved. */
   next_hop?: string | number | boolean;
-  /** The longest IP packet in octets, without tunnels. Default: the port's limit. */
+  /**
+   * The longest IP packet in octets, without tunnels. Default: the port's limit, less the headers
+   * of tunnels.
+   */
   mtu?: number | string;
   /**
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
    * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
-   * LOCAL-TEID".
+   * LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets, and the
+   * port is the UDP source port of sent ones.
+   */
+  wrap?: string | string[];
+  /** Addresses with headers of their own. */
+  interface?: Interface[];
+  [key: string]: unknown;
+}
+
+/**
+ * Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+ * different routers, or mobile users with a tunnel each.
+ */
+export interface Interface {
+  /** Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these. */
+  addresses?: string | string[];
+  /**
+   * Addresses of the other side, in place of `addresses`: the headers are those of packets to and
+   * from them.
+   */
+  peers?: string | string[];
+  /** The side's MAC address in their frames. Default: that of the side. */
+  mac?: string | number | boolean;
+  /**
+   * The MAC address to which their frames go. Default: as for the other addresses, if these have
+   * the same `wrap` or a fixed `next_hop`.
+   */
+  next_hop?: string | number | boolean;
+  /**
+   * Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq 100",
+   * or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
    */
   wrap?: string | string[];
   [key: string]: unknown;

@@ -32,7 +32,8 @@ pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
     flows::{
-        Arrival, Begin, Conversations, Data, Flows, Network, Pool, PortPair, Target, Template, Tls,
+        Arrival, Begin, Conversations, Data, Flows, Interface, Network, Pool, PortPair, Target,
+        Template, Tls,
     },
     hosts::HostGroup,
     raw::{FieldRef, Stream, Vary},

@@ -582,6 +582,16 @@ fn network() -> impl Strategy<Value = Network> {
         next_hop: None,
         mtu: Some(1400),
         wrap: vec![located("vlan 7"), located("gre 10.0.0.1 10.0.0.2")],
+        interface: vec![
+            Interface {
+                addresses: vec![located("16.0.0.1-16.0.0.9"), located("16.0.1.0/24")],
+                mac: Some(located("02:00:00:00:00:0a")),
+                next_hop: Some(located("02:00:00:00:00:0b")),
+                wrap: vec![located("vlan 8")],
+                ..Interface::default()
+            },
+            Interface { peers: vec![located("48.0.0.1")], ..Interface::default() },
+        ],
     };
     prop_oneof![Just(Network::default()), Just(full)]
 }
