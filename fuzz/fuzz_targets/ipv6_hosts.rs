@@ -128,6 +128,7 @@ fn settings(
     GroupSettings {
         mac: MacAddr([2, 0, 0, third, 0, 1]),
         ipv6: Some(ipv6),
+        icmp_errors: true,
         ..GroupSettings::default()
     }
 }

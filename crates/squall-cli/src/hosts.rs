@@ -294,13 +294,20 @@ struct NdKeys {
     /// Examine an address N times before its use [default: 1]
     #[arg(long, value_name = "N")]
     dad: Option<String>,
+    /// Answer datagrams to closed ports with errors of ICMPv6
+    #[arg(long)]
+    icmp_errors: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct ArpKeys {
-    /// Give the first host this address, and each further one the next: 10.0.0.2/16
-    #[arg(long = "address", value_name = "IP/PREFIX")]
+    /// Give the first host this address, and each further one the next: 10.0.0.2/16; or let hosts
+    /// choose link-local addresses (RFC 3927)
+    #[arg(long = "address", value_name = "IP/PREFIX|link-local")]
     ipv4: String,
+    /// Answer datagrams to closed ports with errors of ICMP
+    #[arg(long)]
+    icmp_errors: bool,
     /// Start N hosts per second [default: all at once]
     #[arg(long = "rate", value_name = "N")]
     setup: Option<String>,

@@ -1124,14 +1124,10 @@ impl HostGroup {
         } else if let Some(echo) = Echo::of_reply(packet) {
             self.count_reply(now, host, &echo);
         } else if let Some(error) = IcmpError::parse(packet) {
-            *self.counted.echo.errors.entry(error.word).or_default() += 1;
-            // A redirect is no reason to give the request up.
-            if error.word != "redirect"
-                && let Some(echo) = error.echo
-            {
-                self.pinger.answered(host, &echo);
-            }
+            self.count_error(host, &error);
         } else if self.settings.icmp_errors
+            // Other sources may have flows of the host.
+            && (self.shared.is_none() || !is_of_a_flow(packet))
             && self.may_send_error(now)
             && IcmpError::unreachable(packet, &mut reply)
         {
@@ -1145,6 +1141,17 @@ impl HostGroup {
         if let Some(sent) = self.pinger.answered(host, echo) {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        }
+    }
+
+    /// Counts an error of ICMP, which ends the echo request that caused it.
+    fn count_error(&mut self, host: u32, error: &IcmpError) {
+        *self.counted.echo.errors.entry(error.word).or_default() += 1;
+        // A redirect is no reason to give the request up.
+        if error.word != "redirect"
+            && let Some(echo) = error.echo
+        {
+            self.pinger.answered(host, &echo);
         }
     }
 

@@ -57,11 +57,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
+        HostAddress::LinkLocal => (Addressing::LinkLocal, Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp | HostAddress::None => 0,
+        HostAddress::Dhcp | HostAddress::LinkLocal | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -115,8 +116,8 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
         late: group.late,
         services: services(group),
+        icmp_errors: group.icmp_errors,
         seed,
-        ..GroupSettings::default()
     }
 }
 
@@ -151,6 +152,8 @@ fn conflict(group: &HostGroup) -> ConflictTimers {
     };
     match group.arp {
         ArpUse::Probe => timers,
+        // A host must probe for an address that it has chosen (RFC 3927 section 2.2).
+        ArpUse::Announce if group.ipv4 == HostAddress::LinkLocal => timers,
         ArpUse::Announce => ConflictTimers { probes: 0, ..timers },
         ArpUse::Silent => ConflictTimers { probes: 0, announcements: 0, ..timers },
     }

@@ -61,6 +61,8 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             received: counted.echo.received,
             lost: counted.echo.lost,
             unresolved: counted.echo.unresolved,
+            errors: texts(&counted.echo.errors),
+            errors_sent: counted.echo.errors_sent,
             rtt_ns: distribution(&counted.echo.rtt),
         },
         ipv6: ipv6_report(of),

@@ -13,9 +13,9 @@ use super::{HostGroup, PingSettings};
 use crate::{
     ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
     Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
-    DuplicateDetection, Echo, FrameQueue, Message6, NdMessage, NdTimers, Neighbor, NeighborAction,
-    NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement, RouterDiscovery,
-    RouterSettings, Server6Counters, Server6Settings,
+    DuplicateDetection, Echo, FrameQueue, IcmpError, Message6, NdMessage, NdTimers, Neighbor,
+    NeighborAction, NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement,
+    RouterDiscovery, RouterSettings, Server6Counters, Server6Settings,
     dhcp6_message::SERVER_PORT_6,
     echo_reply, group_mac,
     host::{IPV6, begin_frame},
@@ -1251,6 +1251,14 @@ impl HostGroup {
                     neighbor.confirm(now, chance, &timers);
                 }
             }
+        } else if let Some(error) = IcmpError::parse(packet) {
+            self.count_error(host, &error);
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV6, &reply, out);
         }
         self.scratch = reply;
     }

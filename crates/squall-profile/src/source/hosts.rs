@@ -65,8 +65,9 @@ table! {
         mac: Located,
         /// VLAN of the hosts. Default: untagged.
         vlan: Bounded<1, 4_094> => Option<u64>,
-        /// "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        /// that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        /// "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
+        /// or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+        /// further one is the next. Default "dhcp"; "none" if ipv6 is given.
         ipv4: Located,
         /// "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         /// configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -97,7 +98,8 @@ table! {
         /// When the first host starts. Default 0.
         start: Nanos => Nanos,
         /// Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce";
+        /// link-local addresses are probed, too.
         arp: ArpUse => ArpUse,
         /// true: hosts give their addresses back when the run ends. Default false.
         release: bool => bool,
@@ -180,6 +182,9 @@ table! {
         ping_rate: Bounded<1, 10_000_000> => u64 = 100,
         /// Echo requests of each host. Default 3.
         ping_count: Bounded<1, 65_535> => u64 = 3,
+        /// true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with
+        /// errors of ICMP, at most 1000 per second. Default false.
+        icmp_errors: bool => bool,
         /// Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
         /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
         join: OneOrMore,
@@ -352,7 +357,10 @@ fn group(
     let full = table.ipv4.as_ref().and_then(bare).map(|address| format!("try \"{address}/24\""));
     let (wanted, hint) = match &full {
         Some(hint) => ("an address with the length of its prefix", hint.as_str()),
-        None => ("\"dhcp\", \"none\" or an address with a prefix of 1 to 32 bits", ADDRESS),
+        None => (
+            "\"dhcp\", \"none\", \"link-local\" or an address with a prefix of 1 to 32 bits",
+            ADDRESS,
+        ),
     };
     let ipv4 = read(table.ipv4.take(), cx, address, wanted, hint);
     let ipv6 = read(table.ipv6.take(), cx, address6, "a known use of IPv6, or an address", IPV6);
@@ -407,7 +415,7 @@ fn group(
     };
     let last = |first: Ipv4Addr| first.to_bits().checked_add(group.count - 1);
     match (group.ipv4, &serve) {
-        (HostAddress::Dhcp | HostAddress::None, Some((_, place))) => {
+        (HostAddress::Dhcp | HostAddress::None | HostAddress::LinkLocal, Some((_, place))) => {
             let hint = r#"try ipv4 = "10.0.0.1/16""#.to_owned();
             cx.report(place, "needs a host with a static address", &[hint]);
         }
@@ -416,6 +424,10 @@ fn group(
         }
         (HostAddress::Static { first, .. }, _) if last(first).is_none() => {
             cx.report(&place, "has more hosts than there are addresses", &[]);
+        }
+        (HostAddress::LinkLocal, _) if group.count > MOST_LINK_LOCAL => {
+            let what = format!("has more hosts than the {MOST_LINK_LOCAL} link-local addresses");
+            cx.report(&place, &what, &["try ipv4 = \"10.0.0.2/8\"".to_owned()]);
         }
         _ => {}
     }
@@ -541,6 +553,8 @@ const MOST_MEMBERSHIPS: u64 = 4_000_000;
 const MOST_SOURCES: usize = 64;
 /// Octets of a name.
 const MOST_TEXT: usize = 200;
+/// Addresses that hosts may choose (RFC 3927 section 2.1).
+const MOST_LINK_LOCAL: u32 = 65_024;
 /// Longest finite lease, in seconds.
 const MOST: u64 = u32::MAX as u64 - 1;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
@@ -578,6 +592,7 @@ fn address(text: &str) -> Option<HostAddress> {
     match text {
         "dhcp" => return Some(HostAddress::Dhcp),
         "none" => return Some(HostAddress::None),
+        "link-local" => return Some(HostAddress::LinkLocal),
         _ => {}
     }
     let (first, prefix) = text.split_once('/')?;

@@ -933,6 +933,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
         Just((HostAddress::Dhcp, Some(HostIpv6::Dhcp))),
         Just((HostAddress::None, Some(HostIpv6::Static { first: first6, prefix: 64 }))),
         Just((HostAddress::None, None)),
+        Just((HostAddress::LinkLocal, None)),
     ];
     let ping = prop_oneof![
         Just(None),
@@ -1014,6 +1015,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },
+                icmp_errors: all,
                 join: match all {
                     true => vec![
                         (Ipv4Addr::new(239, 1, 0, 0).into(), 300),

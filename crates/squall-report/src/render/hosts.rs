@@ -112,6 +112,12 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         let rtt = echo.rtt_ns.as_ref().map_or_else(String::new, |rtt| format!("; {}", times(rtt)));
         line(format!("echo: {figures}{rtt}"));
     }
+    if !echo.errors.is_empty() || echo.errors_sent > 0 {
+        let sent = counted(&[("sent", echo.errors_sent)]);
+        let texts: Vec<_> =
+            [sent, counts(&echo.errors)].into_iter().filter(|text| !text.is_empty()).collect();
+        line(format!("ICMP errors: {}", texts.join(", ")));
+    }
     if let Some(server) = &group.server {
         let figures = counted(&[
             ("discovers", server.discovers),

@@ -468,6 +468,7 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+    ("hosts.icmp_errors", Kind::Count, "errors of ICMP that hosts received"),
 ];
 
 const HOSTS_SPREADS: &[(&str, &str)] = &[
@@ -899,6 +900,7 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.ignored" => count(group.ignored.values().sum()),
         "hosts.conflicts" => count(group.arp.conflicts),
         "hosts.echo_lost" => count(group.echo.lost),
+        "hosts.icmp_errors" => count(group.echo.errors.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
     }
 }

@@ -162,6 +162,10 @@ pub struct HostEchoReport {
     pub lost: u64,
     /// Hosts that sent none, because the next hop did not answer ARP.
     pub unresolved: u64,
+    /// Errors of ICMP that hosts received, by type: `unreachable`, `time_exceeded`,
+    /// `parameter_problem`, `too_big`, `redirect`; and those that they sent (`icmp_errors`).
+    pub errors: BTreeMap<String, u64>,
+    pub errors_sent: u64,
     pub rtt_ns: Option<Distribution>,
 }
 

@@ -204,6 +204,32 @@ fn hosts_answer_solicitations_and_echo_requests_for_their_addresses_alone() {
 }
 
 #[test]
+fn datagrams_to_closed_ports_get_errors_of_icmpv6() {
+    let group = GroupSettings { icmp_errors: true, ..fixed(1, 1, "2001:db8::1") };
+    let mut link = Link::of([group]);
+    link.run(None);
+    let source: Ipv6Addr = "2001:db8::9".parse().unwrap();
+    let own = link.groups[0].ipv6_address(0).unwrap();
+    let mut datagram = vec![0x60, 0, 0, 0, 0, 8, 17, 64];
+    datagram.extend(source.octets());
+    datagram.extend(own.octets());
+    datagram.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+    let peer = crate::Host { mac: MacAddr([2, 0, 0, 9, 9, 9]), ..Default::default() };
+    let frame = peer.frame(link.groups[0].mac(0), IPV6, &datagram);
+    let (now, mut out) = (link.now, FrameQueue::default());
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    let error = IcmpError::parse(&out.first().unwrap().0[14..]).unwrap();
+    assert_eq!((error.word, error.code), ("unreachable", 4));
+    let error = out.first().unwrap().0[14..].to_vec();
+    assert_eq!(link.of_group(0).echo.errors_sent, 1);
+    // An error is no reason for another one.
+    let frame = peer.frame(link.groups[0].mac(0), IPV6, &error);
+    out = FrameQueue::default();
+    link.groups[0].receive(now, (&frame, false), &mut out);
+    assert!(out.is_empty());
+}
+
+#[test]
 fn hosts_ping_through_the_router_that_has_advertised_itself() {
     let ping = PingSettings { target: None, rate: 100, count: 3, timeout: seconds(1.0) };
     let group = GroupSettings { ping: Some(ping), ..slaac(5) };
