@@ -270,6 +270,9 @@ struct Dhcp6Keys {
     /// Repeat a message for the first time after TIME; it doubles each time [default: 1s]
     #[arg(long, value_name = "TIME")]
     retry: Option<String>,
+    /// Let the link of each host fail for a moment at this interval; it then confirms its address
+    #[arg(long = "flap", value_name = "TIME")]
+    link_flap: Option<String>,
     /// Give up after N messages without an answer [default: 5]
     #[arg(long, value_name = "N")]
     tries: Option<String>,

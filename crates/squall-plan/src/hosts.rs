@@ -184,6 +184,7 @@ fn ipv6_settings(group: &HostGroup, ipv6: HostIpv6, mac: MacAddr, lease: u32) ->
         prefix: group.prefix.map(|length| length as u8).filter(|_| !is_stateless),
         rapid_commit: group.rapid_commit,
         collect: !group.first_offer,
+        flap: group.link_flap,
     };
     // Preferred for three quarters of the lease.
     let preferred = (u64::from(lease) * 3 / 4) as u32;

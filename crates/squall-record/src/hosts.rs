@@ -184,8 +184,11 @@ fn ipv6_report(of: &HostStats) -> Option<HostIpv6Report> {
             informed: dhcp.informed,
             renewed: dhcp.renewed,
             expired: dhcp.expired,
+            unconfirmed: dhcp.unconfirmed,
+            refused: dhcp.refused,
             advertise_ns: distribution(&dhcp.advertise),
             lease_ns: distribution(&dhcp.lease),
+            confirm_ns: distribution(&dhcp.confirm),
         }),
         server: counted.server.map(|(server, bindings)| Dhcp6ServerReport {
             solicits: server.solicits,

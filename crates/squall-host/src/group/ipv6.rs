@@ -181,9 +181,14 @@ pub struct Dhcp6Statistics {
     pub informed: u64,
     pub renewed: u64,
     pub expired: u64,
+    /// Leases that no server confirmed after the link had failed, and refusals of servers.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// From the first Solicit to the offer, and to the leases that may be used.
     pub advertise: Histogram,
     pub lease: Histogram,
+    /// From the first Confirm, or Rebind, to the reply that confirms the leases.
+    pub confirm: Histogram,
 }
 
 /// Messages of neighbor discovery.
@@ -340,7 +345,9 @@ impl Ipv6Hosts {
         if !full {
             (all.router, all.address) = (Histogram::default(), Histogram::default());
             if let Some(dhcp) = &mut all.dhcp {
-                (dhcp.advertise, dhcp.lease) = (Histogram::default(), Histogram::default());
+                for times in [&mut dhcp.advertise, &mut dhcp.lease, &mut dhcp.confirm] {
+                    *times = Histogram::default();
+                }
             }
         }
         if self.list.ignored > 0 {
@@ -785,16 +792,13 @@ impl HostGroup {
             }
             Some(Dhcp6Event::Renewed) => dhcp.renewed += 1,
             Some(Dhcp6Event::Expired) => dhcp.expired += 1,
+            Some(Dhcp6Event::Confirmed(after)) => dhcp.confirm.record(after.0),
+            Some(Dhcp6Event::Unconfirmed) => dhcp.unconfirmed += 1,
+            Some(Dhcp6Event::Refused) => dhcp.refused += 1,
             Some(Dhcp6Event::Ignored(reason)) => {
                 *ipv6.counted.ignored.entry(reason).or_default() += 1;
             }
-            Some(
-                Dhcp6Event::Acknowledged
-                | Dhcp6Event::Confirmed
-                | Dhcp6Event::Deprecated
-                | Dhcp6Event::Refused,
-            )
-            | None => {}
+            Some(Dhcp6Event::Acknowledged | Dhcp6Event::Deprecated) | None => {}
         }
         if let Some(request) = &send {
             let dhcp = ipv6.counted.dhcp.get_or_insert_default();

@@ -92,6 +92,10 @@ table! {
         /// true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         /// Default false.
         first_offer: bool => bool,
+        /// The link of each host fails for a moment this long after it has its leases, and again at
+        /// this interval: clients of DHCPv6 ask whether their addresses still suit the link
+        /// (Confirm, RFC 9915 section 18.2.3). Default: never.
+        link_flap: Nanos => Option<Nanos>,
         /// Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         /// earlier ones have an address. Default "max".
         setup: Located,
@@ -454,6 +458,16 @@ fn group(
         group.dhcp == DhcpUse::Inform && group.serve.is_some(),
         "has a DHCP server that asks for its own parameters",
         r#"try dhcp = "discover""#,
+    );
+    needs(
+        group.link_flap.is_some() && group.ipv6 != Some(HostIpv6::Dhcp),
+        "has link_flap without clients of DHCPv6",
+        r#"try ipv6 = "dhcp""#,
+    );
+    needs(
+        group.link_flap.is_some_and(|interval| interval < Nanos::SECOND),
+        "has an interval of link_flap below 1 s",
+        r#"try link_flap = "60 s""#,
     );
     needs(
         !is_dhcp && group.requested.is_some(),

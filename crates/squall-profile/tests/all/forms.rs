@@ -1016,6 +1016,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },
                 icmp_errors: all,
+                link_flap: (all && ipv6 == Some(HostIpv6::Dhcp)).then_some(Nanos::SECOND),
                 join: match all {
                     true => vec![
                         (Ipv4Addr::new(239, 1, 0, 0).into(), 300),

@@ -162,6 +162,7 @@ fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
     let of_dhcp = [
         ("Solicit to offer", dhcp.map(|dhcp| &dhcp.advertise_ns)),
         ("Solicit to lease", dhcp.map(|dhcp| &dhcp.lease_ns)),
+        ("Confirm to reply", dhcp.map(|dhcp| &dhcp.confirm_ns)),
     ];
     let of_dhcp = of_dhcp.into_iter().filter_map(|(name, of)| Some((name, of?)));
     for (name, of) in times_of.into_iter().chain(of_dhcp) {
@@ -193,6 +194,8 @@ fn ipv6_lines(ipv6: &HostIpv6Report) -> Vec<String> {
             ("informed", dhcp.informed),
             ("renewed", dhcp.renewed),
             ("expired", dhcp.expired),
+            ("unconfirmed", dhcp.unconfirmed),
+            ("refused", dhcp.refused),
         ]);
         let sent = counts(&dhcp.sent);
         lines.push(format!("DHCPv6: {figures}; sent: {sent}; {} repeated", dhcp.retransmissions));

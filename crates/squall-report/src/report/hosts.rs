@@ -129,10 +129,17 @@ pub struct HostDhcp6Report {
     /// Leases that were extended, and leases that ended.
     pub renewed: u64,
     pub expired: u64,
+    /// Times that no server confirmed leases after the link of a host had failed (`link_flap`), and
+    /// times that a server refused.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// Time from a host's first message to the offer that it took, and to the leases that it may
     /// use.
     pub advertise_ns: Option<Distribution>,
     pub lease_ns: Option<Distribution>,
+    /// Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+    /// confirms its leases.
+    pub confirm_ns: Option<Distribution>,
 }
 
 /// ARP packets of hosts (RFC 826, RFC 5227).
@@ -294,7 +301,10 @@ pub struct HostAuthReport {
 impl HostsReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
-            let dhcp = ipv6.dhcp.iter_mut().flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns]);
+            let dhcp = ipv6
+                .dhcp
+                .iter_mut()
+                .flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns, &mut of.confirm_ns]);
             [&mut ipv6.router_ns, &mut ipv6.address_ns].into_iter().chain(dhcp)
         });
         let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);

@@ -371,6 +371,41 @@ fn a_release_that_is_lost_is_repeated() {
 }
 
 #[test]
+fn after_a_failure_of_the_link_leases_are_confirmed_or_kept() {
+    let dhcp = Dhcp6Settings { flap: Some(seconds(60.0)), ..first_offer() };
+    let mut link = Link::of([clients(20, dhcp), server(20)]);
+    link.run(Some(BEGIN + seconds(130.0)));
+    let (counted, served) = (of(&link, 0).dhcp.unwrap(), of(&link, 1).server.unwrap().0);
+    assert_eq!((counted.sent["confirm"], served.confirms), (40, 40));
+    assert_eq!((counted.confirm.count(), counted.unconfirmed, counted.refused), (40, 0, 0));
+    link.groups.pop();
+    link.run(Some(BEGIN + seconds(200.0)));
+    let counted = of(&link, 0).dhcp.unwrap();
+    assert_eq!((counted.unconfirmed, counted.bound), (20, 20));
+    assert_eq!(in_state(&link, Ipv6State::Bound), 20, "they keep their addresses");
+}
+
+#[test]
+fn addresses_of_another_link_are_given_up_after_a_failure_of_the_link() {
+    let dhcp = Dhcp6Settings { flap: Some(seconds(60.0)), ..first_offer() };
+    let mut link = Link::of([clients(5, dhcp), server(20)]);
+    link.run(Some(BEGIN + seconds(30.0)));
+    let begin = link.now;
+    // The hosts are now at the link of another server.
+    let mut other = server(20);
+    let server = other.ipv6.as_mut().unwrap().server.as_mut().unwrap();
+    server.first = "2001:db8:2::1:0".parse().unwrap();
+    server.prefixes = None;
+    link.groups[1] = HostGroup::new(other, begin);
+    link.run(Some(BEGIN + seconds(90.0)));
+    let counted = of(&link, 0).dhcp.unwrap();
+    assert_eq!((counted.refused, counted.bound), (5, 10));
+    let net: Ipv6Addr = "2001:db8:2::".parse().unwrap();
+    let moved = |address: &Ipv6Addr| masked(*address, 64) == net;
+    assert_eq!(addresses(&link).iter().filter(|address| moved(address)).count(), 5);
+}
+
+#[test]
 fn a_lease_ends_if_the_server_is_gone() {
     let mut link = Link::of([clients(4, first_offer()), server(4)]);
     link.run(None);

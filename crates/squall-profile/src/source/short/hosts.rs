@@ -31,7 +31,9 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
             | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
             | "auth_tries" | "dhcp" | "requested" | "broadcast" | "options" | "relay"
-            | "circuit" | "remote" | "faults" | "icmp_errors") => group.add(key, one.value()),
+            | "circuit" | "remote" | "faults" | "icmp_errors" | "link_flap") => {
+                group.add(key, one.value())
+            }
             _ => {}
         }
     }
