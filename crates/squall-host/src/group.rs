@@ -24,11 +24,11 @@ use crate::{
 
 mod services;
 
-use services::Services;
 pub use services::{
-    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
-    ServiceSettings,
+    AuthStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics, ServiceSettings,
+    SpeakerStatistics,
 };
+use services::{CDP, LLDP, Services};
 
 mod ipv6;
 
@@ -180,7 +180,8 @@ pub struct GroupStatistics {
     pub server: Option<(ServerCounters, u64)>,
     pub multicast: Option<MulticastStatistics>,
     pub querier: Option<QuerierStatistics>,
-    pub lldp: Option<LldpStatistics>,
+    pub lldp: Option<SpeakerStatistics>,
+    pub cdp: Option<SpeakerStatistics>,
     pub auth: Option<AuthStatistics>,
 }
 
@@ -536,7 +537,8 @@ impl HostGroup {
             let of = &self.settings.services;
             all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
             all.querier = of.queriers.map(|_| services.querier());
-            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.lldp = of.lldp.as_ref().map(|_| services.announced(LLDP));
+            all.cdp = of.cdp.as_ref().map(|_| services.announced(CDP));
             all.auth = of.auth.as_ref().map(|_| services.auth(full));
         }
         if self.held.dropped() > 0 {

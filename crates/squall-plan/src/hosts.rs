@@ -6,11 +6,12 @@ use std::{
 };
 
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
-    Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
-    LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings,
-    PrefixInformation, QuerierSettings, Retransmission, RouterSettings, Server6Settings,
-    ServerSettings, ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
+    Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
+    DhcpTimers, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
+    Ipv6Settings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate,
+    PingSettings, PrefixInformation, QuerierSettings, Retransmission, RouterSettings,
+    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
+    SupplicantSettings, ValueTemplate, duid_of,
 };
 use squall_profile::{
     ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostGroup, HostIpv6, HostOption,
@@ -267,16 +268,27 @@ fn fault_of(fault: HostFault) -> Fault {
 
 fn services(group: &HostGroup) -> ServiceSettings {
     let lldp = |interval| LldpSettings {
-        interval,
+        timers: SpeakerTimers {
+            interval,
+            fast: group.lldp_fast as u8,
+            ..LldpSettings::default().timers
+        },
         hold: group.lldp_hold as u16,
-        fast: group.lldp_fast as u8,
         system: group.lldp_name.clone().unwrap_or_default(),
-        ..LldpSettings::default()
+    };
+    let cdp = |interval| {
+        let default = CdpSettings::default();
+        CdpSettings {
+            timers: SpeakerTimers { interval, ..default.timers },
+            hold: group.cdp_hold.map_or(default.hold, |hold| (hold.0 / Nanos::SECOND.0) as u8),
+            device: group.cdp_name.clone().unwrap_or(default.device),
+        }
     };
     ServiceSettings {
         multicast: (!group.join.is_empty()).then(|| Arc::new(multicast(group))),
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
+        cdp: group.cdp.map(cdp),
         auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
     }
 }

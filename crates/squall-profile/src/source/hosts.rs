@@ -230,6 +230,13 @@ table! {
         lldp_fast: Bounded<1, 8> => u64 = 4,
         /// System name in announcements; "{}" is the number of the host. Default: none.
         lldp_name: String => Option<String>,
+        /// Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually
+        /// "60 s", and list their neighbors. Default: no CDP.
+        cdp: Nanos => Option<Nanos>,
+        /// Time for which neighbors keep an announcement, at most 255 s. Default 180 s.
+        cdp_hold: Nanos => Option<Nanos>,
+        /// Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
+        cdp_name: String => Option<String>,
         /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
         /// "none".
         auth: AuthMethod => AuthMethod,
@@ -540,6 +547,14 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
     if group.lldp == Some(Nanos::ZERO) {
         cx.report(place, "has an interval of LLDP of 0", &[r#"try lldp = "30 s""#.into()]);
     }
+    if group.cdp == Some(Nanos::ZERO) {
+        cx.report(place, "has an interval of CDP of 0", &[r#"try cdp = "60 s""#.into()]);
+    }
+    let seconds = group.cdp_hold.map(|hold| hold.0 / Nanos::SECOND.0);
+    if seconds.is_some_and(|seconds| !(1..=255).contains(&seconds)) {
+        let hint = r#"try cdp_hold = "180 s""#.to_owned();
+        cx.report(place, "has cdp_hold below 1 s or above 255 s", &[hint]);
+    }
     if group.querier.is_some_and(|interval| interval < Nanos::SECOND) {
         let hint = r#"try querier = "125 s""#.to_owned();
         cx.report(place, "has an interval of queries below 1 s", &[hint]);
@@ -553,7 +568,7 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         let hint = r#"try identity = "user{}" and password = "secret""#.to_owned();
         cx.report(place, "has auth, but no identity or no password", &[hint]);
     }
-    let texts = [&group.identity, &group.password, &group.lldp_name];
+    let texts = [&group.identity, &group.password, &group.lldp_name, &group.cdp_name];
     if texts.iter().any(|text| text.as_ref().is_some_and(|text| text.len() > MOST_TEXT)) {
         let what = format!("has a text of more than {MOST_TEXT} octets");
         cx.report(place, &what, &[]);

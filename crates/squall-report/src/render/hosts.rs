@@ -6,7 +6,10 @@ use super::human;
 use super::table::{Style, printable, wrap};
 use crate::report::{
     Distribution, Report,
-    hosts::{HostAuthReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostsReport},
+    hosts::{
+        HostAuthReport, HostCdpReport, HostIpv6Report, HostLldpReport, HostMulticastReport,
+        HostsReport,
+    },
 };
 
 /// Lines for each group of hosts.
@@ -141,6 +144,7 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         line(format!("querier: {groups} groups; sent {sent}; received {received}{other}"));
     }
     group.lldp.iter().flat_map(lldp).for_each(&mut line);
+    group.cdp.iter().flat_map(cdp).for_each(&mut line);
     lines
 }
 
@@ -285,6 +289,28 @@ fn lldp(of: &HostLldpReport) -> Vec<String> {
     let more = of.neighbors.len().saturating_sub(SHOWN);
     if more > 0 {
         lines.push(format!("LLDP: {} more neighbors", human::count(more as u64)));
+    }
+    lines
+}
+
+fn cdp(of: &HostCdpReport) -> Vec<String> {
+    let figures = counted(&[
+        ("sent", of.sent),
+        ("of the end", of.shutdowns),
+        ("received", of.received),
+        ("neighbors aged", of.aged),
+        ("neighbors ended", of.ended),
+    ]);
+    let mut lines = vec![format!("CDP: {figures}")];
+    for neighbor in of.neighbors.iter().take(SHOWN) {
+        let texts =
+            [&neighbor.device, &neighbor.port, &neighbor.platform].map(|text| printable(text));
+        let [device, port, platform] = texts;
+        lines.push(format!("CDP: {device}, port {port}, platform {platform}"));
+    }
+    let more = of.neighbors.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("CDP: {} more neighbors", human::count(more as u64)));
     }
     lines
 }

@@ -468,6 +468,7 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+    ("hosts.neighbors", Kind::Count, "neighbors of LLDP and CDP at the end"),
     (
         "hosts.unconfirmed",
         Kind::Count,
@@ -906,6 +907,11 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.ignored" => count(group.ignored.values().sum()),
         "hosts.conflicts" => count(group.arp.conflicts),
         "hosts.echo_lost" => count(group.echo.lost),
+        "hosts.neighbors" => {
+            let lldp = group.lldp.as_ref().map(|of| of.neighbors.len());
+            let cdp = group.cdp.as_ref().map(|of| of.neighbors.len());
+            (lldp.is_some() || cdp.is_some()).then(|| (lldp.unwrap_or(0) + cdp.unwrap_or(0)) as f64)
+        }
         "hosts.unconfirmed" => {
             let dhcp = group.ipv6.as_ref()?.dhcp.as_ref()?;
             count(dhcp.unconfirmed + dhcp.refused)

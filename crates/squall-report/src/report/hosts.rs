@@ -57,6 +57,8 @@ pub struct HostsReport {
     pub querier: Option<QuerierReport>,
     /// Announcements and neighbors, if hosts have LLDP.
     pub lldp: Option<HostLldpReport>,
+    /// Announcements and neighbors, if hosts have CDP.
+    pub cdp: Option<HostCdpReport>,
     /// 802.1X, if hosts authenticate.
     pub auth: Option<HostAuthReport>,
 }
@@ -276,6 +278,31 @@ pub struct LldpNeighborReport {
     pub port: String,
     /// System name; may be empty.
     pub system: String,
+}
+
+/// CDP of hosts, Cisco's discovery protocol.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostCdpReport {
+    /// Announcements that hosts sent, and of these, the ones of their end.
+    pub sent: u64,
+    pub shutdowns: u64,
+    pub received: u64,
+    /// Received announcements that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Neighbors at the end, at most 1000.
+    pub neighbors: Vec<CdpNeighborReport>,
+    /// Neighbors whose time to live ended, and neighbors that announced their end.
+    pub aged: u64,
+    pub ended: u64,
+}
+
+/// A neighbor that announces itself by CDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CdpNeighborReport {
+    pub device: String,
+    pub port: String,
+    /// May be empty.
+    pub platform: String,
 }
 
 /// 802.1X of hosts.
