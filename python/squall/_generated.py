@@ -21,6 +21,7 @@ __all__ = [
     "CaptureReport",
     "CaptureSample",
     "CaptureSeries",
+    "CdpNeighborReport",
     "ChecksumCount",
     "Contention",
     "ConversationNote",
@@ -46,6 +47,7 @@ __all__ = [
     "Host",
     "HostArpReport",
     "HostAuthReport",
+    "HostCdpReport",
     "HostDhcp6Report",
     "HostEchoReport",
     "HostIpv6Report",
@@ -1669,6 +1671,8 @@ class HostsReport:
         Queries and members, if the group has a querier.
     lldp : HostLldpReport or None
         Announcements and neighbors, if hosts have LLDP.
+    cdp : HostCdpReport or None
+        Announcements and neighbors, if hosts have CDP.
     auth : HostAuthReport or None
         802.1X, if hosts authenticate.
     """
@@ -1698,6 +1702,7 @@ class HostsReport:
     multicast: HostMulticastReport | None
     querier: QuerierReport | None
     lldp: HostLldpReport | None
+    cdp: HostCdpReport | None
     auth: HostAuthReport | None
 
 
@@ -1738,6 +1743,10 @@ class HostEchoReport:
         Requests that hosts sent, the replies, and requests without a reply within 1 s.
     unresolved : int
         Hosts that sent none, because the next hop did not answer ARP.
+    errors : dict of str to int
+        Errors of ICMP that hosts received, by type: ``unreachable``, ``time_exceeded``,
+        ``parameter_problem``, ``too_big``, ``redirect``; and those that they sent
+        (``icmp_errors``).
     """
 
     answered: int
@@ -1745,6 +1754,8 @@ class HostEchoReport:
     received: int
     lost: int
     unresolved: int
+    errors: dict[str, int]
+    errors_sent: int
     rtt_ns: Distribution | None
 
 
@@ -1838,9 +1849,15 @@ class HostDhcp6Report:
         configuration only.
     renewed, expired : int
         Leases that were extended, and leases that ended.
+    unconfirmed, refused : int
+        Times that no server confirmed leases after the link of a host had failed (``link_flap``),
+        and times that a server refused.
     advertise_ns, lease_ns : Distribution or None
         Time from a host's first message to the offer that it took, and to the leases that it may
         use.
+    confirm_ns : Distribution or None
+        Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+        confirms its leases.
     """
 
     sent: dict[str, int]
@@ -1851,8 +1868,11 @@ class HostDhcp6Report:
     informed: int
     renewed: int
     expired: int
+    unconfirmed: int
+    refused: int
     advertise_ns: Distribution | None
     lease_ns: Distribution | None
+    confirm_ns: Distribution | None
 
 
 @dataclass(frozen=True)
@@ -2003,6 +2023,46 @@ class LldpNeighborReport:
     chassis: str
     port: str
     system: str
+
+
+@dataclass(frozen=True)
+class HostCdpReport:
+    """CDP of hosts, Cisco's discovery protocol.
+
+    Attributes
+    ----------
+    sent, shutdowns, received : int
+        Announcements that hosts sent, and of these, the ones of their end.
+    ignored : dict of str to int
+        Received announcements that were ignored, by reason.
+    neighbors : tuple of CdpNeighborReport
+        Neighbors at the end, at most 1000.
+    aged, ended : int
+        Neighbors whose time to live ended, and neighbors that announced their end.
+    """
+
+    sent: int
+    shutdowns: int
+    received: int
+    ignored: dict[str, int]
+    neighbors: tuple[CdpNeighborReport, ...]
+    aged: int
+    ended: int
+
+
+@dataclass(frozen=True)
+class CdpNeighborReport:
+    """A neighbor that announces itself by CDP.
+
+    Attributes
+    ----------
+    platform : str
+        May be empty.
+    """
+
+    device: str
+    port: str
+    platform: str
 
 
 @dataclass(frozen=True)

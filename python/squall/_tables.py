@@ -701,8 +701,9 @@ class HostGroup(Table):
     vlan : int
         VLAN of the hosts. Default: untagged.
     ipv4 : str
-        "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
+        or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+        further one is the next. Default "dhcp"; "none" if ipv6 is given.
     ipv6 : str
         "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -726,6 +727,11 @@ class HostGroup(Table):
     first_offer : bool
         true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         Default false.
+    link_flap : Time
+        The link of each host fails for a moment this long after it has its leases, and again at
+        this interval: clients of DHCPv6 ask whether their addresses still suit the link (Confirm,
+        RFC 9915 section 18.2.3). Default: never. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
     setup : int | str
         Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         earlier ones have an address. Default "max".
@@ -734,7 +740,8 @@ class HostGroup(Table):
         seconds.
     arp : Literal["probe", "announce", "silent"]
         Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-        "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+        "announce" and defend it (as "probe" does, too), or "silent". Default "announce"; link-local
+        addresses are probed, too.
     release : bool
         true: hosts give their addresses back when the run ends. Default false.
     vendor : str
@@ -825,6 +832,9 @@ class HostGroup(Table):
         Echo requests per second of the group. Default 100.
     ping_count : int
         Echo requests of each host. Default 3.
+    icmp_errors : bool
+        true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with
+        errors of ICMP, at most 1000 per second. Default false.
     join : str | Iterable[str]
         Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
         "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
@@ -872,6 +882,15 @@ class HostGroup(Table):
         Announcements at the start that are 1 s apart. Default 4.
     lldp_name : str
         System name in announcements; "{}" is the number of the host. Default: none.
+    cdp : Time
+        Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually "60
+        s", and list their neighbors. Default: no CDP. Units: ns, us, ms, s, min, h; a bare number
+        is seconds.
+    cdp_hold : Time
+        Time for which neighbors keep an announcement, at most 255 s. Default 180 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
+    cdp_name : str
+        Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
     auth : Literal["none", "md5"]
         Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
         "none".
@@ -910,6 +929,7 @@ class HostGroup(Table):
     prefix: int | None = None
     rapid_commit: bool | None = None
     first_offer: bool | None = None
+    link_flap: Time | None = None
     setup: int | str | None = None
     start: Time | None = None
     arp: Literal["probe", "announce", "silent"] | None = None
@@ -946,6 +966,7 @@ class HostGroup(Table):
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None
+    icmp_errors: bool | None = None
     join: str | Iterable[str] | None = None
     join_each: int | None = None
     join_rate: str | None = None
@@ -964,6 +985,9 @@ class HostGroup(Table):
     lldp_hold: int | None = None
     lldp_fast: int | None = None
     lldp_name: str | None = None
+    cdp: Time | None = None
+    cdp_hold: Time | None = None
+    cdp_name: str | None = None
     auth: Literal["none", "md5"] | None = None
     identity: str | None = None
     password: str | None = None

@@ -24,11 +24,11 @@ use crate::{
 
 mod services;
 
-use services::Services;
 pub use services::{
-    AuthStatistics, LldpStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics,
-    ServiceSettings,
+    AuthStatistics, MulticastSettings, MulticastStatistics, QuerierStatistics, ServiceSettings,
+    SpeakerStatistics,
 };
+use services::{CDP, LLDP, Services};
 
 mod ipv6;
 
@@ -180,7 +180,8 @@ pub struct GroupStatistics {
     pub server: Option<(ServerCounters, u64)>,
     pub multicast: Option<MulticastStatistics>,
     pub querier: Option<QuerierStatistics>,
-    pub lldp: Option<LldpStatistics>,
+    pub lldp: Option<SpeakerStatistics>,
+    pub cdp: Option<SpeakerStatistics>,
     pub auth: Option<AuthStatistics>,
 }
 
@@ -536,7 +537,8 @@ impl HostGroup {
             let of = &self.settings.services;
             all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
             all.querier = of.queriers.map(|_| services.querier());
-            all.lldp = of.lldp.as_ref().map(|_| services.lldp());
+            all.lldp = of.lldp.as_ref().map(|_| services.announced(LLDP));
+            all.cdp = of.cdp.as_ref().map(|_| services.announced(CDP));
             all.auth = of.auth.as_ref().map(|_| services.auth(full));
         }
         if self.held.dropped() > 0 {
@@ -1124,14 +1126,10 @@ impl HostGroup {
         } else if let Some(echo) = Echo::of_reply(packet) {
             self.count_reply(now, host, &echo);
         } else if let Some(error) = IcmpError::parse(packet) {
-            *self.counted.echo.errors.entry(error.word).or_default() += 1;
-            // A redirect is no reason to give the request up.
-            if error.word != "redirect"
-                && let Some(echo) = error.echo
-            {
-                self.pinger.answered(host, &echo);
-            }
+            self.count_error(host, &error);
         } else if self.settings.icmp_errors
+            // Other sources may have flows of the host.
+            && (self.shared.is_none() || !is_of_a_flow(packet))
             && self.may_send_error(now)
             && IcmpError::unreachable(packet, &mut reply)
         {
@@ -1145,6 +1143,17 @@ impl HostGroup {
         if let Some(sent) = self.pinger.answered(host, echo) {
             self.counted.echo.received += 1;
             self.counted.echo.rtt.record(now.saturating_sub(sent).0);
+        }
+    }
+
+    /// Counts an error of ICMP, which ends the echo request that caused it.
+    fn count_error(&mut self, host: u32, error: &IcmpError) {
+        *self.counted.echo.errors.entry(error.word).or_default() += 1;
+        // A redirect is no reason to give the request up.
+        if error.word != "redirect"
+            && let Some(echo) = error.echo
+        {
+            self.pinger.answered(host, &echo);
         }
     }
 

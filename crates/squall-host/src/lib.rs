@@ -1,6 +1,6 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
 //! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
-//! LLDP (IEEE 802.1AB), 802.1X supplicants.
+//! LLDP (IEEE 802.1AB), CDP, 802.1X supplicants.
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -8,6 +8,7 @@
 //! [`ConflictDetection`]). Has no clock and no port; callers provide times, and send the frames.
 #![forbid(unsafe_code)]
 
+pub mod cdp;
 mod conflict;
 mod dhcp6_client;
 mod dhcp6_message;
@@ -36,8 +37,10 @@ mod querier;
 mod reachability;
 mod router;
 mod router_discovery;
+mod speaker;
 mod table;
 
+pub use cdp::CdpSettings;
 pub use conflict::{ConflictAction, ConflictDetection, ConflictTimers};
 pub use dhcp_client::{
     ClientSettings, DhcpBegin, DhcpClient, DhcpContext, DhcpEvent, DhcpFailure, DhcpState,
@@ -61,13 +64,13 @@ pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
     Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics,
     MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
-    ServiceSettings,
+    ServiceSettings, SpeakerStatistics,
 };
 pub use host::{Host, Response, link_local};
 pub use icmp::IcmpError;
-pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
+pub use lldp::LldpSettings;
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{
     GroupMessage, GroupVersion, Query, Record, RecordKind, group_mac, is_reported,
@@ -83,4 +86,5 @@ pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};
 pub use router::{AdvertisingRouter, RouterSettings};
 pub use router_discovery::{DiscoveryAction, RouterDiscovery};
+pub use speaker::{Announcement, NeighborTable, Speaker, SpeakerTimers};
 pub use table::{BoundHost, HostTable};

@@ -1569,6 +1569,8 @@ export interface HostsReport {
   querier: QuerierReport | null;
   /** Announcements and neighbors, if hosts have LLDP. */
   lldp: HostLldpReport | null;
+  /** Announcements and neighbors, if hosts have CDP. */
+  cdp: HostCdpReport | null;
   /** 802.1X, if hosts authenticate. */
   auth: HostAuthReport | null;
 }
@@ -1598,6 +1600,12 @@ export interface HostEchoReport {
   lost: number;
   /** Hosts that sent none, because the next hop did not answer ARP. */
   unresolved: number;
+  /**
+   * Errors of ICMP that hosts received, by type: `unreachable`, `time_exceeded`,
+   * `parameter_problem`, `too_big`, `redirect`; and those that they sent (`icmp_errors`).
+   */
+  errors: Record<string, number>;
+  errors_sent: number;
   rtt_ns: Distribution | null;
 }
 
@@ -1680,10 +1688,21 @@ export interface HostDhcp6Report {
   renewed: number;
   expired: number;
   /**
+   * Times that no server confirmed leases after the link of a host had failed (`link_flap`), and
+   * times that a server refused.
+   */
+  unconfirmed: number;
+  refused: number;
+  /**
    * Time from a host's first message to the offer that it took, and to the leases that it may use.
    */
   advertise_ns: Distribution | null;
   lease_ns: Distribution | null;
+  /**
+   * Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+   * confirms its leases.
+   */
+  confirm_ns: Distribution | null;
 }
 
 /** Messages that a DHCPv6 server received and sent. */
@@ -1788,6 +1807,29 @@ export interface LldpNeighborReport {
   port: string;
   /** System name; may be empty. */
   system: string;
+}
+
+/** CDP of hosts, Cisco's discovery protocol. */
+export interface HostCdpReport {
+  /** Announcements that hosts sent, and of these, the ones of their end. */
+  sent: number;
+  shutdowns: number;
+  received: number;
+  /** Received announcements that were ignored, by reason. */
+  ignored: Record<string, number>;
+  /** Neighbors at the end, at most 1000. */
+  neighbors: CdpNeighborReport[];
+  /** Neighbors whose time to live ended, and neighbors that announced their end. */
+  aged: number;
+  ended: number;
+}
+
+/** A neighbor that announces itself by CDP. */
+export interface CdpNeighborReport {
+  device: string;
+  port: string;
+  /** May be empty. */
+  platform: string;
 }
 
 /** 802.1X of hosts. */
@@ -3623,8 +3665,9 @@ export interface HostGroup {
   /** VLAN of the hosts. Default: untagged. */
   vlan?: number | string;
   /**
-   * "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16"; that
-   * of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+   * "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927), or
+   * the first host's address with the length of its prefix: "10.0.0.2/16"; that of each further one
+   * is the next. Default "dhcp"; "none" if ipv6 is given.
    */
   ipv4?: string | number | boolean;
   /**
@@ -3663,6 +3706,12 @@ export interface HostGroup {
    */
   first_offer?: boolean;
   /**
+   * The link of each host fails for a moment this long after it has its leases, and again at this
+   * interval: clients of DHCPv6 ask whether their addresses still suit the link (Confirm, RFC 9915
+   * section 18.2.3). Default: never. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  link_flap?: string | number;
+  /**
    * Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
    * earlier ones have an address. Default "max".
    */
@@ -3673,7 +3722,8 @@ export interface HostGroup {
   start?: string | number;
   /**
    * Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-   * "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+   * "announce" and defend it (as "probe" does, too), or "silent". Default "announce"; link-local
+   * addresses are probed, too.
    */
   arp?: string;
   /** true: hosts give their addresses back when the run ends. Default false. */
@@ -3806,6 +3856,11 @@ export interface HostGroup {
   /** Echo requests of each host. Default 3. */
   ping_count?: number | string;
   /**
+   * true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with errors
+   * of ICMP, at most 1000 per second. Default false.
+   */
+  icmp_errors?: boolean;
+  /**
    * Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
    * "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
    */
@@ -3870,6 +3925,19 @@ export interface HostGroup {
   lldp_fast?: number | string;
   /** System name in announcements; "{}" is the number of the host. Default: none. */
   lldp_name?: string;
+  /**
+   * Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually "60 s",
+   * and list their neighbors. Default: no CDP. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  cdp?: string | number;
+  /**
+   * Time for which neighbors keep an announcement, at most 255 s. Default 180 s. Units: ns, us, ms,
+   * s, min, h; a bare number is seconds.
+   */
+  cdp_hold?: string | number;
+  /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
+  cdp_name?: string;
   /**
    * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
    */

@@ -13,9 +13,9 @@ use super::{HostGroup, PingSettings};
 use crate::{
     ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
     Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
-    DuplicateDetection, Echo, FrameQueue, Message6, NdMessage, NdTimers, Neighbor, NeighborAction,
-    NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement, RouterDiscovery,
-    RouterSettings, Server6Counters, Server6Settings,
+    DuplicateDetection, Echo, FrameQueue, IcmpError, Message6, NdMessage, NdTimers, Neighbor,
+    NeighborAction, NeighborMessage, PrefixChange, PrefixList, RouterAdvertisement,
+    RouterDiscovery, RouterSettings, Server6Counters, Server6Settings,
     dhcp6_message::SERVER_PORT_6,
     echo_reply, group_mac,
     host::{IPV6, begin_frame},
@@ -181,9 +181,14 @@ pub struct Dhcp6Statistics {
     pub informed: u64,
     pub renewed: u64,
     pub expired: u64,
+    /// Leases that no server confirmed after the link had failed, and refusals of servers.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// From the first Solicit to the offer, and to the leases that may be used.
     pub advertise: Histogram,
     pub lease: Histogram,
+    /// From the first Confirm, or Rebind, to the reply that confirms the leases.
+    pub confirm: Histogram,
 }
 
 /// Messages of neighbor discovery.
@@ -340,7 +345,9 @@ impl Ipv6Hosts {
         if !full {
             (all.router, all.address) = (Histogram::default(), Histogram::default());
             if let Some(dhcp) = &mut all.dhcp {
-                (dhcp.advertise, dhcp.lease) = (Histogram::default(), Histogram::default());
+                for times in [&mut dhcp.advertise, &mut dhcp.lease, &mut dhcp.confirm] {
+                    *times = Histogram::default();
+                }
             }
         }
         if self.list.ignored > 0 {
@@ -785,16 +792,13 @@ impl HostGroup {
             }
             Some(Dhcp6Event::Renewed) => dhcp.renewed += 1,
             Some(Dhcp6Event::Expired) => dhcp.expired += 1,
+            Some(Dhcp6Event::Confirmed(after)) => dhcp.confirm.record(after.0),
+            Some(Dhcp6Event::Unconfirmed) => dhcp.unconfirmed += 1,
+            Some(Dhcp6Event::Refused) => dhcp.refused += 1,
             Some(Dhcp6Event::Ignored(reason)) => {
                 *ipv6.counted.ignored.entry(reason).or_default() += 1;
             }
-            Some(
-                Dhcp6Event::Acknowledged
-                | Dhcp6Event::Confirmed
-                | Dhcp6Event::Deprecated
-                | Dhcp6Event::Refused,
-            )
-            | None => {}
+            Some(Dhcp6Event::Acknowledged | Dhcp6Event::Deprecated) | None => {}
         }
         if let Some(request) = &send {
             let dhcp = ipv6.counted.dhcp.get_or_insert_default();
@@ -1251,6 +1255,14 @@ impl HostGroup {
                     neighbor.confirm(now, chance, &timers);
                 }
             }
+        } else if let Some(error) = IcmpError::parse(packet) {
+            self.count_error(host, &error);
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV6, &reply, out);
         }
         self.scratch = reply;
     }

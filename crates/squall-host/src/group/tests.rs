@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers, OptionTemplate,
-    QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
+    CdpSettings, DhcpBegin, EAPOL, GroupVersion, Host, LldpSettings, MembershipTimers,
+    OptionTemplate, QuerierSettings, SourceFilter, SupplicantSettings, ValueTemplate,
 };
 
 pub(super) const BEGIN: Nanos = Nanos(5_000_000_000);
@@ -890,24 +890,31 @@ fn frames_of_groups_are_counted_by_membership_with_the_delays_of_join_and_leave(
 #[test]
 fn speakers_are_each_others_neighbors_until_they_end() {
     let lldp = LldpSettings { system: "host-{}".into(), ..LldpSettings::default() };
+    let cdp = CdpSettings { device: "host-{}".into(), ..CdpSettings::default() };
     let with = |settings| {
-        let lldp = Some(lldp.clone());
-        services(settings, ServiceSettings { lldp, ..ServiceSettings::default() })
+        let (lldp, cdp) = (Some(lldp.clone()), Some(cdp.clone()));
+        services(settings, ServiceSettings { lldp, cdp, ..ServiceSettings::default() })
     };
     let nothing = GroupSettings { addressing: Addressing::None, ..with(fixed(4, 3, [0; 4])) };
     let mut link = Link::of([with(fixed(1, 4, [10, 0, 0, 1])), nothing]);
     link.run(Some(BEGIN + seconds(100.0)));
-    let of = |link: &Link, i: usize| link.groups[i].statistics(true).lldp.unwrap();
-    let found = of(&link, 0);
-    let names: Vec<_> = found.neighbors.all().map(|(_, _, name)| name.to_owned()).collect();
+    let both = |link: &Link, i: usize| {
+        let counted = link.groups[i].statistics(true);
+        [counted.lldp.unwrap(), counted.cdp.unwrap()]
+    };
+    let [of_lldp, of_cdp] = both(&link, 0);
+    let names: Vec<_> = of_lldp.neighbors.all().map(|(_, _, name)| name.to_owned()).collect();
     assert_eq!(names, ["host-1", "host-2", "host-3", "host-4"]);
-    assert_eq!(of(&link, 1).neighbors.len(), 1);
+    let devices: Vec<_> = of_cdp.neighbors.all().map(|(device, ..)| device.to_owned()).collect();
+    assert_eq!(devices, names);
+    both(&link, 1).iter().for_each(|of| assert_eq!(of.neighbors.len(), 1));
     let now = link.now;
     link.groups[1].stop(now);
     link.run(Some(now + seconds(1.0)));
-    let found = of(&link, 0);
-    assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
-    assert_eq!(of(&link, 1).shutdowns, 4);
+    for found in both(&link, 0) {
+        assert_eq!((found.neighbors.len(), found.neighbors.ended), (0, 4));
+    }
+    both(&link, 1).iter().for_each(|of| assert_eq!(of.shutdowns, 4));
 }
 
 /// An authenticator with EAP-MD5 for one host, which answers by the identifiers of RFC 3748.

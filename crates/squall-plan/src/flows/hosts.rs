@@ -29,7 +29,8 @@ pub(super) fn group(
         return None;
     };
     let group = &groups[number];
-    if matches!(group.ipv4, HostAddress::Static { .. }) && group.gateway.is_none() {
+    let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
+    if without && group.gateway.is_none() {
         let text = format!("hosts {name:?} have no gateway, through which their flows leave");
         mistakes.at(group.at, &text, r#"try gateway = "10.0.0.1""#);
     }

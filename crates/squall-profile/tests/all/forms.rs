@@ -944,6 +944,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
         Just((HostAddress::Dhcp, Some(HostIpv6::Dhcp))),
         Just((HostAddress::None, Some(HostIpv6::Static { first: first6, prefix: 64 }))),
         Just((HostAddress::None, None)),
+        Just((HostAddress::LinkLocal, None)),
     ];
     let ping = prop_oneof![
         Just(None),
@@ -1025,6 +1026,8 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lease: all.then_some(Nanos(7_000_000_000)),
                 ping_rate: if all { 50 } else { 100 },
                 ping_count: if all { 1 } else { 3 },
+                icmp_errors: all,
+                link_flap: (all && ipv6 == Some(HostIpv6::Dhcp)).then_some(Nanos::SECOND),
                 join: match all {
                     true => vec![
                         (Ipv4Addr::new(239, 1, 0, 0).into(), 300),
@@ -1049,6 +1052,9 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lldp_hold: if all { 4 } else { 9 },
                 lldp_fast: if all { 1 } else { 4 },
                 lldp_name: all.then(|| "host-{}".into()),
+                cdp: time.filter(|time| *time > Nanos::ZERO),
+                cdp_hold: all.then_some(Nanos(9_000_000_000)),
+                cdp_name: all.then(|| "device-{}".into()),
                 auth: if all { AuthMethod::Md5 } else { AuthMethod::None },
                 identity: all.then(|| "user{}".into()),
                 password: all.then(|| "a \"b\"".into()),
