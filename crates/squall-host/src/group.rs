@@ -13,7 +13,7 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
     DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache,
+    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache, PppoeClient,
     ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
@@ -39,7 +39,11 @@ pub use ipv6::{
 };
 
 mod link_local;
+mod pppoe;
 mod requests;
+
+use pppoe::{PppoeHosts, is_pppoe};
+pub use pppoe::{PppoeSettings, PppoeStatistics};
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
@@ -66,6 +70,7 @@ pub struct GroupSettings {
     pub ping: Option<PingSettings>,
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
+    pub pppoe: Option<PppoeSettings>,
     pub services: ServiceSettings,
     /// Whether hosts answer packets that no program expects with an error of ICMP.
     pub icmp_errors: bool,
@@ -94,6 +99,7 @@ impl Default for GroupSettings {
             release: false,
             ping: None,
             server: None,
+            pppoe: None,
             services: ServiceSettings::default(),
             icmp_errors: false,
             dhcp: ClientSettings::default(),
@@ -107,7 +113,7 @@ impl Default for GroupSettings {
 impl GroupSettings {
     /// Whether hosts ask for nothing: they only answer, as a server does.
     pub fn only_answers(&self) -> bool {
-        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_));
+        let ipv4 = matches!(self.addressing, Addressing::Dhcp(_) | Addressing::Ppp);
         let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
         let services = &self.services;
         let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
@@ -128,6 +134,8 @@ pub enum Addressing {
     Dhcp(DhcpTimers),
     /// Addresses that hosts choose themselves (RFC 3927).
     LinkLocal,
+    /// Addresses of PPP sessions (RFC 1332).
+    Ppp,
 }
 
 /// Echo requests of all hosts of a group, in turn.
@@ -182,6 +190,7 @@ pub struct GroupStatistics {
     pub querier: Option<QuerierStatistics>,
     pub lldp: Option<LldpStatistics>,
     pub auth: Option<AuthStatistics>,
+    pub pppoe: Option<PppoeStatistics>,
 }
 
 /// ARP packets of a group.
@@ -257,6 +266,7 @@ pub struct HostGroup {
     shared: Option<Shared>,
     ipv6: Option<Ipv6Hosts>,
     services: Option<Box<Services>>,
+    pppoe: Option<Box<PppoeHosts>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -312,6 +322,10 @@ impl HostGroup {
             shared: None,
             ipv6: settings.ipv6.as_ref().map(|ipv6| Ipv6Hosts::new(ipv6, settings.count)),
             services: Services::new(&settings.services, settings.count),
+            pppoe: settings
+                .pppoe
+                .as_ref()
+                .map(|of| PppoeHosts::new(of, settings.count, settings.seed)),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -344,7 +358,8 @@ impl HostGroup {
             return false;
         }
         if self.stopped.is_some() {
-            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
+            let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0)
+                || self.pppoe.as_ref().is_some_and(|pppoe| pppoe.is_ending());
             return !self.winds_down() || self.released == self.next && !releasing;
         }
         let pending = |(state, count): (DhcpState, u64)| {
@@ -375,7 +390,8 @@ impl HostGroup {
             let releasing = self.ipv6.as_ref().is_some_and(|ipv6| ipv6.releasing > 0);
             let repeats = self.timers.peek().filter(|_| releasing);
             let repeats = repeats.map(|Reverse((due, _))| *due);
-            return next.into_iter().chain(repeats).chain(held).min();
+            let ending = self.pppoe.as_ref().and_then(|pppoe| pppoe.ending_due());
+            return next.into_iter().chain(repeats).chain(held).chain(ending).min();
         }
         let starts = (self.next < self.settings.count).then(|| self.start_of(self.next));
         let timers = self.timers.peek().map(|Reverse((due, _))| *due);
@@ -384,7 +400,9 @@ impl HostGroup {
         let services = self.services.as_ref().and_then(|of| of.next_due(&self.settings.services));
         let again = self.shared.as_ref().and_then(|shared| shared.again);
         let neighbors = self.neighbors.next_due();
-        [starts, timers, neighbors, ping, ipv6, services, again, held].into_iter().flatten().min()
+        let pppoe = self.pppoe.as_ref().and_then(|pppoe| pppoe.next_due());
+        let own = [starts, timers, neighbors, ping, ipv6, services, again, held, pppoe];
+        own.into_iter().flatten().min()
     }
 
     /// The due time of the earliest frame that the group owes. Hosts that start all at once owe
@@ -435,6 +453,7 @@ impl HostGroup {
         }
         any |= self.advance_services(now, out);
         self.due = now;
+        any |= self.advance_pppoe(now, out);
         any |= self.share_waiting(now);
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
@@ -510,6 +529,7 @@ impl HostGroup {
                 let own = to.is_some_and(|to| packet.get(16..20) == Some(&to.octets()));
                 own && (self.shared.is_none() || !is_of_a_flow(packet))
             }
+            kind if is_pppoe(kind) => self.receive_pppoe(now, (own, from), (kind, packet), out),
             IPV6 if self.ipv6.is_some() => {
                 self.receive_ipv6(now, (own, from), (packet, partial), out)
             }
@@ -532,6 +552,7 @@ impl HostGroup {
         all.started = self.next.into();
         all.states = self.states();
         all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        all.pppoe = self.pppoe.as_ref().map(|pppoe| pppoe.statistics(full));
         if let Some(services) = &self.services {
             let of = &self.settings.services;
             all.multicast = of.multicast.as_ref().map(|_| services.multicast(full));
@@ -577,6 +598,7 @@ impl HostGroup {
             Addressing::Static { .. } | Addressing::LinkLocal => {
                 Some(self.static_address(host)).filter(|_| record.fixed.has_address())
             }
+            Addressing::Ppp => Some(self.pppoe.as_ref()?.addresses(host)?.0),
             Addressing::None => None,
         }
     }
@@ -603,7 +625,7 @@ impl HostGroup {
                 (offset < self.addresses_of_hosts()).then_some(offset)
             }
             Addressing::Dhcp(_) | Addressing::LinkLocal => self.addresses.get(&address).copied(),
-            Addressing::None => None,
+            Addressing::Ppp | Addressing::None => None,
         }
     }
 
@@ -620,7 +642,7 @@ impl HostGroup {
                 Ipv4Addr::from_bits(first.to_bits().wrapping_add(offset))
             }
             Addressing::LinkLocal => link_local::address(self.hosts[host as usize].local),
-            Addressing::Dhcp(_) | Addressing::None => Ipv4Addr::UNSPECIFIED,
+            Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => Ipv4Addr::UNSPECIFIED,
         }
     }
 
@@ -630,7 +652,7 @@ impl HostGroup {
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.candidate(),
             Addressing::Static { .. } | Addressing::LinkLocal => Some(self.static_address(host)),
-            Addressing::None => None,
+            Addressing::Ppp | Addressing::None => None,
         }
     }
 
@@ -638,7 +660,7 @@ impl HostGroup {
         let record = &self.hosts[host as usize];
         match self.settings.addressing {
             Addressing::Dhcp(_) => record.client.state(),
-            Addressing::Static { .. } | Addressing::LinkLocal | Addressing::None => record.fixed,
+            _ => record.fixed,
         }
     }
 
@@ -683,6 +705,7 @@ impl HostGroup {
                 self.hosts[host as usize].conflict.start(now, chance, &timers);
                 self.run_timers(host, now, out);
             }
+            Addressing::Ppp => self.step_pppoe(host, now, out, PppoeClient::start),
             Addressing::None => {}
         }
         self.start_ipv6(host, now, out);
@@ -695,7 +718,8 @@ impl HostGroup {
         let record = &mut self.hosts[host as usize];
         let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
         let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
-        let own = [record.client.due(), record.conflict.due(), ipv6, services];
+        let pppoe = self.pppoe.as_ref().and_then(|of| of.due_of(host));
+        let own = [record.client.due(), record.conflict.due(), ipv6, services, pppoe];
         let due = own.into_iter().flatten().min();
         let Some(due) = due else { return };
         if record.scheduled.is_none_or(|scheduled| due < scheduled) {
@@ -717,6 +741,7 @@ impl HostGroup {
         }
         self.run_ipv6_timers(host, now, out);
         self.run_service_timers(host, now, out);
+        self.run_pppoe_timers(host, now, out);
     }
 
     /// Carries out what the detection of conflicts wants.
@@ -750,7 +775,7 @@ impl HostGroup {
                 Addressing::Dhcp(_) if self.settings.conflict.probes > 0 && !self.informs() => {
                     self.step(host, now, out, |client, cx| client.checked(cx, false));
                 }
-                Addressing::Dhcp(_) | Addressing::None => {}
+                Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => {}
             },
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
@@ -763,7 +788,7 @@ impl HostGroup {
                     Addressing::Dhcp(_) => {
                         self.step(host, now, out, |client, cx| client.checked(cx, true));
                     }
-                    Addressing::None => {}
+                    Addressing::Ppp | Addressing::None => {}
                 }
             }
         }
@@ -913,6 +938,7 @@ impl HostGroup {
                 self.leave_all(host, now, out);
                 self.step(host, now, out, |client, cx| client.release(cx));
                 self.release_ipv6(host, now, out);
+                self.end_session(host, now, out);
             }
             self.announce_end(host, out);
             if self.settings.release {
@@ -920,6 +946,7 @@ impl HostGroup {
             }
             any = true;
         }
+        any |= self.end_sessions(now, out);
         any | self.repeat_releases(now, out)
     }
 
@@ -938,6 +965,13 @@ impl HostGroup {
         packet: &[u8],
         out: &mut FrameQueue,
     ) {
+        if let Some(frame) = self.in_session(addresses, kind, packet) {
+            out.push(self.due, |octets| {
+                begin_frame(octets, (frame.to, addresses.1), &self.settings.tags, frame.kind);
+                octets.extend_from_slice(&frame.octets);
+            });
+            return;
+        }
         let copies = if kind == ARP { self.copies() } else { 1 };
         for _ in 0..copies {
             out.push(self.due, |octets| {
@@ -1197,7 +1231,9 @@ impl HostGroup {
                 continue;
             };
             self.asker = host;
+            let in_session = self.pppoe.as_ref().and_then(|of| of.server_of(host));
             let answer = match hop {
+                _ if let Some(server) = in_session => Answer::Mac(server),
                 IpAddr::V4(_) => self.neighbors.find(now, hop),
                 IpAddr::V6(hop) => self.find_ipv6(now, hop),
             };
@@ -1239,13 +1275,19 @@ impl HostGroup {
                 return Some((source.into(), target.into(), hop.into()));
             }
         };
+        if let Some((own, server)) = self.pppoe.as_ref().and_then(|of| of.addresses(host)) {
+            let target = target.unwrap_or(server);
+            return Some((own.into(), target.into(), target.into()));
+        }
         let client = &self.hosts[host as usize].client;
         let own = self.address(host)?;
         let gateway = self.gateway_of(host);
         let mask = match self.settings.addressing {
             Addressing::Static { prefix, .. } => mask_of(prefix),
             Addressing::LinkLocal => mask_of(16),
-            Addressing::Dhcp(_) | Addressing::None => client.mask().unwrap_or(Ipv4Addr::BROADCAST),
+            Addressing::Dhcp(_) | Addressing::Ppp | Addressing::None => {
+                client.mask().unwrap_or(Ipv4Addr::BROADCAST)
+            }
         };
         let target = target.or(gateway).or(client.server())?;
         let on_link = (target.to_bits() ^ own.to_bits()) & mask.to_bits() == 0;
