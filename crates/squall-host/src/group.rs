@@ -13,8 +13,8 @@ use squall_units::{MacAddr, Nanos, mix};
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
     DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, HostTable, IcmpError, Kind, Malformed, Message, NeighborCache, PppoeClient,
-    ServerCounters, ServerSettings, destination,
+    Faults, FrameQueue, HostTable, IcmpError, Kind, LacpSettings, Malformed, Message,
+    NeighborCache, PppoeClient, ServerCounters, ServerSettings, destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
@@ -38,10 +38,13 @@ pub use ipv6::{
     NdCounters,
 };
 
+mod lacp;
 mod link_local;
 mod pppoe;
 mod requests;
 
+use lacp::LacpHost;
+pub use lacp::LacpStatistics;
 use pppoe::{PppoeHosts, is_pppoe};
 pub use pppoe::{PppoeSettings, PppoeStatistics};
 
@@ -71,6 +74,8 @@ pub struct GroupSettings {
     /// The first host is a DHCP server.
     pub server: Option<ServerSettings>,
     pub pppoe: Option<PppoeSettings>,
+    /// The first host is a port of an aggregate.
+    pub lacp: Option<LacpSettings>,
     pub services: ServiceSettings,
     /// Whether hosts answer packets that no program expects with an error of ICMP.
     pub icmp_errors: bool,
@@ -100,6 +105,7 @@ impl Default for GroupSettings {
             ping: None,
             server: None,
             pppoe: None,
+            lacp: None,
             services: ServiceSettings::default(),
             icmp_errors: false,
             dhcp: ClientSettings::default(),
@@ -191,6 +197,7 @@ pub struct GroupStatistics {
     pub lldp: Option<LldpStatistics>,
     pub auth: Option<AuthStatistics>,
     pub pppoe: Option<PppoeStatistics>,
+    pub lacp: Option<LacpStatistics>,
 }
 
 /// ARP packets of a group.
@@ -267,6 +274,7 @@ pub struct HostGroup {
     ipv6: Option<Ipv6Hosts>,
     services: Option<Box<Services>>,
     pppoe: Option<Box<PppoeHosts>>,
+    lacp: Option<Box<LacpHost>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
     scratch: Vec<u8>,
@@ -326,6 +334,7 @@ impl HostGroup {
                 .pppoe
                 .as_ref()
                 .map(|of| PppoeHosts::new(of, settings.count, settings.seed)),
+            lacp: settings.lacp.map(|_| Box::default()),
             states,
             counted: GroupStatistics::default(),
             scratch: Vec::new(),
@@ -379,6 +388,9 @@ impl HostGroup {
         if let Some(services) = &mut self.services {
             services.stop();
         }
+        if let Some(lacp) = &mut self.lacp {
+            lacp.stop();
+        }
     }
 
     /// When [`HostGroup::advance`] has something to do next.
@@ -401,7 +413,8 @@ impl HostGroup {
         let again = self.shared.as_ref().and_then(|shared| shared.again);
         let neighbors = self.neighbors.next_due();
         let pppoe = self.pppoe.as_ref().and_then(|pppoe| pppoe.next_due());
-        let own = [starts, timers, neighbors, ping, ipv6, services, again, held, pppoe];
+        let lacp = self.lacp.as_ref().and_then(|lacp| lacp.due());
+        let own = [starts, timers, neighbors, ping, ipv6, services, again, held, pppoe, lacp];
         own.into_iter().flatten().min()
     }
 
@@ -454,6 +467,7 @@ impl HostGroup {
         any |= self.advance_services(now, out);
         self.due = now;
         any |= self.advance_pppoe(now, out);
+        any |= self.advance_lacp(now, out);
         any |= self.share_waiting(now);
         any |= self.advance_ipv6(now, out);
         any |= self.ask_neighbors(now, out);
@@ -496,6 +510,11 @@ impl HostGroup {
 
     fn react(&mut self, now: Nanos, (frame, partial): (&[u8], bool), out: &mut FrameQueue) -> bool {
         if let Some(claimed) = self.receive_link_local(now, frame, out) {
+            return claimed;
+        }
+        if let Some((to, from, kind, payload)) = parse(frame, &[])
+            && let Some(claimed) = self.receive_lacp(now, (to, from), (kind, payload), out)
+        {
             return claimed;
         }
         self.observe(now, frame);
@@ -552,6 +571,7 @@ impl HostGroup {
         all.started = self.next.into();
         all.states = self.states();
         all.ipv6 = self.ipv6.as_ref().map(|ipv6| ipv6.statistics(full));
+        all.lacp = self.lacp.as_ref().map(|lacp| lacp.statistics(full));
         all.pppoe = self.pppoe.as_ref().map(|pppoe| pppoe.statistics(full));
         if let Some(services) = &self.services {
             let of = &self.settings.services;
@@ -683,6 +703,7 @@ impl HostGroup {
 
     fn start(&mut self, host: u32, now: Nanos, out: &mut FrameQueue) {
         self.counted.first_start.get_or_insert(now);
+        self.start_lacp(host, now, out);
         if self.authenticate(host, now, out) {
             self.schedule(host);
         } else {

@@ -1,6 +1,6 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
 //! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
-//! LLDP (IEEE 802.1AB), 802.1X supplicants, PPPoE (RFC 2516).
+//! LLDP (IEEE 802.1AB), 802.1X supplicants, PPPoE (RFC 2516), LACP (IEEE 802.1AX).
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -24,6 +24,7 @@ mod group;
 mod host;
 mod icmp;
 pub mod igmp;
+pub mod lacp;
 pub mod lldp;
 mod membership;
 pub mod mld;
@@ -67,12 +68,13 @@ pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
     Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
-    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, PppoeSettings,
-    PppoeStatistics, QuerierStatistics, ServiceSettings,
+    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LacpStatistics,
+    LldpStatistics, MulticastSettings, MulticastStatistics, NdCounters, PingSettings,
+    PppoeSettings, PppoeStatistics, QuerierStatistics, ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
 pub use icmp::IcmpError;
+pub use lacp::{LacpInfo, LacpPort, LacpSettings};
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
 pub use multicast::{

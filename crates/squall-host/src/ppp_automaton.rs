@@ -417,7 +417,10 @@ mod tests {
     }
 
     /// The reaction as the table of section 4.1 writes it: `tld,scr,sca/8`.
-    fn told(state: PppState, event: impl FnOnce(&mut Automaton, Nanos) -> PppActions) -> String {
+    fn reaction(
+        state: PppState,
+        event: impl FnOnce(&mut Automaton, Nanos) -> PppActions,
+    ) -> String {
         let mut one = at(state);
         let actions = event(&mut one, seconds(100));
         let mut words = Vec::new();
@@ -456,7 +459,7 @@ mod tests {
 
     fn row(expected: [&str; 10], event: impl Fn(&mut Automaton, Nanos) -> PppActions) {
         for (state, expected) in ALL.into_iter().zip(expected) {
-            assert_eq!(told(state, &event), expected, "{state:?}");
+            assert_eq!(reaction(state, &event), expected, "{state:?}");
         }
     }
 

@@ -42,7 +42,7 @@ pub struct PppSettings {
     /// Octets of a packet that the end can receive: [`LOWEST_MRU`] to [`HIGHEST_MRU`].
     pub mru: u16,
     pub timers: PppTimers,
-    /// What a client accepts, and what a server demands.
+    /// Methods that a client accepts, or the one that a server demands.
     pub auth: PppAuth,
     /// `{}` is the number of the host, in both. A server accepts any number.
     pub identity: String,
@@ -89,14 +89,14 @@ pub enum PppAuth {
     None,
     Pap,
     Chap,
-    /// Of a client: both. A server demands CHAP.
+    /// A client accepts both; a server demands CHAP.
     Any,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PppRole {
     Client,
-    /// With its own address, and the one that the client gets.
+    /// With its own address, then the address of the client.
     Server(Ipv4Addr, Ipv4Addr),
 }
 
@@ -136,7 +136,7 @@ pub enum PppEvent {
     Ignored(&'static str),
 }
 
-/// Packets to send, with the numbers of their protocols, and what has changed.
+/// Packets to send, with the numbers of their protocols, and changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PppStep {
     pub send: Vec<(u16, Vec<u8>)>,
@@ -498,7 +498,7 @@ impl PppLink {
                 self.act(cx, layer, actions, Some(answer), step);
             }
             CONFIGURE_ACK => {
-                // An Ack has the options of the request, as they are (section 5.2).
+                // An Ack repeats the options of the request without a change (section 5.2).
                 if !is_current || packet.data != self.request(layer) {
                     return ignore(step, "wrong_ack");
                 }
@@ -659,7 +659,7 @@ impl PppLink {
         }
         let mut has_address = false;
         for (kind, value) in asked {
-            // What the option has to be instead. `Some(None)`: it is rejected.
+            // A better value of the option. `Some(None)`: the option is rejected.
             let instead = match layer {
                 Layer::Lcp => next.judge_lcp(cx, *kind, value),
                 Layer::Ipcp => {

@@ -397,7 +397,7 @@ impl PppoeClient {
         step.send.push(PppoeFrame { retransmission, ..frame });
     }
 
-    /// Takes over what the link sends, and what has changed in it.
+    /// Takes over the packets and events of the link.
     fn follow(&mut self, cx: &PppoeContext<'_>, of_link: PppStep, step: &mut PppoeStep) {
         for (protocol, packet) in of_link.send {
             step.send.push(PppoeFrame::session(self.server, self.session, protocol, &packet));

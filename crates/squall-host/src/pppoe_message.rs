@@ -27,7 +27,7 @@ const VERSION: u8 = 0x11;
 /// A packet after its Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PppoePacket<'a> {
-    /// 0: of a session.
+    /// 0 in a session.
     pub code: u8,
     pub session: u16,
     pub payload: &'a [u8],
@@ -109,7 +109,7 @@ impl<'a> PppoeTags<'a> {
     }
 }
 
-/// Tags by type and value. What is left at the end is malformed.
+/// Tags by type and value. Octets that remain at the end are malformed.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {

@@ -263,7 +263,7 @@ impl PppoeServer {
         (step, None)
     }
 
-    /// Takes over what a link sends, and what has changed in it.
+    /// Takes over the packets and events of a link.
     fn follow(
         &mut self,
         cx: &PppoeServerContext<'_>,

@@ -17,7 +17,7 @@ use crate::{
     ppp_word,
 };
 
-/// What the hosts of a group are in PPPoE.
+/// Role of the hosts of a group in PPPoE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PppoeSettings {
     Client(PppoeClientSettings),
@@ -42,8 +42,8 @@ pub struct PppoeStatistics {
     pub ignored: BTreeMap<&'static str, u64>,
     /// Name servers that servers named, at most 16.
     pub name_servers: BTreeSet<Ipv4Addr>,
-    /// From the first PADI of a client to the number of its session, and to its address; of a
-    /// server, from the PADR to the address.
+    /// From the first PADI of a client to the number of its session, and to its address; the
+    /// address of a server's session counts from the PADR.
     pub session: Histogram,
     pub open: Histogram,
 }

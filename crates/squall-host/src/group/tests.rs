@@ -896,6 +896,45 @@ fn packets_with_the_address_of_another_session_are_not_answered() {
     assert_eq!(sessions(&link, 1).ignored, BTreeMap::from([("wrong_source", 1)]));
 }
 
+fn aggregated(third: u8, port: u16) -> GroupSettings {
+    let settings = crate::LacpSettings::default();
+    let system = MacAddr([2, 0, 0, third, 0, 0]);
+    let actor = crate::LacpInfo { system, port, ..settings.actor };
+    let lacp = Some(crate::LacpSettings { actor, ..settings });
+    GroupSettings { lacp, tags: vec![(0x8100, 7)], ..settings_of_port(third) }
+}
+
+fn settings_of_port(third: u8) -> GroupSettings {
+    settings(1, third, Addressing::None)
+}
+
+#[test]
+fn ports_of_one_system_are_in_the_aggregate_of_their_partner() {
+    // Two links between the same systems.
+    let mut links = [1, 2].map(|port| Link::of([aggregated(1, port), aggregated(2, port)]));
+    for link in &mut links {
+        link.run(Some(BEGIN + seconds(10.0)));
+    }
+    let of = |link: &Link, group| link.of_group(group).lacp.unwrap();
+    let [a, b] = [of(&links[0], 0), of(&links[1], 0)];
+    assert_eq!((a.up, a.mux, b.mux), (1, crate::lacp::LacpMux::Distributing, a.mux));
+    assert_eq!((a.actor.system, a.partner.system), (b.actor.system, b.partner.system));
+    assert_eq!((a.partner.port, b.partner.port), (1, 2));
+    assert!(a.time.min() >= 2_000_000_000, "{:?}", a.time);
+    assert!(a.sent["lacpdu"] >= 10 && a.received >= 10, "{a:?}");
+    // Without VLAN tags, to the group address of slow protocols.
+    let (_, frame) = &links[0].sent[0];
+    assert_eq!(frame[..14], [1, 0x80, 0xc2, 0, 0, 2, 2, 0, 0, 1, 0, 1, 0x88, 0x09]);
+    assert_eq!(frame.len(), 124);
+    // A port whose partner has ended is down after two timeouts.
+    let link = &mut links[0];
+    let now = link.now;
+    link.groups[1].stop(now);
+    link.run(Some(now + seconds(7.0)));
+    let a = of(link, 0);
+    assert_eq!((a.down, a.expired, a.defaulted), (1, 1, 1), "{a:?}");
+}
+
 fn services(host: GroupSettings, services: ServiceSettings) -> GroupSettings {
     GroupSettings { services, ..host }
 }

@@ -28,7 +28,7 @@ struct Pair {
     repeats: u64,
     /// Packets on the way: the end to which they go.
     queue: Vec<(usize, u16, Vec<u8>)>,
-    /// What the client, and what the server reported.
+    /// Events of the client and of the server.
     events: [Vec<PppEvent>; 2],
     sent: Vec<&'static str>,
 }

@@ -344,7 +344,7 @@ proptest! {
         script.exchange();
         script.run(seconds(4000));
         let state = script.client.state();
-        // Duplicates of a request of LCP negotiate anew, so that the end can be on the way.
+        // After a duplicate of a request of LCP, both ends negotiate again.
         prop_assert!(
             matches!(state, PppoeState::Open | PppoeState::Failed),
             "{:?} {:?}", state, script.client
