@@ -739,6 +739,7 @@ impl HostGroup {
         let HostRecord { scheduled, draws, echoes, .. } = *record;
         *record = HostRecord { scheduled, draws, echoes, ..HostRecord::default() };
         self.disconnect_ipv6(host);
+        self.disconnect_pppoe(host);
         self.share(host, now);
         let Some(services) = &mut self.services else { return };
         let record = &mut services.records[host as usize];
