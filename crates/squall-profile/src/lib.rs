@@ -32,7 +32,7 @@ pub use replay::*;
 pub use routers::*;
 pub use source::{
     Arrival, Attack, Begin, Conversations, Data, FieldRef, Files, Flows, Format, HostGroup,
-    Interface, Network, Pool, PortPair, Replay, Router, Stream, Target, Template, Tls, Vary, schema, short,
-    value_of,
+    Interface, Network, Pool, PortPair, Replay, Router, Stream, Target, Template, Tls, Vary,
+    schema, short, value_of,
 };
 pub use stage::Stage;
