@@ -22,6 +22,7 @@ mod faults;
 mod frames;
 mod group;
 mod host;
+mod host_log;
 mod icmp;
 pub mod igmp;
 pub mod lldp;
@@ -60,12 +61,13 @@ pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LldpStatistics,
-    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, QuerierStatistics,
-    ServiceSettings,
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostCounters,
+    HostGroup, HostView, InterfaceIdentifier, Ipv4View, Ipv6Addressing, Ipv6Settings, Ipv6State,
+    Ipv6Statistics, Ipv6View, LldpStatistics, MulticastSettings, MulticastStatistics, NdCounters,
+    PingSettings, QuerierStatistics, ServiceSettings,
 };
 pub use host::{Host, Response, link_local};
+pub use host_log::{EventKind, HostEvent, HostLog, LogProtocol};
 pub use icmp::IcmpError;
 pub use lldp::{LldpNeighbors, LldpSettings, LldpSpeaker};
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};

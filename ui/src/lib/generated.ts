@@ -3717,6 +3717,11 @@ export interface HostGroup {
    * min, h; a bare number is seconds.
    */
   late?: string | number;
+  /**
+   * Number of events that the group keeps for `squall hosts show`, each in 48 octets of memory;
+   * newer ones replace older ones. Default 10000.
+   */
+  log?: number | string;
   /** Hosts send echo requests to this address, or to their "gateway". */
   ping?: string | number | boolean;
   /** Echo requests per second of the group. Default 100. */
