@@ -826,6 +826,9 @@ class HostGroup(Table):
     late : Time
         Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms,
         s, min, h; a bare number is seconds.
+    log : int
+        Number of events that the group keeps for ``squall hosts show``, each in 48 octets of
+        memory; newer ones replace older ones. Default 10000.
     ping : str
         Hosts send echo requests to this address, or to their "gateway".
     ping_rate : int
@@ -963,6 +966,7 @@ class HostGroup(Table):
     defend_interval: Time | None = None
     faults: str | Iterable[str] | None = None
     late: Time | None = None
+    log: int | None = None
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None

@@ -367,8 +367,11 @@ pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
     for schema in
         [squall::report::schema(), squall_offline::info::schema(), squall_offline::edit::schema()]
+            .map(|schema| serde_json::from_str(&schema).expect("a schema is JSON"))
+            .into_iter()
+            .chain(squall::host_table::schemas())
     {
-        let schema: Value = serde_json::from_str(&schema).expect("a schema is JSON");
+        let schema: Value = schema;
         for definition in types::of_schema(&schema) {
             if !all.iter().any(|known| known.name == definition.name) {
                 all.push(definition);

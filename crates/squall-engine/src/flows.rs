@@ -4,10 +4,7 @@
 //! into the port's slots. Receiving comes first, because open flows must end before more begin: an
 //! excessive load then delays arrivals (counted as late), but does not reduce throughput.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ops::Range,
-};
+use std::collections::{BTreeSet, VecDeque};
 
 use squall_flows::{
     FlowHint, FrameOutput, FrameOwner, Load, LoadError, OpenFlow, ReceiveOffloads, Role, Side,
@@ -24,7 +21,7 @@ use crate::{
     hosts::HostTables,
     output::{FrameMaker, Output, Room, Wire},
     relay::Relay,
-    sink::{Frames, Shown, Sink},
+    sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
     transmit::OVERTIME,
 };
@@ -543,7 +540,11 @@ impl Source for Player {
         into.acts |= self.ports.iter().any(|port| !port.clients && port.side.acts());
     }
 
-    fn show(&self, now: Nanos, records: Range<u32>) -> Option<Shown> {
+    fn show(&self, now: Nanos, wanted: &Wanted) -> Option<Shown> {
+        if !wanted.is::<OpenFlows>() {
+            return None;
+        }
+        let records = &wanted.records;
         let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
         let mut open = OpenFlows::default();
         for port in &self.ports {

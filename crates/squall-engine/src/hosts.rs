@@ -1,9 +1,11 @@
 //! Groups of hosts, and links to routers, as a source: a worker starts the hosts, runs their timers,
 //! and sends the frames of both.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use squall_host::{FrameQueue, GroupSettings, GroupStatistics, HostGroup, HostTable};
+use squall_host::{
+    FrameQueue, GroupSettings, GroupStatistics, HostEvent, HostGroup, HostTable, HostView,
+};
 use squall_plan::{Plan, PlanHosts, PlanRouter, SourceId};
 use squall_port::{FrameLink, PortFacts, Timestamps};
 use squall_units::{Cut, Nanos, Picos};
@@ -14,9 +16,9 @@ use crate::{
     command::{Action, Command},
     output::{FrameMaker, Output, Room},
     routers::RouterEnd,
-    sink::{Frames, Sink},
+    sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
-    supervisor::END_OF_TIME,
+    supervisor::{END_OF_TIME, Running},
 };
 
 /// Results of a group of hosts.
@@ -25,6 +27,58 @@ pub struct HostStats {
     /// Number of the group in the plan.
     pub group: usize,
     pub statistics: GroupStatistics,
+}
+
+/// Some hosts of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SeenHosts {
+    /// The start of the run. Times of hosts are on the same clock, less the lag of their port.
+    pub start: Nanos,
+    /// Each host with the number of its group in the plan.
+    pub hosts: Vec<(usize, HostView)>,
+}
+
+/// The last events of one host.
+#[derive(Clone, Debug)]
+pub struct SeenLog {
+    pub start: Nanos,
+    pub group: usize,
+    pub host: HostView,
+    /// Oldest first.
+    pub events: Vec<HostEvent>,
+    /// Since when the log of the group has all events; `None`: it is empty.
+    pub since: Option<Nanos>,
+    /// Whether events before that are lost.
+    pub is_full: bool,
+}
+
+/// Maximum number of hosts per answer: one takes some 100 us, in which the worker does not receive.
+const HOSTS_AT_ONCE: usize = 1024;
+
+/// Number of the first host of each group of `plan`, if the hosts of all groups are counted
+/// together.
+fn first_hosts(plan: &Plan) -> Vec<u32> {
+    let counts = plan.hosts.iter().map(|group| group.settings.count);
+    counts.scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect()
+}
+
+/// Calls `with` with the hosts whose numbers are in `range`, in parts and in order. Hosts are
+/// counted over all groups of the plan. Hosts of other nodes are missing.
+pub fn hosts(running: &Running, range: Range<usize>, mut with: impl FnMut(SeenHosts)) {
+    for from in range.clone().step_by(HOSTS_AT_ONCE) {
+        let to = (from + HOSTS_AT_ONCE).min(range.end);
+        let parts: Vec<SeenHosts> = running.show(&(from as u32..to as u32));
+        let start = parts.first().map_or(Nanos::ZERO, |part| part.start);
+        let mut hosts: Vec<_> = parts.into_iter().flat_map(|part| part.hosts).collect();
+        hosts.sort_by_key(|(group, host)| (*group, host.number));
+        with(SeenHosts { start, hosts });
+    }
+}
+
+/// The last events of host number `host` of a group; `None`: this node has no such host.
+pub fn host_log(running: &Running, group: usize, host: u32) -> Option<SeenLog> {
+    let at = first_hosts(running.plan()).get(group)?.checked_add(host)?;
+    running.show::<SeenLog>(&(at..at + 1)).into_iter().find(|seen| seen.group == group)
 }
 
 /// The groups from whose hosts other sources send, by their numbers in the plan. All workers of a
@@ -60,13 +114,18 @@ pub(crate) struct Hosts {
     /// ended.
     over: bool,
     tables: HostTables,
+    /// See [`first_hosts`].
+    first: Vec<u32>,
     /// On virtual time: the current time.
     virtual_now: Nanos,
 }
 
+/// A group with its number in the plan.
+type Numbered = (usize, HostGroup);
+
 struct HostPort {
     port: usize,
-    groups: Vec<(usize, HostGroup)>,
+    groups: Vec<Numbered>,
     routers: Vec<RouterEnd>,
     frames: HostFrames,
     out: Output,
@@ -102,6 +161,7 @@ impl Hosts {
             stopped: false,
             over: false,
             tables,
+            first: first_hosts(plan),
             virtual_now: Nanos::ZERO,
         }
     }
@@ -207,6 +267,20 @@ impl Hosts {
 
     fn is_full(&self) -> bool {
         self.ports.iter().any(|port| port.out.is_full())
+    }
+
+    /// Each group with a host whose number is in `range`, and those of its hosts.
+    fn groups_in(
+        &self,
+        range: &Range<u32>,
+    ) -> impl Iterator<Item = (&HostPort, &Numbered, Range<u32>)> {
+        let all = self.ports.iter().flat_map(|port| port.groups.iter().map(move |of| (port, of)));
+        all.filter_map(|(port, of)| {
+            let (first, count) = (self.first[of.0], of.1.settings().count);
+            let from = range.start.saturating_sub(first);
+            let to = range.end.saturating_sub(first).min(count);
+            (from < to).then_some((port, of, from..to))
+        })
     }
 }
 
@@ -340,6 +414,33 @@ impl Source for Hosts {
 
     fn counters(&self, into: &mut Counters) {
         into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
+    }
+
+    fn show(&self, now: Nanos, wanted: &Wanted) -> Option<Shown> {
+        let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
+        let start = self.clock.instant(Picos(0));
+        if wanted.is::<SeenHosts>() {
+            let mut seen = SeenHosts { start, hosts: Vec::with_capacity(wanted.records.len()) };
+            for (port, (number, group), hosts) in self.groups_in(&wanted.records) {
+                let at = port.traffic(now);
+                let views = hosts.filter_map(|host| group.view(host, at));
+                seen.hosts.extend(views.map(|host| (*number, host)));
+            }
+            return Some(Box::new(seen));
+        }
+        if wanted.is::<SeenLog>() {
+            let (port, (number, group), hosts) = self.groups_in(&wanted.records).next()?;
+            let log = group.log();
+            return Some(Box::new(SeenLog {
+                start,
+                group: *number,
+                host: group.view(hosts.start, port.traffic(now))?,
+                events: log.of(hosts.start).copied().collect(),
+                since: log.since(),
+                is_full: log.is_full(),
+            }));
+        }
+        None
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {

@@ -40,7 +40,7 @@ use crate::{
     receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
     replay::{Feed, Replayer},
-    sink::{self, MakeSink, Shown},
+    sink::{self, MakeSink, Shown, Wanted},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
     worker::{Message, Waker, Worker},
@@ -802,7 +802,7 @@ impl Running {
     /// The display values of type `T` of all sources and sinks, limited to the records with these
     /// numbers.
     pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
-        let shown = self.ask(|reply| Message::Show(records.clone(), reply));
+        let shown = self.ask(|reply| Message::Show(Wanted::new::<T>(records.clone()), reply));
         shown.into_iter().flatten().filter_map(of_type).collect()
     }
 

@@ -12,9 +12,10 @@ use squall_units::{MacAddr, Nanos, mix};
 
 use crate::{
     Answer, Arp, ClientSettings, ConflictAction, ConflictDetection, ConflictTimers, Datagram,
-    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo, Fault,
-    Faults, FrameQueue, HostTable, IcmpError, Kind, LacpSettings, Malformed, Message,
-    NeighborCache, PppoeClient, ServerCounters, ServerSettings, destination,
+    DhcpClient, DhcpContext, DhcpEvent, DhcpServer, DhcpState, DhcpStep, DhcpTimers, Echo,
+    EventKind, Fault, Faults, FrameQueue, HostLog, HostTable, IcmpError, Kind, LacpSettings,
+    LogProtocol, Malformed, Message, NeighborCache, PppoeClient, ServerCounters, ServerSettings,
+    destination,
     dhcp_message::SERVER_PORT,
     echo_reply,
     host::{ARP, IPV4, IPV6, begin_frame, parse},
@@ -47,6 +48,9 @@ use lacp::LacpHost;
 pub use lacp::LacpStatistics;
 use pppoe::{PppoeHosts, is_pppoe};
 pub use pppoe::{PppoeSettings, PppoeStatistics};
+mod view;
+
+pub use view::{HostCounters, HostView, Ipv4View, Ipv6View};
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
@@ -84,6 +88,8 @@ pub struct GroupSettings {
     pub faults: Faults,
     /// Time by which reactions are late with [`Fault::LateAnswer`].
     pub late: Nanos,
+    /// Events that the group keeps for [`HostGroup::log`].
+    pub log: u32,
     pub seed: u64,
 }
 
@@ -111,6 +117,7 @@ impl Default for GroupSettings {
             dhcp: ClientSettings::default(),
             faults: Faults::default(),
             late: Nanos::ZERO,
+            log: 0,
             seed: 0,
         }
     }
@@ -249,6 +256,9 @@ struct HostRecord {
     conflicts: u8,
     /// Sender of the last ACK: the server, or the relay before it.
     server_mac: MacAddr,
+    counters: HostCounters,
+    /// Why the host failed last.
+    failure: Option<&'static str>,
 }
 
 /// The group.
@@ -278,6 +288,7 @@ pub struct HostGroup {
     lacp: Option<Box<LacpHost>>,
     states: [u64; DhcpState::ALL.len()],
     counted: GroupStatistics,
+    log: HostLog,
     scratch: Vec<u8>,
     /// Frames that a fault makes late.
     held: FrameQueue,
@@ -302,6 +313,9 @@ const SHARED_RETRY: Nanos = Nanos(500_000_000);
 /// Hosts started, timers run and echo requests sent per call at most, so that received frames do not
 /// wait for long.
 const AT_ONCE: usize = 64;
+/// Changes of what DHCP and ARP know of a host, in its log.
+const DHCP_STATE: (LogProtocol, EventKind) = (LogProtocol::Dhcp, EventKind::State);
+const ARP_STATE: (LogProtocol, EventKind) = (LogProtocol::Arp, EventKind::State);
 /// Errors of ICMP that a group sends per second at most.
 const ERRORS: u32 = 1000;
 
@@ -338,6 +352,7 @@ impl HostGroup {
             lacp: settings.lacp.map(|_| Box::default()),
             states,
             counted: GroupStatistics::default(),
+            log: HostLog::new(settings.log),
             scratch: Vec::new(),
             held: FrameQueue::default(),
             errors: (0, 0),
@@ -786,6 +801,7 @@ impl HostGroup {
             }
             ConflictAction::Defend => {
                 self.counted.arp.defended += 1;
+                self.note(host, ARP_STATE, "defended", Some(address.into()));
                 self.ask(host, address, address, out);
             }
             ConflictAction::Usable => match self.settings.addressing {
@@ -802,10 +818,11 @@ impl HostGroup {
             },
             ConflictAction::Conflict => {
                 self.counted.arp.conflicts += 1;
+                self.note(host, ARP_STATE, "conflict", Some(address.into()));
                 match self.settings.addressing {
                     Addressing::LinkLocal => self.choose(host, now),
                     Addressing::Static { .. } => {
-                        *self.counted.failed.entry("conflict").or_default() += 1;
+                        self.note_failure(host, LogProtocol::Arp, "conflict");
                         self.set_fixed(host, now, DhcpState::Failed);
                     }
                     Addressing::Dhcp(_) => {
@@ -840,7 +857,9 @@ impl HostGroup {
             self.states[after as usize] += 1;
             if after == DhcpState::Failed {
                 let reason = failure.map_or("unknown", |failure| failure.word());
-                *self.counted.failed.entry(reason).or_default() += 1;
+                self.note_failure(host, LogProtocol::Dhcp, reason);
+            } else {
+                self.note(host, DHCP_STATE, after.word(), has.map(IpAddr::V4));
             }
         }
         if had != has {
@@ -865,8 +884,14 @@ impl HostGroup {
                 self.counted.dora.record(after.0);
                 self.became_usable(host, now);
             }
-            Some(DhcpEvent::Renewed) => self.counted.renewed += 1,
-            Some(DhcpEvent::Expired) => self.counted.expired += 1,
+            Some(DhcpEvent::Renewed) => {
+                self.counted.renewed += 1;
+                self.note(host, DHCP_STATE, "renewed", has.map(IpAddr::V4));
+            }
+            Some(DhcpEvent::Expired) => {
+                self.counted.expired += 1;
+                self.note(host, DHCP_STATE, "expired", had.map(IpAddr::V4));
+            }
             Some(DhcpEvent::Ignored(reason)) => {
                 let by_fault = [Fault::IgnoreOffer, Fault::IgnoreNak]
                     .into_iter()
@@ -874,6 +899,7 @@ impl HostGroup {
                 if !by_fault {
                     *self.counted.ignored.entry(reason).or_default() += 1;
                 }
+                self.note(host, (LogProtocol::Dhcp, EventKind::Ignored), reason, None);
             }
             Some(DhcpEvent::Acknowledged | DhcpEvent::Refused) | None => {}
         }
@@ -890,6 +916,10 @@ impl HostGroup {
         let before = std::mem::replace(&mut record.fixed, state);
         self.states[before as usize] -= 1;
         self.states[state as usize] += 1;
+        if state != DhcpState::Failed {
+            let address = self.static_address(host);
+            self.note(host, ARP_STATE, state.word(), Some(address.into()));
+        }
         self.share(host, now);
     }
 
@@ -1118,7 +1148,10 @@ impl HostGroup {
         }
         let host = self.host_of_mac(message.chaddr).filter(|host| is_client && *host < self.next);
         let Some(host) = host else { return false };
-        *self.counted.received.entry(word(&message)).or_default() += 1;
+        let kind = word(&message);
+        *self.counted.received.entry(kind).or_default() += 1;
+        let address = Some(message.yiaddr).filter(|address| !address.is_unspecified());
+        self.note(host, (LogProtocol::Dhcp, EventKind::Received), kind, address.map(IpAddr::V4));
         self.hosts[host as usize].server_mac = from;
         self.step(host, now, out, |client, cx| client.receive(cx, &message));
         self.schedule(host);

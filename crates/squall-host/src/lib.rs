@@ -23,6 +23,7 @@ mod faults;
 mod frames;
 mod group;
 mod host;
+mod host_log;
 mod icmp;
 pub mod igmp;
 pub mod lacp;
@@ -70,12 +71,14 @@ pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
 pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
-    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostGroup,
-    InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, LacpStatistics,
-    MulticastSettings, MulticastStatistics, NdCounters, PingSettings, PppoeSettings,
-    PppoeStatistics, QuerierStatistics, ServiceSettings, SpeakerStatistics,
+    Addressing, AuthStatistics, Dhcp6Statistics, GroupSettings, GroupStatistics, HostCounters,
+    HostGroup, HostView, InterfaceIdentifier, Ipv4View, Ipv6Addressing, Ipv6Settings, Ipv6State,
+    Ipv6Statistics, Ipv6View, LacpStatistics, MulticastSettings, MulticastStatistics, NdCounters,
+    PingSettings, PppoeSettings, PppoeStatistics, QuerierStatistics, ServiceSettings,
+    SpeakerStatistics,
 };
 pub use host::{Host, Response, link_local};
+pub use host_log::{EventKind, HostEvent, HostLog, LogProtocol};
 pub use icmp::IcmpError;
 pub use lacp::{LacpInfo, LacpPort, LacpSettings};
 pub use lldp::LldpSettings;

@@ -116,9 +116,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         },
         faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
         late: group.late,
+        log: group.log,
         services: services(group),
         icmp_errors: group.icmp_errors,
         seed,
+        lacp: None,
+        pppoe: None,
     }
 }
 

@@ -10,6 +10,7 @@
 
 pub mod capture;
 mod counted;
+pub mod host_table;
 mod hosts;
 pub mod load;
 mod ports;

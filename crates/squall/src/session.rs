@@ -36,7 +36,11 @@ use squall_record::{
     totals::Totals,
 };
 use squall_replay::{Input, Reader, Timing};
-use squall_report::{conversations::Flows, verdict};
+use squall_report::{
+    conversations::Flows,
+    host_table::{HostDetail, HostPage, HostQuestion},
+    verdict,
+};
 use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
 
@@ -1450,6 +1454,38 @@ impl Run {
     /// them may be missing; more than `most` may still be returned.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
         squall_engine::open_flows(&self.running, most)
+    }
+
+    /// The hosts of this run that `question` selects, at most `limit` of those that match. A filter
+    /// looks at each host, in parts: it takes about a second for a million, and hosts may change
+    /// meanwhile.
+    pub fn hosts(&self, question: &HostQuestion) -> HostPage {
+        squall_record::host_table::page(&self.running, question)
+    }
+
+    /// Host `number`, from 1, of the group with this name, or of the only one, with its last
+    /// events.
+    ///
+    /// # Errors
+    /// The run has no such group or host; it has several groups, and none is named.
+    pub fn host(&self, group: Option<&str>, number: u32) -> Result<HostDetail, Error> {
+        let groups = &self.running.plan().hosts;
+        let all: Vec<_> = groups
+            .iter()
+            .map(|of| format!("{:?} with {} hosts", of.name, of.settings.count))
+            .collect();
+        let has = if all.is_empty() { "no hosts".to_owned() } else { all.join(", ") };
+        let name = match (group, &groups[..]) {
+            (Some(name), _) => name,
+            (None, [only]) => &only.name,
+            (None, _) => {
+                let text = format!("cannot find host {number}: the run has {has}");
+                return Err(Error::Usage(text + "\n  try it with the name of a group"));
+            }
+        };
+        squall_record::host_table::detail(&self.running, name, number).ok_or_else(|| {
+            Error::Usage(format!("cannot find host {number} of {name:?}: the run has {has}"))
+        })
     }
 
     /// Makes all flows ignore frames from these senders, so the senders get no answer.

@@ -2297,6 +2297,110 @@ export interface Endpoint {
   lost: number | null;
 }
 
+/** Some hosts of a run, in the order of groups and numbers. */
+export interface HostPage {
+  /** Number of hosts in the run, and of those that match the filter. */
+  total: number;
+  matching: number;
+  rows: HostRow[];
+}
+
+/** One host. Times are in seconds from the start of the run. */
+export interface HostRow {
+  group: string;
+  /** Number of the host in its group, from 1. */
+  number: number;
+  port: string;
+  mac: string;
+  /**
+   * The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
+   * IPv4. `init`: the host has not started.
+   */
+  state: string;
+  /** The state of 802.1X, if the host authenticates. */
+  auth: string | null;
+  ipv4: HostIpv4Row | null;
+  ipv6: HostIpv6Row | null;
+  /** Why the host failed last, even if it has an address now. */
+  failure: string | null;
+  /**
+   * Messages of DHCP, DHCPv6, 802.1X, IGMP and MLD that the host sent and received;
+   * `retransmissions` of those sent were repeated.
+   */
+  sent: number;
+  received: number;
+  retransmissions: number;
+}
+
+/** IPv4 of a host. */
+export interface HostIpv4Row {
+  state: string;
+  /** Address and prefix length that the host may use: `10.0.1.7/16`. */
+  address: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group has asked for it. */
+  gateway_mac: string | null;
+  /** The DHCP server. */
+  server: string | null;
+  /** `null`: no lease, or one that does not end. */
+  lease: HostLeaseRow | null;
+}
+
+/** Times of a lease, in seconds from the start of the run. `null`: never. */
+export interface HostLeaseRow {
+  /** T1: the client asks its server for an extension. */
+  renew_s: number | null;
+  /** T2: it asks any server. */
+  rebind_s: number | null;
+  /** End of the preferred lifetime; over IPv4 that of the lease. */
+  preferred_s: number | null;
+  /** End of the lease. */
+  end_s: number | null;
+}
+
+/** IPv6 of a host. */
+export interface HostIpv6Row {
+  state: string;
+  link_local: string | null;
+  addresses: string[];
+  /** Prefix that a server has delegated. */
+  prefix: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group knows it. */
+  gateway_mac: string | null;
+  /** State of the DHCPv6 client. */
+  dhcp: string | null;
+  lease: HostLeaseRow | null;
+}
+
+/** A host and its last events. */
+export interface HostDetail {
+  host: HostRow;
+  /** The host's events that the log of its group still has, oldest first. */
+  events: HostEventRow[];
+  /**
+   * The log has all events since this time, in seconds from the start of the run. `null`: it is
+   * empty.
+   */
+  log_since_s: number | null;
+  /** Whether older events are lost, because the log is full. */
+  log_full: boolean;
+}
+
+/** An event of a host. */
+export interface HostEventRow {
+  /** Seconds from the start of the run. */
+  time_s: number;
+  /** `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x` or `multicast`. */
+  protocol: string;
+  /** `sent`, `retransmitted`, `received`, `state`, `failed` or `ignored`. */
+  event: string;
+  /** Type of the message, new state, or reason. */
+  what: string;
+  /** The address that the event is about. */
+  address: string | null;
+}
+
 export interface FileList {
   files: FileRow[];
 }
@@ -3849,6 +3953,11 @@ export interface HostGroup {
    * min, h; a bare number is seconds.
    */
   late?: string | number;
+  /**
+   * Number of events that the group keeps for `squall hosts show`, each in 48 octets of memory;
+   * newer ones replace older ones. Default 10000.
+   */
+  log?: number | string;
   /** Hosts send echo requests to this address, or to their "gateway". */
   ping?: string | number | boolean;
   /** Echo requests per second of the group. Default 100. */

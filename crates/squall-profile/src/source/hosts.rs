@@ -180,6 +180,9 @@ table! {
         faults: HostFaults => HostFaults,
         /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
         late: Nanos => Nanos = Nanos::SECOND,
+        /// Number of events that the group keeps for `squall hosts show`, each in 48 octets of
+        /// memory; newer ones replace older ones. Default 10000.
+        log: Bounded<0, 10_000_000> => u32 = 10_000,
         /// Hosts send echo requests to this address, or to their "gateway".
         ping: Located,
         /// Echo requests per second of the group. Default 100.
