@@ -964,6 +964,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
             let time = time.map(|time| Nanos(time.into()));
             HostGroup {
                 name: "subscribers".into(),
+                log: if all { 0 } else { 10_000 },
                 port: 1,
                 mac: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 9])),
                 ipv4,
