@@ -865,7 +865,9 @@ class StreamRx:
     packets, octets : int
         Received packets, duplicates included.
     lost : int
-        Frames that were sent and never received; duplicates do not count as received (RFC 7680).
+        Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+        several ports that receive the same frames, the one with the most counts; if the path
+        changes from one port to another, the frames of both do.
     loss_ratio : float
         lost / sent, 0 to 1.
     duplicates : int

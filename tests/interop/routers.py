@@ -8,6 +8,7 @@ target/debug/squall unless set.
 """
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -241,6 +242,101 @@ def children(pid, name):
     return found
 
 
+def convergence(folder, bird, environment):
+    """A Linux router has two ways to a prefix, and loses one without seeing it: the loss of each
+    stream is that of the time until the kernel has the other route.
+    """
+    spaces = [f"{LOCAL}-{name}" for name in ("dut", "wire")]
+    dut, wire = spaces
+    rate = 2000
+    config, profile, report = (folder / name for name in ("dut.conf", "dut.toml", "dut.json"))
+    config.write_text(
+        "log stderr all; router id 10.9.0.1; protocol device { scan time 1; }\n"
+        "protocol kernel { ipv4 { export all; import none; }; }\n"
+        'protocol bfd { interface "da", "db" { interval 50 ms; multiplier 5; }; }\n'
+        + "".join(
+            f"protocol bgp {name} {{ local as 65000; neighbor 10.{number}.0.9 as 6500{number}; bfd on;\n"
+            f"  connect delay time 1; ipv4 {{ preference {300 - number}; import all; export none; }}; }}\n"
+            for number, name in ((1, "a"), (2, "b"))
+        )
+    )
+    routers = "".join(
+        f'[[router]]\nname = "r{number}"\nport = "{port}"\nipv4 = "10.{number}.0.9/24"\n'
+        f'asn = 6500{number}\nneighbors = "10.{number}.0.1 as 65000"\nbfd = "50 ms"\n'
+        'routes = "198.51.100.0/24 x 3"\n'
+        for number, port in ((1, "A"), (2, "B"))
+    )
+    streams = "".join(
+        f'[[stream]]\nname = "to {number}"\nport = "C"\nsize = 128\nrate = "{rate} pps"\n'
+        'latency = true\nstart_delay = "3 s"\npacket = "eth(dst=02:00:00:00:0c:01)/'
+        f'ipv4(src=10.3.0.2,dst=198.51.{number}.1)/udp"\n'
+        for number in (100, 101, 102)
+    )
+    ports = '[ports]\nA = "af_packet:la"\nB = "af_packet:lb"\nC = "af_packet:lc"\n'
+    profile.write_text(f'duration = "8 s"\n{ports}{routers}{streams}')
+    monitors = [folder / "links", folder / "routes"]
+    with contextlib.ExitStack() as stack:
+        for space in spaces:
+            run("ip", "netns", "add", space)
+            stack.callback(subprocess.run, ["ip", "netns", "del", space], check=False)
+        # Between A and the router is a bridge, whose port is cut.
+        for near, far, space in [("la", "wa", wire), ("lb", "db", dut), ("lc", "dc", dut)]:
+            run("ip", "-n", LOCAL, "link", "add", near, "type", "veth", "peer", far, "netns", space)
+            run("ip", "-n", LOCAL, "link", "set", near, "arp", "off", "up")
+        run("ip", "-n", wire, "link", "add", "wb", "type", "veth", "peer", "da", "netns", dut)
+        run("ip", "-n", wire, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        for name in ("wa", "wb"):
+            run("ip", "-n", wire, "link", "set", name, "master", "br0", "up")
+        run("ip", "-n", wire, "link", "set", "br0", "up")
+        run("ip", "-n", dut, "link", "set", "dc", "address", "02:00:00:00:0c:01")
+        run(*inside(dut, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
+        for number, name in enumerate(("da", "db", "dc"), 1):
+            run("ip", "-n", dut, "addr", "add", f"10.{number}.0.1/24", "dev", name)
+            run("ip", "-n", dut, "link", "set", name, "up")
+
+        def begin(argv, output):
+            process = subprocess.Popen(
+                argv, stdout=output, stderr=output, env={**os.environ, **environment}
+            )
+            stack.callback(process.wait, 10)
+            stack.callback(process.terminate)
+
+        for space, what, file in zip((wire, dut), ("link", "route"), monitors):
+            begin(inside(space, "ip", "-ts", "monitor", what), stack.enter_context(file.open("w")))
+        log = stack.enter_context((folder / "dut.log").open("w"))
+        begin(inside(dut, bird, "-f", "-c", config, "-s", folder / "dut"), log)
+        squall = subprocess.Popen(
+            inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report),
+            env={**os.environ, **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(squall.wait, 30)
+        stack.callback(squall.terminate)
+        wait("both routers", lambda: "198.51.102.0/24 via 10.1.0.9" in monitors[1].read_text())
+        time.sleep(4)
+        run("ip", "-n", wire, "link", "set", "wb", "nomaster")
+        squall.communicate(timeout=60)
+        wait("the other route", lambda: "via 10.2.0.9" in monitors[1].read_text())
+
+    def instant(file, text):
+        [*_, line] = [line for line in file.read_text().splitlines() if re.search(text, line)]
+        return datetime.datetime.fromisoformat(line[1:27])
+
+    cut = instant(monitors[0], r"\] Deleted .* wb@")
+    for stream in json.loads(report.read_text())["streams"]:
+        number = stream["name"].removeprefix("to ")
+        route = rf"\] 198\.51\.{number}\.0/24 via 10\.2\.0\.9"
+        expected = (instant(monitors[1], route) - cut).total_seconds()
+        found = stream["rx"]["lost"] / rate
+        print(
+            f"{stream['name']}: {found * 1e3:.1f} ms by loss, {expected * 1e3:.1f} ms in the kernel"
+        )
+        # Frames that were late at the sender, and the time of a message, are a few milliseconds.
+        if abs(found - expected) > 0.1 * expected + 0.005:
+            raise Failed(f"{stream['name']}: {found} s by loss, {expected} s in the kernel")
+
+
 def a_million_routes(folder, bird, environment):
     """The time from the start of the daemon until the peer has all routes."""
     config = folder / "peer.conf"
@@ -288,6 +384,7 @@ def main():
                 gobgp(folder, go, go_environment, environment)
             a_daemon_that_dies_is_reported(folder, environment)
             nothing_is_left_of_a_killed_run(folder, environment)
+            convergence(folder, bird, environment)
             if "--full" in sys.argv[1:]:
                 a_million_routes(folder, bird, environment)
         finally:

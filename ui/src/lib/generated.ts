@@ -949,7 +949,11 @@ export interface StreamRx {
   /** Received packets, duplicates included. */
   packets: number;
   octets: number;
-  /** Frames that were sent and never received; duplicates do not count as received (RFC 7680). */
+  /**
+   * Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+   * several ports that receive the same frames, the one with the most counts; if the path changes
+   * from one port to another, the frames of both do.
+   */
   lost: number;
   /** lost / sent, 0 to 1. */
   loss_ratio: number;
