@@ -871,10 +871,8 @@ impl Link {
         let mut reply = self.unused.pop().unwrap_or_default();
         reply.clear();
         let is_echo = echo_reply(packet, &mut reply);
-        if is_echo {
-            if self.answer(inside.outer, inside.kind, to, (destination, source), &reply) {
-                self.statistics.echoes_answered += 1;
-            }
+        if is_echo && self.answer(inside.outer, inside.kind, to, (destination, source), &reply) {
+            self.statistics.echoes_answered += 1;
         }
         self.unused.push(reply);
         is_echo
