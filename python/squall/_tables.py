@@ -143,6 +143,15 @@ class Stream(Table):
     pcap : str | os.PathLike[str]
         A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to
         the profile.
+    src : str
+        "host:NAME": the hosts of this group, which is on the same port, send the frames, one after
+        the other, if they have an address. A frame has the MAC address, VLAN and IP address of its
+        host, and goes to the MAC address of its gateway, unless the packet sets ``eth(dst=...)``.
+        Default: the packet's addresses.
+    dst : str
+        "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+        The destination's MAC address is that of the host, unless the packet sets ``eth(dst=...)``,
+        or the frames come from hosts. Default: the packet's addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -230,6 +239,8 @@ class Stream(Table):
     packet: Frame | None = None
     hex: str | None = None
     pcap: str | os.PathLike[str] | None = None
+    src: str | None = None
+    dst: str | None = None
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None
     segment: int | None = None
     rate: float | str | None = None

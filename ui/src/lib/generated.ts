@@ -2818,6 +2818,19 @@ export interface Stream {
    */
   pcap?: string;
   /**
+   * "host:NAME": the hosts of this group, which is on the same port, send the frames, one after the
+   * other, if they have an address. A frame has the MAC address, VLAN and IP address of its host,
+   * and goes to the MAC address of its gateway, unless the packet sets `eth(dst=...)`. Default: the
+   * packet's addresses.
+   */
+  src?: string | number | boolean;
+  /**
+   * "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+   * The destination's MAC address is that of the host, unless the packet sets `eth(dst=...)`, or
+   * the frames come from hosts. Default: the packet's addresses.
+   */
+  dst?: string | number | boolean;
+  /**
    * Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always 64.
    * "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
    * repeated. "imix": 64, 594 and 1518 as 7:4:1, evenly mixed; "imix:7a4d1g": an IMIX genome.
