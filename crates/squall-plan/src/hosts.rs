@@ -319,6 +319,7 @@ fn services(group: &HostGroup) -> ServiceSettings {
         lldp: group.lldp.map(lldp),
         cdp: group.cdp.map(cdp),
         auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+        ..ServiceSettings::default()
     }
 }
 
