@@ -24,11 +24,11 @@ pub struct StreamHosts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostField {
-    /// Of the sending host: its MAC address, its IPv4 address, and the MAC address of its gateway.
+    /// MAC address of the sending host, its IPv4 address, and the MAC address of its gateway.
     SourceMac,
     Source,
     NextHop,
-    /// Of the receiving host.
+    /// MAC address and IPv4 address of the receiving host.
     DestinationMac,
     Destination,
 }

@@ -959,7 +959,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_without_an_address_did_not_send_decides_only_if_nothing_was_sent() {
+    fn frames_of_hosts_without_an_address_decide_only_if_nothing_was_sent() {
         assert!(verdict(paced(&[("no_host", 90_000)])).valid);
         assert_eq!(codes(paced(&[("no_host", 9), ("late", 101)])), [ReasonCode::GeneratorBound]);
         let flows = SourceRecord {

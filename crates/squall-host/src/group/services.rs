@@ -464,7 +464,7 @@ impl HostGroup {
             }
         }
         let word = if turn.join { "joined" } else { "left" };
-        // A turn may have thousands of groups; its first one stands for them.
+        // A turn may have thousands of groups; the event has the first one.
         self.note(turn.host, (LogProtocol::Multicast, EventKind::State), word, groups().next());
         let none = SourceFilter::default();
         for family in 0..2 {
