@@ -1,6 +1,6 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
 //! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
-//! LLDP (IEEE 802.1AB), 802.1X supplicants.
+//! LLDP (IEEE 802.1AB), 802.1X supplicants with methods of EAP.
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -18,6 +18,7 @@ mod dhcp_options;
 mod dhcp_server;
 mod dot1x;
 mod duplicate;
+mod eap;
 mod faults;
 mod frames;
 mod group;
@@ -57,6 +58,9 @@ pub use dot1x::{
     SupplicantStep,
 };
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
+pub use eap::{EapMethod, TlsClient};
+#[cfg(feature = "tls")]
+pub use eap::{Fragment, FragmentReader};
 pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{

@@ -143,8 +143,9 @@ pub struct AuthStatistics {
     pub states: Vec<(&'static str, u64)>,
     pub authenticated: u64,
     pub reauthenticated: u64,
-    /// Failures and timeouts, after which hosts may try again.
+    /// Failures and timeouts, after which hosts try again, and the reasons of these failures.
     pub refused: u64,
+    pub reasons: BTreeMap<&'static str, u64>,
     pub timed_out: u64,
     pub sent: BTreeMap<&'static str, u64>,
     pub ignored: BTreeMap<&'static str, u64>,
@@ -168,7 +169,7 @@ pub(super) struct Services {
 }
 
 /// One host.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ServiceRecord {
     supplicant: Supplicant,
     speaker: LldpSpeaker,
@@ -202,7 +203,7 @@ impl Services {
             let mut auth_states = [0; SupplicantState::ALL.len()];
             auth_states[SupplicantState::Disconnected as usize] = count.into();
             Box::new(Self {
-                records: vec![ServiceRecord::default(); count as usize],
+                records: (0..count).map(|_| ServiceRecord::default()).collect(),
                 joins: Joins::default(),
                 queriers: Default::default(),
                 querier: QuerierStatistics::default(),
@@ -645,7 +646,10 @@ impl HostGroup {
                 auth.time.record(after.0);
             }
             Some(SupplicantEvent::Reauthenticated(_)) => auth.reauthenticated += 1,
-            Some(SupplicantEvent::Refused) => auth.refused += 1,
+            Some(SupplicantEvent::Refused(reason)) => {
+                auth.refused += 1;
+                *auth.reasons.entry(reason).or_default() += 1;
+            }
             Some(SupplicantEvent::TimedOut) => auth.timed_out += 1,
             Some(SupplicantEvent::Failed(reason)) => {
                 *self.counted.failed.entry(reason).or_default() += 1;

@@ -1038,14 +1038,24 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 lldp_hold: if all { 4 } else { 9 },
                 lldp_fast: if all { 1 } else { 4 },
                 lldp_name: all.then(|| "host-{}".into()),
-                auth: if all { AuthMethod::Md5 } else { AuthMethod::None },
+                auth: match (all, serves) {
+                    (false, _) => AuthMethod::None,
+                    (true, false) => AuthMethod::Md5,
+                    (true, true) => AuthMethod::TtlsMschapV2,
+                },
+                tls: (all && serves).then(|| squall_profile::Tls {
+                    ca: Some(located("ca.pem")),
+                    ..squall_profile::Tls::default()
+                }),
                 identity: all.then(|| "user{}".into()),
+                anonymous_identity: all.then(|| "anonymous".into()),
                 password: all.then(|| "a \"b\"".into()),
                 auth_start: time,
                 auth_starts: all.then_some(2),
                 auth_wait: time,
                 auth_held: time,
                 auth_tries: all.then_some(1),
+                auth_again: time,
                 at: At::default(),
             }
         },
