@@ -2087,9 +2087,11 @@ class HostAuthReport:
         Times that a host was authenticated, and authenticated again.
     refused, timed_out : int
         Failures and timeouts after which a host may try again.
+    reasons : dict of str to int
+        Reasons of these failures.
     sent : dict of str to int
-        Frames that hosts sent, by kind: ``start``, ``identity``, ``md5``, ``nak``,
-        ``notification``, ``logoff``.
+        Frames that hosts sent, by kind: ``start``, ``identity``, ``nak``, ``notification``,
+        ``logoff``, and by method: ``md5``, ``tls``, ``peap``, ``ttls``.
     ignored : dict of str to int
         Received frames that were ignored, by reason.
     time_ns : Distribution or None
@@ -2101,6 +2103,7 @@ class HostAuthReport:
     reauthenticated: int
     refused: int
     timed_out: int
+    reasons: dict[str, int]
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None

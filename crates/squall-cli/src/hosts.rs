@@ -30,6 +30,9 @@ Examples:
   squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
   squall hosts cdp -i eth1 --count 20 --name 'phone-{}' -d 5min
   squall hosts dot1x -i eth1 --identity user --password secret -d 1min
+  squall hosts dot1x -i eth1 --method peap --ca ca.pem --identity 'u{}' --password p --count 100
+  squall hosts dot1x -i eth1 --method tls --ca ca.pem --certificate me.pem --key me.key \
+                     --identity me
   squall hosts show 17                                         # of a live run of a daemon
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
@@ -60,7 +63,7 @@ enum What {
     Lldp(Box<Lldp>),
     /// Announce hosts by CDP, Cisco's discovery protocol, and list their neighbors
     Cdp(Box<Cdp>),
-    /// Authenticate by 802.1X with EAP-MD5
+    /// Authenticate by 802.1X with EAP-MD5, EAP-TLS, PEAP or EAP-TTLS
     Dot1x(Box<Dot1x>),
     Show(ShowArgs),
 }
@@ -208,12 +211,30 @@ struct CdpKeys {
 
 #[derive(Debug, clap::Args)]
 struct Dot1xKeys {
+    /// Authenticate by this method: md5, tls, peap (with MSCHAPv2), ttls-pap, ttls-mschapv2
+    #[arg(long = "method", value_name = "NAME", default_value = "md5")]
+    auth: String,
     /// Identify as TEXT, with the number of the host for {}
     #[arg(long, value_name = "TEXT")]
     identity: String,
+    /// Identify as TEXT outside TLS, where everybody can read it [default: as --identity]
+    #[arg(long, value_name = "TEXT")]
+    anonymous_identity: Option<String>,
     /// Use this password, with the number of the host for {}
     #[arg(long, value_name = "TEXT")]
-    password: String,
+    password: Option<String>,
+    /// Trust only servers with a certificate of these authorities (PEM) [default: any server]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<String>,
+    /// Trust only a server with this name in its certificate [default: any name]
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    server_name: Option<String>,
+    /// Show this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<String>,
+    /// Use this key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<String>,
     /// Then get an address by "dhcp", or use this one: 10.0.0.2/16
     #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
     ipv4: String,
@@ -229,6 +250,9 @@ struct Dot1xKeys {
     /// Give up after N failures in a row [default: 3]
     #[arg(long = "tries", value_name = "N")]
     auth_tries: Option<String>,
+    /// Authenticate again this long after each time [default: when the authenticator asks]
+    #[arg(long = "again", value_name = "TIME")]
+    auth_again: Option<String>,
     /// Log off at the end of the run
     #[arg(long = "logoff")]
     release: bool,
@@ -442,7 +466,10 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Cdp(of) => {
             &[("cdp", "--interval", &of.keys.args.cdp), ("ipv4", "--address", &of.keys.args.ipv4)]
         }
-        What::Dot1x(of) => &[("ipv4", "--address", &of.keys.args.ipv4), ("auth", "dot1x", "md5")],
+        What::Dot1x(of) => {
+            let args = &of.keys.args;
+            &[("ipv4", "--address", &args.ipv4), ("auth", "--method", &args.auth)]
+        }
         What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {

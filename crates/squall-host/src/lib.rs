@@ -1,7 +1,7 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
 //! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
-//! LLDP (IEEE 802.1AB), CDP, 802.1X supplicants, DNS and multicast DNS (RFC 1035, 6762), PPPoE (RFC
-//! 2516), LACP (IEEE 802.1AX).
+//! LLDP (IEEE 802.1AB), CDP, 802.1X supplicants with methods of EAP, DNS and multicast DNS (RFC 1035,
+//! 6762), PPPoE (RFC 2516), LACP (IEEE 802.1AX).
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -22,6 +22,7 @@ pub mod dns;
 mod dns_server;
 mod dot1x;
 mod duplicate;
+mod eap;
 mod faults;
 mod frames;
 mod group;
@@ -76,6 +77,9 @@ pub use dot1x::{
     SupplicantStep,
 };
 pub use duplicate::{DuplicateAction, DuplicateDetection, NdTimers};
+pub use eap::{EapMethod, TlsClient};
+#[cfg(feature = "tls")]
+pub use eap::{Fragment, FragmentReader};
 pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{

@@ -99,13 +99,13 @@ pub fn compile(
             Err(problem) => mistakes.add(problem),
         }
     }
-    mistakes.check()?;
     let elsewhere = |port: usize| limits[port].elsewhere;
+    let hosts = crate::hosts::compile(profile, elsewhere, assets, &mut mistakes);
+    mistakes.check()?;
     streams.iter_mut().filter(|stream| elsewhere(stream.port)).for_each(|stream| {
         stream.division = StreamDivision::Elsewhere;
         stream.asked_pps = stream.asked_pps.map(|_| 0.0);
     });
-    let hosts = crate::hosts::compile(profile, elsewhere);
     let ports = ports(profile, limits, &streams, &replays, flows.as_ref());
     notes.extend(warnings.into_notes());
     notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));

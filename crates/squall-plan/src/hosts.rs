@@ -7,17 +7,20 @@ use std::{
 
 use squall_host::{
     Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
-    DhcpTimers, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
+    DhcpTimers, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
     Ipv6Settings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate,
     PingSettings, PrefixInformation, QuerierSettings, Retransmission, RouterSettings,
     Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
-    SupplicantSettings, ValueTemplate, duid_of,
+    SupplicantSettings, TlsClient, ValueTemplate, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, Diagnostic, HostAddress, HostFault, HostGroup, HostIpv6,
-    HostOption, InterfaceId, Located, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, ErrorCollector, HostAddress, HostFault, HostGroup,
+    HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
 };
+use squall_tls::{TlsSettings, TlsVersion};
 use squall_units::{MacAddr, Nanos, mix, suggest};
+
+use crate::{Assets, flows::tls};
 
 /// A group of hosts on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +40,24 @@ const VLAN: u16 = 0x8100;
 const PING_TIMEOUT: Nanos = Nanos(1_000_000_000);
 const LEASE: u32 = 3600;
 
-pub(crate) fn compile(profile: &Profile, elsewhere: impl Fn(usize) -> bool) -> Vec<PlanHosts> {
+pub(crate) fn compile(
+    profile: &Profile,
+    elsewhere: impl Fn(usize) -> bool,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Vec<PlanHosts> {
     let seed = profile.effective_seed();
-    let group = |(number, group): (usize, &HostGroup)| PlanHosts {
-        name: group.name.clone(),
-        port: group.port,
-        elsewhere: elsewhere(group.port),
-        settings: settings(number, group, mix(seed, HOSTS + number as u64)),
+    let group = |(number, group): (usize, &HostGroup)| {
+        let mut settings = settings(number, group, mix(seed, HOSTS + number as u64));
+        if let Some(method) = method(group, assets, mistakes) {
+            settings.services.auth = Some(supplicant(group, method));
+        }
+        PlanHosts {
+            name: group.name.clone(),
+            port: group.port,
+            elsewhere: elsewhere(group.port),
+            settings,
+        }
     };
     profile.hosts.iter().enumerate().map(group).collect()
 }
@@ -318,7 +332,7 @@ fn services(group: &HostGroup) -> ServiceSettings {
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
         cdp: group.cdp.map(cdp),
-        auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+        auth: None,
         ..ServiceSettings::default()
     }
 }
@@ -375,9 +389,42 @@ fn versions(group: &HostGroup) -> [GroupVersion; 2] {
     [igmp, if group.mld == 1 { GroupVersion::Two } else { GroupVersion::Three }]
 }
 
-fn supplicant(group: &HostGroup) -> SupplicantSettings {
+/// How the hosts authenticate, with the files of their settings.
+fn method(
+    group: &HostGroup,
+    assets: &dyn Assets,
+    mistakes: &mut ErrorCollector<'_>,
+) -> Option<EapMethod> {
+    let with_tls = match group.auth {
+        AuthMethod::None => return None,
+        AuthMethod::Md5 => return Some(EapMethod::Md5),
+        AuthMethod::Tls => EapMethod::Tls,
+        AuthMethod::Peap => EapMethod::Peap,
+        AuthMethod::TtlsPap => EapMethod::TtlsPap,
+        AuthMethod::TtlsMschapV2 => EapMethod::TtlsMschapV2,
+    };
+    let default = squall_profile::Tls::default();
+    let spec = group.tls.as_ref().unwrap_or(&default);
+    let mut settings: TlsSettings = tls::settings(spec, false, assets, mistakes)?;
+    if settings.versions.is_empty() {
+        // Many authenticators do not have TLS 1.3.
+        settings.versions = vec![TlsVersion::Tls12, TlsVersion::Tls13];
+    }
+    match TlsClient::new(&settings) {
+        Ok(client) => Some(with_tls(client)),
+        Err(error) => {
+            tls::report(&error, spec, group.at, mistakes);
+            None
+        }
+    }
+}
+
+fn supplicant(group: &HostGroup, method: EapMethod) -> SupplicantSettings {
     let timers = SupplicantSettings::default();
     SupplicantSettings {
+        method,
+        anonymous: group.anonymous_identity.clone().unwrap_or_default(),
+        again: group.auth_again,
         identity: group.identity.clone().unwrap_or_default(),
         password: group.password.clone().unwrap_or_default(),
         start_period: group.auth_start.unwrap_or(timers.start_period),

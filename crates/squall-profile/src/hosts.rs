@@ -61,6 +61,14 @@ pub enum AuthMethod {
     None,
     /// MD5-Challenge (RFC 3748 section 5.4).
     Md5,
+    /// EAP-TLS.
+    Tls,
+    /// PEAPv0 with EAP-MSCHAPv2 inside.
+    Peap,
+    /// EAP-TTLS with PAP inside.
+    TtlsPap,
+    /// EAP-TTLS with MS-CHAP-V2 inside.
+    TtlsMschapV2,
 }
 
 /// How DHCP clients begin.

@@ -155,6 +155,7 @@ fn auth(of: &AuthStatistics) -> HostAuthReport {
         authenticated: of.authenticated,
         reauthenticated: of.reauthenticated,
         refused: of.refused,
+        reasons: texts(&of.reasons),
         timed_out: of.timed_out,
         sent: texts(&of.sent),
         ignored: texts(&of.ignored),

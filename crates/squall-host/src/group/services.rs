@@ -163,8 +163,9 @@ pub struct AuthStatistics {
     pub states: Vec<(&'static str, u64)>,
     pub authenticated: u64,
     pub reauthenticated: u64,
-    /// Failures and timeouts, after which hosts may try again.
+    /// Failures and timeouts, after which hosts try again, and the reasons of these failures.
     pub refused: u64,
+    pub reasons: BTreeMap<&'static str, u64>,
     pub timed_out: u64,
     pub sent: BTreeMap<&'static str, u64>,
     pub ignored: BTreeMap<&'static str, u64>,
@@ -190,7 +191,7 @@ pub(super) struct Services {
 }
 
 /// One host.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ServiceRecord {
     supplicant: Supplicant,
     /// For LLDP and for CDP.
@@ -226,7 +227,7 @@ impl Services {
             let mut auth_states = [0; SupplicantState::ALL.len()];
             auth_states[SupplicantState::Disconnected as usize] = count.into();
             Box::new(Self {
-                records: vec![ServiceRecord::default(); count as usize],
+                records: (0..count).map(|_| ServiceRecord::default()).collect(),
                 joins: Joins::default(),
                 queriers: Default::default(),
                 querier: QuerierStatistics::default(),
@@ -715,7 +716,10 @@ impl HostGroup {
                 auth.time.record(after.0);
             }
             Some(SupplicantEvent::Reauthenticated(_)) => auth.reauthenticated += 1,
-            Some(SupplicantEvent::Refused) => auth.refused += 1,
+            Some(SupplicantEvent::Refused(reason)) => {
+                auth.refused += 1;
+                *auth.reasons.entry(reason).or_default() += 1;
+            }
             Some(SupplicantEvent::TimedOut) => auth.timed_out += 1,
             Some(SupplicantEvent::Failed(reason)) => failed = Some(reason),
             Some(SupplicantEvent::Ignored(reason)) => {

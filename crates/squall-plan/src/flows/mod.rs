@@ -7,7 +7,7 @@ mod hosts;
 mod network;
 mod planned;
 mod script;
-mod tls;
+pub(crate) mod tls;
 mod tunables;
 
 use std::{collections::BTreeMap, sync::Arc};

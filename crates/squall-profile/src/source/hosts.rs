@@ -6,13 +6,13 @@ use serde_json::{Value as Json, json};
 use squall_units::{MacAddr, Nanos, parse_count};
 
 use super::{
-    flows::{OneOrMore, two_ports},
+    flows::{OneOrMore, TlsInput, two_ports},
     node::{Node, Value},
     read::{Bounded, Place, Placed, Read, Reader, table, words},
 };
 use crate::{
     ArpUse, At, AuthMethod, DhcpUse, HostAddress, HostFault, HostFaults, HostIpv6, HostOption,
-    InterfaceId, Located, PingTarget, Port, emit::Emit,
+    InterfaceId, Located, PingTarget, Port, Tls, emit::Emit,
 };
 
 table! {
@@ -240,11 +240,18 @@ table! {
         cdp_hold: Nanos => Option<Nanos>,
         /// Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
         cdp_name: String => Option<String>,
-        /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
+        /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
+        /// (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         /// "none".
         auth: AuthMethod => AuthMethod,
+        /// Settings of TLS in these methods: whom hosts trust, and their certificate. true: they
+        /// trust any server.
+        tls: TlsInput => Option<Tls>,
         /// Identity of hosts; "{}" is the number of the host.
         identity: String => Option<String>,
+        /// Identity that hosts show outside TLS, where everybody can read it. Default: as
+        /// `identity`.
+        anonymous_identity: String => Option<String>,
         /// Password of hosts; "{}" is the number of the host.
         password: String => Option<String>,
         /// Time between EAPOL-Start frames without an answer. Default 30 s.
@@ -257,6 +264,8 @@ table! {
         auth_held: Nanos => Option<Nanos>,
         /// Failed authentications in a row after which a host gives up. Default 3.
         auth_tries: Bounded<1, 255> => Option<u64>,
+        /// Time after an authentication when a host begins another one by itself. Default: never.
+        auth_again: Nanos => Option<Nanos>,
         /// false: the hosts are ignored. Default true.
         enabled: bool,
     }
@@ -282,6 +291,10 @@ words!(
     "a method of authentication":
     "none" => None,
     "md5" => Md5,
+    "tls" => Tls,
+    "peap" => Peap,
+    "ttls-pap" => TtlsPap,
+    "ttls-mschapv2" => TtlsMschapV2,
 );
 
 words!(
@@ -567,14 +580,49 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         let hint = r#"try count = 1 and ipv4 = "10.0.0.1/16""#.to_owned();
         cx.report(place, "is a querier, which needs a single host with a static address", &[hint]);
     }
-    if group.auth != AuthMethod::None && (group.identity.is_none() || group.password.is_none()) {
-        let hint = r#"try identity = "user{}" and password = "secret""#.to_owned();
-        cx.report(place, "has auth, but no identity or no password", &[hint]);
-    }
-    let texts = [&group.identity, &group.password, &group.lldp_name, &group.cdp_name];
+    check_auth(group, place, cx);
+    let texts = [
+        &group.identity,
+        &group.anonymous_identity,
+        &group.password,
+        &group.lldp_name,
+        &group.cdp_name,
+    ];
     if texts.iter().any(|text| text.as_ref().is_some_and(|text| text.len() > MOST_TEXT)) {
         let what = format!("has a text of more than {MOST_TEXT} octets");
         cx.report(place, &what, &[]);
+    }
+}
+
+fn check_auth(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
+    let with_tls = !matches!(group.auth, AuthMethod::None | AuthMethod::Md5);
+    let has_certificate = group.tls.as_ref().is_some_and(|tls| {
+        tls.client_certificate.is_some() && tls.client_key.is_some()
+            || tls.certificate.is_some() && tls.key.is_some()
+    });
+    if group.auth == AuthMethod::Tls && !(has_certificate && group.identity.is_some()) {
+        let hint =
+            r#"try identity = "host{}" and tls = { certificate = "me.pem", key = "me.key" }"#;
+        let what = "has auth = \"tls\", but no identity or no certificate with its key";
+        cx.report(place, what, &[hint.to_owned()]);
+    } else if !matches!(group.auth, AuthMethod::None | AuthMethod::Tls)
+        && (group.identity.is_none() || group.password.is_none())
+    {
+        let hint = r#"try identity = "user{}" and password = "secret""#.to_owned();
+        cx.report(place, "has auth, but no identity or no password", &[hint]);
+    }
+    let Some(tls) = &group.tls else { return };
+    if !with_tls {
+        let hint = r#"try auth = "peap""#.to_owned();
+        cx.report(place, "has tls, but no auth that uses it", &[hint]);
+    }
+    let unused = [
+        ("alpn", !tls.alpn.is_empty()),
+        ("client_ca", tls.client_ca.is_some()),
+        ("resumption", tls.resumption),
+    ];
+    if let Some((key, _)) = unused.into_iter().find(|(_, given)| *given) {
+        cx.report(place, &format!("has tls.{key}, which hosts do not use"), &[]);
     }
 }
 

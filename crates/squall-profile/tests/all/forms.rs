@@ -1056,14 +1056,24 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 cdp: time.filter(|time| *time > Nanos::ZERO),
                 cdp_hold: all.then_some(Nanos(9_000_000_000)),
                 cdp_name: all.then(|| "device-{}".into()),
-                auth: if all { AuthMethod::Md5 } else { AuthMethod::None },
+                auth: match (all, serves) {
+                    (false, _) => AuthMethod::None,
+                    (true, false) => AuthMethod::Md5,
+                    (true, true) => AuthMethod::TtlsMschapV2,
+                },
+                tls: (all && serves).then(|| squall_profile::Tls {
+                    ca: Some(located("ca.pem")),
+                    ..squall_profile::Tls::default()
+                }),
                 identity: all.then(|| "user{}".into()),
+                anonymous_identity: all.then(|| "anonymous".into()),
                 password: all.then(|| "a \"b\"".into()),
                 auth_start: time,
                 auth_starts: all.then_some(2),
                 auth_wait: time,
                 auth_held: time,
                 auth_tries: all.then_some(1),
+                auth_again: time,
                 at: At::default(),
             }
         },

@@ -239,6 +239,7 @@ fn auth(auth: &HostAuthReport) -> Vec<String> {
     let lines = [
         (true, first),
         (!more.is_empty(), format!("802.1X: {more}")),
+        (!auth.reasons.is_empty(), format!("802.1X refused: {}", counts(&auth.reasons))),
         (!auth.sent.is_empty(), format!("802.1X sent: {}", counts(&auth.sent))),
         (!auth.ignored.is_empty(), format!("802.1X ignored: {}", counts(&auth.ignored))),
     ];

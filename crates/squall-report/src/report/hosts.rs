@@ -317,7 +317,10 @@ pub struct HostAuthReport {
     /// Failures and timeouts after which a host may try again.
     pub refused: u64,
     pub timed_out: u64,
-    /// Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
+    /// Reasons of these failures.
+    pub reasons: BTreeMap<String, u64>,
+    /// Frames that hosts sent, by kind: `start`, `identity`, `nak`, `notification`, `logoff`,
+    /// and by method: `md5`, `tls`, `peap`, `ttls`.
     pub sent: BTreeMap<String, u64>,
     /// Received frames that were ignored, by reason.
     pub ignored: BTreeMap<String, u64>,
