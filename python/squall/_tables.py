@@ -143,6 +143,15 @@ class Stream(Table):
     pcap : str | os.PathLike[str]
         A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to
         the profile.
+    src : str
+        "host:NAME": the hosts of this group, which is on the same port, send the frames, one after
+        the other, if they have an address. A frame has the MAC address, VLAN and IP address of its
+        host, and goes to the MAC address of its gateway, unless the packet sets ``eth(dst=...)``.
+        Default: the packet's addresses.
+    dst : str
+        "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+        The destination's MAC address is that of the host, unless the packet sets ``eth(dst=...)``,
+        or the frames come from hosts. Default: the packet's addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -230,6 +239,8 @@ class Stream(Table):
     packet: Frame | None = None
     hex: str | None = None
     pcap: str | os.PathLike[str] | None = None
+    src: str | None = None
+    dst: str | None = None
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None
     segment: int | None = None
     rate: float | str | None = None
@@ -826,6 +837,9 @@ class HostGroup(Table):
     late : Time
         Delay of the answers of hosts with the fault "late-answer". Default 1 s. Units: ns, us, ms,
         s, min, h; a bare number is seconds.
+    log : int
+        Number of events that the group keeps for ``squall hosts show``, each in 48 octets of
+        memory; newer ones replace older ones. Default 10000.
     ping : str
         Hosts send echo requests to this address, or to their "gateway".
     ping_rate : int
@@ -963,6 +977,7 @@ class HostGroup(Table):
     defend_interval: Time | None = None
     faults: str | Iterable[str] | None = None
     late: Time | None = None
+    log: int | None = None
     ping: str | None = None
     ping_rate: int | None = None
     ping_count: int | None = None
@@ -996,6 +1011,100 @@ class HostGroup(Table):
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
+    enabled: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Router(Table):
+    """A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is
+    on a port. It has the frames of the port that are for its MAC address or for groups; test
+    traffic does not reach it.
+
+    ``[[router]]`` of a profile. None: left out. The values are checked when the profile is used,
+    because they depend on its other parts.
+
+    Attributes
+    ----------
+    name : str
+        Unique among routers; reports use it. Default "router 1" and so on.
+    port : str
+        A name from [ports]. May be left out if there is only one.
+    mac : str
+        MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router.
+    ipv4 : str
+        Address with the length of its prefix: "10.0.0.1/24".
+    ipv6 : str
+        Address with the length of its prefix: "2001:db8::1/64".
+    router_id : str
+        Router ID of all protocols. Default: the IPv4 address; without one, 192.0.2.N.
+    asn : int
+        Number of the autonomous system, for BGP (RFC 4271).
+    neighbors : str | Iterable[str]
+        Neighbors of BGP: "10.0.0.2 as 65002"; without a number, they are in the same system.
+    hold : Time
+        Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
+        seconds.
+    password : str
+        Password of BGP's TCP connections (RFC 2385). Default: none.
+    med : int
+        ``MULTI_EXIT_DISC`` of the routes that BGP announces. Default: none.
+    prepend : int
+        Further copies of the own number in the AS path. Default 0.
+    communities : str | Iterable[str]
+        Communities (RFC 1997) of the routes that BGP announces: ["65001:100"]. Default: none.
+    ospf : str
+        The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0".
+    ospf3 : str
+        The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0".
+    hello : Time
+        Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h;
+        a bare number is seconds.
+    dead : Time
+        Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    rip : bool
+        The router speaks RIPv2 (RFC 2453). Default false.
+    ripng : bool
+        The router speaks RIPng (RFC 2080). Default false.
+    rip_update : Time
+        Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+        number is seconds.
+    bfd : Time
+        The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+        interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    routes : str | Iterable[str]
+        Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive
+        ones: "10.0.0.0/24 x 1000".
+    config : str
+        A configuration file of BIRD, in place of all protocols and routes here. Its interface is
+        eth0.
+    enabled : bool
+        false: the router is ignored. Default true.
+    """
+
+    name: str | None = None
+    port: str | None = None
+    mac: str | None = None
+    ipv4: str | None = None
+    ipv6: str | None = None
+    router_id: str | None = None
+    asn: int | None = None
+    neighbors: str | Iterable[str] | None = None
+    hold: Time | None = None
+    password: str | None = None
+    med: int | None = None
+    prepend: int | None = None
+    communities: str | Iterable[str] | None = None
+    ospf: str | None = None
+    ospf3: str | None = None
+    hello: Time | None = None
+    dead: Time | None = None
+    rip: bool | None = None
+    ripng: bool | None = None
+    rip_update: Time | None = None
+    bfd: Time | None = None
+    routes: str | Iterable[str] | None = None
+    config: str | None = None
     enabled: bool | None = None
 
 
@@ -1034,6 +1143,8 @@ class ProfileTables:
         Attacks, made from intrusion detection rules or from templates.
     hosts : iterable of HostGroup
         Hosts that answer on a port, with static addresses or those of DHCP.
+    routers : iterable of Router
+        Routers on a port: routing daemons that exchange routes with a device.
     """
 
     ports: dict[str, str] = _field(default_factory=dict)
@@ -1050,6 +1161,7 @@ class ProfileTables:
     templates: list[Template] = _field(default_factory=list)
     attacks: list[Attack] = _field(default_factory=list)
     hosts: list[HostGroup] = _field(default_factory=list)
+    routers: list[Router] = _field(default_factory=list)
 
 
 #: Keys of a profile that are lists of tables: the attribute, and what is in it.
@@ -1060,4 +1172,5 @@ LISTS: dict[str, tuple[str, type[Table]]] = {
     "template": ("templates", Template),
     "attack": ("attacks", Attack),
     "host": ("hosts", HostGroup),
+    "router": ("routers", Router),
 }

@@ -11,6 +11,7 @@ use crate::{
     args::{Choice, Given, Options, Output},
     drive::drive,
     output,
+    server::{self, ShowArgs},
 };
 
 /// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, DNS, 802.1X
@@ -30,6 +31,7 @@ Examples:
   squall hosts cdp -i eth1 --count 20 --name 'phone-{}' -d 5min
   squall hosts dns -i eth1 --count 50 --name www.example.com --rate 1000/s --requests 100
   squall hosts dot1x -i eth1 --identity user --password secret -d 1min
+  squall hosts show 17                                         # of a live run of a daemon
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
 
@@ -63,6 +65,7 @@ enum What {
     Dns(Box<Dns>),
     /// Authenticate by 802.1X with EAP-MD5
     Dot1x(Box<Dot1x>),
+    Show(ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -467,6 +470,7 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Cdp(of) => ("cdp", &of.keys.arguments, &of.common),
         What::Dns(of) => ("dns", &of.keys.arguments, &of.common),
         What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
+        What::Show(args) => return server::show(args),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
     // A default of a command is an argument, too, because its key has another default.
@@ -482,7 +486,7 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
             &[("cdp", "--interval", &of.keys.args.cdp), ("ipv4", "--address", &of.keys.args.ipv4)]
         }
         What::Dot1x(of) => &[("ipv4", "--address", &of.keys.args.ipv4), ("auth", "dot1x", "md5")],
-        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Dns(_) => &[],
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Dns(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {
         if arguments.iter().all(|argument| argument.key != *key) {

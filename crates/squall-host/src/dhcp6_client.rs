@@ -353,6 +353,12 @@ impl Dhcp6Client {
         self.prefix.filter(|_| self.state.has_lease())
     }
 
+    /// T1, T2, the end of the preferred and of the valid lifetime, if the host has a lease.
+    pub fn lease(&self) -> Option<[Nanos; 4]> {
+        let times = [self.renews, self.rebinds, self.deprecates, self.expires];
+        Some(times).filter(|_| self.state.has_lease())
+    }
+
     pub fn is_preferred(&self) -> bool {
         self.state.has_lease() && self.is_preferred
     }

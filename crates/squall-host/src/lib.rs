@@ -1,6 +1,7 @@
 //! Hosts on a link: ARP (RFC 826, 5227), neighbor discovery and addresses of IPv6 (RFC 4861, 4862),
 //! echo requests and replies, DHCPv4 clients and servers (RFC 2131), IGMP and MLD (RFC 3376, 3810),
-//! LLDP (IEEE 802.1AB), CDP, 802.1X supplicants, DNS and multicast DNS (RFC 1035, 6762).
+//! LLDP (IEEE 802.1AB), CDP, 802.1X supplicants, DNS and multicast DNS (RFC 1035, 6762), PPPoE (RFC
+//! 2516), LACP (IEEE 802.1AX).
 //!
 //! Works on octets and values. [`Host`] answers for its addresses; [`NeighborCache`] stores MAC
 //! addresses, and decides which addresses to resolve and when. A [`HostGroup`] is many hosts of one
@@ -25,8 +26,10 @@ mod faults;
 mod frames;
 mod group;
 mod host;
+mod host_log;
 mod icmp;
 pub mod igmp;
+pub mod lacp;
 pub mod lldp;
 pub mod mdns;
 mod membership;
@@ -35,6 +38,12 @@ mod multicast;
 mod nd_message;
 mod neighbors;
 mod packets;
+mod ppp_automaton;
+mod ppp_link;
+mod ppp_message;
+mod pppoe_client;
+mod pppoe_message;
+mod pppoe_server;
 mod prefix_list;
 mod querier;
 mod reachability;
@@ -71,12 +80,15 @@ pub use faults::{FLOOD, Fault, Faults};
 pub use frames::FrameQueue;
 pub use group::{
     Addressing, AuthStatistics, Dhcp6Statistics, DnsServerStatistics, DnsStatistics, GroupSettings,
-    GroupStatistics, HostGroup, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings, Ipv6State,
-    Ipv6Statistics, MdnsStatistics, MulticastSettings, MulticastStatistics, NdCounters,
-    PingSettings, QuerierStatistics, ServiceSettings, SpeakerStatistics,
+    GroupStatistics, HostCounters, HostGroup, HostView, InterfaceIdentifier, Ipv4View,
+    Ipv6Addressing, Ipv6Settings, Ipv6State, Ipv6Statistics, Ipv6View, LacpStatistics,
+    MdnsStatistics, MulticastSettings, MulticastStatistics, NdCounters, PingSettings,
+    PppoeSettings, PppoeStatistics, QuerierStatistics, ServiceSettings, SpeakerStatistics,
 };
 pub use host::{Host, Response, link_local};
+pub use host_log::{EventKind, HostEvent, HostLog, LogProtocol};
 pub use icmp::IcmpError;
+pub use lacp::{LacpInfo, LacpPort, LacpSettings};
 pub use lldp::LldpSettings;
 pub use mdns::MdnsSettings;
 pub use membership::{MembershipContext, MembershipTimers, Memberships, SourceFilter};
@@ -89,6 +101,19 @@ pub use nd_message::{
 };
 pub use neighbors::{Answer, NeighborCache};
 pub use packets::{ARP_LEN, Arp, Echo, echo_reply, is_of_a_flow};
+pub use ppp_automaton::{Automaton, PppActions, PppOutput, PppState, PppTimers};
+pub use ppp_link::{
+    HIGHEST_MRU, LOWEST_MRU, PppAuth, PppContext, PppEvent, PppLink, PppPhase, PppRole,
+    PppSettings, PppStep,
+};
+pub use ppp_message::{CHAP, IPCP, IPV6CP, LCP, PAP, PPP_IPV4, PPP_IPV6, PppPacket, ppp_word};
+pub use pppoe_client::{
+    PppoeClient, PppoeClientSettings, PppoeContext, PppoeEvent, PppoeFrame, PppoeState, PppoeStep,
+};
+pub use pppoe_message::{
+    PADI, PADO, PADR, PADS, PADT, PPPOE_DISCOVERY, PPPOE_SESSION, PppoePacket, PppoeTags,
+};
+pub use pppoe_server::{PppoeServer, PppoeServerContext, PppoeServerSettings};
 pub use prefix_list::{LinkPrefix, LinkRouter, PrefixChange, PrefixList};
 pub use querier::{Querier, QuerierSettings};
 pub use reachability::{Neighbor, NeighborAction, Reachability};

@@ -14,10 +14,10 @@ use squall_host::{
     SpeakerTimers, SupplicantSettings, ValueTemplate, dns, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostGroup, HostIpv6, HostOption,
-    InterfaceId, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, DnsType, HostAddress, HostFault, HostGroup, HostIpv6,
+    HostOption, InterfaceId, Located, PingTarget, Profile,
 };
-use squall_units::{MacAddr, Nanos, mix};
+use squall_units::{MacAddr, Nanos, mix, suggest};
 
 /// A group of hosts on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,32 @@ pub(crate) fn compile(profile: &Profile, elsewhere: impl Fn(usize) -> bool) -> V
         settings: settings(number, group, mix(seed, HOSTS + number as u64)),
     };
     profile.hosts.iter().enumerate().map(group).collect()
+}
+
+/// The number of the group that `of` names, from whose hosts another source sends.
+///
+/// # Errors
+/// There is no such group, or its hosts have no IPv4 address or no gateway.
+pub(crate) fn shared_group(
+    groups: &[HostGroup],
+    (name, of): (&str, &Located),
+) -> Result<usize, Diagnostic> {
+    let problem = |at, text, hint: &str| Err(Diagnostic::at(at, text, vec![hint.into()]));
+    let Some(number) = groups.iter().position(|group| group.name == name) else {
+        let hint = suggest(name, groups.iter().map(|group| group.name.as_str()));
+        return problem(of.at, format!("{:?}: there are no hosts {name:?}", of.text), &hint);
+    };
+    let group = &groups[number];
+    if group.ipv4 == HostAddress::None {
+        let text = format!("{:?}: hosts {name:?} have no IPv4 addresses", of.text);
+        return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
+    }
+    let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
+    if without && group.gateway.is_none() {
+        let text = format!("hosts {name:?} have no gateway, through which their frames leave");
+        return problem(group.at, text, r#"try gateway = "10.0.0.1""#);
+    }
+    Ok(number)
 }
 
 /// Distinguishes the random numbers of hosts from those of streams and flows.
@@ -116,9 +142,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         },
         faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
         late: group.late,
+        log: group.log,
         services: services(group),
         icmp_errors: group.icmp_errors,
         seed,
+        lacp: None,
+        pppoe: None,
     }
 }
 

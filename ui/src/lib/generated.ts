@@ -496,6 +496,8 @@ export interface Report {
   flows: FlowsReport | null;
   /** One entry for each `[[host]]` of the profile on a port of this node. */
   hosts: HostsReport[];
+  /** Routing daemons of the run. */
+  routers: RouterReport[];
   /** One entry for each `[[attack]]` of the profile. */
   attacks: AttackReport[];
   /** Threads that sent and received. */
@@ -947,7 +949,11 @@ export interface StreamRx {
   /** Received packets, duplicates included. */
   packets: number;
   octets: number;
-  /** Frames that were sent and never received; duplicates do not count as received (RFC 7680). */
+  /**
+   * Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+   * several ports that receive the same frames, the one with the most counts; if the path changes
+   * from one port to another, the frames of both do.
+   */
   lost: number;
   /** lost / sent, 0 to 1. */
   loss_ratio: number;
@@ -1853,6 +1859,51 @@ export interface HostAuthReport {
   time_ns: Distribution | null;
 }
 
+/** One `[[router]]` of a profile. */
+export interface RouterReport {
+  name: string;
+  /** Name of the port. */
+  port: string;
+  /** The daemon: `BIRD`. */
+  daemon: string;
+  /** Routes of the profile, which it announces. */
+  routes: number;
+  /** Frames of the daemon to the port. */
+  sent: number;
+  /** Frames of the port that the daemon got, and those for which its interface had no room. */
+  received: number;
+  dropped: number;
+  protocols: RouterProtocolReport[];
+  /** How often sessions that were up went down. */
+  downs: number;
+  /** Why the daemon or its link ended before the run; `null`: it did not. */
+  failed: string | null;
+  /** CPU time of the daemon, seconds, and its peak memory, octets. */
+  cpu_s: number;
+  memory: number;
+}
+
+/** A protocol of a router. */
+export interface RouterProtocolReport {
+  /** The daemon's name for it: `bgp1`, `ospf4`, `rip6`. */
+  name: string;
+  /** `BGP`, `OSPF`, `RIP`, `RIPng`, `BFD`. */
+  kind: string;
+  /** The daemon's word for its state: `Established`, `Running`, `Alone`. */
+  state: string;
+  /** BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs. */
+  up: boolean;
+  /** Time from the daemon's start until it was up first, seconds; `null`: never. */
+  up_after_s: number | null;
+  /** Address of the neighbor of BGP; empty for other protocols. */
+  neighbor: string;
+  /** The last error, if any: `Socket: Connection refused`. */
+  error: string;
+  /** Routes that it has learnt, and routes that it announces. */
+  imported: number;
+  exported: number;
+}
+
 /** One `[[attack]]` of a profile. */
 export interface AttackReport {
   name: string;
@@ -2250,6 +2301,110 @@ export interface Endpoint {
   lost: number | null;
 }
 
+/** Some hosts of a run, in the order of groups and numbers. */
+export interface HostPage {
+  /** Number of hosts in the run, and of those that match the filter. */
+  total: number;
+  matching: number;
+  rows: HostRow[];
+}
+
+/** One host. Times are in seconds from the start of the run. */
+export interface HostRow {
+  group: string;
+  /** Number of the host in its group, from 1. */
+  number: number;
+  port: string;
+  mac: string;
+  /**
+   * The state of 802.1X until the port is open, then that of IPv4, or of IPv6 for hosts without
+   * IPv4. `init`: the host has not started.
+   */
+  state: string;
+  /** The state of 802.1X, if the host authenticates. */
+  auth: string | null;
+  ipv4: HostIpv4Row | null;
+  ipv6: HostIpv6Row | null;
+  /** Why the host failed last, even if it has an address now. */
+  failure: string | null;
+  /**
+   * Messages of DHCP, DHCPv6, 802.1X, IGMP and MLD that the host sent and received;
+   * `retransmissions` of those sent were repeated.
+   */
+  sent: number;
+  received: number;
+  retransmissions: number;
+}
+
+/** IPv4 of a host. */
+export interface HostIpv4Row {
+  state: string;
+  /** Address and prefix length that the host may use: `10.0.1.7/16`. */
+  address: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group has asked for it. */
+  gateway_mac: string | null;
+  /** The DHCP server. */
+  server: string | null;
+  /** `null`: no lease, or one that does not end. */
+  lease: HostLeaseRow | null;
+}
+
+/** Times of a lease, in seconds from the start of the run. `null`: never. */
+export interface HostLeaseRow {
+  /** T1: the client asks its server for an extension. */
+  renew_s: number | null;
+  /** T2: it asks any server. */
+  rebind_s: number | null;
+  /** End of the preferred lifetime; over IPv4 that of the lease. */
+  preferred_s: number | null;
+  /** End of the lease. */
+  end_s: number | null;
+}
+
+/** IPv6 of a host. */
+export interface HostIpv6Row {
+  state: string;
+  link_local: string | null;
+  addresses: string[];
+  /** Prefix that a server has delegated. */
+  prefix: string | null;
+  gateway: string | null;
+  /** MAC address of the gateway, if the group knows it. */
+  gateway_mac: string | null;
+  /** State of the DHCPv6 client. */
+  dhcp: string | null;
+  lease: HostLeaseRow | null;
+}
+
+/** A host and its last events. */
+export interface HostDetail {
+  host: HostRow;
+  /** The host's events that the log of its group still has, oldest first. */
+  events: HostEventRow[];
+  /**
+   * The log has all events since this time, in seconds from the start of the run. `null`: it is
+   * empty.
+   */
+  log_since_s: number | null;
+  /** Whether older events are lost, because the log is full. */
+  log_full: boolean;
+}
+
+/** An event of a host. */
+export interface HostEventRow {
+  /** Seconds from the start of the run. */
+  time_s: number;
+  /** `arp`, `dhcp`, `ipv6`, `dhcp6`, `802.1x` or `multicast`. */
+  protocol: string;
+  /** `sent`, `retransmitted`, `received`, `state`, `failed` or `ignored`. */
+  event: string;
+  /** Type of the message, new state, or reason. */
+  what: string;
+  /** The address that the event is about. */
+  address: string | null;
+}
+
 export interface FileList {
   files: FileRow[];
 }
@@ -2633,6 +2788,8 @@ export interface Profile {
   attack?: Attack[];
   /** Hosts that answer on a port, with static addresses or those of DHCP. */
   host?: HostGroup[];
+  /** Routers on a port: routing daemons that exchange routes with a device. */
+  router?: Router[];
   [key: string]: unknown;
 }
 
@@ -2660,6 +2817,19 @@ export interface Stream {
    * profile.
    */
   pcap?: string;
+  /**
+   * "host:NAME": the hosts of this group, which is on the same port, send the frames, one after the
+   * other, if they have an address. A frame has the MAC address, VLAN and IP address of its host,
+   * and goes to the MAC address of its gateway, unless the packet sets `eth(dst=...)`. Default: the
+   * packet's addresses.
+   */
+  src?: string | number | boolean;
+  /**
+   * "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+   * The destination's MAC address is that of the host, unless the packet sets `eth(dst=...)`, or
+   * the frames come from hosts. Default: the packet's addresses.
+   */
+  dst?: string | number | boolean;
   /**
    * Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always 64.
    * "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -3134,12 +3304,45 @@ export interface Network {
   gateway?: string | string[];
   /** The MAC address that all packets go to; none is resolved. */
   next_hop?: string | number | boolean;
-  /** The longest IP packet in octets, without tunnels. Default: the port's limit. */
+  /**
+   * The longest IP packet in octets, without tunnels. Default: the port's limit, less the headers
+   * of tunnels.
+   */
   mtu?: number | string;
   /**
    * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
    * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
-   * LOCAL-TEID".
+   * LOCAL-TEID", "gtp-u FROM TO TEID any port 5000". LOCAL-TEID is in received packets, and the
+   * port is the UDP source port of sent ones.
+   */
+  wrap?: string | string[];
+  /** Addresses with headers of their own. */
+  interface?: Interface[];
+  [key: string]: unknown;
+}
+
+/**
+ * Addresses whose packets have headers of their own, such as hosts in several VLANs, hosts with
+ * different routers, or mobile users with a tunnel each.
+ */
+export interface Interface {
+  /** Addresses of the side: "16.0.0.1-16.0.0.9", "16.0.0.0/24", or a list of these. */
+  addresses?: string | string[];
+  /**
+   * Addresses of the other side, in place of `addresses`: the headers are those of packets to and
+   * from them.
+   */
+  peers?: string | string[];
+  /** The side's MAC address in their frames. Default: that of the side. */
+  mac?: string | number | boolean;
+  /**
+   * The MAC address to which their frames go. Default: as for the other addresses, if these have
+   * the same `wrap` or a fixed `next_hop`.
+   */
+  next_hop?: string | number | boolean;
+  /**
+   * Layers between Ethernet and the packets, in place of those of the side: "vlan 7", "qinq 100",
+   * or "gtp-u FROM TO TEID LOCAL-TEID", or a list of these. Default: none.
    */
   wrap?: string | string[];
   [key: string]: unknown;
@@ -3767,6 +3970,11 @@ export interface HostGroup {
    * min, h; a bare number is seconds.
    */
   late?: string | number;
+  /**
+   * Number of events that the group keeps for `squall hosts show`, each in 48 octets of memory;
+   * newer ones replace older ones. Default 10000.
+   */
+  log?: number | string;
   /** Hosts send echo requests to this address, or to their "gateway". */
   ping?: string | number | boolean;
   /** Echo requests per second of the group. Default 100. */
@@ -3884,6 +4092,83 @@ export interface HostGroup {
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
   /** false: the hosts are ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/**
+ * A router: a routing daemon (BIRD 2) in a network namespace of its own, whose interface is on a
+ * port. It has the frames of the port that are for its MAC address or for groups; test traffic does
+ * not reach it.
+ */
+export interface Router {
+  /** Unique among routers; reports use it. Default "router 1" and so on. */
+  name?: string;
+  /** A name from [ports]. May be left out if there is only one. */
+  port?: string;
+  /** MAC address. Default 02:54:NN:00:00:01, where NN is the number of the router. */
+  mac?: string | number | boolean;
+  /** Address with the length of its prefix: "10.0.0.1/24". */
+  ipv4?: string | number | boolean;
+  /** Address with the length of its prefix: "2001:db8::1/64". */
+  ipv6?: string | number | boolean;
+  /** Router ID of all protocols. Default: the IPv4 address; without one, 192.0.2.N. */
+  router_id?: string | number | boolean;
+  /** Number of the autonomous system, for BGP (RFC 4271). */
+  asn?: number | string;
+  /** Neighbors of BGP: "10.0.0.2 as 65002"; without a number, they are in the same system. */
+  neighbors?: string | string[];
+  /**
+   * Hold time that BGP offers. Default 90 s. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  hold?: string | number;
+  /** Password of BGP's TCP connections (RFC 2385). Default: none. */
+  password?: string;
+  /** `MULTI_EXIT_DISC` of the routes that BGP announces. Default: none. */
+  med?: number | string;
+  /** Further copies of the own number in the AS path. Default 0. */
+  prepend?: number | string;
+  /** Communities (RFC 1997) of the routes that BGP announces: ["65001:100"]. Default: none. */
+  communities?: string | string[];
+  /** The router speaks OSPFv2 (RFC 2328) in this area: "0.0.0.0". */
+  ospf?: string | number | boolean;
+  /** The router speaks OSPFv3 (RFC 5340) in this area: "0.0.0.0". */
+  ospf3?: string | number | boolean;
+  /**
+   * Interval of OSPF's hello packets, whole seconds. Default 10 s. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  hello?: string | number;
+  /**
+   * Time after which a silent neighbor of OSPF is gone, whole seconds. Default four intervals.
+   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  dead?: string | number;
+  /** The router speaks RIPv2 (RFC 2453). Default false. */
+  rip?: boolean;
+  /** The router speaks RIPng (RFC 2080). Default false. */
+  ripng?: boolean;
+  /**
+   * Interval of RIP's updates, whole seconds. Default 30 s. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  rip_update?: string | number;
+  /**
+   * The router watches the neighbors of BGP and OSPF by BFD (RFC 5880), with packets at this
+   * interval: "100 ms". Default: no BFD. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  bfd?: string | number;
+  /**
+   * Routes that the router announces by all its protocols: "198.51.100.0/24", or consecutive ones:
+   * "10.0.0.0/24 x 1000".
+   */
+  routes?: string | string[];
+  /**
+   * A configuration file of BIRD, in place of all protocols and routes here. Its interface is eth0.
+   */
+  config?: string;
+  /** false: the router is ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;
 }

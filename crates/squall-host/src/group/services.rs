@@ -13,10 +13,11 @@ use squall_units::{MacAddr, Nanos};
 
 use super::{AT_ONCE, HostGroup, HostRecord, names::Names};
 use crate::{
-    Announcement, CdpSettings, DhcpState, DnsZone, EAPOL, FrameQueue, GroupMessage, LldpSettings,
-    MdnsSettings, MembershipContext, MembershipTimers, Memberships, NeighborTable, PAE_GROUP,
-    Querier, QuerierSettings, ResolverSettings, SourceFilter, Speaker, SpeakerTimers, Supplicant,
-    SupplicantEvent, SupplicantSettings, SupplicantState, SupplicantStep, cdp,
+    Announcement, CdpSettings, DhcpState, DnsZone, EAPOL, EventKind, FrameQueue, GroupMessage,
+    LldpSettings, LogProtocol, MdnsSettings, MembershipContext, MembershipTimers, Memberships,
+    NeighborTable, PAE_GROUP, Querier, QuerierSettings, ResolverSettings, SourceFilter, Speaker,
+    SpeakerTimers, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
+    SupplicantStep, cdp,
     cdp::CDP_GROUP,
     group_mac,
     host::{IPV4, IPV6, begin_frame, parse},
@@ -239,6 +240,11 @@ impl Services {
         })
     }
 
+    /// The name of the state of a host's supplicant.
+    pub(super) fn auth_state(&self, host: u32) -> &'static str {
+        SupplicantState::ALL[self.records[host as usize].supplicant.state() as usize].1
+    }
+
     /// Hosts whose authentication failed.
     pub(super) fn rejected(&self) -> u64 {
         self.auth_states[SupplicantState::Failed as usize]
@@ -457,6 +463,9 @@ impl HostGroup {
                 false => services.left(now, group),
             }
         }
+        let word = if turn.join { "joined" } else { "left" };
+        // A turn may have thousands of groups; its first one stands for them.
+        self.note(turn.host, (LogProtocol::Multicast, EventKind::State), word, groups().next());
         let none = SourceFilter::default();
         for family in 0..2 {
             let of_family = groups().filter(|group| group.is_ipv6() == (family == 1));
@@ -489,6 +498,7 @@ impl HostGroup {
             *services.multicast.sent.entry(message.word()).or_default() += 1;
         }
         for message in messages {
+            self.note(host, (LogProtocol::Multicast, EventKind::Sent), message.word(), None);
             self.push_group_message(host, &message, family, out);
         }
     }
@@ -697,6 +707,7 @@ impl HostGroup {
         let (after, is) = (supplicant.state(), supplicant.is_authorized());
         services.auth_states[before as usize] -= 1;
         services.auth_states[after as usize] += 1;
+        let mut failed = None;
         let auth = &mut services.auth;
         match step.event {
             Some(SupplicantEvent::Authenticated(after)) => {
@@ -706,16 +717,27 @@ impl HostGroup {
             Some(SupplicantEvent::Reauthenticated(_)) => auth.reauthenticated += 1,
             Some(SupplicantEvent::Refused) => auth.refused += 1,
             Some(SupplicantEvent::TimedOut) => auth.timed_out += 1,
-            Some(SupplicantEvent::Failed(reason)) => {
-                *self.counted.failed.entry(reason).or_default() += 1;
-            }
+            Some(SupplicantEvent::Failed(reason)) => failed = Some(reason),
             Some(SupplicantEvent::Ignored(reason)) => {
                 *auth.ignored.entry(reason).or_default() += 1;
             }
             None => {}
         }
-        if let Some((word, frame)) = step.send {
+        if let Some((word, _)) = &step.send {
             *auth.sent.entry(word).or_default() += 1;
+        }
+        if let Some(reason) = failed {
+            self.note_failure(host, LogProtocol::Dot1x, reason);
+        }
+        if let Some(SupplicantEvent::Ignored(reason)) = step.event {
+            self.note(host, (LogProtocol::Dot1x, EventKind::Ignored), reason, None);
+        }
+        if before != after && after != SupplicantState::Failed {
+            let state = (LogProtocol::Dot1x, EventKind::State);
+            self.note(host, state, SupplicantState::ALL[after as usize].1, None);
+        }
+        if let Some((word, frame)) = step.send {
+            self.note(host, (LogProtocol::Dot1x, EventKind::Sent), word, None);
             self.push_untagged(host, PAE_GROUP, EAPOL, &frame, out);
         }
         match (was, is) {
@@ -751,9 +773,11 @@ impl HostGroup {
             self.addresses.remove(&address);
         }
         let record = &mut self.hosts[host as usize];
-        let HostRecord { scheduled, draws, echoes, .. } = *record;
-        *record = HostRecord { scheduled, draws, echoes, ..HostRecord::default() };
+        let HostRecord { scheduled, draws, echoes, counters, failure, .. } = *record;
+        *record =
+            HostRecord { scheduled, draws, echoes, counters, failure, ..HostRecord::default() };
         self.disconnect_ipv6(host);
+        self.disconnect_pppoe(host);
         self.share(host, now);
         let Some(services) = &mut self.services else { return };
         let record = &mut services.records[host as usize];

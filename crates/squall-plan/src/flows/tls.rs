@@ -51,6 +51,7 @@ pub fn tls(
             Some(name) => Some(name.text.clone()),
             None => url.and_then(|(_, url)| host(url_of(&url.text))),
         },
+        any_name: false,
         alpn: spec.alpn.iter().map(|name| name.text.clone()).collect(),
         ca,
         certificate,

@@ -185,6 +185,9 @@ table! {
         faults: HostFaults => HostFaults,
         /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
         late: Nanos => Nanos = Nanos::SECOND,
+        /// Number of events that the group keeps for `squall hosts show`, each in 48 octets of
+        /// memory; newer ones replace older ones. Default 10000.
+        log: Bounded<0, 10_000_000> => u32 = 10_000,
         /// Hosts send echo requests to this address, or to their "gateway".
         ping: Located,
         /// Echo requests per second of the group. Default 100.
@@ -672,7 +675,7 @@ const RANGE6: &str = r#"try serve6 = "2001:db8::100-2001:db8::ffff""#;
 const DELEGATE: &str = r#"try delegate = "2001:db8:100::/40-56""#;
 
 /// The value of a key, and its place.
-fn read<T>(
+pub(super) fn read<T>(
     given: Option<Placed<Located>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,
@@ -698,7 +701,7 @@ fn address(text: &str) -> Option<HostAddress> {
     Some(HostAddress::Static { first, prefix })
 }
 
-fn is_of_a_host(address: Ipv4Addr) -> bool {
+pub(super) fn is_of_a_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
 }
@@ -734,11 +737,11 @@ fn address6(text: &str) -> Option<HostIpv6> {
     is_of_a_host6(first).then_some(HostIpv6::Static { first, prefix })
 }
 
-fn is_of_a_host6(address: Ipv6Addr) -> bool {
+pub(super) fn is_of_a_host6(address: Ipv6Addr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
-fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
+pub(super) fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
     let (first, length) = text.split_once('/')?;
     let length = length.parse().ok().filter(|length| (1..=128).contains(length))?;
     Some((first.parse().ok()?, length))
@@ -795,7 +798,7 @@ fn target(text: &str) -> Option<PingTarget> {
 }
 
 /// The values of a key that has one or more texts.
-fn read_all<T>(
+pub(super) fn read_all<T>(
     given: Option<Placed<OneOrMore>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,
