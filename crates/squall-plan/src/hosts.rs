@@ -7,15 +7,16 @@ use std::{
 
 use squall_host::{
     Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
-    DhcpTimers, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
-    Ipv6Settings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate,
-    PingSettings, PrefixInformation, QuerierSettings, Retransmission, RouterSettings,
-    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
-    SupplicantSettings, TlsClient, ValueTemplate, duid_of,
+    DhcpTimers, DnsZone, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier,
+    Ipv6Addressing, Ipv6Settings, LldpSettings, MdnsSettings, MembershipTimers, MulticastSettings,
+    NameTemplate, NdTimers, OptionTemplate, PingSettings, PrefixInformation, QuerierSettings,
+    ResolverSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
+    ServiceSettings, SourceFilter, SpeakerTimers, SupplicantSettings, TlsClient, ValueTemplate,
+    dns, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, Diagnostic, ErrorCollector, HostAddress, HostFault, HostGroup,
-    HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, DnsType, ErrorCollector, HostAddress, HostFault,
+    HostGroup, HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
 };
 use squall_tls::{TlsSettings, TlsVersion};
 use squall_units::{MacAddr, Nanos, mix, suggest};
@@ -332,9 +333,44 @@ fn services(group: &HostGroup) -> ServiceSettings {
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
         cdp: group.cdp.map(cdp),
+        resolver: (!group.resolve.is_empty()).then(|| Arc::new(resolver(group))),
+        zone: (!group.answers.is_empty()).then(|| Arc::new(zone(group))),
+        mdns: group.mdns.as_deref().map(|name| MdnsSettings { name: name.into(), ttl: MDNS_TTL }),
         auth: None,
-        ..ServiceSettings::default()
     }
+}
+
+/// Seconds for which records of multicast DNS are valid (RFC 6762 section 10).
+const MDNS_TTL: u32 = 120;
+/// Seconds for which answers of DNS servers are valid.
+const ANSWER_TTL: u32 = 60;
+
+fn resolver(group: &HostGroup) -> ResolverSettings {
+    let default = ResolverSettings::default();
+    ResolverSettings {
+        names: group.resolve.iter().filter_map(|name| NameTemplate::new(name)).collect(),
+        kinds: match group.resolve_type {
+            DnsType::A => vec![dns::A],
+            DnsType::Aaaa => vec![dns::AAAA],
+            DnsType::Both => vec![dns::A, dns::AAAA],
+        },
+        server: group.dns_server,
+        rate: group.resolve_rate,
+        count: group.resolve_count as u32,
+        timeout: group.resolve_timeout.unwrap_or(default.timeout),
+        tries: group.resolve_tries as u8,
+    }
+}
+
+fn zone(group: &HostGroup) -> DnsZone {
+    let ttl = group
+        .answer_ttl
+        .map_or(ANSWER_TTL, |ttl| u32::try_from(ttl.0 / Nanos::SECOND.0).unwrap_or(u32::MAX));
+    let mut zone = DnsZone::new(ttl);
+    for (name, address) in &group.answers {
+        zone.add(name, *address);
+    }
+    zone
 }
 
 fn multicast(group: &HostGroup) -> MulticastSettings {

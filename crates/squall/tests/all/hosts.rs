@@ -411,6 +411,19 @@ fn speakers_on_both_ends_list_each_other() {
 }
 
 #[test]
+fn hosts_ask_the_server_on_the_other_end_for_names() {
+    let keys = "count = 20\nresolve = [\"www{}.test\", \"none\"]\nresolve_rate = 1000\nresolve_count = 4\n";
+    let clients = clients(&format!("{keys}dns_server = \"10.0.0.1\""));
+    let report = run("names", "", &(clients + &server("answers = \"*.test=10.0.0.9\"")));
+    let dns = group(&report, "clients").dns.clone().unwrap();
+    assert_eq!((dns.asked, dns.answered, dns.nxdomain, dns.timeouts), (80, 40, 40, 0), "{dns:?}");
+    assert_eq!(dns.time_ns.unwrap().count, 80);
+    let served = group(&report, "server").dns_server.clone().unwrap();
+    assert_eq!((served.queries, served.answered, served.nxdomain), (80, 40, 40));
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+#[test]
 fn a_supplicant_without_an_authenticator_fails_and_sends_nothing_else() {
     let host = "[[host]]\nname = \"clients\"\nport = \"C\"\ncount = 4\nauth = \"md5\"\nidentity = \
                 \"user\"\npassword = \"secret\"\nauth_start = \"2 s\"\nauth_starts = 2\n";
