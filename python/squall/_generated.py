@@ -21,6 +21,7 @@ __all__ = [
     "CaptureReport",
     "CaptureSample",
     "CaptureSeries",
+    "CdpNeighborReport",
     "ChecksumCount",
     "Contention",
     "ConversationNote",
@@ -46,6 +47,7 @@ __all__ = [
     "Host",
     "HostArpReport",
     "HostAuthReport",
+    "HostCdpReport",
     "HostDetail",
     "HostDhcp6Report",
     "HostEchoReport",
@@ -101,6 +103,8 @@ __all__ = [
     "RestReport",
     "RoleReport",
     "RolesReport",
+    "RouterProtocolReport",
+    "RouterReport",
     "RulePassage",
     "RxReport",
     "Sample",
@@ -175,6 +179,8 @@ class ReportFigures:
         Flows of clients and servers; present only for a profile with templates.
     hosts : ByName of HostsReport
         One entry for each ``[[host]]`` of the profile on a port of this node.
+    routers : ByName of RouterReport
+        Routing daemons of the run.
     attacks : tuple of AttackReport
         One entry for each ``[[attack]]`` of the profile.
     workers : tuple of WorkerReport
@@ -208,6 +214,7 @@ class ReportFigures:
     replays: tuple[ReplayReport, ...]
     flows: FlowsReport | None
     hosts: ByName[HostsReport]
+    routers: ByName[RouterReport]
     attacks: tuple[AttackReport, ...]
     workers: tuple[WorkerReport, ...]
     received_flows: ReceivedFlowsReport | None
@@ -858,7 +865,9 @@ class StreamRx:
     packets, octets : int
         Received packets, duplicates included.
     lost : int
-        Frames that were sent and never received; duplicates do not count as received (RFC 7680).
+        Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
+        several ports that receive the same frames, the one with the most counts; if the path
+        changes from one port to another, the frames of both do.
     loss_ratio : float
         lost / sent, 0 to 1.
     duplicates : int
@@ -1671,6 +1680,8 @@ class HostsReport:
         Queries and members, if the group has a querier.
     lldp : HostLldpReport or None
         Announcements and neighbors, if hosts have LLDP.
+    cdp : HostCdpReport or None
+        Announcements and neighbors, if hosts have CDP.
     auth : HostAuthReport or None
         802.1X, if hosts authenticate.
     """
@@ -1700,6 +1711,7 @@ class HostsReport:
     multicast: HostMulticastReport | None
     querier: QuerierReport | None
     lldp: HostLldpReport | None
+    cdp: HostCdpReport | None
     auth: HostAuthReport | None
 
 
@@ -1740,6 +1752,10 @@ class HostEchoReport:
         Requests that hosts sent, the replies, and requests without a reply within 1 s.
     unresolved : int
         Hosts that sent none, because the next hop did not answer ARP.
+    errors : dict of str to int
+        Errors of ICMP that hosts received, by type: ``unreachable``, ``time_exceeded``,
+        ``parameter_problem``, ``too_big``, ``redirect``; and those that they sent
+        (``icmp_errors``).
     """
 
     answered: int
@@ -1747,6 +1763,8 @@ class HostEchoReport:
     received: int
     lost: int
     unresolved: int
+    errors: dict[str, int]
+    errors_sent: int
     rtt_ns: Distribution | None
 
 
@@ -1840,9 +1858,15 @@ class HostDhcp6Report:
         configuration only.
     renewed, expired : int
         Leases that were extended, and leases that ended.
+    unconfirmed, refused : int
+        Times that no server confirmed leases after the link of a host had failed (``link_flap``),
+        and times that a server refused.
     advertise_ns, lease_ns : Distribution or None
         Time from a host's first message to the offer that it took, and to the leases that it may
         use.
+    confirm_ns : Distribution or None
+        Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+        confirms its leases.
     """
 
     sent: dict[str, int]
@@ -1853,8 +1877,11 @@ class HostDhcp6Report:
     informed: int
     renewed: int
     expired: int
+    unconfirmed: int
+    refused: int
     advertise_ns: Distribution | None
     lease_ns: Distribution | None
+    confirm_ns: Distribution | None
 
 
 @dataclass(frozen=True)
@@ -2008,6 +2035,46 @@ class LldpNeighborReport:
 
 
 @dataclass(frozen=True)
+class HostCdpReport:
+    """CDP of hosts, Cisco's discovery protocol.
+
+    Attributes
+    ----------
+    sent, shutdowns, received : int
+        Announcements that hosts sent, and of these, the ones of their end.
+    ignored : dict of str to int
+        Received announcements that were ignored, by reason.
+    neighbors : tuple of CdpNeighborReport
+        Neighbors at the end, at most 1000.
+    aged, ended : int
+        Neighbors whose time to live ended, and neighbors that announced their end.
+    """
+
+    sent: int
+    shutdowns: int
+    received: int
+    ignored: dict[str, int]
+    neighbors: tuple[CdpNeighborReport, ...]
+    aged: int
+    ended: int
+
+
+@dataclass(frozen=True)
+class CdpNeighborReport:
+    """A neighbor that announces itself by CDP.
+
+    Attributes
+    ----------
+    platform : str
+        May be empty.
+    """
+
+    device: str
+    port: str
+    platform: str
+
+
+@dataclass(frozen=True)
 class HostAuthReport:
     """802.1X of hosts.
 
@@ -2020,9 +2087,11 @@ class HostAuthReport:
         Times that a host was authenticated, and authenticated again.
     refused, timed_out : int
         Failures and timeouts after which a host may try again.
+    reasons : dict of str to int
+        Reasons of these failures.
     sent : dict of str to int
-        Frames that hosts sent, by kind: ``start``, ``identity``, ``md5``, ``nak``,
-        ``notification``, ``logoff``.
+        Frames that hosts sent, by kind: ``start``, ``identity``, ``nak``, ``notification``,
+        ``logoff``, and by method: ``md5``, ``tls``, ``peap``, ``ttls``.
     ignored : dict of str to int
         Received frames that were ignored, by reason.
     time_ns : Distribution or None
@@ -2034,9 +2103,83 @@ class HostAuthReport:
     reauthenticated: int
     refused: int
     timed_out: int
+    reasons: dict[str, int]
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """One ``[[router]]`` of a profile.
+
+    Attributes
+    ----------
+    port : str
+        Name of the port.
+    daemon : str
+        The daemon: ``BIRD``.
+    routes : int
+        Routes of the profile, which it announces.
+    sent : int
+        Frames of the daemon to the port.
+    received, dropped : int
+        Frames of the port that the daemon got, and those for which its interface had no room.
+    downs : int
+        How often sessions that were up went down.
+    failed : str or None
+        Why the daemon or its link ended before the run; None: it did not.
+    cpu_s : float
+        CPU time of the daemon, seconds, and its peak memory, octets.
+    """
+
+    name: str
+    port: str
+    daemon: str
+    routes: int
+    sent: int
+    received: int
+    dropped: int
+    protocols: tuple[RouterProtocolReport, ...]
+    downs: int
+    failed: str | None
+    cpu_s: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class RouterProtocolReport:
+    """A protocol of a router.
+
+    Attributes
+    ----------
+    name : str
+        The daemon's name for it: ``bgp1``, ``ospf4``, ``rip6``.
+    kind : str
+        ``BGP``, ``OSPF``, ``RIP``, ``RIPng``, ``BFD``.
+    state : str
+        The daemon's word for its state: ``Established``, ``Running``, ``Alone``.
+    up : bool
+        BGP: the session is established. OSPF: it has neighbors. RIP and BFD: it runs.
+    up_after_s : float or None
+        Time from the daemon's start until it was up first, seconds; None: never.
+    neighbor : str
+        Address of the neighbor of BGP; empty for other protocols.
+    error : str
+        The last error, if any: ``Socket: Connection refused``.
+    imported, exported : int
+        Routes that it has learnt, and routes that it announces.
+    """
+
+    name: str
+    kind: str
+    state: str
+    up: bool
+    up_after_s: float | None
+    neighbor: str
+    error: str
+    imported: int
+    exported: int
 
 
 @dataclass(frozen=True)

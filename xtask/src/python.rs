@@ -27,6 +27,7 @@ const BY_NAME: &[(&str, &str)] = &[
     ("Sample.ports", "ByName"),
     ("Sample.streams", "Streams"),
     ("Report.hosts", "ByName"),
+    ("Report.routers", "ByName"),
     ("FlowsReport.templates", "ByName"),
     ("ReceivedFlowsReport.flows", "ByName"),
     ("ReceivedFlowsReport.sources", "ByName"),
@@ -130,6 +131,7 @@ const TABLES: &[(&str, &str, &str)] = &[
     ("Attack", "attack", ""),
     ("Replay", "replay", ""),
     ("HostGroup", "host", ""),
+    ("Router", "router", ""),
 ];
 
 const STREAM_EXAMPLE: &str = r#"``packet`` can also be anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet.

@@ -1,12 +1,13 @@
-//! Groups of hosts as a source: a worker starts them, runs their timers, and sends their frames.
+//! Groups of hosts, and links to routers, as a source: a worker starts the hosts, runs their timers,
+//! and sends the frames of both.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use squall_host::{
     FrameQueue, GroupSettings, GroupStatistics, HostEvent, HostGroup, HostTable, HostView,
 };
-use squall_plan::{Plan, PlanHosts, SourceId};
-use squall_port::{PortFacts, Timestamps};
+use squall_plan::{Plan, PlanHosts, PlanRouter, SourceId};
+use squall_port::{FrameLink, PortFacts, Timestamps};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     clock::{Stalls, Watch},
     command::{Action, Command},
     output::{FrameMaker, Output, Room},
+    routers::RouterEnd,
     sink::{Frames, Shown, Sink, Wanted},
     source::{LATER, Outlets, Rest, SLIP, Source, Turn, pass},
     supervisor::{END_OF_TIME, Running},
@@ -83,18 +85,21 @@ pub fn host_log(running: &Running, group: usize, host: u32) -> Option<SeenLog> {
 /// run have the same tables.
 pub(crate) type HostTables = Arc<[Option<Arc<HostTable>>]>;
 
+/// The links to the routers of a plan, by number. The worker with the router takes its link.
+pub type RouterLinks = Vec<Option<Box<dyn FrameLink>>>;
+
 /// The tables for `plan`.
 pub(crate) fn tables(plan: &Plan) -> HostTables {
-    let clients = || plan.flows.iter().flat_map(|flows| &flows.load.clients);
+    let shared = plan.shared_hosts();
     let table = |(number, group): (usize, &PlanHosts)| {
-        let used = !group.elsewhere && clients().any(|pool| pool.hosts == Some(number));
+        let used = !group.elsewhere && shared.contains(&number);
         let GroupSettings { count, mac, mac_step, tags, .. } = &group.settings;
         used.then(|| Arc::new(HostTable::new(*count, (*mac, *mac_step), tags)))
     };
     plan.hosts.iter().enumerate().map(table).collect()
 }
 
-/// The groups of hosts of a worker.
+/// The groups of hosts and the routers of a worker.
 pub(crate) struct Hosts {
     clock: Clock,
     ports: Vec<HostPort>,
@@ -121,6 +126,7 @@ type Numbered = (usize, HostGroup);
 struct HostPort {
     port: usize,
     groups: Vec<Numbered>,
+    routers: Vec<RouterEnd>,
     frames: HostFrames,
     out: Output,
     /// The lag of the port's traffic clock in this turn, and the traffic time.
@@ -161,7 +167,13 @@ impl Hosts {
     }
 
     /// Adds the groups of a port that has an outlet on this worker.
-    pub fn add(&mut self, plan: &Plan, port: usize, facts: &PortFacts, outlets: &mut Outlets) {
+    pub fn add(
+        &mut self,
+        plan: &Plan,
+        (port, facts): (usize, &PortFacts),
+        links: &mut RouterLinks,
+        outlets: &mut Outlets,
+    ) {
         let Some(member) = outlets.join(port) else { return };
         // Timers run before it is known which frames they will cause, so the turn as a whole is
         // paced.
@@ -177,12 +189,18 @@ impl Hosts {
                 }
             })
             .collect();
+        let router = |(number, of): (usize, &PlanRouter)| {
+            let link = links.get_mut(number)?.take()?;
+            Some(RouterEnd::new(number, of.settings.mac, link))
+        };
+        let routers = plan.routers_on(port).filter_map(router).collect();
         self.asks |= groups.iter().any(|(_, group)| !group.settings().only_answers());
         let longest = plan.ports[port].max_frame as usize;
         let counters = PortTx { port, source: SourceId::HOSTS, ..PortTx::default() };
         self.ports.push(HostPort {
             port,
             groups,
+            routers,
             frames: HostFrames::default(),
             out: Output::new(member, facts, longest, counters),
             lag: Nanos::ZERO,
@@ -235,7 +253,9 @@ impl Hosts {
                 }
                 _ => due,
             });
-            own.into_iter().chain(port.held.front().map(|held| held.0)).min()
+            let polls = port.routers.iter().filter(|router| router.is_open());
+            let polls = polls.map(|router| router.poll).filter(|_| port.out.has_room());
+            own.into_iter().chain(port.held.front().map(|held| held.0)).chain(polls).min()
         };
         let next = self.ports.iter().filter_map(due).min();
         if self.stopped || self.over || !self.has_end() {
@@ -283,6 +303,10 @@ impl Source for Hosts {
             if port.out.has_room() {
                 for (_, group) in &mut port.groups {
                     moved |= group.advance(traffic, &mut port.frames.queue);
+                }
+                // A daemon never stops to send, and the run would not end.
+                for router in port.routers.iter_mut().filter(|_| !self.stopped) {
+                    moved |= router.read(now, &mut port.frames.queue);
                 }
             }
             let lag = port.lag;
@@ -384,6 +408,7 @@ impl Source for Hosts {
                     statistics: of.statistics(full),
                 }),
             );
+            into.routers.extend(port.routers.iter().map(|router| router.stats.clone()));
         }
     }
 
@@ -474,8 +499,10 @@ impl HostPort {
                 self.traffic(time)
             }
         };
-        let Self { groups, frames: HostFrames { queue, .. }, .. } = self;
-        groups.iter_mut().fold(false, |any, (_, group)| group.receive(at, octets, queue) | any)
+        let Self { groups, routers, frames: HostFrames { queue, .. }, .. } = self;
+        let routed =
+            routers.iter_mut().fold(false, |any, one| one.receive(octets.0, octets.1) | any);
+        groups.iter_mut().fold(routed, |any, (_, group)| group.receive(at, octets, queue) | any)
     }
 
     /// Shows a frame of a stream to groups that measure the reception of multicast groups.
@@ -503,7 +530,7 @@ impl FrameMaker for HostFrames {
     fn fill(&mut self, _now: Nanos, lag: Nanos, room: &mut Room<'_>) {
         while let Some((frame, due)) = self.queue.first() {
             if frame.len() <= room.longest() {
-                room.due = due + lag;
+                room.due = Nanos(due.0.saturating_add(lag.0));
                 let Some(slot) = room.frame(frame.len(), Cut::WHOLE) else { return };
                 slot.copy_from_slice(frame);
             } else {

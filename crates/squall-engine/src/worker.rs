@@ -30,6 +30,7 @@ use crate::{
     hosts::HostStats,
     idle::{Idle, Needs, Sleeper},
     receiving::{Inflow, PortRx, QueueCounters, Receiving},
+    routers::RouterStats,
     sink::{Shown, Wanted},
     source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
     supervisor::end_of,
@@ -110,6 +111,7 @@ pub struct Snapshot {
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
     pub hosts: Vec<HostStats>,
+    pub routers: Vec<RouterStats>,
     /// The worker's own thread, then those that generate frames for it.
     pub threads: Vec<ThreadLoad>,
 }

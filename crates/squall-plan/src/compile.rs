@@ -1,6 +1,7 @@
 //! Compiles a profile to a plan, stream by stream.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, hash_map::Entry},
     sync::Arc,
 };
@@ -23,6 +24,7 @@ use crate::{
     flows,
     place::{self, Wanted},
     rate, replays,
+    stream_hosts::{self, StreamHosts},
 };
 
 /// Minimum length of a generated frame, in octets without FCS (IEEE 802.3).
@@ -52,6 +54,7 @@ pub fn compile(
     replays.extend(others);
     let mut flows = flows::compile(profile, live_flows, limits, assets, &mut mistakes);
     let made = programs(profile, limits, assets, is_cancelled, &mut warnings, &mut mistakes);
+    let routers = crate::routers::compile(profile, assets, limits, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
@@ -81,27 +84,28 @@ pub fn compile(
     if let Some(by) = options.multiplier {
         multiply(profile, &mut replays, flows.as_mut(), by).map_err(wrong)?;
     }
-    let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.mean_wire_len())).collect();
+    let with_len: Vec<(&Stream, f64)> =
+        made.iter().map(|(s, (p, _))| (*s, p.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), ErrorCollector::of(profile));
-    for ((stream, program), rate) in made.into_iter().zip(rates) {
+    for ((stream, (program, hosts)), rate) in made.into_iter().zip(rates) {
         if is_cancelled() {
             return Err(ended());
         }
         let port = &profile.ports[stream.port].name;
         match schedule(seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes)
         {
-            Ok(planned) => streams.push(planned),
+            Ok(planned) => streams.push(PlanStream { hosts: hosts.map(Arc::new), ..planned }),
             Err(problem) => mistakes.add(problem),
         }
     }
-    mistakes.check()?;
     let elsewhere = |port: usize| limits[port].elsewhere;
+    let hosts = crate::hosts::compile(profile, elsewhere, assets, &mut mistakes);
+    mistakes.check()?;
     streams.iter_mut().filter(|stream| elsewhere(stream.port)).for_each(|stream| {
         stream.division = StreamDivision::Elsewhere;
         stream.asked_pps = stream.asked_pps.map(|_| 0.0);
     });
-    let hosts = crate::hosts::compile(profile, elsewhere);
     let ports = ports(profile, limits, &streams, &replays, flows.as_ref());
     notes.extend(warnings.into_notes());
     notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));
@@ -109,14 +113,14 @@ pub fn compile(
     make_ahead(&mut streams);
     let (mut stop, mut counted) = (profile.stop, false);
     if !part.is_whole() || limits.iter().any(|limit| limit.elsewhere) {
-        let alone = replays.is_empty() && flows.is_none() && hosts.is_empty();
+        let alone = replays.is_empty() && flows.is_none() && hosts.is_empty() && routers.is_empty();
         let counter = if part.is_whole() { "a node" } else { "a part" };
         (stop, counted) = total_of_parts(&mut streams, stop, alone, counter).map_err(wrong)?;
     }
     if !part.is_whole() {
-        if !hosts.is_empty() {
-            let text = "hosts cannot be divided with --part: each part would have all of them\n  \
-                        try --nodes, where each node has the hosts of its ports";
+        if !hosts.is_empty() || !routers.is_empty() {
+            let text = "hosts and routers cannot be divided with --part: each part would have all \
+                        of them\n  try --nodes, where each node has those of its ports";
             return Err(wrong(text.into()));
         }
         if !afters.is_empty() {
@@ -133,7 +137,12 @@ pub fn compile(
         pin: options.pin.as_deref(),
         replays: replays.iter().filter(|one| one.is_here()).map(|one| &one.ports[..]).collect(),
         flows: flows.iter().flat_map(PlanFlows::ports).collect(),
-        hosts: hosts.iter().filter(|group| !group.elsewhere).map(|group| group.port).collect(),
+        hosts: hosts
+            .iter()
+            .map(|group| (group.port, group.elsewhere))
+            .chain(routers.iter().map(|router| (router.port, router.elsewhere)))
+            .filter_map(|(port, elsewhere)| (!elsewhere).then_some(port))
+            .collect(),
         chained: !afters.is_empty(),
         scripted: flows.iter().any(|flows| !flows.load.scripts.is_empty()),
     };
@@ -152,12 +161,16 @@ pub fn compile(
         replays,
         flows,
         hosts,
+        routers,
         afters,
         workers,
         notes,
     };
     Ok(plan.keyed(key))
 }
+
+/// The program of a stream, and the hosts that supply fields of its frames.
+type Made = (Program, Option<StreamHosts>);
 
 /// The program of each stream. If a stream has none, `mistakes` gets the reason.
 fn programs<'p>(
@@ -167,14 +180,13 @@ fn programs<'p>(
     is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
     mistakes: &mut ErrorCollector<'_>,
-) -> Vec<(&'p Stream, Program)> {
+) -> Vec<(&'p Stream, Made)> {
     let mut made = Vec::new();
     for (index, stream) in profile.streams.iter().enumerate() {
         if is_cancelled() || mistakes.is_full() {
             break;
         }
-        let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
-        match program(profile.effective_seed(), index, stream, limits, port, assets, warnings) {
+        match program(profile, index, limits, assets, warnings) {
             Ok(program) => made.push((stream, program)),
             Err(problem) => mistakes.add(problem),
         }
@@ -206,7 +218,8 @@ fn ports(
         let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
         let replays = replays.iter().any(|replay| replay.ports.contains(&port));
         let replayed = if replays { limits[port].max_frame } else { 0 };
-        let hosts = profile.hosts.iter().any(|group| group.port == port);
+        let hosts = profile.hosts.iter().any(|group| group.port == port)
+            || profile.routers.iter().any(|router| router.port == port);
         let hosted = if hosts { crate::hosts::MAX_FRAME.min(limits[port].max_frame) } else { 0 };
         let streamed = longest(streams, &limits[port], port, false);
         streamed.max(of_flows.unwrap_or(0)).max(replayed).max(hosted)
@@ -476,15 +489,21 @@ fn twice<'a>(
 }
 
 fn program(
-    seed: u64,
+    profile: &Profile,
     index: usize,
-    stream: &Stream,
-    limits: &PortLimits,
-    port: &str,
+    limits: &[PortLimits],
     assets: &dyn Assets,
     warnings: &mut Warnings,
-) -> Result<Program, Diagnostic> {
-    let name = &stream.name;
+) -> Result<Made, Diagnostic> {
+    let stream = &profile.streams[index];
+    let mut hosts = stream_hosts::groups(stream, profile, limits)?;
+    let tagged = match &hosts {
+        Some(hosts) => stream_hosts::tagged(stream, hosts, &profile.hosts)?,
+        None => Cow::Borrowed(stream),
+    };
+    let stream = &*tagged;
+    let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
+    let (seed, name) = (profile.effective_seed(), &stream.name);
     if (stream.latency || stream.trex_group.is_some()) && index >= MAX_SIGNED {
         return Err(Diagnostic::at(
             stream.at,
@@ -518,7 +537,11 @@ fn program(
             ],
         ));
     }
-    let vars = vars(stream, &frame, seeds)?;
+    let mut vars = vars(stream, &frame, seeds)?;
+    if let Some(hosts) = &mut hosts {
+        let of_hosts = stream_hosts::fields(stream, hosts, &profile.hosts, &mut frame, &vars)?;
+        vars.extend(of_hosts);
+    }
     if let Some(group) = stream.trex_group {
         mark(group, stream, &mut frame, &vars)?;
         let text = "its frames have a mark and no signature: loss is the number sent less the \
@@ -531,6 +554,7 @@ fn program(
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
     Program::build(spec)
         .map(|program| program.with_cut(cut).with_trex(stream.trex).with_group(stream.trex_group))
+        .map(|program| (program, hosts))
         .map_err(|e| explain(e, stream, &shown))
 }
 
@@ -861,11 +885,14 @@ fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
 fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
     let name = &stream.name;
     let fcs = FCS_LEN as usize;
-    let var = |i: usize| match &stream.vary[i].field {
-        FieldRef::Name(name) => format!("{name:?}"),
-        FieldRef::Offset { offset, octets, .. } => format!("at offset {offset} ({octets} octets)"),
+    let var = |i: usize| match stream.vary.get(i).map(|vary| &vary.field) {
+        Some(FieldRef::Name(name)) => format!("{name:?}"),
+        Some(FieldRef::Offset { offset, octets, .. }) => {
+            format!("at offset {offset} ({octets} octets)")
+        }
+        None => "of its hosts".into(),
     };
-    let at = |i: usize| stream.vary[i].at;
+    let at = |i: usize| stream.vary.get(i).map_or(stream.packet_at, |vary| vary.at);
     match error {
         ProgramError::OutsideFrame { index, end, shortest } => Diagnostic::at(
             at(index),
@@ -998,6 +1025,7 @@ fn schedule(
         group: stream.group.clone(),
         mean_len: program.mean_wire_len(),
         program: Arc::new(program),
+        hosts: None,
         gap,
         law,
         pattern,

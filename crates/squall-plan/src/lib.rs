@@ -17,11 +17,13 @@ mod hosts;
 mod place;
 mod rate;
 pub mod replays;
+mod routers;
 mod source;
+mod stream_hosts;
 mod survey;
 pub mod text;
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use squall_apps::{Import, ImportOptions};
 use squall_bpf::classic::Filter;
@@ -36,8 +38,10 @@ pub use diff::Change;
 pub use flows::{FlowSide, LiveFlows, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate};
 pub use hosts::PlanHosts;
 pub use replays::PlanReplay;
+pub use routers::PlanRouter;
 pub use source::SourceId;
 pub use squall_options::Multiplier;
+pub use stream_hosts::{HostField, StreamHosts};
 pub use survey::survey;
 
 /// The facts about a port that a plan needs: `PortFacts` without those for backends.
@@ -173,6 +177,7 @@ pub struct Plan {
     pub replays: Vec<PlanReplay>,
     pub flows: Option<Arc<PlanFlows>>,
     pub hosts: Vec<PlanHosts>,
+    pub routers: Vec<PlanRouter>,
     /// Dependencies between parts.
     pub afters: Vec<After>,
     pub workers: Vec<PlanWorker>,
@@ -215,6 +220,8 @@ pub struct PlanStream {
     pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
+    /// The hosts that supply fields of the frames.
+    pub hosts: Option<Arc<StreamHosts>>,
     pub late: Late,
     /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
@@ -332,7 +339,7 @@ impl Plan {
 
     /// Whether the run only receives.
     pub fn only_receives(&self) -> bool {
-        self.only_hosts() && self.hosts.is_empty()
+        self.only_hosts() && self.hosts.is_empty() && self.routers.is_empty()
     }
 
     /// The same plan with a different key in its signatures.
@@ -342,15 +349,34 @@ impl Plan {
         Self { key, ..self }
     }
 
-    /// Whether no other source than hosts sends.
+    /// Whether no other source than hosts and routers sends.
     pub fn only_hosts(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
+    }
+
+    /// The numbers of the groups from whose hosts flows or streams send.
+    pub fn shared_hosts(&self) -> HashSet<usize> {
+        let clients = self.flows.iter().flat_map(|flows| &flows.load.clients);
+        let streams = self.streams.iter().filter_map(|stream| stream.hosts.as_ref());
+        let of_streams = streams.flat_map(|hosts| [hosts.src, hosts.dst]);
+        clients.map(|pool| pool.hosts).chain(of_streams).flatten().collect()
     }
 
     /// The groups of hosts on `port`, with their numbers.
     pub fn hosts_on(&self, port: usize) -> impl Iterator<Item = (usize, &PlanHosts)> {
         let here = move |of: &(usize, &PlanHosts)| of.1.port == port && !of.1.elsewhere;
         self.hosts.iter().enumerate().filter(here)
+    }
+
+    /// The routers on `port`, with their numbers.
+    pub fn routers_on(&self, port: usize) -> impl Iterator<Item = (usize, &PlanRouter)> {
+        let here = move |of: &(usize, &PlanRouter)| of.1.port == port && !of.1.elsewhere;
+        self.routers.iter().enumerate().filter(here)
+    }
+
+    /// Whether there are hosts or routers on `port`.
+    pub fn has_hosts(&self, port: usize) -> bool {
+        self.hosts_on(port).next().is_some() || self.routers_on(port).next().is_some()
     }
 
     /// Whether some ports of the run belong to other nodes.
@@ -368,7 +394,7 @@ impl Plan {
     /// Number of sources that send through `port`: its streams, each replay, and flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
-        let others = usize::from(self.hosts_on(port).next().is_some());
+        let others = usize::from(self.has_hosts(port));
         place::sources_of(port, &self.streams, replays, self.plays_flows(port)) + others
     }
 
@@ -387,7 +413,7 @@ impl Plan {
     /// Whether only flows and hosts send: frames that no host of the run claims are counted, and
     /// measured no further.
     pub fn only_flows(&self) -> bool {
-        let any = self.flows.is_some() || !self.hosts.is_empty();
+        let any = self.flows.is_some() || !self.hosts.is_empty() || !self.routers.is_empty();
         self.streams.is_empty() && self.replays.is_empty() && any
     }
 

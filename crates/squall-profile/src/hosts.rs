@@ -13,6 +13,8 @@ pub enum HostAddress {
     None,
     /// Each host asks a DHCP server.
     Dhcp,
+    /// Each host chooses an address of 169.254.0.0/16 (RFC 3927).
+    LinkLocal,
     /// The first host's address; that of each further one is the next.
     Static { first: Ipv4Addr, prefix: u8 },
 }
@@ -59,6 +61,14 @@ pub enum AuthMethod {
     None,
     /// MD5-Challenge (RFC 3748 section 5.4).
     Md5,
+    /// EAP-TLS.
+    Tls,
+    /// PEAPv0 with EAP-MSCHAPv2 inside.
+    Peap,
+    /// EAP-TTLS with PAP inside.
+    TtlsPap,
+    /// EAP-TTLS with MS-CHAP-V2 inside.
+    TtlsMschapV2,
 }
 
 /// How DHCP clients begin.
@@ -123,6 +133,7 @@ impl HostGroup {
             "ipv4" => match self.ipv4 {
                 HostAddress::Dhcp => self.ipv6.map(|_| json!("dhcp")),
                 HostAddress::None => self.ipv6.is_none().then(|| json!("none")),
+                HostAddress::LinkLocal => Some(json!("link-local")),
                 HostAddress::Static { first, prefix } => Some(json!(format!("{first}/{prefix}"))),
             },
             "ipv6" => self.ipv6.map(|ipv6| match ipv6 {

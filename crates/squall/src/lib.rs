@@ -30,6 +30,7 @@ use squall_attacking as attacking;
 mod attacking;
 pub mod capture;
 mod error;
+mod routers;
 mod session;
 mod settings;
 

@@ -11,7 +11,7 @@ use std::{
 
 use squall_apps::{Import, ImportOptions};
 use squall_engine::{Counters, MakeSink, Measure, Replayed, Running, Settings, Take};
-use squall_flows::{Ignored, OpenFlow};
+use squall_flows::{Ignored, Interface, OpenFlow};
 use squall_machine::{
     Names,
     cpus::{self, Claim},
@@ -49,6 +49,7 @@ use crate::{
     attacking::{self, Prepared},
     capture::{Capture, Capturing, filter_of},
     report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
+    routers::Routers,
     settings,
 };
 
@@ -220,6 +221,7 @@ pub struct Run {
     /// Whether this node has sent everything.
     sent_all: bool,
     expected: Asked,
+    routers: Routers,
     /// Keeps the CPUs claimed until the workers have ended.
     _claim: Claim,
 }
@@ -456,7 +458,11 @@ impl Resolved {
         };
         let flows =
             |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
-        let hosts = |port| self.profile.hosts.iter().any(|group| group.port == port);
+        let hosts = |port| {
+            let profile = &self.profile;
+            profile.hosts.iter().any(|group| group.port == port)
+                || profile.routers.iter().any(|router| router.port == port)
+        };
         let plays = |port| flows(port) || speaks(port) || hosts(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
         let sends = |port| self.replays_on(port) || streams(port) || plays(port);
@@ -866,8 +872,9 @@ impl Opened {
             node: self.session.caller.node.clone(),
             clock: self.session.caller.clock,
         };
-        let ready =
-            squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
+        let (routers, links) = Routers::start(&self.plan)?;
+        let plan = Arc::new(self.plan.clone());
+        let ready = squall_engine::ready(plan, self.ports, settings, self.readers, links);
         let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if matches!(
@@ -889,6 +896,7 @@ impl Opened {
             capturing,
             passage,
             labels: self.labels,
+            routers,
             claim: self.claim,
         })
     }
@@ -926,6 +934,7 @@ pub struct Held {
     capturing: Option<Capturing>,
     passage: Option<attacking::PassageChecker>,
     labels: Option<attacking::LabelFile>,
+    routers: Routers,
     claim: Claim,
 }
 
@@ -966,6 +975,7 @@ impl Held {
             failed: Vec::new(),
             sent_all: false,
             expected: Asked::default(),
+            routers: self.routers,
             _claim: self.claim,
         }
     }
@@ -1137,6 +1147,7 @@ impl Run {
             pacing: self.running.pacing(false),
             usage: usage(),
             capture: self.capturing.as_ref().map(Capturing::so_far),
+            daemons: self.routers.states(),
             end: None,
         }
     }
@@ -1446,7 +1457,7 @@ impl Run {
     }
 
     /// The hosts of this run that `question` selects, at most `limit` of those that match. A filter
-    /// looks at each host, in parts: it takes about a second for a million, and hosts may change
+    /// reads each host, in parts: it takes about a second for a million, and hosts may change
     /// meanwhile.
     pub fn hosts(&self, question: &HostQuestion) -> HostPage {
         squall_record::host_table::page(&self.running, question)
@@ -1482,6 +1493,12 @@ impl Run {
         self.running.ignore(senders);
     }
 
+    /// Replaces the interfaces of the flows on a port. The port must have some from the start, so
+    /// that its frames have room for their headers.
+    pub fn set_interfaces(&self, port: usize, interfaces: Vec<Interface>) {
+        self.running.set_interfaces(port, interfaces);
+    }
+
     /// Waits for the end that the profile sets, then returns the report. If the profile sets no
     /// end, call [`Run::stop`] first; otherwise this never returns.
     ///
@@ -1504,6 +1521,8 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
+        // Before their links end with the workers.
+        let daemons = self.routers.states();
         let mut outcome = self.running.finish()?;
         self.passage.iter_mut().for_each(|passage| passage.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
@@ -1586,6 +1605,7 @@ impl Run {
             pacing: outcome.pacing,
             usage: usage(),
             capture: self.capturing.map(Capturing::finish),
+            daemons,
             end: Some(end),
         };
         Ok((record.report(self.series.points), totals))

@@ -13,8 +13,8 @@ use super::{HostGroup, PingSettings, view::Ipv6View};
 use crate::{
     ALL_SERVERS, AdvertisingRouter, Datagram6, Dhcp6Client, Dhcp6Context, Dhcp6Event, Dhcp6Failure,
     Dhcp6Server, Dhcp6Settings, Dhcp6State, Dhcp6Step, DiscoveryAction, DuplicateAction,
-    DuplicateDetection, Echo, EventKind, FrameQueue, LogProtocol, Message6, NdMessage, NdTimers,
-    Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList, Request6,
+    DuplicateDetection, Echo, EventKind, FrameQueue, IcmpError, LogProtocol, Message6, NdMessage,
+    NdTimers, Neighbor, NeighborAction, NeighborMessage, PrefixChange, PrefixList, Request6,
     RouterAdvertisement, RouterDiscovery, RouterSettings, Server6Counters, Server6Settings,
     dhcp6_message::SERVER_PORT_6,
     echo_reply, group_mac,
@@ -181,9 +181,14 @@ pub struct Dhcp6Statistics {
     pub informed: u64,
     pub renewed: u64,
     pub expired: u64,
+    /// Leases that no server confirmed after the link had failed, and refusals of servers.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// From the first Solicit to the offer, and to the leases that may be used.
     pub advertise: Histogram,
     pub lease: Histogram,
+    /// From the first Confirm, or Rebind, to the reply that confirms the leases.
+    pub confirm: Histogram,
 }
 
 /// Messages of neighbor discovery.
@@ -340,7 +345,9 @@ impl Ipv6Hosts {
         if !full {
             (all.router, all.address) = (Histogram::default(), Histogram::default());
             if let Some(dhcp) = &mut all.dhcp {
-                (dhcp.advertise, dhcp.lease) = (Histogram::default(), Histogram::default());
+                for times in [&mut dhcp.advertise, &mut dhcp.lease, &mut dhcp.confirm] {
+                    *times = Histogram::default();
+                }
             }
         }
         if self.list.ignored > 0 {
@@ -454,6 +461,17 @@ impl HostGroup {
             let place = places.find(|at| has(Some(*at), &record.addresses[*at].detection))?;
             Some((host, Some(place)))
         })
+    }
+
+    /// Whether a host may use this address.
+    pub(super) fn uses_ipv6(&self, host: u32, address: Ipv6Addr) -> bool {
+        let Some((owner, place)) = self.ipv6_owner(address) else { return false };
+        let record = self.ipv6.as_ref().map(|ipv6| &ipv6.records[host as usize]);
+        let usable = |record: &Ipv6Record| match place {
+            None => record.link_local.is_usable(),
+            Some(place) => record.addresses[place].detection.is_usable(),
+        };
+        owner == host && record.is_some_and(usable)
     }
 
     /// The host whose MAC address an interface identifier is made from.
@@ -635,6 +653,10 @@ impl HostGroup {
                 ipv6.counted.address.record(waited.0);
             }
         }
+        if place.is_some() {
+            self.can_ask(host, now);
+            self.examine_name(host, now);
+        }
         let pings = self.settings.ping.as_ref().is_some_and(|ping| self.pings_ipv6(ping, place));
         let Some(ipv6) = &mut self.ipv6 else { return };
         let record = &mut ipv6.records[host as usize];
@@ -814,16 +836,13 @@ impl HostGroup {
             }
             Some(Dhcp6Event::Renewed) => dhcp.renewed += 1,
             Some(Dhcp6Event::Expired) => dhcp.expired += 1,
+            Some(Dhcp6Event::Confirmed(after)) => dhcp.confirm.record(after.0),
+            Some(Dhcp6Event::Unconfirmed) => dhcp.unconfirmed += 1,
+            Some(Dhcp6Event::Refused) => dhcp.refused += 1,
             Some(Dhcp6Event::Ignored(reason)) => {
                 *ipv6.counted.ignored.entry(reason).or_default() += 1;
             }
-            Some(
-                Dhcp6Event::Acknowledged
-                | Dhcp6Event::Confirmed
-                | Dhcp6Event::Deprecated
-                | Dhcp6Event::Refused,
-            )
-            | None => {}
+            Some(Dhcp6Event::Acknowledged | Dhcp6Event::Deprecated) | None => {}
         }
         if let Some(request) = &send {
             let dhcp = ipv6.counted.dhcp.get_or_insert_default();
@@ -860,8 +879,9 @@ impl HostGroup {
             Some(Dhcp6Event::Expired) => Some((EventKind::State, "expired", had.map(IpAddr::V6))),
             Some(Dhcp6Event::Refused) => Some((EventKind::State, "refused", None)),
             Some(Dhcp6Event::Ignored(reason)) => Some((EventKind::Ignored, reason, None)),
-            Some(Dhcp6Event::Advertised(_) | Dhcp6Event::Acknowledged | Dhcp6Event::Confirmed)
-            | None => None,
+            Some(Dhcp6Event::Confirmed(_)) => Some((EventKind::State, "confirmed", has)),
+            Some(Dhcp6Event::Unconfirmed) => Some((EventKind::State, "unconfirmed", has)),
+            Some(Dhcp6Event::Advertised(_) | Dhcp6Event::Acknowledged) | None => None,
         };
         if let Some((kind, word, address)) = noted {
             self.note(host, (LogProtocol::Dhcp6, kind), word, address);
@@ -1289,12 +1309,7 @@ impl HostGroup {
         let Some(octets) = packet.get(24..).and_then(|rest| rest.first_chunk::<16>()) else {
             return;
         };
-        let Some((owner, place)) = self.ipv6_owner(Ipv6Addr::from(*octets)) else { return };
-        let usable = self
-            .ipv6
-            .as_mut()
-            .is_some_and(|ipv6| ipv6.records[host as usize].detection(place).is_usable());
-        if owner != host || !usable {
+        if !self.uses_ipv6(host, Ipv6Addr::from(*octets)) {
             return;
         }
         let mut reply = std::mem::take(&mut self.scratch);
@@ -1313,6 +1328,14 @@ impl HostGroup {
                     neighbor.confirm(now, chance, &timers);
                 }
             }
+        } else if let Some(error) = IcmpError::parse(packet) {
+            self.count_error(host, &error);
+        } else if self.settings.icmp_errors
+            && self.may_send_error(now)
+            && IcmpError::unreachable(packet, &mut reply)
+        {
+            self.counted.echo.errors_sent += 1;
+            self.push((from, self.mac(host)), IPV6, &reply, out);
         }
         self.scratch = reply;
     }

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use squall_flows::{AddrRange, Load, Role, Wrap};
-use squall_profile::{ErrorCollector, Flows, HostAddress, HostGroup, Located, Order, Pool};
-use squall_units::suggest;
+use squall_profile::{ErrorCollector, Flows, HostGroup, Located, Order, Pool};
 
 use super::FlowSide;
+use crate::hosts;
 
 /// The number of the group that a pool names.
 pub(super) fn group(
@@ -22,18 +22,7 @@ pub(super) fn group(
         let text = format!("pool {:?}: order has no effect on hosts, which take turns", spec.name);
         mistakes.at(spec.at, &text, "try without order");
     }
-    let number = groups.iter().position(|group| group.name == name);
-    let Some(number) = number else {
-        let hint = suggest(name, groups.iter().map(|group| group.name.as_str()));
-        mistakes.note(at, &format!("{:?}: there are no hosts {name:?}", at.text), &hint);
-        return None;
-    };
-    let group = &groups[number];
-    if matches!(group.ipv4, HostAddress::Static { .. }) && group.gateway.is_none() {
-        let text = format!("hosts {name:?} have no gateway, through which their flows leave");
-        mistakes.at(group.at, &text, r#"try gateway = "10.0.0.1""#);
-    }
-    Some(number)
+    hosts::shared_group(groups, (name, at)).map_err(|mistake| mistakes.add(mistake)).ok()
 }
 
 /// As many addresses as the group has hosts, in 0.0.0.0/8, where no host has one (RFC 1122 section
@@ -91,7 +80,7 @@ pub(super) fn tag(
         let Some(group) = all.iter().flatten().next() else { continue };
         let vlans = || all.iter().map(|group| group.and_then(|group| group.vlan));
         let others = side.role == Role::Both || all.iter().any(Option::is_none);
-        let (text, hint) = if !side.network.wraps.is_empty() {
+        let (text, hint) = if !side.network.is_plain() || !side.network.interfaces.is_empty() {
             ("flows of hosts have an encapsulation of their own", "try vlan in [[host]]")
         } else if vlans().any(|vlan| vlan != group.vlan) || others && group.vlan.is_some() {
             ("flows of one port are in different VLANs", "try a port for each VLAN")

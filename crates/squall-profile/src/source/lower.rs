@@ -51,14 +51,16 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let attacks_given = table.given.has("attack");
     let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
     let given = given || flows_given || attacks_given || table.given.has("replay");
-    let given = given || table.given.has("host");
+    let given = given || table.given.has("host") || table.given.has("router");
     let replays = super::replay::replays(table.replay.take(), &ports, cx);
     let hosts = super::hosts::hosts(table.host.take(), &ports, cx);
+    let routers = super::routers::routers(table.router.take(), &ports, cx);
     let idle = replays.is_empty() && flows.is_none() && attacks.is_empty() && hosts.is_empty();
+    let idle = idle && routers.is_empty();
     let nothing = streams.is_empty() && idle;
     if nothing && (!given || cx.mistakes.is_empty()) {
         let hints = ["a profile needs at least one [[stream]], [[replay]], [[template]], \
-                      [[attack]] or [[host]] that is not disabled"
+                      [[attack]], [[host]] or [[router]] that is not disabled"
             .to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
@@ -138,8 +140,19 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let seed = table.seed.map(|seed| seed.value.0);
     let run = table.run.map(|run| run.value).unwrap_or_default();
     let origin = cx.origin().into();
-    let profile =
-        Profile { origin, ports, streams, replays, flows, attacks, hosts, seed, stop, run };
+    let profile = Profile {
+        origin,
+        ports,
+        streams,
+        replays,
+        flows,
+        attacks,
+        hosts,
+        routers,
+        seed,
+        stop,
+        run,
+    };
     let mistakes = [profile.afters().err(), profile.beginnings().err()];
     for mut mistake in mistakes.into_iter().flatten().flatten() {
         mistake.origin.clone_from(&profile.origin);
@@ -215,6 +228,14 @@ fn stream(
     let trex = trex(latency, table.trex_hw_id.take(), table.trex_flow_seq.take(), cx);
     let trex_group = trex_group(latency, table.trex_group.take(), cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
+    for hosts in [&table.src, &table.dst].into_iter().flatten() {
+        if hosts.value.host_group().is_none() {
+            let text = format!("= {:?} is not a group of hosts", hosts.value.text);
+            let hint =
+                "expected \"host:NAME\"; addresses are fields of the packet: ipv4(src=10.0.0.2)";
+            cx.report(&hosts.place, &text, &[hint.into()]);
+        }
+    }
     let at = cx.at(table.place.start);
     let (layers, hex, pcap) = (table.packet.take(), table.hex.take(), table.pcap.take());
     let packet = packet(&table.place, &table.given, layers, hex, pcap, cx)

@@ -133,7 +133,9 @@ impl FailIf {
     /// Whether it has terms that only a receiver of streams measures.
     pub fn needs_receiver(&self) -> bool {
         self.root.any_term(&|asked| match asked.term {
-            Term::Stream(name) => !["tx", "tx_pps", "rate_error", "not_sent"].contains(&name),
+            Term::Stream(name) => {
+                !["tx", "tx_pps", "rate_error", "not_sent", "no_host"].contains(&name)
+            }
             Term::Spread(spread, _) => spread != "departure_error",
             _ => false,
         })
@@ -404,6 +406,7 @@ const STREAM_TERMS: &[(&str, Kind, &str)] = &[
     ("tx_pps", Kind::Rate, "achieved rate over the stream's active time"),
     ("rate_error", Kind::Share, "|achieved - requested| / requested; unknown for rate = \"max\""),
     ("not_sent", Kind::Count, "frames that were due and did not leave"),
+    ("no_host", Kind::Count, "of these, frames for which no host had an address"),
     ("rx", Kind::Count, "frames received, without duplicates"),
     ("loss", Kind::Count, "frames sent and never received (RFC 7680)"),
     ("loss_ratio", Kind::Share, "loss / sent"),
@@ -468,12 +471,20 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+    ("hosts.neighbors", Kind::Count, "neighbors of LLDP and CDP at the end"),
+    (
+        "hosts.unconfirmed",
+        Kind::Count,
+        "leases that no DHCPv6 server confirmed, or that one refused",
+    ),
+    ("hosts.icmp_errors", Kind::Count, "errors of ICMP that hosts received"),
 ];
 
 const HOSTS_SPREADS: &[(&str, &str)] = &[
     ("offer", "from a host's first DISCOVER to its offer"),
     ("dora", "from a host's first DISCOVER to its address"),
     ("echo_rtt", "from a host's echo request to the reply"),
+    ("confirm", "from a host's first Confirm of DHCPv6 to the reply"),
 ];
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
@@ -785,6 +796,7 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "tx_pps" => Some(stream.tx_pps),
         "rate_error" => stream.rate_error().map(f64::abs),
         "not_sent" => Some(stream.not_sent.values().sum::<u64>() as f64),
+        "no_host" => Some(stream.not_sent.get("no_host").copied().unwrap_or(0) as f64),
         "rx" => rx(|rx| rx.packets as f64),
         "loss" => rx(|rx| rx.lost as f64),
         "loss_ratio" => rx(|rx| rx.loss_ratio),
@@ -899,6 +911,16 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.ignored" => count(group.ignored.values().sum()),
         "hosts.conflicts" => count(group.arp.conflicts),
         "hosts.echo_lost" => count(group.echo.lost),
+        "hosts.neighbors" => {
+            let lldp = group.lldp.as_ref().map(|of| of.neighbors.len());
+            let cdp = group.cdp.as_ref().map(|of| of.neighbors.len());
+            (lldp.is_some() || cdp.is_some()).then(|| (lldp.unwrap_or(0) + cdp.unwrap_or(0)) as f64)
+        }
+        "hosts.unconfirmed" => {
+            let dhcp = group.ipv6.as_ref()?.dhcp.as_ref()?;
+            count(dhcp.unconfirmed + dhcp.refused)
+        }
+        "hosts.icmp_errors" => count(group.echo.errors.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
     }
 }
@@ -908,6 +930,7 @@ fn hosts_spread<'a>(spread: &str, group: &'a HostsReport) -> Option<&'a Distribu
         "offer" => group.offer_ns.as_ref(),
         "dora" => group.dora_ns.as_ref(),
         "echo_rtt" => group.echo.rtt_ns.as_ref(),
+        "confirm" => group.ipv6.as_ref()?.dhcp.as_ref()?.confirm_ns.as_ref(),
         _ => unreachable!("{spread} is in HOSTS_SPREADS and has no value"),
     }
 }

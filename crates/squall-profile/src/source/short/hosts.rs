@@ -11,7 +11,7 @@ use crate::{
 /// # Errors
 /// All errors, each with its argument.
 pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
-    let mut group = Table::default();
+    let [mut group, mut tls] = <[Table; 2]>::default();
     group.set("name", "hosts");
     for one in short.all() {
         match one.key() {
@@ -28,13 +28,19 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "lease" | "interface_id" | "dad" | "prefix" | "rapid_commit"
             | "first_offer" | "join" | "join_each" | "join_rate" | "join_time"
             | "sources" | "exclude" | "igmp" | "mld" | "robustness" | "unsolicited"
-            | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
-            | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
-            | "auth_tries" | "dhcp" | "requested" | "broadcast" | "options" | "relay"
-            | "circuit" | "remote" | "faults") => group.add(key, one.value()),
+            | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "cdp" | "cdp_hold"
+            | "cdp_name" | "auth" | "identity" | "password" | "auth_start"
+            | "auth_starts" | "auth_wait" | "auth_held" | "auth_tries" | "auth_again"
+            | "anonymous_identity" | "dhcp" | "requested" | "broadcast" | "options"
+            | "relay" | "circuit" | "remote" | "faults" | "icmp_errors" | "link_flap") => {
+                group.add(key, one.value())
+            }
+            // Settings of TLS for 802.1X.
+            key @ ("ca" | "certificate" | "key" | "server_name") => tls.set(key, one.value()),
             _ => {}
         }
     }
+    group.set_some("tls", tls);
     let mut profile = Table::default();
     profile.set("host", Value::from_iter([group]));
     short.profile(profile)
