@@ -694,7 +694,7 @@ impl HostGroup {
         let record = &mut self.hosts[host as usize];
         let HostRecord { scheduled, draws, echoes, .. } = *record;
         *record = HostRecord { scheduled, draws, echoes, ..HostRecord::default() };
-        self.disconnect_ipv6(host);
+        self.disconnect_ipv6(host, now);
         self.share(host, now);
         let Some(services) = &mut self.services else { return };
         let record = &mut services.records[host as usize];
