@@ -33,6 +33,18 @@ pub struct PlanHosts {
     pub settings: GroupSettings,
 }
 
+impl PlanHosts {
+    /// Whether other sources send from the IPv6 addresses of the hosts: they have no IPv4.
+    pub fn is_ipv6(&self) -> bool {
+        self.settings.addressing == Addressing::None
+    }
+}
+
+/// As [`PlanHosts::is_ipv6`].
+pub(crate) fn is_ipv6(group: &HostGroup) -> bool {
+    group.ipv4 == HostAddress::None
+}
+
 /// Length without FCS of the longest frame that a host sends on its own initiative or in reply.
 pub(crate) const MAX_FRAME: u32 = 1_518;
 /// TPID of IEEE 802.1Q.
@@ -66,7 +78,7 @@ pub(crate) fn compile(
 /// The number of the group that `of` names, from whose hosts another source sends.
 ///
 /// # Errors
-/// There is no such group, or its hosts have no IPv4 address or no gateway.
+/// There is no such group, or its hosts have no addresses or no gateway.
 pub(crate) fn shared_group(
     groups: &[HostGroup],
     (name, of): (&str, &Located),
@@ -77,8 +89,8 @@ pub(crate) fn shared_group(
         return problem(of.at, format!("{:?}: there are no hosts {name:?}", of.text), &hint);
     };
     let group = &groups[number];
-    if group.ipv4 == HostAddress::None {
-        let text = format!("{:?}: hosts {name:?} have no IPv4 addresses", of.text);
+    if is_ipv6(group) && group.ipv6.is_none() {
+        let text = format!("{:?}: hosts {name:?} have no addresses", of.text);
         return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
     }
     let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
