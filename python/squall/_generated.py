@@ -49,15 +49,18 @@ __all__ = [
     "HostDhcp6Report",
     "HostEchoReport",
     "HostIpv6Report",
+    "HostLacpReport",
     "HostLldpReport",
     "HostMulticastReport",
     "HostNdReport",
+    "HostPppoeReport",
     "HostShare",
     "HostsReport",
     "InfoFigures",
     "InterfaceInfo",
     "InterfaceReport",
     "KindReport",
+    "LacpPortReport",
     "LengthBin",
     "Lengths",
     "LinkEvent",
@@ -1641,7 +1644,8 @@ class HostsReport:
         the last address; None if there was only one instant.
     failed : dict of str to int
         Hosts that failed, by reason: ``no_offer``, ``no_ack``, ``nak``, ``conflict``, ``expired``,
-        and with 802.1X ``rejected``, ``no_authenticator``, ``auth_timeout``.
+        and with 802.1X ``rejected``, ``no_authenticator``, ``auth_timeout``; with PPPoE
+        ``no_pado``, ``no_pads``, ``refused`` and the reasons in ``pppoe.ended``.
     sent, received : dict of str to int
         DHCP messages that hosts sent and received, by type; ``retransmissions`` of those sent were
         repeated.
@@ -1666,6 +1670,10 @@ class HostsReport:
         Announcements and neighbors, if hosts have LLDP.
     auth : HostAuthReport or None
         802.1X, if hosts authenticate.
+    pppoe : HostPppoeReport or None
+        Sessions of PPPoE, of clients or of a server.
+    lacp : HostLacpReport or None
+        LACP, if the host is a port of an aggregate.
     """
 
     name: str
@@ -1694,6 +1702,8 @@ class HostsReport:
     querier: QuerierReport | None
     lldp: HostLldpReport | None
     auth: HostAuthReport | None
+    pppoe: HostPppoeReport | None
+    lacp: HostLacpReport | None
 
 
 @dataclass(frozen=True)
@@ -2030,6 +2040,116 @@ class HostAuthReport:
     sent: dict[str, int]
     ignored: dict[str, int]
     time_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostPppoeReport:
+    """PPPoE of hosts (RFC 2516) and their sessions of PPP (RFC 1661).
+
+    Attributes
+    ----------
+    states : dict of str to int
+        Clients by their state at the end: ``init`` (not started), ``discovery`` (a PADI was sent),
+        ``request`` (a PADR was sent), ``session`` (PPP is negotiated), ``open``, ``terminating``,
+        ``waiting`` (before a new attempt), ``closed``, ``failed``. Sessions of a server:
+        ``establish``, ``authenticate``, ``network``, ``open``, ``terminate``.
+    opened, opened6 : int
+        Times that a session carried IPv4, and IPv6.
+    ended : dict of str to int
+        Sessions that ended, by reason: ``padt`` (the peer ended it), ``terminated`` (the peer ended
+        PPP), ``closed`` (the host did, at its end), ``lcp_timeout``, ``ppp_timeout``,
+        ``auth_rejected``, ``auth_timeout``, ``no_auth_method``, ``no_ipcp``, ``no_address``,
+        ``echo_timeout``, ``replaced`` (by a new one of the same client).
+    sent : dict of str to int
+        Packets that hosts sent and received, by kind: ``padi``, ``pado``, ``padr``, ``pads``,
+        ``padt``, ``lcp_request``, ``lcp_ack``, ``chap_challenge``, ``echo_request`` ...;
+        ``retransmissions`` of PADI and PADR were repeated. Packets of IPv4 are counted as received
+        only.
+    ignored : dict of str to int
+        Packets that were ignored, by reason, such as ``wrong_host_uniq`` or ``wrong_session``.
+    name_servers : tuple of str
+        Addresses of name servers that hosts got, at most 16.
+    session_ns, open_ns : Distribution or None
+        Time from a client's first PADI to its PADS, and to its address. A server's time to the
+        address begins with the PADR.
+    """
+
+    states: dict[str, int]
+    opened: int
+    opened6: int
+    ended: dict[str, int]
+    sent: dict[str, int]
+    retransmissions: int
+    received: dict[str, int]
+    ignored: dict[str, int]
+    name_servers: tuple[str, ...]
+    session_ns: Distribution | None
+    open_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class HostLacpReport:
+    """LACP of a port (IEEE 802.1AX).
+
+    Attributes
+    ----------
+    receive, mux : str
+        States at the end of the receive machine (``initialize``, ``expired``, ``defaulted``,
+        ``current``) and of the mux machine (``detached``, ``waiting``, ``attached``,
+        ``collecting``, ``distributing``), and whether the port was selected for an aggregate. After
+        the end of a run, the port is disabled.
+    actor, partner : LacpPortReport
+        The port, and that of its partner, as they announced themselves last.
+    up, down : int
+        Times that frames could be sent over the link (``distributing``), and that they no longer
+        could.
+    expired, defaulted : int
+        Times that the partner's announcements expired, and that no partner was there.
+    actor_churn, partner_churn : int
+        Times that this end, and that the partner did not agree within ``lacp_churn``.
+    sent : dict of str to int
+        PDUs that the port sent, by kind (``lacpdu``, ``marker_response``), and those that it
+        received.
+    ignored : dict of str to int
+        Received PDUs that were ignored, by reason.
+    up_ns : Distribution or None
+        Time from the start, or from the end of a link, to the next one.
+    """
+
+    receive: str
+    mux: str
+    selected: bool
+    actor: LacpPortReport
+    partner: LacpPortReport
+    up: int
+    down: int
+    expired: int
+    defaulted: int
+    actor_churn: int
+    partner_churn: int
+    sent: dict[str, int]
+    received: int
+    ignored: dict[str, int]
+    up_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class LacpPortReport:
+    """The announcement of a port by LACP.
+
+    Attributes
+    ----------
+    state : tuple of str
+        Bits that are set: ``activity``, ``short_timeout``, ``aggregation``, ``synchronization``,
+        ``collecting``, ``distributing``, ``defaulted``, ``expired``.
+    """
+
+    system_priority: int
+    system: str
+    key: int
+    port_priority: int
+    port: int
+    state: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -702,7 +702,8 @@ class HostGroup(Table):
         VLAN of the hosts. Default: untagged.
     ipv4 : str
         "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        that of each further one is the next. Default "dhcp"; "none" if ipv6 is given; with pppoe,
+        the address of the session.
     ipv6 : str
         "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -778,8 +779,8 @@ class HostGroup(Table):
     remote : str
         Remote identifier that the agent adds. Default: none.
     serve : str
-        The host, which has a static address, is a DHCP server, and gives these addresses:
-        "10.0.1.0-10.0.4.255".
+        The host, which has a static address, is a DHCP server, or with pppoe an access
+        concentrator, and gives these addresses: "10.0.1.0-10.0.4.255".
     advertise : str
         The host is a router that advertises itself and this prefix: "2001:db8:1::/64".
     serve6 : str
@@ -892,6 +893,80 @@ class HostGroup(Table):
         number is seconds.
     auth_tries : int
         Failed authentications in a row after which a host gives up. Default 3.
+    pppoe : Literal["none", "pap", "chap", "any"]
+        Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with
+        ``identity`` and ``password``: "none", "pap", "chap" (with MD5), or "any", as the server
+        wants it. ``retry``, ``retry_max`` and ``tries`` are those of its discovery (default 5 s, 60
+        s and 5), ``restarts`` the attempts after a refusal or the end of a session. Default: no
+        PPPoE.
+    pppoe_service : str
+        Service-Name that hosts ask for, and that a server has. Default: any.
+    pppoe_ac : str
+        AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
+        any; a server is called "squall".
+    mru : int
+        Octets of the longest packet that hosts receive in a session. Default 1492.
+    ppp_restart : Time
+        Time after which a Configure-Request or Terminate-Request without an answer is repeated (RFC
+        1661 section 4.6). Default 3 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_configures : int
+        Configure-Requests without an answer after which a session ends (Max-Configure). Default 10.
+    ppp_terminates : int
+        Terminate-Requests without an answer (Max-Terminate). Default 2.
+    ppp_failures : int
+        Naks before options are rejected instead (Max-Failure). Default 5.
+    ppp_wait : Time
+        Longest time from the begin of a session to its address. Default 60 s. Units: ns, us, ms, s,
+        min, h; a bare number is seconds.
+    ppp_auth_retry : Time
+        Time after which a request of PAP, a challenge, or a response is repeated. Default 3 s.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_auth_wait : Time
+        Longest time for the authentication in a session. Default 30 s. Units: ns, us, ms, s, min,
+        h; a bare number is seconds.
+    ppp_echo : Time
+        Interval between the Echo-Requests that examine whether a session is still there; 0: none.
+        Default 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    ppp_echo_failures : int
+        Echo-Requests without a reply after which a session ends. Default 3.
+    ppp_dns : bool
+        true: hosts ask for the addresses of name servers (RFC 1877). Default false.
+    ipv6cp : bool
+        true: sessions also carry IPv6 (IPV6CP, RFC 5072). Default false.
+    lacp : Literal["active", "passive"]
+        The host is a port of an aggregate (LACP, IEEE 802.1AX): "active", or "passive", which waits
+        for an active partner. Ports with the same system and key whose partner is the same one are
+        in one aggregate. Default: no LACP.
+    lacp_rate : Literal["fast", "slow"]
+        How often the partner has to announce itself: "fast" (each second) or "slow" (each 30 s).
+        Default "fast".
+    lacp_system : str
+        MAC address of the system, the same for all ports of an aggregate. Default: that of the
+        host.
+    lacp_system_priority : int
+        Priority of the system. Default 32768.
+    lacp_key : int
+        Key, the same for all ports of an aggregate. Default 1.
+    lacp_port : int
+        Number of the port in the system. Default: its place in [ports], from 1.
+    lacp_port_priority : int
+        Priority of the port. Default 32768.
+    lacp_fast : Time
+        Intervals between LACPDUs, to partners that ask for the fast and for the slow one. Default 1
+        s and 30 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_slow : Time
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_short : Time
+        Times without an LACPDU after which a partner expires, with lacp_rate "fast" and "slow".
+        Default 3 s and 90 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_long : Time
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
+    lacp_wait : Time
+        Time for further ports of the aggregate before a port joins it. Default 2 s. Units: ns, us,
+        ms, s, min, h; a bare number is seconds.
+    lacp_churn : Time
+        Time within which both ends have to agree; later, the report counts churn. Default 60 s.
+        Units: ns, us, ms, s, min, h; a bare number is seconds.
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -972,6 +1047,34 @@ class HostGroup(Table):
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
+    pppoe: Literal["none", "pap", "chap", "any"] | None = None
+    pppoe_service: str | None = None
+    pppoe_ac: str | None = None
+    mru: int | None = None
+    ppp_restart: Time | None = None
+    ppp_configures: int | None = None
+    ppp_terminates: int | None = None
+    ppp_failures: int | None = None
+    ppp_wait: Time | None = None
+    ppp_auth_retry: Time | None = None
+    ppp_auth_wait: Time | None = None
+    ppp_echo: Time | None = None
+    ppp_echo_failures: int | None = None
+    ppp_dns: bool | None = None
+    ipv6cp: bool | None = None
+    lacp: Literal["active", "passive"] | None = None
+    lacp_rate: Literal["fast", "slow"] | None = None
+    lacp_system: str | None = None
+    lacp_system_priority: int | None = None
+    lacp_key: int | None = None
+    lacp_port: int | None = None
+    lacp_port_priority: int | None = None
+    lacp_fast: Time | None = None
+    lacp_slow: Time | None = None
+    lacp_short: Time | None = None
+    lacp_long: Time | None = None
+    lacp_wait: Time | None = None
+    lacp_churn: Time | None = None
     enabled: bool | None = None
 
 

@@ -8,13 +8,15 @@ use std::{
 use squall_host::{
     Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
     Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing, Ipv6Settings,
-    LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate, PingSettings,
-    PrefixInformation, QuerierSettings, Retransmission, RouterSettings, Server6Settings,
-    ServerSettings, ServiceSettings, SourceFilter, SupplicantSettings, ValueTemplate, duid_of,
+    LacpInfo, LacpSettings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers,
+    OptionTemplate, PingSettings, PppAuth, PppSettings, PppTimers, PppoeClientSettings,
+    PppoeServerSettings, PppoeSettings, PrefixInformation, QuerierSettings, Retransmission,
+    RouterSettings, Server6Settings, ServerSettings, ServiceSettings, SourceFilter,
+    SupplicantSettings, ValueTemplate, duid_of, lacp,
 };
 use squall_profile::{
     ArpUse, AuthMethod, DhcpUse, HostAddress, HostFault, HostGroup, HostIpv6, HostOption,
-    InterfaceId, PingTarget, Profile,
+    InterfaceId, LacpMode, LacpRate, PingTarget, PppMethod, Profile,
 };
 use squall_units::{MacAddr, Nanos, mix};
 
@@ -57,11 +59,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
+        HostAddress::Pppoe => (Addressing::Ppp, Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp | HostAddress::None => 0,
+        HostAddress::Dhcp | HostAddress::Pppoe | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -96,7 +99,9 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         setup: group.setup,
         release: group.release,
         ping: group.ping.map(ping),
-        server: group.serve.map(server),
+        server: group.serve.filter(|_| group.pppoe.is_none()).map(server),
+        pppoe: group.pppoe.map(|method| pppoe(group, method, own)),
+        lacp: group.lacp.map(|mode| aggregation(group, mode, mac)),
         dhcp: ClientSettings {
             begin: match group.dhcp {
                 DhcpUse::Discover => DhcpBegin::Discover,
@@ -274,6 +279,86 @@ fn services(group: &HostGroup) -> ServiceSettings {
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
         auth: (group.auth == AuthMethod::Md5).then(|| supplicant(group)),
+    }
+}
+
+fn aggregation(group: &HostGroup, mode: LacpMode, mac: MacAddr) -> LacpSettings {
+    let default = LacpSettings::default();
+    let mut state = lacp::AGGREGATION;
+    if mode == LacpMode::Active {
+        state |= lacp::ACTIVITY;
+    }
+    if group.lacp_rate == LacpRate::Fast {
+        state |= lacp::SHORT_TIMEOUT;
+    }
+    LacpSettings {
+        actor: LacpInfo {
+            system_priority: group.lacp_system_priority as u16,
+            system: group.lacp_system.unwrap_or(mac),
+            key: group.lacp_key as u16,
+            port_priority: group.lacp_port_priority as u16,
+            port: group.lacp_port.map_or(group.port as u16 + 1, |port| port as u16),
+            state,
+        },
+        fast_periodic: group.lacp_fast.unwrap_or(default.fast_periodic),
+        slow_periodic: group.lacp_slow.unwrap_or(default.slow_periodic),
+        short_timeout: group.lacp_short.unwrap_or(default.short_timeout),
+        long_timeout: group.lacp_long.unwrap_or(default.long_timeout),
+        aggregate_wait: group.lacp_wait.unwrap_or(default.aggregate_wait),
+        churn: group.lacp_churn.unwrap_or(default.churn),
+    }
+}
+
+fn pppoe(group: &HostGroup, method: PppMethod, address: Ipv4Addr) -> PppoeSettings {
+    let ppp = ppp(group, method);
+    let service = group.pppoe_service.clone().unwrap_or_default();
+    if let Some((first, last)) = group.serve {
+        return PppoeSettings::Server(PppoeServerSettings {
+            ac_name: group.pppoe_ac.clone().unwrap_or_else(|| "squall".to_owned()),
+            service,
+            address,
+            first,
+            count: last.to_bits() - first.to_bits() + 1,
+            ppp,
+        });
+    }
+    let default = PppoeClientSettings::default();
+    PppoeSettings::Client(PppoeClientSettings {
+        service,
+        ac_name: group.pppoe_ac.clone().unwrap_or_default(),
+        first: group.retry.unwrap_or(default.first),
+        longest: group.retry_max.unwrap_or(default.longest),
+        tries: group.tries.map_or(default.tries, |tries| tries as u8),
+        restarts: group.restarts as u8,
+        ppp,
+    })
+}
+
+fn ppp(group: &HostGroup, method: PppMethod) -> PppSettings {
+    let default = PppSettings::default();
+    PppSettings {
+        mru: group.mru as u16,
+        timers: PppTimers {
+            restart: group.ppp_restart.unwrap_or(default.timers.restart),
+            max_terminate: group.ppp_terminates as u8,
+            max_configure: group.ppp_configures as u8,
+            max_failure: group.ppp_failures as u8,
+        },
+        auth: match method {
+            PppMethod::None => PppAuth::None,
+            PppMethod::Pap => PppAuth::Pap,
+            PppMethod::Chap => PppAuth::Chap,
+            PppMethod::Any => PppAuth::Any,
+        },
+        identity: group.identity.clone().unwrap_or_default(),
+        password: group.password.clone().unwrap_or_default(),
+        auth_interval: group.ppp_auth_retry.unwrap_or(default.auth_interval),
+        auth_wait: group.ppp_auth_wait.unwrap_or(default.auth_wait),
+        wait: group.ppp_wait.unwrap_or(default.wait),
+        echo: group.ppp_echo.unwrap_or(default.echo),
+        echo_failures: group.ppp_echo_failures as u8,
+        name_servers: group.ppp_dns,
+        ipv6: group.ipv6cp,
     }
 }
 

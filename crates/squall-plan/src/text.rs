@@ -177,6 +177,7 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
         let ipv4 = match group.ipv4 {
             HostAddress::None => None,
             HostAddress::Dhcp => Some("dhcp".to_owned()),
+            HostAddress::Pppoe => Some("pppoe".to_owned()),
             HostAddress::Static { first, prefix } => Some(format!("{first}/{prefix}")),
         };
         let ipv6 = group.ipv6.map(|ipv6| match ipv6 {

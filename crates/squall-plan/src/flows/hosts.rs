@@ -29,6 +29,10 @@ pub(super) fn group(
         return None;
     };
     let group = &groups[number];
+    if group.ipv4 == HostAddress::Pppoe {
+        let text = format!("hosts {name:?} have sessions of PPPoE, which flows cannot use");
+        mistakes.at(group.at, &text, "try hosts with another source of addresses");
+    }
     if matches!(group.ipv4, HostAddress::Static { .. }) && group.gateway.is_none() {
         let text = format!("hosts {name:?} have no gateway, through which their flows leave");
         mistakes.at(group.at, &text, r#"try gateway = "10.0.0.1""#);

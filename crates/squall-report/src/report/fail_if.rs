@@ -468,12 +468,19 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
     ("hosts.ignored", Kind::Count, "messages that were ignored, for any reason"),
     ("hosts.conflicts", Kind::Count, "addresses that were given up: another host had them"),
     ("hosts.echo_lost", Kind::Count, "echo requests without a reply"),
+    ("hosts.sessions_opened", Kind::Count, "sessions of PPPoE that carried IPv4"),
+    ("hosts.lacp_up", Kind::Count, "times that frames could be sent over a link of LACP"),
+    ("hosts.lacp_down", Kind::Count, "times that they no longer could"),
+    ("hosts.sessions_ended", Kind::Count, "sessions of PPPoE that ended, for any reason"),
 ];
 
 const HOSTS_SPREADS: &[(&str, &str)] = &[
     ("offer", "from a host's first DISCOVER to its offer"),
     ("dora", "from a host's first DISCOVER to its address"),
     ("echo_rtt", "from a host's echo request to the reply"),
+    ("lacp_link", "from the start, or the end of a link of LACP, to the next one"),
+    ("pppoe_session", "from a host's first PADI to its PADS"),
+    ("pppoe_open", "from a host's first PADI to its address"),
 ];
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
@@ -899,6 +906,10 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
         "hosts.ignored" => count(group.ignored.values().sum()),
         "hosts.conflicts" => count(group.arp.conflicts),
         "hosts.echo_lost" => count(group.echo.lost),
+        "hosts.lacp_up" => count(group.lacp.as_ref()?.up),
+        "hosts.lacp_down" => count(group.lacp.as_ref()?.down),
+        "hosts.sessions_opened" => count(group.pppoe.as_ref()?.opened),
+        "hosts.sessions_ended" => count(group.pppoe.as_ref()?.ended.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
     }
 }
@@ -908,6 +919,9 @@ fn hosts_spread<'a>(spread: &str, group: &'a HostsReport) -> Option<&'a Distribu
         "offer" => group.offer_ns.as_ref(),
         "dora" => group.dora_ns.as_ref(),
         "echo_rtt" => group.echo.rtt_ns.as_ref(),
+        "lacp_link" => group.lacp.as_ref()?.up_ns.as_ref(),
+        "pppoe_session" => group.pppoe.as_ref()?.session_ns.as_ref(),
+        "pppoe_open" => group.pppoe.as_ref()?.open_ns.as_ref(),
         _ => unreachable!("{spread} is in HOSTS_SPREADS and has no value"),
     }
 }

@@ -31,7 +31,9 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
             | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
             | "auth_tries" | "dhcp" | "requested" | "broadcast" | "options" | "relay"
-            | "circuit" | "remote" | "faults") => group.add(key, one.value()),
+            | "circuit" | "remote" | "faults" | "pppoe" | "pppoe_service" | "pppoe_ac"
+            | "lacp" | "lacp_rate" | "lacp_system" | "lacp_key" | "ppp_dns" | "ppp_echo"
+            | "ipv6cp") => group.add(key, one.value()),
             _ => {}
         }
     }
