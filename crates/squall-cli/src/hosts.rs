@@ -14,7 +14,7 @@ use crate::{
     server::{self, ShowArgs},
 };
 
-/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, DNS, 802.1X
+/// Emulate hosts on a port: DHCP, PPPoE, ARP, ND, ping, multicast groups, LLDP, CDP, DNS, LACP, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,6 +34,8 @@ Examples:
   squall hosts dot1x -i eth1 --method peap --ca ca.pem --identity 'u{}' --password p --count 100
   squall hosts dot1x -i eth1 --method tls --ca ca.pem --certificate me.pem --key me.key \
                      --identity me
+  squall hosts lacp -i eth1 --key 7 --address 10.0.0.2/16 -d 5min
+  squall hosts pppoe -i eth1 --count 1000 --rate 100/s --identity 'user{}' --password secret
   squall hosts show 17                                         # of a live run of a daemon
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
@@ -68,6 +70,10 @@ enum What {
     Dns(Box<Dns>),
     /// Authenticate by 802.1X with EAP-MD5, EAP-TLS, PEAP or EAP-TTLS
     Dot1x(Box<Dot1x>),
+    /// Form an aggregate with the partner of the port (LACP, IEEE 802.1AX)
+    Lacp(Box<Lacp>),
+    /// Get addresses in sessions of PPPoE (RFC 2516)
+    Pppoe(Box<Pppoe>),
     Show(ShowArgs),
 }
 
@@ -150,6 +156,22 @@ struct Dns {
 struct Dot1x {
     #[command(flatten)]
     keys: Given<Dot1xKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Lacp {
+    #[command(flatten)]
+    keys: Given<LacpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Pppoe {
+    #[command(flatten)]
+    keys: Given<PppoeKeys>,
     #[command(flatten)]
     common: Common,
 }
@@ -297,6 +319,66 @@ struct Dot1xKeys {
     auth_again: Option<String>,
     /// Log off at the end of the run
     #[arg(long = "logoff")]
+    release: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct LacpKeys {
+    /// Begin at once, or wait for an active partner
+    #[arg(long = "mode", value_name = "active|passive", default_value = "active")]
+    lacp: String,
+    /// Ask for an LACPDU each second or each 30 seconds [default: fast]
+    #[arg(long = "rate", value_name = "fast|slow")]
+    lacp_rate: Option<String>,
+    /// Be a port of this system [default: the MAC address of the host]
+    #[arg(long = "system", value_name = "MAC")]
+    lacp_system: Option<String>,
+    /// Be in the aggregate with this key [default: 1]
+    #[arg(long = "key", value_name = "N")]
+    lacp_key: Option<String>,
+    /// Give the host this address
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct PppoeKeys {
+    /// Authenticate by "pap", "chap", as the server wants it, or not at all
+    #[arg(long = "auth", value_name = "any|pap|chap|none", default_value = "any")]
+    pppoe: String,
+    /// Identify as TEXT, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    identity: Option<String>,
+    /// Use this password, with the number of the host for {}
+    #[arg(long, value_name = "TEXT")]
+    password: Option<String>,
+    /// Ask for this service [default: any]
+    #[arg(long = "service", value_name = "TEXT")]
+    pppoe_service: Option<String>,
+    /// Accept offers only from this access concentrator [default: any]
+    #[arg(long = "ac", value_name = "TEXT")]
+    pppoe_ac: Option<String>,
+    /// Start N hosts per second, whether or not earlier ones have an address: 100/s [default: all at
+    /// once]
+    #[arg(long = "rate", value_name = "N")]
+    setup: Option<String>,
+    /// Repeat a PADI or PADR for the first time after TIME; it doubles each time [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    retry: Option<String>,
+    /// Give up after N messages without an answer [default: 5]
+    #[arg(long, value_name = "N")]
+    tries: Option<String>,
+    /// Ask for the addresses of name servers
+    #[arg(long = "dns")]
+    ppp_dns: bool,
+    /// Negotiate IPv6, too
+    #[arg(long)]
+    ipv6cp: bool,
+    /// Examine the session at this interval by Echo-Requests; 0s: never [default: 30s]
+    #[arg(long = "echo", value_name = "TIME")]
+    ppp_echo: Option<String>,
+    /// End the sessions at the end of the run
+    #[arg(long)]
     release: bool,
 }
 
@@ -495,6 +577,8 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Dns(of) => ("dns", &of.keys.arguments, &of.common),
         What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
         What::Show(args) => return server::show(args),
+        What::Lacp(of) => ("lacp", &of.keys.arguments, &of.common),
+        What::Pppoe(of) => ("pppoe", &of.keys.arguments, &of.common),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
     // A default of a command is an argument, too, because its key has another default.
@@ -513,6 +597,10 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
             let args = &of.keys.args;
             &[("ipv4", "--address", &args.ipv4), ("auth", "--method", &args.auth)]
         }
+        What::Lacp(of) => {
+            &[("lacp", "--mode", &of.keys.args.lacp), ("ipv4", "--address", &of.keys.args.ipv4)]
+        }
+        What::Pppoe(of) => &[("pppoe", "--auth", &of.keys.args.pppoe)],
         What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Dns(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {

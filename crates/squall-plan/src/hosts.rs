@@ -8,15 +8,17 @@ use std::{
 use squall_host::{
     Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
     DhcpTimers, DnsZone, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier,
-    Ipv6Addressing, Ipv6Settings, LldpSettings, MdnsSettings, MembershipTimers, MulticastSettings,
-    NameTemplate, NdTimers, OptionTemplate, PingSettings, PrefixInformation, QuerierSettings,
-    ResolverSettings, Retransmission, RouterSettings, Server6Settings, ServerSettings,
-    ServiceSettings, SourceFilter, SpeakerTimers, SupplicantSettings, TlsClient, ValueTemplate,
-    dns, duid_of,
+    Ipv6Addressing, Ipv6Settings, LacpInfo, LacpSettings, LldpSettings, MdnsSettings,
+    MembershipTimers, MulticastSettings, NameTemplate, NdTimers, OptionTemplate, PingSettings,
+    PppAuth, PppSettings, PppTimers, PppoeClientSettings, PppoeServerSettings, PppoeSettings,
+    PrefixInformation, QuerierSettings, ResolverSettings, Retransmission, RouterSettings,
+    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
+    SupplicantSettings, TlsClient, ValueTemplate, dns, duid_of, lacp,
 };
 use squall_profile::{
     ArpUse, AuthMethod, DhcpUse, Diagnostic, DnsType, ErrorCollector, HostAddress, HostFault,
-    HostGroup, HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
+    HostGroup, HostIpv6, HostOption, InterfaceId, LacpMode, LacpRate, Located, PingTarget,
+    PppMethod, Profile,
 };
 use squall_tls::{TlsSettings, TlsVersion};
 use squall_units::{MacAddr, Nanos, mix, suggest};
@@ -93,6 +95,10 @@ pub(crate) fn shared_group(
         let text = format!("{:?}: hosts {name:?} have no addresses", of.text);
         return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
     }
+    if group.ipv4 == HostAddress::Pppoe {
+        let text = format!("{:?}: hosts {name:?} have sessions of PPPoE", of.text);
+        return problem(of.at, text, "only echo uses these; try another source of addresses");
+    }
     let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
     if without && group.gateway.is_none() {
         let text = format!("hosts {name:?} have no gateway, through which their frames leave");
@@ -112,11 +118,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
         HostAddress::LinkLocal => (Addressing::LinkLocal, Ipv4Addr::UNSPECIFIED),
+        HostAddress::Pppoe => (Addressing::Ppp, Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp | HostAddress::LinkLocal | HostAddress::None => 0,
+        HostAddress::Dhcp | HostAddress::LinkLocal | HostAddress::Pppoe | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -151,7 +158,9 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         setup: group.setup,
         release: group.release,
         ping: group.ping.map(ping),
-        server: group.serve.map(server),
+        server: group.serve.filter(|_| group.pppoe.is_none()).map(server),
+        pppoe: group.pppoe.map(|method| pppoe(group, method, own)),
+        lacp: group.lacp.map(|mode| aggregation(group, mode, mac)),
         dhcp: ClientSettings {
             begin: match group.dhcp {
                 DhcpUse::Discover => DhcpBegin::Discover,
@@ -173,8 +182,6 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         services: services(group),
         icmp_errors: group.icmp_errors,
         seed,
-        lacp: None,
-        pppoe: None,
     }
 }
 
@@ -383,6 +390,86 @@ fn zone(group: &HostGroup) -> DnsZone {
         zone.add(name, *address);
     }
     zone
+}
+
+fn aggregation(group: &HostGroup, mode: LacpMode, mac: MacAddr) -> LacpSettings {
+    let default = LacpSettings::default();
+    let mut state = lacp::AGGREGATION;
+    if mode == LacpMode::Active {
+        state |= lacp::ACTIVITY;
+    }
+    if group.lacp_rate == LacpRate::Fast {
+        state |= lacp::SHORT_TIMEOUT;
+    }
+    LacpSettings {
+        actor: LacpInfo {
+            system_priority: group.lacp_system_priority as u16,
+            system: group.lacp_system.unwrap_or(mac),
+            key: group.lacp_key as u16,
+            port_priority: group.lacp_port_priority as u16,
+            port: group.lacp_port.map_or(group.port as u16 + 1, |port| port as u16),
+            state,
+        },
+        fast_periodic: group.lacp_fast.unwrap_or(default.fast_periodic),
+        slow_periodic: group.lacp_slow.unwrap_or(default.slow_periodic),
+        short_timeout: group.lacp_short.unwrap_or(default.short_timeout),
+        long_timeout: group.lacp_long.unwrap_or(default.long_timeout),
+        aggregate_wait: group.lacp_wait.unwrap_or(default.aggregate_wait),
+        churn: group.lacp_churn.unwrap_or(default.churn),
+    }
+}
+
+fn pppoe(group: &HostGroup, method: PppMethod, address: Ipv4Addr) -> PppoeSettings {
+    let ppp = ppp(group, method);
+    let service = group.pppoe_service.clone().unwrap_or_default();
+    if let Some((first, last)) = group.serve {
+        return PppoeSettings::Server(PppoeServerSettings {
+            ac_name: group.pppoe_ac.clone().unwrap_or_else(|| "squall".to_owned()),
+            service,
+            address,
+            first,
+            count: last.to_bits() - first.to_bits() + 1,
+            ppp,
+        });
+    }
+    let default = PppoeClientSettings::default();
+    PppoeSettings::Client(PppoeClientSettings {
+        service,
+        ac_name: group.pppoe_ac.clone().unwrap_or_default(),
+        first: group.retry.unwrap_or(default.first),
+        longest: group.retry_max.unwrap_or(default.longest),
+        tries: group.tries.map_or(default.tries, |tries| tries as u8),
+        restarts: group.restarts as u8,
+        ppp,
+    })
+}
+
+fn ppp(group: &HostGroup, method: PppMethod) -> PppSettings {
+    let default = PppSettings::default();
+    PppSettings {
+        mru: group.mru as u16,
+        timers: PppTimers {
+            restart: group.ppp_restart.unwrap_or(default.timers.restart),
+            max_terminate: group.ppp_terminates as u8,
+            max_configure: group.ppp_configures as u8,
+            max_failure: group.ppp_failures as u8,
+        },
+        auth: match method {
+            PppMethod::None => PppAuth::None,
+            PppMethod::Pap => PppAuth::Pap,
+            PppMethod::Chap => PppAuth::Chap,
+            PppMethod::Any => PppAuth::Any,
+        },
+        identity: group.identity.clone().unwrap_or_default(),
+        password: group.password.clone().unwrap_or_default(),
+        auth_interval: group.ppp_auth_retry.unwrap_or(default.auth_interval),
+        auth_wait: group.ppp_auth_wait.unwrap_or(default.auth_wait),
+        wait: group.ppp_wait.unwrap_or(default.wait),
+        echo: group.ppp_echo.unwrap_or(default.echo),
+        echo_failures: group.ppp_echo_failures as u8,
+        name_servers: group.ppp_dns,
+        ipv6: group.ipv6cp,
+    }
 }
 
 fn multicast(group: &HostGroup) -> MulticastSettings {

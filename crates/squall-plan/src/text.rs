@@ -183,6 +183,7 @@ fn hosts(profile: &Profile, plan: &Plan) -> String {
             HostAddress::None => None,
             HostAddress::Dhcp => Some("dhcp".to_owned()),
             HostAddress::LinkLocal => Some("link-local".to_owned()),
+            HostAddress::Pppoe => Some("pppoe".to_owned()),
             HostAddress::Static { first, prefix } => Some(format!("{first}/{prefix}")),
         };
         let ipv6 = group.ipv6.map(|ipv6| match ipv6 {

@@ -15,6 +15,8 @@ pub enum HostAddress {
     Dhcp,
     /// Each host chooses an address of 169.254.0.0/16 (RFC 3927).
     LinkLocal,
+    /// Each host gets one in its session of PPPoE.
+    Pppoe,
     /// The first host's address; that of each further one is the next.
     Static { first: Ipv4Addr, prefix: u8 },
 }
@@ -81,6 +83,37 @@ pub enum DnsType {
     Both,
 }
 
+/// Whether a port with LACP begins by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LacpMode {
+    Active,
+    /// Only if its partner is active.
+    Passive,
+}
+
+/// How often the partner of a port with LACP has to announce itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LacpRate {
+    /// Each second.
+    #[default]
+    Fast,
+    /// Each 30 seconds.
+    Slow,
+}
+
+/// How hosts authenticate in a session of PPPoE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PppMethod {
+    /// Not at all.
+    None,
+    /// RFC 1334.
+    Pap,
+    /// With MD5 (RFC 1994).
+    Chap,
+    /// As the server wants it; servers want CHAP.
+    Any,
+}
+
 /// How DHCP clients begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DhcpUse {
@@ -142,6 +175,7 @@ impl HostGroup {
             "mac" => self.mac.map(|mac| json!(mac.to_string())),
             "ipv4" => match self.ipv4 {
                 HostAddress::Dhcp => self.ipv6.map(|_| json!("dhcp")),
+                HostAddress::Pppoe => None,
                 HostAddress::None => self.ipv6.is_none().then(|| json!("none")),
                 HostAddress::LinkLocal => Some(json!("link-local")),
                 HostAddress::Static { first, prefix } => Some(json!(format!("{first}/{prefix}"))),
@@ -152,6 +186,7 @@ impl HostGroup {
                 HostIpv6::Dhcp => json!("dhcp"),
                 HostIpv6::Static { first, prefix } => json!(format!("{first}/{prefix}")),
             }),
+            "lacp_system" => self.lacp_system.map(|system| json!(system.to_string())),
             "gateway6" => self.gateway6.map(|gateway| json!(gateway.to_string())),
             "advertise" => {
                 self.advertise.map(|(prefix, length)| json!(format!("{prefix}/{length}")))

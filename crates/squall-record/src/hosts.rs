@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 
 use squall_engine::{HostStats, Snapshot};
-use squall_host::{AuthStatistics, DnsStatistics, MulticastStatistics, SpeakerStatistics};
+use squall_host::{
+    AuthStatistics, DnsStatistics, LacpInfo, LacpStatistics, MulticastStatistics, PppoeStatistics,
+    SpeakerStatistics,
+};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
     hosts::{
         CdpNeighborReport, Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport,
         HostCdpReport, HostDhcp6Report, HostDnsReport, HostDnsServerReport, HostEchoReport,
-        HostIpv6Report, HostLldpReport, HostMdnsReport, HostMulticastReport, HostNdReport,
-        HostsReport, LldpNeighborReport, QuerierReport,
+        HostIpv6Report, HostLacpReport, HostLldpReport, HostMdnsReport, HostMulticastReport,
+        HostNdReport, HostPppoeReport, HostsReport, LacpPortReport, LldpNeighborReport,
+        QuerierReport,
     },
 };
 
@@ -111,6 +115,8 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             ignored: texts(&of.ignored),
         }),
         auth: counted.auth.as_ref().map(auth),
+        pppoe: counted.pppoe.as_ref().map(pppoe),
+        lacp: counted.lacp.as_ref().map(lacp),
     }
 }
 
@@ -200,6 +206,54 @@ fn auth(of: &AuthStatistics) -> HostAuthReport {
         sent: texts(&of.sent),
         ignored: texts(&of.ignored),
         time_ns: distribution(&of.time),
+    }
+}
+
+fn pppoe(of: &PppoeStatistics) -> HostPppoeReport {
+    let states = of.states.iter().filter(|(_, count)| *count > 0);
+    HostPppoeReport {
+        states: states.map(|(state, count)| ((*state).to_owned(), *count)).collect(),
+        opened: of.opened,
+        opened6: of.opened6,
+        ended: texts(&of.ended),
+        sent: texts(&of.sent),
+        retransmissions: of.retransmissions,
+        received: texts(&of.received),
+        ignored: texts(&of.ignored),
+        name_servers: of.name_servers.iter().map(ToString::to_string).collect(),
+        session_ns: distribution(&of.session),
+        open_ns: distribution(&of.open),
+    }
+}
+
+fn lacp(of: &LacpStatistics) -> HostLacpReport {
+    HostLacpReport {
+        receive: of.receive.word().to_owned(),
+        mux: of.mux.word().to_owned(),
+        selected: of.selected,
+        actor: port_of(&of.actor),
+        partner: port_of(&of.partner),
+        up: of.up,
+        down: of.down,
+        expired: of.expired,
+        defaulted: of.defaulted,
+        actor_churn: of.actor_churn,
+        partner_churn: of.partner_churn,
+        sent: texts(&of.sent),
+        received: of.received,
+        ignored: texts(&of.ignored),
+        up_ns: distribution(&of.time),
+    }
+}
+
+fn port_of(of: &LacpInfo) -> LacpPortReport {
+    LacpPortReport {
+        system_priority: of.system_priority,
+        system: of.system.to_string(),
+        key: of.key,
+        port_priority: of.port_priority,
+        port: of.port,
+        state: squall_host::lacp::state_words(of.state).map(str::to_owned).collect(),
     }
 }
 

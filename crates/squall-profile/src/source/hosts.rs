@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     ArpUse, At, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
-    HostOption, InterfaceId, Located, PingTarget, Port, Tls, emit::Emit,
+    HostOption, InterfaceId, LacpMode, LacpRate, Located, PingTarget, Port, PppMethod, Tls,
+    emit::Emit,
 };
 
 table! {
@@ -57,6 +58,8 @@ table! {
         dns_server: Option<IpAddr> = None,
         /// Names for which hosts answer as DNS servers, and their addresses.
         answers: Vec<(String, IpAddr)> = Vec::new(),
+        /// `None`: the MAC address of the host.
+        lacp_system: Option<MacAddr> = None,
         at: At = At::default(),
     } from {
         /// Unique among hosts; reports use it. Default "hosts 1" and so on.
@@ -72,7 +75,8 @@ table! {
         vlan: Bounded<1, 4_094> => Option<u64>,
         /// "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
         /// or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
-        /// further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        /// further one is the next. Default "dhcp"; "none" if ipv6 is given; with pppoe, the address
+        /// of the session.
         ipv4: Located,
         /// "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         /// configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -150,8 +154,8 @@ table! {
         circuit: String => Option<String>,
         /// Remote identifier that the agent adds. Default: none.
         remote: String => Option<String>,
-        /// The host, which has a static address, is a DHCP server, and gives these addresses:
-        /// "10.0.1.0-10.0.4.255".
+        /// The host, which has a static address, is a DHCP server, or with pppoe an access
+        /// concentrator, and gives these addresses: "10.0.1.0-10.0.4.255".
         serve: Located,
         /// The host is a router that advertises itself and this prefix: "2001:db8:1::/64".
         advertise: Located,
@@ -295,6 +299,73 @@ table! {
         auth_tries: Bounded<1, 255> => Option<u64>,
         /// Time after an authentication when a host begins another one by itself. Default: never.
         auth_again: Nanos => Option<Nanos>,
+        /// Hosts get their addresses in sessions of PPPoE (RFC 2516), and authenticate with `identity`
+        /// and `password`: "none", "pap", "chap" (with MD5), or "any", as the server wants it. `retry`,
+        /// `retry_max` and `tries` are those of its discovery (default 5 s, 60 s and 5), `restarts`
+        /// the attempts after a refusal or the end of a session. Default: no PPPoE.
+        pppoe: PppMethod => Option<PppMethod>,
+        /// Service-Name that hosts ask for, and that a server has. Default: any.
+        pppoe_service: String => Option<String>,
+        /// AC-Name of the only access concentrator that hosts accept, and that a server has. Default:
+        /// any; a server is called "squall".
+        pppoe_ac: String => Option<String>,
+        /// Octets of the longest packet that hosts receive in a session. Default 1492.
+        mru: Bounded<128, 1_492> => u64 = 1_492,
+        /// Time after which a Configure-Request or Terminate-Request without an answer is repeated
+        /// (RFC 1661 section 4.6). Default 3 s.
+        ppp_restart: Nanos => Option<Nanos>,
+        /// Configure-Requests without an answer after which a session ends (Max-Configure).
+        /// Default 10.
+        ppp_configures: Bounded<1, 255> => u64 = 10,
+        /// Terminate-Requests without an answer (Max-Terminate). Default 2.
+        ppp_terminates: Bounded<1, 255> => u64 = 2,
+        /// Naks before options are rejected instead (Max-Failure). Default 5.
+        ppp_failures: Bounded<1, 255> => u64 = 5,
+        /// Longest time from the begin of a session to its address. Default 60 s.
+        ppp_wait: Nanos => Option<Nanos>,
+        /// Time after which a request of PAP, a challenge, or a response is repeated. Default 3 s.
+        ppp_auth_retry: Nanos => Option<Nanos>,
+        /// Longest time for the authentication in a session. Default 30 s.
+        ppp_auth_wait: Nanos => Option<Nanos>,
+        /// Interval between the Echo-Requests that examine whether a session is still there; 0: none.
+        /// Default 30 s.
+        ppp_echo: Nanos => Option<Nanos>,
+        /// Echo-Requests without a reply after which a session ends. Default 3.
+        ppp_echo_failures: Bounded<1, 255> => u64 = 3,
+        /// true: hosts ask for the addresses of name servers (RFC 1877). Default false.
+        ppp_dns: bool => bool,
+        /// true: sessions also carry IPv6 (IPV6CP, RFC 5072). Default false.
+        ipv6cp: bool => bool,
+        /// The host is a port of an aggregate (LACP, IEEE 802.1AX): "active", or "passive", which waits
+        /// for an active partner. Ports with the same system and key whose partner is the same one are
+        /// in one aggregate. Default: no LACP.
+        lacp: LacpMode => Option<LacpMode>,
+        /// How often the partner has to announce itself: "fast" (each second) or "slow" (each 30 s).
+        /// Default "fast".
+        lacp_rate: LacpRate => LacpRate,
+        /// MAC address of the system, the same for all ports of an aggregate. Default: that of the
+        /// host.
+        lacp_system: Located,
+        /// Priority of the system. Default 32768.
+        lacp_system_priority: Bounded<0, 65_535> => u64 = 32_768,
+        /// Key, the same for all ports of an aggregate. Default 1.
+        lacp_key: Bounded<1, 65_535> => u64 = 1,
+        /// Number of the port in the system. Default: its place in [ports], from 1.
+        lacp_port: Bounded<1, 65_535> => Option<u64>,
+        /// Priority of the port. Default 32768.
+        lacp_port_priority: Bounded<0, 65_535> => u64 = 32_768,
+        /// Intervals between LACPDUs, to partners that ask for the fast and for the slow one.
+        /// Default 1 s and 30 s.
+        lacp_fast: Nanos => Option<Nanos>,
+        lacp_slow: Nanos => Option<Nanos>,
+        /// Times without an LACPDU after which a partner expires, with lacp_rate "fast" and "slow".
+        /// Default 3 s and 90 s.
+        lacp_short: Nanos => Option<Nanos>,
+        lacp_long: Nanos => Option<Nanos>,
+        /// Time for further ports of the aggregate before a port joins it. Default 2 s.
+        lacp_wait: Nanos => Option<Nanos>,
+        /// Time within which both ends have to agree; later, the report counts churn. Default 60 s.
+        lacp_churn: Nanos => Option<Nanos>,
         /// false: the hosts are ignored. Default true.
         enabled: bool,
     }
@@ -332,6 +403,29 @@ words!(
     "a" => A,
     "aaaa" => Aaaa,
     "both" => Both,
+);
+
+words!(
+    PppMethod,
+    "a method of authentication in PPP":
+    "none" => None,
+    "pap" => Pap,
+    "chap" => Chap,
+    "any" => Any,
+);
+
+words!(
+    LacpMode,
+    "a known mode of LACP":
+    "active" => Active,
+    "passive" => Passive,
+);
+
+words!(
+    LacpRate,
+    "a known rate of LACP":
+    "fast" => Fast,
+    "slow" => Slow,
 );
 
 words!(
@@ -446,6 +540,8 @@ fn group(
         texts.value.0.into_iter().filter_map(one).collect()
     });
     let ping = read(table.ping.take(), cx, target, "\"gateway\" or an address", PING);
+    let lacp_system =
+        read(table.lacp_system.take(), cx, |text| text.parse().ok(), "a MAC address", SYSTEM);
     let join_rate = read(table.join_rate.take(), cx, per_second, "a number per second", SETUP);
     let join = read_all(table.join.take(), cx, groups, "a multicast group, or a range", JOIN);
     let sources = read_all(table.sources.take(), cx, source, "the address of a host", SOURCE);
@@ -460,6 +556,7 @@ fn group(
         mac: mac.map(|(mac, _)| mac),
         ipv4: match (&ipv4, &ipv6) {
             (Some((address, _)), _) => *address,
+            (None, _) if table.pppoe.is_some() => HostAddress::Pppoe,
             (None, Some(_)) => HostAddress::None,
             (None, None) => HostAddress::Dhcp,
         },
@@ -472,6 +569,7 @@ fn group(
         setup: setup.and_then(|(rate, _)| rate),
         serve: serve.as_ref().map(|(range, _)| *range),
         ping: ping.map(|(target, _)| target),
+        lacp_system: lacp_system.map(|(system, _)| system),
         join,
         join_rate: join_rate.and_then(|(rate, _)| rate),
         sources,
@@ -486,7 +584,10 @@ fn group(
     };
     let last = |first: Ipv4Addr| first.to_bits().checked_add(group.count - 1);
     match (group.ipv4, &serve) {
-        (HostAddress::Dhcp | HostAddress::None | HostAddress::LinkLocal, Some((_, place))) => {
+        (
+            HostAddress::Dhcp | HostAddress::None | HostAddress::LinkLocal | HostAddress::Pppoe,
+            Some((_, place)),
+        ) => {
             let hint = r#"try ipv4 = "10.0.0.1/16""#.to_owned();
             cx.report(place, "needs a host with a static address", &[hint]);
         }
@@ -503,6 +604,8 @@ fn group(
         _ => {}
     }
     check_services(&group, &place, cx);
+    check_pppoe(&group, &place, cx);
+    check_lacp(&group, &place, cx);
     let mut needs = |is_wrong: bool, what: &str, hint: &str| {
         if is_wrong {
             cx.report(&place, what, &[hint.to_owned()]);
@@ -685,6 +788,63 @@ fn check_auth(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
     }
 }
 
+/// Sessions carry no other protocol for addresses, and a server has a range of them.
+fn check_pppoe(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
+    let texts = [&group.pppoe_service, &group.pppoe_ac];
+    let Some(method) = group.pppoe else {
+        if texts.iter().any(|text| text.is_some()) {
+            let hint = r#"try pppoe = "any""#.to_owned();
+            cx.report(place, "has settings of PPPoE, but no pppoe", &[hint]);
+        }
+        return;
+    };
+    let mut needs = |is_wrong: bool, what: &str, hint: &str| {
+        if is_wrong {
+            cx.report(place, what, &[hint.to_owned()]);
+        }
+    };
+    let is_server = group.serve.is_some();
+    needs(
+        !is_server && group.ipv4 != HostAddress::Pppoe,
+        "has pppoe, whose sessions give the addresses of clients",
+        r#"try without ipv4, or serve = "10.0.1.0-10.0.4.255""#,
+    );
+    needs(
+        group.ipv6.is_some(),
+        "has ipv6 and pppoe, but sessions carry IPv6 with link-local addresses only",
+        "try ipv6cp = true, without ipv6",
+    );
+    needs(
+        !is_server && (!group.join.is_empty() || group.querier.is_some()),
+        "has multicast groups, which sessions of PPPoE do not carry",
+        "try a group of hosts without pppoe",
+    );
+    let has_no_text = group.identity.is_none() || group.password.is_none();
+    needs(
+        method != PppMethod::None && has_no_text,
+        "has pppoe with an authentication, but no identity or no password",
+        r#"try identity = "user{}" and password = "secret", or pppoe = "none""#,
+    );
+    let zero = [group.ppp_restart, group.ppp_wait, group.ppp_auth_retry, group.ppp_auth_wait];
+    needs(zero.contains(&Some(Nanos::ZERO)), "has a timer of PPP of 0", r#"try "3 s""#);
+    let is_long = texts.iter().any(|text| text.as_ref().is_some_and(|one| one.len() > MOST_TEXT));
+    needs(is_long, &format!("has a text of more than {MOST_TEXT} octets"), "try a shorter one");
+}
+
+fn check_lacp(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
+    if group.lacp.is_some() && group.count > 1 {
+        let hint = "try count = 1, and a table for each port".to_owned();
+        cx.report(place, "has LACP, which needs a single host on its port", &[hint]);
+    }
+    let timers = [group.lacp_fast, group.lacp_slow, group.lacp_short, group.lacp_long];
+    if timers.into_iter().flatten().any(|timer| timer < SHORTEST_OF_LACP) {
+        let what = format!("has a timer of LACP below {SHORTEST_OF_LACP}");
+        cx.report(place, &what, &[r#"try "1 s""#.to_owned()]);
+    }
+}
+
+/// Timers of LACP at least: shorter ones would fill the link with its PDUs.
+const SHORTEST_OF_LACP: Nanos = Nanos(10_000_000);
 /// Multicast groups, and memberships of all hosts, of one table: each takes about 200 octets.
 const MOST_GROUPS: u64 = 1_000_000;
 const MOST_MEMBERSHIPS: u64 = 4_000_000;
@@ -702,6 +862,7 @@ const MOST_TEXT: usize = 200;
 const MOST_LINK_LOCAL: u32 = 65_024;
 /// Longest finite lease, in seconds.
 const MOST: u64 = u32::MAX as u64 - 1;
+const SYSTEM: &str = r#"try lacp_system = "02:00:00:00:00:01""#;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
 const ADDRESS: &str = r#"try "dhcp" or "10.0.0.2/16""#;
 const GATEWAY: &str = r#"try gateway = "10.0.0.1""#;

@@ -932,7 +932,7 @@ fn replay() -> impl Strategy<Value = Replay> {
 fn host() -> impl Strategy<Value = HostGroup> {
     use squall_profile::{
         ArpUse, AuthMethod, DhcpUse, DnsType, HostAddress, HostFault, HostFaults, HostIpv6,
-        HostOption, InterfaceId, PingTarget,
+        HostOption, InterfaceId, LacpMode, LacpRate, PingTarget, PppMethod,
     };
     let first = Ipv4Addr::new(10, 0, 0, 2);
     let first6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -945,6 +945,7 @@ fn host() -> impl Strategy<Value = HostGroup> {
         Just((HostAddress::None, Some(HostIpv6::Static { first: first6, prefix: 64 }))),
         Just((HostAddress::None, None)),
         Just((HostAddress::LinkLocal, None)),
+        Just((HostAddress::Pppoe, None)),
     ];
     let ping = prop_oneof![
         Just(None),
@@ -956,12 +957,15 @@ fn host() -> impl Strategy<Value = HostGroup> {
     let numbers = (1u32..1000, any::<Option<u32>>(), any::<bool>(), any::<bool>());
     (addresses, ping, arp, numbers).prop_map(
         move |((ipv4, ipv6), ping, arp, (count, time, all, serves))| {
+            // Sessions carry no multicast groups.
+            let ipv4 = if all && ipv4 == HostAddress::Pppoe { HostAddress::Dhcp } else { ipv4 };
             let static6 = matches!(ipv6, Some(HostIpv6::Static { .. }));
             let serves6 = serves && static6;
             let serves = serves && matches!(ipv4, HostAddress::Static { .. });
             let is_dhcp = ipv4 == HostAddress::Dhcp;
             let is_static = matches!(ipv4, HostAddress::Static { .. });
             let time = time.map(|time| Nanos(time.into()));
+            let in_sessions = all && serves && ipv6.is_none();
             HostGroup {
                 name: "subscribers".into(),
                 log: if all { 0 } else { 10_000 },
@@ -1090,6 +1094,37 @@ fn host() -> impl Strategy<Value = HostGroup> {
                 auth_held: time,
                 auth_tries: all.then_some(1),
                 auth_again: time,
+                pppoe: match ipv4 {
+                    HostAddress::Pppoe => Some(PppMethod::None),
+                    _ => in_sessions.then_some(PppMethod::Chap),
+                },
+                pppoe_service: in_sessions.then(|| "internet".into()),
+                pppoe_ac: in_sessions.then(|| "a \"b\"".into()),
+                mru: if all { 1_400 } else { 1_492 },
+                ppp_restart: time.filter(|time| *time > Nanos::ZERO),
+                ppp_configures: if all { 1 } else { 10 },
+                ppp_terminates: if all { 1 } else { 2 },
+                ppp_failures: if all { 1 } else { 5 },
+                ppp_wait: time.filter(|time| *time > Nanos::ZERO),
+                ppp_auth_retry: time.filter(|time| *time > Nanos::ZERO),
+                ppp_auth_wait: time.filter(|time| *time > Nanos::ZERO),
+                ppp_echo: time,
+                ppp_echo_failures: if all { 1 } else { 3 },
+                ppp_dns: all,
+                ipv6cp: all,
+                lacp: (serves && all).then_some(LacpMode::Passive),
+                lacp_rate: if all { LacpRate::Slow } else { LacpRate::Fast },
+                lacp_system: all.then_some(squall_units::MacAddr([2, 0, 0, 0, 0, 8])),
+                lacp_system_priority: if all { 0 } else { 32_768 },
+                lacp_key: if all { 7 } else { 1 },
+                lacp_port: all.then_some(9),
+                lacp_port_priority: if all { 1 } else { 32_768 },
+                lacp_fast: time.filter(|time| *time >= Nanos::SECOND),
+                lacp_slow: time.filter(|time| *time >= Nanos::SECOND),
+                lacp_short: time.filter(|time| *time >= Nanos::SECOND),
+                lacp_long: time.filter(|time| *time >= Nanos::SECOND),
+                lacp_wait: time,
+                lacp_churn: time,
                 at: At::default(),
             }
         },

@@ -7,8 +7,8 @@ use super::table::{Style, printable, wrap};
 use crate::report::{
     Distribution, Report,
     hosts::{
-        HostAuthReport, HostCdpReport, HostDnsReport, HostIpv6Report, HostLldpReport,
-        HostMulticastReport, HostsReport,
+        HostAuthReport, HostCdpReport, HostDnsReport, HostIpv6Report, HostLacpReport,
+        HostLldpReport, HostMulticastReport, HostPppoeReport, HostsReport, LacpPortReport,
     },
 };
 
@@ -136,6 +136,7 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         line(format!("DHCP server: {} leases; {figures}", human::count(server.leases)));
     }
     group.auth.iter().flat_map(auth).for_each(&mut line);
+    group.pppoe.iter().flat_map(pppoe).for_each(&mut line);
     group.multicast.iter().flat_map(multicast).for_each(&mut line);
     if let Some(querier) = &group.querier {
         let other = if querier.other { "; another one queries" } else { "" };
@@ -171,6 +172,7 @@ fn one(group: &HostsReport, width: usize, color: bool) -> Vec<String> {
         ]);
         line(format!("mDNS: {figures}"));
     }
+    group.lacp.iter().flat_map(lacp).for_each(&mut line);
     lines
 }
 
@@ -270,6 +272,51 @@ fn auth(auth: &HostAuthReport) -> Vec<String> {
         (!auth.ignored.is_empty(), format!("802.1X ignored: {}", counts(&auth.ignored))),
     ];
     lines.into_iter().filter(|line| line.0).map(|line| line.1).collect()
+}
+
+fn pppoe(of: &HostPppoeReport) -> Vec<String> {
+    let opened = counted(&[("opened", of.opened), ("with IPv6", of.opened6)]);
+    let heads = [counts(&of.states), opened].into_iter().filter(|text| !text.is_empty());
+    let mut lines = vec![format!("PPPoE: {}", heads.collect::<Vec<_>>().join("; "))];
+    let mut add = |some: bool, line: String| lines.extend(some.then_some(line));
+    for (name, time) in [("PADI to session", &of.session_ns), ("to address", &of.open_ns)] {
+        if let Some(time) = time {
+            add(true, format!("{name}: {}", times(time)));
+        }
+    }
+    let repeated = format!("{} repeated", of.retransmissions);
+    add(!of.sent.is_empty(), format!("PPPoE sent: {}; {repeated}", counts(&of.sent)));
+    add(!of.received.is_empty(), format!("PPPoE received: {}", counts(&of.received)));
+    add(!of.ended.is_empty(), format!("sessions ended: {}", counts(&of.ended)));
+    add(!of.ignored.is_empty(), format!("PPPoE ignored: {}", counts(&of.ignored)));
+    let servers: Vec<_> = of.name_servers.iter().map(|text| printable(text)).collect();
+    add(!servers.is_empty(), format!("name servers: {}", servers.join(", ")));
+    lines
+}
+
+fn lacp(of: &HostLacpReport) -> Vec<String> {
+    let selected = if of.selected { "selected" } else { "not selected" };
+    let times = of.up_ns.as_ref().map_or_else(String::new, |up| format!("; {}", times(up)));
+    let mut lines = vec![format!("LACP: {}, {}, {selected}{times}", of.mux, of.receive)];
+    for (name, end) in [("actor", &of.actor), ("partner", &of.partner)] {
+        let LacpPortReport { system, key, port, state, .. } = end;
+        let system = printable(system);
+        lines.push(format!("LACP {name}: {system}, key {key}, port {port}: {}", state.join(", ")));
+    }
+    let figures = counted(&[
+        ("up", of.up),
+        ("down", of.down),
+        ("expired", of.expired),
+        ("without a partner", of.defaulted),
+        ("churn", of.actor_churn),
+        ("churn of the partner", of.partner_churn),
+        ("received", of.received),
+    ]);
+    lines.push(format!("LACP: {figures}; sent: {}", counts(&of.sent)));
+    if !of.ignored.is_empty() {
+        lines.push(format!("LACP ignored: {}", counts(&of.ignored)));
+    }
+    lines
 }
 
 fn multicast(of: &HostMulticastReport) -> Vec<String> {

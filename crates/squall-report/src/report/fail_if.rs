@@ -481,6 +481,10 @@ const HOSTS_TERMS: &[(&str, Kind, &str)] = &[
         "leases that no DHCPv6 server confirmed, or that one refused",
     ),
     ("hosts.icmp_errors", Kind::Count, "errors of ICMP that hosts received"),
+    ("hosts.sessions_opened", Kind::Count, "sessions of PPPoE that carried IPv4"),
+    ("hosts.lacp_up", Kind::Count, "times that frames could be sent over a link of LACP"),
+    ("hosts.lacp_down", Kind::Count, "times that they no longer could"),
+    ("hosts.sessions_ended", Kind::Count, "sessions of PPPoE that ended, for any reason"),
 ];
 
 const HOSTS_SPREADS: &[(&str, &str)] = &[
@@ -489,6 +493,9 @@ const HOSTS_SPREADS: &[(&str, &str)] = &[
     ("echo_rtt", "from a host's echo request to the reply"),
     ("resolve", "from a host's question to a DNS server to the answer"),
     ("confirm", "from a host's first Confirm of DHCPv6 to the reply"),
+    ("lacp_link", "from the start, or the end of a link of LACP, to the next one"),
+    ("pppoe_session", "from a host's first PADI to its PADS"),
+    ("pppoe_open", "from a host's first PADI to its address"),
 ];
 
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p95", "p99", "p999", "max"];
@@ -931,6 +938,10 @@ fn hosts_value(name: &str, group: &HostsReport) -> Option<f64> {
             count(dhcp.unconfirmed + dhcp.refused)
         }
         "hosts.icmp_errors" => count(group.echo.errors.values().sum()),
+        "hosts.lacp_up" => count(group.lacp.as_ref()?.up),
+        "hosts.lacp_down" => count(group.lacp.as_ref()?.down),
+        "hosts.sessions_opened" => count(group.pppoe.as_ref()?.opened),
+        "hosts.sessions_ended" => count(group.pppoe.as_ref()?.ended.values().sum()),
         _ => unreachable!("{name} is in HOSTS_TERMS and has no value"),
     }
 }
@@ -942,6 +953,9 @@ fn hosts_spread<'a>(spread: &str, group: &'a HostsReport) -> Option<&'a Distribu
         "echo_rtt" => group.echo.rtt_ns.as_ref(),
         "resolve" => group.dns.as_ref()?.time_ns.as_ref(),
         "confirm" => group.ipv6.as_ref()?.dhcp.as_ref()?.confirm_ns.as_ref(),
+        "lacp_link" => group.lacp.as_ref()?.up_ns.as_ref(),
+        "pppoe_session" => group.pppoe.as_ref()?.session_ns.as_ref(),
+        "pppoe_open" => group.pppoe.as_ref()?.open_ns.as_ref(),
         _ => unreachable!("{spread} is in HOSTS_SPREADS and has no value"),
     }
 }

@@ -27,7 +27,8 @@ pub struct HostsReport {
     pub bound: u64,
     pub bound_rate: Option<f64>,
     /// Hosts that failed, by reason: `no_offer`, `no_ack`, `nak`, `conflict`, `expired`, and with
-    /// 802.1X `rejected`, `no_authenticator`, `auth_timeout`.
+    /// 802.1X `rejected`, `no_authenticator`, `auth_timeout`; with PPPoE `no_pado`, `no_pads`, `refused`
+    /// and the reasons in `pppoe.ended`.
     pub failed: BTreeMap<String, u64>,
     /// DHCP messages that hosts sent and received, by type; `retransmissions` of those sent were
     /// repeated.
@@ -67,6 +68,12 @@ pub struct HostsReport {
     pub mdns: Option<HostMdnsReport>,
     /// 802.1X, if hosts authenticate.
     pub auth: Option<HostAuthReport>,
+    /// Sessions of PPPoE, of clients or of a server.
+    #[serde(default)]
+    pub pppoe: Option<HostPppoeReport>,
+    /// LACP, if the host is a port of an aggregate.
+    #[serde(default)]
+    pub lacp: Option<HostLacpReport>,
 }
 
 /// IPv6 of hosts: their addresses (RFC 4862), and their exchanges with servers (RFC 9915).
@@ -394,6 +401,81 @@ pub struct HostAuthReport {
     pub time_ns: Option<Distribution>,
 }
 
+/// PPPoE of hosts (RFC 2516) and their sessions of PPP (RFC 1661).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostPppoeReport {
+    /// Clients by their state at the end: `init` (not started), `discovery` (a PADI was sent),
+    /// `request` (a PADR was sent), `session` (PPP is negotiated), `open`, `terminating`, `waiting`
+    /// (before a new attempt), `closed`, `failed`. Sessions of a server: `establish`, `authenticate`,
+    /// `network`, `open`, `terminate`.
+    pub states: BTreeMap<String, u64>,
+    /// Times that a session carried IPv4, and IPv6.
+    pub opened: u64,
+    pub opened6: u64,
+    /// Sessions that ended, by reason: `padt` (the peer ended it), `terminated` (the peer ended PPP),
+    /// `closed` (the host did, at its end), `lcp_timeout`, `ppp_timeout`, `auth_rejected`,
+    /// `auth_timeout`, `no_auth_method`, `no_ipcp`, `no_address`, `echo_timeout`, `replaced` (by a new
+    /// one of the same client).
+    pub ended: BTreeMap<String, u64>,
+    /// Packets that hosts sent and received, by kind: `padi`, `pado`, `padr`, `pads`, `padt`,
+    /// `lcp_request`, `lcp_ack`, `chap_challenge`, `echo_request` ...; `retransmissions` of PADI and
+    /// PADR were repeated. Packets of IPv4 are counted as received only.
+    pub sent: BTreeMap<String, u64>,
+    pub retransmissions: u64,
+    pub received: BTreeMap<String, u64>,
+    /// Packets that were ignored, by reason, such as `wrong_host_uniq` or `wrong_session`.
+    pub ignored: BTreeMap<String, u64>,
+    /// Addresses of name servers that hosts got, at most 16.
+    pub name_servers: Vec<String>,
+    /// Time from a client's first PADI to its PADS, and to its address. A server's time to the address
+    /// begins with the PADR.
+    pub session_ns: Option<Distribution>,
+    pub open_ns: Option<Distribution>,
+}
+
+/// LACP of a port (IEEE 802.1AX).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostLacpReport {
+    /// States at the end of the receive machine (`initialize`, `expired`, `defaulted`, `current`) and
+    /// of the mux machine (`detached`, `waiting`, `attached`, `collecting`, `distributing`), and
+    /// whether the port was selected for an aggregate. After the end of a run, the port is disabled.
+    pub receive: String,
+    pub mux: String,
+    pub selected: bool,
+    /// The port, and that of its partner, as they announced themselves last.
+    pub actor: LacpPortReport,
+    pub partner: LacpPortReport,
+    /// Times that frames could be sent over the link (`distributing`), and that they no longer could.
+    pub up: u64,
+    pub down: u64,
+    /// Times that the partner's announcements expired, and that no partner was there.
+    pub expired: u64,
+    pub defaulted: u64,
+    /// Times that this end, and that the partner did not agree within `lacp_churn`.
+    pub actor_churn: u64,
+    pub partner_churn: u64,
+    /// PDUs that the port sent, by kind (`lacpdu`, `marker_response`), and those that it received.
+    pub sent: BTreeMap<String, u64>,
+    pub received: u64,
+    /// Received PDUs that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Time from the start, or from the end of a link, to the next one.
+    pub up_ns: Option<Distribution>,
+}
+
+/// The announcement of a port by LACP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LacpPortReport {
+    pub system_priority: u16,
+    pub system: String,
+    pub key: u16,
+    pub port_priority: u16,
+    pub port: u16,
+    /// Bits that are set: `activity`, `short_timeout`, `aggregation`, `synchronization`, `collecting`,
+    /// `distributing`, `defaulted`, `expired`.
+    pub state: Vec<String>,
+}
+
 impl HostsReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
@@ -406,11 +488,15 @@ impl HostsReport {
         let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);
         let auth = self.auth.iter_mut().map(|of| &mut of.time_ns);
         let dns = self.dns.iter_mut().map(|of| &mut of.time_ns);
+        let pppoe = self.pppoe.iter_mut().flat_map(|of| [&mut of.session_ns, &mut of.open_ns]);
+        let lacp = self.lacp.iter_mut().map(|of| &mut of.up_ns);
         [&mut self.offer_ns, &mut self.dora_ns, &mut self.echo.rtt_ns]
             .into_iter()
             .chain(ipv6)
             .chain(groups)
             .chain(auth)
             .chain(dns)
+            .chain(pppoe)
+            .chain(lacp)
     }
 }

@@ -36,7 +36,9 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
             | "auth_tries" | "auth_again" | "anonymous_identity" | "dhcp" | "requested"
             | "broadcast" | "options" | "relay" | "circuit" | "remote" | "faults"
-            | "icmp_errors" | "link_flap") => group.add(key, one.value()),
+            | "icmp_errors" | "link_flap" | "pppoe" | "pppoe_service" | "pppoe_ac"
+            | "lacp" | "lacp_rate" | "lacp_system" | "lacp_key" | "ppp_dns" | "ppp_echo"
+            | "ipv6cp") => group.add(key, one.value()),
             // Settings of TLS for 802.1X.
             key @ ("ca" | "certificate" | "key" | "server_name") => tls.set(key, one.value()),
             _ => {}
