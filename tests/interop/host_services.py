@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hosts of squall that authenticate, speak LLDP and join groups, against hostapd, lldpd and a Linux
+"""Hosts of squall that authenticate, speak LLDP and CDP and join groups, against hostapd, lldpd and a Linux
 bridge over a veth pair: hostapd accepts hosts with the password or certificate, lldpd's neighbors are the
 speakers, the bridge's groups are the memberships, and tshark finds nothing malformed.
 
@@ -345,7 +345,7 @@ def neighbor_discovery(folder, lldpd, environment):
     script = f"""
         mount --bind {passwd} /etc/passwd && mount --bind {group} /etc/group &&
         mount -t tmpfs none /run && mkdir -p /run/lldpd &&
-        exec {lldpd} -d -I vb -L {client} -u {folder}/lldpd.sock
+        exec {lldpd} -d -c -H 0 -I vb -L {client} -u {folder}/lldpd.sock
     """
 
     def ask(*what):
@@ -364,14 +364,24 @@ def neighbor_discovery(folder, lldpd, environment):
         ipv4 = "none"
         lldp = "30 s"
         lldp_name = "squall-{}"
+
+        [[host]]
+        name = "phones"
+        count = 3
+        ipv4 = "10.77.8.1/16"
+        cdp = "1 s"
+        cdp_hold = "3 s"
+        cdp_name = "phone-{}"
     """
+    both = "ether proto 0x88cc or ether dst 01:00:0c:cc:cc:cc"
     argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
     started = server(argv, log, lambda: "libevent" in log.read_text(), env=environment)
-    with started, captured(folder / "lldp.pcap", "ether proto 0x88cc"):
+    with started, captured(folder / "lldp.pcap", both):
         ask("resume")
         ask("configure", "lldp", "tx-interval", "1")
         with running(folder, text) as (process, groups):
             expected = {f"squall-{i + 1}" for i in range(5)}
+            expected |= {f"phone-{i + 1}" for i in range(3)}
             wait(
                 "lldpd has the speakers", lambda: process.poll() is not None or names() == expected
             )
@@ -380,6 +390,11 @@ def neighbor_discovery(folder, lldpd, environment):
     lldp = groups["speakers"]["lldp"]
     same("announcements of the end", lldp["shutdowns"], 5)
     same("neighbors of the speakers", len(lldp["neighbors"]), 1)
+    cdp = groups["phones"]["cdp"]
+    same("last announcements by CDP", cdp["shutdowns"], 3)
+    same("neighbors by CDP", len(cdp["neighbors"]), 1)
+    wrong = "cdp.checksum.status == 0"
+    same("checksums", run("tshark", "-r", folder / "lldp.pcap", "-Y", wrong).stdout, "")
 
 
 def snooping(folder):

@@ -178,6 +178,14 @@ def kea_leases(folder):
         group = hosts(folder, "dhcp6", *release)["ipv6"]
         same("released", group["states"], {"released": count})
         same("leases that Kea still has", kea.rows(), {})
+        # Each host gets its lease, and confirms it a second later.
+        flaps = ["dhcp6", "-i", "af_packet:va", "--count", count, "--first-offer", "--flap", "1s"]
+        group = hosts(folder, *flaps, "-d", "6s")["ipv6"]
+        same("bound, and confirmed by Kea", group["states"], {"bound": count})
+        dhcp = group["dhcp"]
+        same("unconfirmed, refused", (dhcp["unconfirmed"], dhcp["refused"]), (0, 0))
+        if dhcp["confirm_ns"]["count"] < count:
+            raise Failed(f"{dhcp}: fewer confirmations than hosts")
 
 
 def kea_requests(folder):

@@ -11,9 +11,10 @@ use crate::{
     args::{Choice, Given, Options, Output},
     drive::drive,
     output,
+    server::{self, ShowArgs},
 };
 
-/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, 802.1X
+/// Emulate hosts on a port: DHCP, ARP, ND, ping, multicast groups, LLDP, CDP, 802.1X
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,10 +28,12 @@ Examples:
   squall hosts dhcp6 -i eth1 --count 1000 --rate 100/s --prefix 56
   squall hosts igmp -i eth1 --address 10.0.0.2/16 --join 239.1.0.1-239.1.39.16 --rate 1000/s
   squall hosts lldp -i eth1 --count 20 --name 'host-{}' -d 5min
+  squall hosts cdp -i eth1 --count 20 --name 'phone-{}' -d 5min
   squall hosts dot1x -i eth1 --identity user --password secret -d 1min
   squall hosts dot1x -i eth1 --method peap --ca ca.pem --identity 'u{}' --password p --count 100
   squall hosts dot1x -i eth1 --method tls --ca ca.pem --certificate me.pem --key me.key \
                      --identity me
+  squall hosts show 17                                         # of a live run of a daemon
 
 Profiles have the same hosts as [[host]], with other sources, and a DHCP server in memory.
 
@@ -58,8 +61,11 @@ enum What {
     Igmp(Box<Igmp>),
     /// Announce hosts by LLDP, and list their neighbors (IEEE 802.1AB)
     Lldp(Box<Lldp>),
+    /// Announce hosts by CDP, Cisco's discovery protocol, and list their neighbors
+    Cdp(Box<Cdp>),
     /// Authenticate by 802.1X with EAP-MD5, EAP-TLS, PEAP or EAP-TTLS
     Dot1x(Box<Dot1x>),
+    Show(ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +128,14 @@ struct Lldp {
 }
 
 #[derive(Debug, clap::Args)]
+struct Cdp {
+    #[command(flatten)]
+    keys: Given<CdpKeys>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
 struct Dot1x {
     #[command(flatten)]
     keys: Given<Dot1xKeys>,
@@ -174,6 +188,22 @@ struct LldpKeys {
     /// Announce this system name, with the number of the host for {} [default: none]
     #[arg(long = "name", value_name = "TEXT")]
     lldp_name: Option<String>,
+    /// Give the first host this address, and each further one the next
+    #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
+    ipv4: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct CdpKeys {
+    /// Announce each host at this interval
+    #[arg(long = "interval", value_name = "TIME", default_value = "60s")]
+    cdp: String,
+    /// Let neighbors keep an announcement for TIME, at most 255 s [default: 180s]
+    #[arg(long = "hold", value_name = "TIME")]
+    cdp_hold: Option<String>,
+    /// Announce this device ID, with the number of the host for {} [default: its MAC address]
+    #[arg(long = "name", value_name = "TEXT")]
+    cdp_name: Option<String>,
     /// Give the first host this address, and each further one the next
     #[arg(long = "address", value_name = "IP/PREFIX", default_value = "none")]
     ipv4: String,
@@ -294,6 +324,9 @@ struct Dhcp6Keys {
     /// Repeat a message for the first time after TIME; it doubles each time [default: 1s]
     #[arg(long, value_name = "TIME")]
     retry: Option<String>,
+    /// Let the link of each host fail for a moment at this interval; it then confirms its address
+    #[arg(long = "flap", value_name = "TIME")]
+    link_flap: Option<String>,
     /// Give up after N messages without an answer [default: 5]
     #[arg(long, value_name = "N")]
     tries: Option<String>,
@@ -318,13 +351,20 @@ struct NdKeys {
     /// Examine an address N times before its use [default: 1]
     #[arg(long, value_name = "N")]
     dad: Option<String>,
+    /// Answer datagrams to closed ports with errors of ICMPv6
+    #[arg(long)]
+    icmp_errors: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct ArpKeys {
-    /// Give the first host this address, and each further one the next: 10.0.0.2/16
-    #[arg(long = "address", value_name = "IP/PREFIX")]
+    /// Give the first host this address, and each further one the next: 10.0.0.2/16; or let hosts
+    /// choose link-local addresses (RFC 3927)
+    #[arg(long = "address", value_name = "IP/PREFIX|link-local")]
     ipv4: String,
+    /// Answer datagrams to closed ports with errors of ICMP
+    #[arg(long)]
+    icmp_errors: bool,
     /// Start N hosts per second [default: all at once]
     #[arg(long = "rate", value_name = "N")]
     setup: Option<String>,
@@ -409,7 +449,9 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Ping(of) => ("ping", &of.keys.arguments, &of.common),
         What::Igmp(of) => ("igmp", &of.keys.arguments, &of.common),
         What::Lldp(of) => ("lldp", &of.keys.arguments, &of.common),
+        What::Cdp(of) => ("cdp", &of.keys.arguments, &of.common),
         What::Dot1x(of) => ("dot1x", &of.keys.arguments, &of.common),
+        What::Show(args) => return server::show(args),
     };
     let mut arguments = [&arguments[..], &common.keys.arguments].concat();
     // A default of a command is an argument, too, because its key has another default.
@@ -421,11 +463,14 @@ pub fn hosts(args: &Args) -> Result<ExitCode, Error> {
         What::Lldp(of) => {
             &[("lldp", "--interval", &of.keys.args.lldp), ("ipv4", "--address", &of.keys.args.ipv4)]
         }
+        What::Cdp(of) => {
+            &[("cdp", "--interval", &of.keys.args.cdp), ("ipv4", "--address", &of.keys.args.ipv4)]
+        }
         What::Dot1x(of) => {
             let args = &of.keys.args;
             &[("ipv4", "--address", &args.ipv4), ("auth", "--method", &args.auth)]
         }
-        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) => &[],
+        What::Dhcp(_) | What::Arp(_) | What::Igmp(_) | What::Show(_) => &[],
     };
     for (key, name, text) in defaults {
         if arguments.iter().all(|argument| argument.key != *key) {

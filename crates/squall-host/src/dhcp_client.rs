@@ -257,6 +257,8 @@ pub struct DhcpClient {
     due: Option<Nanos>,
     /// T1, T2, and the end of the lease; `None`: the lease is infinite.
     renews: Option<(Nanos, Nanos, Nanos)>,
+    /// Length of the lease in seconds.
+    lease: u32,
 }
 
 const INFINITE: u32 = u32::MAX;
@@ -291,6 +293,16 @@ impl DhcpClient {
 
     pub fn mask(&self) -> Option<Ipv4Addr> {
         self.mask
+    }
+
+    /// T1, T2 and the end of the lease; `None`: it has no end.
+    pub fn lease(&self) -> Option<[Nanos; 3]> {
+        self.renews.map(|(renews, rebinds, ends)| [renews, rebinds, ends])
+    }
+
+    /// Length of the lease in seconds; `None`: the host has none, or one without an end.
+    pub fn lease_seconds(&self) -> Option<u32> {
+        self.renews.filter(|_| self.address().is_some()).map(|_| self.lease)
     }
 
     /// When [`DhcpClient::timer`] must be called next.
@@ -486,6 +498,7 @@ impl DhcpClient {
             Some(INFINITE) => None,
             Some(lease) => Some(self.times(cx.now, lease, message)),
         };
+        self.lease = message.lease.unwrap_or_default();
         self.address = Some(message.yiaddr);
         self.server = message.server.or(self.server);
         self.mask = message.mask.or(self.mask);

@@ -236,6 +236,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         flows: None,
         attacks: Vec::new(),
         hosts: Vec::new(),
+        routers: Vec::new(),
         replays: Vec::new(),
         seed: None,
         stop: Stop::default(),

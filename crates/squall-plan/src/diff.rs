@@ -80,6 +80,9 @@ impl Plan {
         if self.hosts != new.hosts {
             return Err("hosts".into());
         }
+        if self.routers != new.routers {
+            return Err("routers".into());
+        }
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
             (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),

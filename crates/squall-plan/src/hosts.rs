@@ -6,12 +6,12 @@ use std::{
 };
 
 use squall_host::{
-    Addressing, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin, DhcpTimers,
-    EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
+    Addressing, CdpSettings, ClientSettings, ConflictTimers, Dhcp6Settings, Dhcp6Timers, DhcpBegin,
+    DhcpTimers, EapMethod, Fault, GroupSettings, GroupVersion, InterfaceIdentifier, Ipv6Addressing,
     Ipv6Settings, LldpSettings, MembershipTimers, MulticastSettings, NdTimers, OptionTemplate,
     PingSettings, PrefixInformation, QuerierSettings, Retransmission, RouterSettings,
-    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SupplicantSettings, TlsClient,
-    ValueTemplate, duid_of,
+    Server6Settings, ServerSettings, ServiceSettings, SourceFilter, SpeakerTimers,
+    SupplicantSettings, TlsClient, ValueTemplate, duid_of,
 };
 use squall_profile::{
     ArpUse, AuthMethod, DhcpUse, ErrorCollector, HostAddress, HostFault, HostGroup, HostIpv6,
@@ -72,11 +72,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         HostAddress::Static { first, .. } if informs => (Addressing::Dhcp(timers(group)), first),
         HostAddress::Static { first, prefix } => (Addressing::Static { first, prefix }, first),
         HostAddress::Dhcp => (Addressing::Dhcp(timers(group)), Ipv4Addr::UNSPECIFIED),
+        HostAddress::LinkLocal => (Addressing::LinkLocal, Ipv4Addr::UNSPECIFIED),
         HostAddress::None => (Addressing::None, Ipv4Addr::UNSPECIFIED),
     };
     let prefix = match group.ipv4 {
         HostAddress::Static { prefix, .. } => prefix,
-        HostAddress::Dhcp | HostAddress::None => 0,
+        HostAddress::Dhcp | HostAddress::LinkLocal | HostAddress::None => 0,
     };
     let lease = group.lease.map_or(LEASE, |lease| (lease.0 / Nanos::SECOND.0) as u32);
     let server = |(first, last): (Ipv4Addr, Ipv4Addr)| ServerSettings {
@@ -129,9 +130,12 @@ fn settings(number: usize, group: &HostGroup, seed: u64) -> GroupSettings {
         },
         faults: group.faults.0.iter().map(|fault| fault_of(*fault)).collect(),
         late: group.late,
+        log: group.log,
         services: services(group),
+        icmp_errors: group.icmp_errors,
         seed,
-        ..GroupSettings::default()
+        lacp: None,
+        pppoe: None,
     }
 }
 
@@ -166,6 +170,8 @@ fn conflict(group: &HostGroup) -> ConflictTimers {
     };
     match group.arp {
         ArpUse::Probe => timers,
+        // A host must probe for an address that it has chosen (RFC 3927 section 2.2).
+        ArpUse::Announce if group.ipv4 == HostAddress::LinkLocal => timers,
         ArpUse::Announce => ConflictTimers { probes: 0, ..timers },
         ArpUse::Silent => ConflictTimers { probes: 0, announcements: 0, ..timers },
     }
@@ -196,6 +202,7 @@ fn ipv6_settings(group: &HostGroup, ipv6: HostIpv6, mac: MacAddr, lease: u32) ->
         prefix: group.prefix.map(|length| length as u8).filter(|_| !is_stateless),
         rapid_commit: group.rapid_commit,
         collect: !group.first_offer,
+        flap: group.link_flap,
     };
     // Preferred for three quarters of the lease.
     let preferred = (u64::from(lease) * 3 / 4) as u32;
@@ -278,16 +285,27 @@ fn fault_of(fault: HostFault) -> Fault {
 
 fn services(group: &HostGroup) -> ServiceSettings {
     let lldp = |interval| LldpSettings {
-        interval,
+        timers: SpeakerTimers {
+            interval,
+            fast: group.lldp_fast as u8,
+            ..LldpSettings::default().timers
+        },
         hold: group.lldp_hold as u16,
-        fast: group.lldp_fast as u8,
         system: group.lldp_name.clone().unwrap_or_default(),
-        ..LldpSettings::default()
+    };
+    let cdp = |interval| {
+        let default = CdpSettings::default();
+        CdpSettings {
+            timers: SpeakerTimers { interval, ..default.timers },
+            hold: group.cdp_hold.map_or(default.hold, |hold| (hold.0 / Nanos::SECOND.0) as u8),
+            device: group.cdp_name.clone().unwrap_or(default.device),
+        }
     };
     ServiceSettings {
         multicast: (!group.join.is_empty()).then(|| Arc::new(multicast(group))),
         queriers: group.querier.map(|interval| queriers(group, interval)),
         lldp: group.lldp.map(lldp),
+        cdp: group.cdp.map(cdp),
         auth: None,
     }
 }

@@ -13,6 +13,8 @@ pub enum HostAddress {
     None,
     /// Each host asks a DHCP server.
     Dhcp,
+    /// Each host chooses an address of 169.254.0.0/16 (RFC 3927).
+    LinkLocal,
     /// The first host's address; that of each further one is the next.
     Static { first: Ipv4Addr, prefix: u8 },
 }
@@ -131,6 +133,7 @@ impl HostGroup {
             "ipv4" => match self.ipv4 {
                 HostAddress::Dhcp => self.ipv6.map(|_| json!("dhcp")),
                 HostAddress::None => self.ipv6.is_none().then(|| json!("none")),
+                HostAddress::LinkLocal => Some(json!("link-local")),
                 HostAddress::Static { first, prefix } => Some(json!(format!("{first}/{prefix}"))),
             },
             "ipv6" => self.ipv6.map(|ipv6| match ipv6 {

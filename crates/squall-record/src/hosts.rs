@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use squall_engine::{HostStats, Snapshot};
-use squall_host::{AuthStatistics, LldpStatistics, MulticastStatistics};
+use squall_host::{AuthStatistics, MulticastStatistics, SpeakerStatistics};
 use squall_plan::Plan;
 use squall_report::report::{
     distribution,
     hosts::{
-        Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport, HostDhcp6Report,
-        HostEchoReport, HostIpv6Report, HostLldpReport, HostMulticastReport, HostNdReport,
-        HostsReport, LldpNeighborReport, QuerierReport,
+        CdpNeighborReport, Dhcp6ServerReport, DhcpServerReport, HostArpReport, HostAuthReport,
+        HostCdpReport, HostDhcp6Report, HostEchoReport, HostIpv6Report, HostLldpReport,
+        HostMulticastReport, HostNdReport, HostsReport, LldpNeighborReport, QuerierReport,
     },
 };
 
@@ -61,6 +61,8 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             received: counted.echo.received,
             lost: counted.echo.lost,
             unresolved: counted.echo.unresolved,
+            errors: texts(&counted.echo.errors),
+            errors_sent: counted.echo.errors_sent,
             rtt_ns: distribution(&counted.echo.rtt),
         },
         ipv6: ipv6_report(of),
@@ -85,6 +87,7 @@ fn one(plan: &Plan, of: &HostStats) -> HostsReport {
             other: of.other,
         }),
         lldp: counted.lldp.as_ref().map(lldp),
+        cdp: counted.cdp.as_ref().map(cdp),
         auth: counted.auth.as_ref().map(auth),
     }
 }
@@ -109,7 +112,7 @@ fn multicast(of: &MulticastStatistics) -> HostMulticastReport {
 /// Most neighbors of a group that a report lists.
 const MOST_NEIGHBORS: usize = 1000;
 
-fn lldp(of: &LldpStatistics) -> HostLldpReport {
+fn lldp(of: &SpeakerStatistics) -> HostLldpReport {
     let neighbors = of.neighbors.all().take(MOST_NEIGHBORS);
     let neighbor = |(chassis, port, system): (&str, &str, &str)| LldpNeighborReport {
         chassis: chassis.to_owned(),
@@ -117,6 +120,24 @@ fn lldp(of: &LldpStatistics) -> HostLldpReport {
         system: system.to_owned(),
     };
     HostLldpReport {
+        sent: of.sent,
+        shutdowns: of.shutdowns,
+        received: of.received,
+        ignored: texts(&of.ignored),
+        neighbors: neighbors.map(neighbor).collect(),
+        aged: of.neighbors.aged,
+        ended: of.neighbors.ended,
+    }
+}
+
+fn cdp(of: &SpeakerStatistics) -> HostCdpReport {
+    let neighbors = of.neighbors.all().take(MOST_NEIGHBORS);
+    let neighbor = |(device, port, platform): (&str, &str, &str)| CdpNeighborReport {
+        device: device.to_owned(),
+        port: port.to_owned(),
+        platform: platform.to_owned(),
+    };
+    HostCdpReport {
         sent: of.sent,
         shutdowns: of.shutdowns,
         received: of.received,
@@ -183,8 +204,11 @@ fn ipv6_report(of: &HostStats) -> Option<HostIpv6Report> {
             informed: dhcp.informed,
             renewed: dhcp.renewed,
             expired: dhcp.expired,
+            unconfirmed: dhcp.unconfirmed,
+            refused: dhcp.refused,
             advertise_ns: distribution(&dhcp.advertise),
             lease_ns: distribution(&dhcp.lease),
+            confirm_ns: distribution(&dhcp.confirm),
         }),
         server: counted.server.map(|(server, bindings)| Dhcp6ServerReport {
             solicits: server.solicits,

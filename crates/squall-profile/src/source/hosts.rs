@@ -65,8 +65,9 @@ table! {
         mac: Located,
         /// VLAN of the hosts. Default: untagged.
         vlan: Bounded<1, 4_094> => Option<u64>,
-        /// "dhcp", "none", or the first host's address with the length of its prefix: "10.0.0.2/16";
-        /// that of each further one is the next. Default "dhcp"; "none" if ipv6 is given.
+        /// "dhcp", "none", "link-local" (an address of 169.254.0.0/16 that a host chooses, RFC 3927),
+        /// or the first host's address with the length of its prefix: "10.0.0.2/16"; that of each
+        /// further one is the next. Default "dhcp"; "none" if ipv6 is given.
         ipv4: Located,
         /// "slaac": addresses with the prefixes of routers (RFC 4862). "stateless": also other
         /// configuration by DHCPv6. "dhcp": an address by DHCPv6 (RFC 9915). Or the first host's
@@ -91,13 +92,18 @@ table! {
         /// true: clients of DHCPv6 take the first offer, and do not wait a second for better ones.
         /// Default false.
         first_offer: bool => bool,
+        /// The link of each host fails for a moment this long after it has its leases, and again at
+        /// this interval: clients of DHCPv6 ask whether their addresses still suit the link
+        /// (Confirm, RFC 9915 section 18.2.3). Default: never.
+        link_flap: Nanos => Option<Nanos>,
         /// Hosts that start per second: "2000/s", or "max". They start at this rate, whether or not
         /// earlier ones have an address. Default "max".
         setup: Located,
         /// When the first host starts. Default 0.
         start: Nanos => Nanos,
         /// Use of ARP for the hosts' own addresses (RFC 5227): "probe" before an address is used,
-        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce".
+        /// "announce" and defend it (as "probe" does, too), or "silent". Default "announce";
+        /// link-local addresses are probed, too.
         arp: ArpUse => ArpUse,
         /// true: hosts give their addresses back when the run ends. Default false.
         release: bool => bool,
@@ -174,12 +180,18 @@ table! {
         faults: HostFaults => HostFaults,
         /// Delay of the answers of hosts with the fault "late-answer". Default 1 s.
         late: Nanos => Nanos = Nanos::SECOND,
+        /// Number of events that the group keeps for `squall hosts show`, each in 48 octets of
+        /// memory; newer ones replace older ones. Default 10000.
+        log: Bounded<0, 10_000_000> => u32 = 10_000,
         /// Hosts send echo requests to this address, or to their "gateway".
         ping: Located,
         /// Echo requests per second of the group. Default 100.
         ping_rate: Bounded<1, 10_000_000> => u64 = 100,
         /// Echo requests of each host. Default 3.
         ping_count: Bounded<1, 65_535> => u64 = 3,
+        /// true: hosts answer datagrams to closed UDP ports, and packets of unknown protocols, with
+        /// errors of ICMP, at most 1000 per second. Default false.
+        icmp_errors: bool => bool,
         /// Multicast groups that hosts join as soon as they have an address: "239.1.0.1", or a range,
         /// "239.1.0.1-239.1.3.255". Hosts join IPv6 groups by MLD, from link-local addresses.
         join: OneOrMore,
@@ -221,6 +233,13 @@ table! {
         lldp_fast: Bounded<1, 8> => u64 = 4,
         /// System name in announcements; "{}" is the number of the host. Default: none.
         lldp_name: String => Option<String>,
+        /// Hosts announce themselves by CDP (Cisco's discovery protocol) at this interval, usually
+        /// "60 s", and list their neighbors. Default: no CDP.
+        cdp: Nanos => Option<Nanos>,
+        /// Time for which neighbors keep an announcement, at most 255 s. Default 180 s.
+        cdp_hold: Nanos => Option<Nanos>,
+        /// Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
+        cdp_name: String => Option<String>,
         /// Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
         /// (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
         /// "none".
@@ -365,7 +384,10 @@ fn group(
     let full = table.ipv4.as_ref().and_then(bare).map(|address| format!("try \"{address}/24\""));
     let (wanted, hint) = match &full {
         Some(hint) => ("an address with the length of its prefix", hint.as_str()),
-        None => ("\"dhcp\", \"none\" or an address with a prefix of 1 to 32 bits", ADDRESS),
+        None => (
+            "\"dhcp\", \"none\", \"link-local\" or an address with a prefix of 1 to 32 bits",
+            ADDRESS,
+        ),
     };
     let ipv4 = read(table.ipv4.take(), cx, address, wanted, hint);
     let ipv6 = read(table.ipv6.take(), cx, address6, "a known use of IPv6, or an address", IPV6);
@@ -420,7 +442,7 @@ fn group(
     };
     let last = |first: Ipv4Addr| first.to_bits().checked_add(group.count - 1);
     match (group.ipv4, &serve) {
-        (HostAddress::Dhcp | HostAddress::None, Some((_, place))) => {
+        (HostAddress::Dhcp | HostAddress::None | HostAddress::LinkLocal, Some((_, place))) => {
             let hint = r#"try ipv4 = "10.0.0.1/16""#.to_owned();
             cx.report(place, "needs a host with a static address", &[hint]);
         }
@@ -429,6 +451,10 @@ fn group(
         }
         (HostAddress::Static { first, .. }, _) if last(first).is_none() => {
             cx.report(&place, "has more hosts than there are addresses", &[]);
+        }
+        (HostAddress::LinkLocal, _) if group.count > MOST_LINK_LOCAL => {
+            let what = format!("has more hosts than the {MOST_LINK_LOCAL} link-local addresses");
+            cx.report(&place, &what, &["try ipv4 = \"10.0.0.2/8\"".to_owned()]);
         }
         _ => {}
     }
@@ -455,6 +481,16 @@ fn group(
         group.dhcp == DhcpUse::Inform && group.serve.is_some(),
         "has a DHCP server that asks for its own parameters",
         r#"try dhcp = "discover""#,
+    );
+    needs(
+        group.link_flap.is_some() && group.ipv6 != Some(HostIpv6::Dhcp),
+        "has link_flap without clients of DHCPv6",
+        r#"try ipv6 = "dhcp""#,
+    );
+    needs(
+        group.link_flap.is_some_and(|interval| interval < Nanos::SECOND),
+        "has an interval of link_flap below 1 s",
+        r#"try link_flap = "60 s""#,
     );
     needs(
         !is_dhcp && group.requested.is_some(),
@@ -527,6 +563,14 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
     if group.lldp == Some(Nanos::ZERO) {
         cx.report(place, "has an interval of LLDP of 0", &[r#"try lldp = "30 s""#.into()]);
     }
+    if group.cdp == Some(Nanos::ZERO) {
+        cx.report(place, "has an interval of CDP of 0", &[r#"try cdp = "60 s""#.into()]);
+    }
+    let seconds = group.cdp_hold.map(|hold| hold.0 / Nanos::SECOND.0);
+    if seconds.is_some_and(|seconds| !(1..=255).contains(&seconds)) {
+        let hint = r#"try cdp_hold = "180 s""#.to_owned();
+        cx.report(place, "has cdp_hold below 1 s or above 255 s", &[hint]);
+    }
     if group.querier.is_some_and(|interval| interval < Nanos::SECOND) {
         let hint = r#"try querier = "125 s""#.to_owned();
         cx.report(place, "has an interval of queries below 1 s", &[hint]);
@@ -537,7 +581,13 @@ fn check_services(group: &HostGroup, place: &Place, cx: &mut Reader<'_>) {
         cx.report(place, "is a querier, which needs a single host with a static address", &[hint]);
     }
     check_auth(group, place, cx);
-    let texts = [&group.identity, &group.anonymous_identity, &group.password, &group.lldp_name];
+    let texts = [
+        &group.identity,
+        &group.anonymous_identity,
+        &group.password,
+        &group.lldp_name,
+        &group.cdp_name,
+    ];
     if texts.iter().any(|text| text.as_ref().is_some_and(|text| text.len() > MOST_TEXT)) {
         let what = format!("has a text of more than {MOST_TEXT} octets");
         cx.report(place, &what, &[]);
@@ -583,6 +633,8 @@ const MOST_MEMBERSHIPS: u64 = 4_000_000;
 const MOST_SOURCES: usize = 64;
 /// Octets of a name.
 const MOST_TEXT: usize = 200;
+/// Addresses that hosts may choose (RFC 3927 section 2.1).
+const MOST_LINK_LOCAL: u32 = 65_024;
 /// Longest finite lease, in seconds.
 const MOST: u64 = u32::MAX as u64 - 1;
 const MAC: &str = r#"try mac = "02:00:00:00:00:01""#;
@@ -603,7 +655,7 @@ const RANGE6: &str = r#"try serve6 = "2001:db8::100-2001:db8::ffff""#;
 const DELEGATE: &str = r#"try delegate = "2001:db8:100::/40-56""#;
 
 /// The value of a key, and its place.
-fn read<T>(
+pub(super) fn read<T>(
     given: Option<Placed<Located>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,
@@ -620,6 +672,7 @@ fn address(text: &str) -> Option<HostAddress> {
     match text {
         "dhcp" => return Some(HostAddress::Dhcp),
         "none" => return Some(HostAddress::None),
+        "link-local" => return Some(HostAddress::LinkLocal),
         _ => {}
     }
     let (first, prefix) = text.split_once('/')?;
@@ -628,7 +681,7 @@ fn address(text: &str) -> Option<HostAddress> {
     Some(HostAddress::Static { first, prefix })
 }
 
-fn is_of_a_host(address: Ipv4Addr) -> bool {
+pub(super) fn is_of_a_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
 }
@@ -664,11 +717,11 @@ fn address6(text: &str) -> Option<HostIpv6> {
     is_of_a_host6(first).then_some(HostIpv6::Static { first, prefix })
 }
 
-fn is_of_a_host6(address: Ipv6Addr) -> bool {
+pub(super) fn is_of_a_host6(address: Ipv6Addr) -> bool {
     !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
 }
 
-fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
+pub(super) fn prefix6(text: &str) -> Option<(Ipv6Addr, u8)> {
     let (first, length) = text.split_once('/')?;
     let length = length.parse().ok().filter(|length| (1..=128).contains(length))?;
     Some((first.parse().ok()?, length))
@@ -725,7 +778,7 @@ fn target(text: &str) -> Option<PingTarget> {
 }
 
 /// The values of a key that has one or more texts.
-fn read_all<T>(
+pub(super) fn read_all<T>(
     given: Option<Placed<OneOrMore>>,
     cx: &mut Reader<'_>,
     parse: impl Fn(&str) -> Option<T>,

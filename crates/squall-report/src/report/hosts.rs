@@ -57,6 +57,8 @@ pub struct HostsReport {
     pub querier: Option<QuerierReport>,
     /// Announcements and neighbors, if hosts have LLDP.
     pub lldp: Option<HostLldpReport>,
+    /// Announcements and neighbors, if hosts have CDP.
+    pub cdp: Option<HostCdpReport>,
     /// 802.1X, if hosts authenticate.
     pub auth: Option<HostAuthReport>,
 }
@@ -129,10 +131,17 @@ pub struct HostDhcp6Report {
     /// Leases that were extended, and leases that ended.
     pub renewed: u64,
     pub expired: u64,
+    /// Times that no server confirmed leases after the link of a host had failed (`link_flap`), and
+    /// times that a server refused.
+    pub unconfirmed: u64,
+    pub refused: u64,
     /// Time from a host's first message to the offer that it took, and to the leases that it may
     /// use.
     pub advertise_ns: Option<Distribution>,
     pub lease_ns: Option<Distribution>,
+    /// Time from a host's first Confirm, or Rebind, after its link had failed, to the reply that
+    /// confirms its leases.
+    pub confirm_ns: Option<Distribution>,
 }
 
 /// ARP packets of hosts (RFC 826, RFC 5227).
@@ -162,6 +171,10 @@ pub struct HostEchoReport {
     pub lost: u64,
     /// Hosts that sent none, because the next hop did not answer ARP.
     pub unresolved: u64,
+    /// Errors of ICMP that hosts received, by type: `unreachable`, `time_exceeded`,
+    /// `parameter_problem`, `too_big`, `redirect`; and those that they sent (`icmp_errors`).
+    pub errors: BTreeMap<String, u64>,
+    pub errors_sent: u64,
     pub rtt_ns: Option<Distribution>,
 }
 
@@ -267,6 +280,31 @@ pub struct LldpNeighborReport {
     pub system: String,
 }
 
+/// CDP of hosts, Cisco's discovery protocol.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostCdpReport {
+    /// Announcements that hosts sent, and of these, the ones of their end.
+    pub sent: u64,
+    pub shutdowns: u64,
+    pub received: u64,
+    /// Received announcements that were ignored, by reason.
+    pub ignored: BTreeMap<String, u64>,
+    /// Neighbors at the end, at most 1000.
+    pub neighbors: Vec<CdpNeighborReport>,
+    /// Neighbors whose time to live ended, and neighbors that announced their end.
+    pub aged: u64,
+    pub ended: u64,
+}
+
+/// A neighbor that announces itself by CDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CdpNeighborReport {
+    pub device: String,
+    pub port: String,
+    /// May be empty.
+    pub platform: String,
+}
+
 /// 802.1X of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostAuthReport {
@@ -293,7 +331,10 @@ pub struct HostAuthReport {
 impl HostsReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let ipv6 = self.ipv6.iter_mut().flat_map(|ipv6| {
-            let dhcp = ipv6.dhcp.iter_mut().flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns]);
+            let dhcp = ipv6
+                .dhcp
+                .iter_mut()
+                .flat_map(|of| [&mut of.advertise_ns, &mut of.lease_ns, &mut of.confirm_ns]);
             [&mut ipv6.router_ns, &mut ipv6.address_ns].into_iter().chain(dhcp)
         });
         let groups = self.multicast.iter_mut().flat_map(|of| [&mut of.join_ns, &mut of.leave_ns]);

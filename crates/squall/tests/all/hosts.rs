@@ -72,6 +72,23 @@ fn hosts_without_a_server_fail_and_the_run_ends() {
 }
 
 #[test]
+fn hosts_choose_link_local_addresses_that_differ_on_both_ends() {
+    let hosts = |name, port| {
+        format!(
+            "[[host]]\nname = \"{name}\"\nport = \"{port}\"\ncount = 200\nipv4 = \"link-local\"\n"
+        )
+    };
+    let groups = hosts("clients", "C") + &hosts("server", "S");
+    let report = run("chosen", "duration = \"12 s\"", &groups);
+    for name in ["clients", "server"] {
+        let group = group(&report, name);
+        assert_eq!(group.states, [("bound".to_owned(), 200)].into());
+        assert!(group.arp.probes >= 600, "three for each address: {:?}", group.arp);
+        assert_eq!(group.failed, [].into());
+    }
+}
+
+#[test]
 fn a_run_of_hosts_lasts_until_its_end_and_not_until_their_last_frame() {
     let port = format!("loop:lasts-{}", std::process::id());
     let text = format!(

@@ -28,10 +28,11 @@ pub fn hosts(short: Short<'_>) -> Result<Profile, Diagnostics> {
             | "lease" | "interface_id" | "dad" | "prefix" | "rapid_commit"
             | "first_offer" | "join" | "join_each" | "join_rate" | "join_time"
             | "sources" | "exclude" | "igmp" | "mld" | "robustness" | "unsolicited"
-            | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "auth" | "identity"
-            | "password" | "auth_start" | "auth_starts" | "auth_wait" | "auth_held"
-            | "auth_tries" | "auth_again" | "anonymous_identity" | "dhcp" | "requested"
-            | "broadcast" | "options" | "relay" | "circuit" | "remote" | "faults") => {
+            | "older_querier" | "lldp" | "lldp_hold" | "lldp_name" | "cdp" | "cdp_hold"
+            | "cdp_name" | "auth" | "identity" | "password" | "auth_start"
+            | "auth_starts" | "auth_wait" | "auth_held" | "auth_tries" | "auth_again"
+            | "anonymous_identity" | "dhcp" | "requested" | "broadcast" | "options"
+            | "relay" | "circuit" | "remote" | "faults" | "icmp_errors" | "link_flap") => {
                 group.add(key, one.value())
             }
             // Settings of TLS for 802.1X.
