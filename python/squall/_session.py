@@ -198,7 +198,7 @@ class Run:
         return Report._from(report)
 
     def hosts(self, filter: str = "", *, offset: int = 0, limit: int = 100) -> HostPage:
-        """Return emulated hosts of the run, as they are now.
+        """Return the emulated hosts of the run in their present state.
 
         Parameters
         ----------

@@ -143,6 +143,15 @@ class Stream(Table):
     pcap : str | os.PathLike[str]
         A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to
         the profile.
+    src : str
+        "host:NAME": the hosts of this group, which is on the same port, send the frames, one after
+        the other, if they have an address. A frame has the MAC address, VLAN and IP address of its
+        host, and goes to the MAC address of its gateway, unless the packet sets ``eth(dst=...)``.
+        Default: the packet's addresses.
+    dst : str
+        "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+        The destination's MAC address is that of the host, unless the packet sets ``eth(dst=...)``,
+        or the frames come from hosts. Default: the packet's addresses.
     size : int | str | Iterable[int] | Mapping[str, Any]
         Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always
         64. "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -230,6 +239,8 @@ class Stream(Table):
     packet: Frame | None = None
     hex: str | None = None
     pcap: str | os.PathLike[str] | None = None
+    src: str | None = None
+    dst: str | None = None
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None
     segment: int | None = None
     rate: float | str | None = None
@@ -894,17 +905,11 @@ class HostGroup(Table):
         ms, s, min, h; a bare number is seconds.
     cdp_name : str
         Device ID in announcements; "{}" is the number of the host. Default: its MAC address.
-    auth : Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"]
-        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls"
-        (EAP-TLS), "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default
+    auth : Literal["none", "md5"]
+        Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default
         "none".
-    tls : bool | Mapping[str, Any]
-        Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust
-        any server.
     identity : str
         Identity of hosts; "{}" is the number of the host.
-    anonymous_identity : str
-        Identity that hosts show outside TLS, where everybody can read it. Default: as `identity`.
     password : str
         Password of hosts; "{}" is the number of the host.
     auth_start : Time
@@ -920,9 +925,6 @@ class HostGroup(Table):
         number is seconds.
     auth_tries : int
         Failed authentications in a row after which a host gives up. Default 3.
-    auth_again : Time
-        Time after an authentication when a host begins another one by itself. Default: never.
-        Units: ns, us, ms, s, min, h; a bare number is seconds.
     enabled : bool
         false: the hosts are ignored. Default true.
     """
@@ -1001,17 +1003,14 @@ class HostGroup(Table):
     cdp: Time | None = None
     cdp_hold: Time | None = None
     cdp_name: str | None = None
-    auth: Literal["none", "md5", "tls", "peap", "ttls-pap", "ttls-mschapv2"] | None = None
-    tls: bool | Mapping[str, Any] | None = None
+    auth: Literal["none", "md5"] | None = None
     identity: str | None = None
-    anonymous_identity: str | None = None
     password: str | None = None
     auth_start: Time | None = None
     auth_starts: int | None = None
     auth_wait: Time | None = None
     auth_held: Time | None = None
     auth_tries: int | None = None
-    auth_again: Time | None = None
     enabled: bool | None = None
 
 

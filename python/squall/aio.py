@@ -958,7 +958,7 @@ class Run:
             await self._client._channel.sleep(POLL_FIRST_S)
 
     async def hosts(self, filter: str = "", *, offset: int = 0, limit: int = 100) -> HostPage:
-        """Return emulated hosts of the run, as they are now.
+        """Return the emulated hosts of the run in their present state.
 
         Parameters
         ----------

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Subscribers: hosts that get their addresses from dnsmasq on a Linux router, each with HTTP flows to
-nginx, which is behind the router. The router's nftables let only addresses of its DHCP range pass.
-nginx's clients are dnsmasq's leases, its requests are the flows of the report, and the router drops
-nothing. With --full: 500 subscribers.
+nginx, which is behind the router, and a stream of frames. The router's nftables let only addresses of
+its DHCP range pass. nginx's clients are dnsmasq's leases, its requests are the flows of the report, the
+router receives the stream's frames from each lease in turn, and drops nothing. With --full: 500
+subscribers.
 
 Needs root, nginx, dnsmasq and nft; $SQUALL is target/debug/squall unless set.
 """
@@ -23,8 +24,14 @@ LOCAL = f"sq-subs-{os.getpid()}"
 ROUTER, WEB = f"{LOCAL}-router", f"{LOCAL}-web"
 RULES = """
 table inet subscribers {
+  set senders {
+    type ipv4_addr
+    flags dynamic
+    size 4096
+  }
   chain forward {
     type filter hook forward priority 0; policy drop;
+    iifname "ra" udp dport 9000 add @senders { ip saddr counter } drop
     ct state established counter accept
     iifname "ra" ip saddr 10.76.4.0/22 tcp dport 80 counter accept
     counter comment "dropped"
@@ -42,6 +49,14 @@ name = "subscribers"
 port = "A"
 count = {count}
 setup = "{rate}/s"
+
+[[stream]]
+name = "uplink"
+port = "A"
+src = "host:subscribers"
+packet = "eth/ipv4(dst=10.79.0.2)/udp(dport=9000)"
+rate = "{cps} pps"
+start_delay = "{start} s"
 
 [flows]
 clients = "A"
@@ -122,6 +137,14 @@ def counters():
     return found
 
 
+def senders():
+    """The stream's frames that the router received, by their address."""
+    listed = run(*inside(ROUTER, "nft", "-j", "list", "set", "inet", "subscribers", "senders")).stdout
+    sets = [entry["set"] for entry in json.loads(listed)["nftables"] if "set" in entry]
+    elements = [one["elem"] for one in sets[0].get("elem", [])]
+    return {one["val"]: one["counter"]["packets"] for one in elements}
+
+
 def subscribers(folder, count):
     rate, cps = max(20, count // 4), max(40, count)
     start = count / rate + 1
@@ -145,6 +168,12 @@ def subscribers(folder, count):
     same("requests", clients.total(), flows["completed"])
     if max(clients.values()) - min(clients.values()) > 1:
         raise Failed(f"clients did not take turns: {clients}")
+    uplink, received = found["streams"][0], senders()
+    same("senders of the stream are the leases", set(received), leases)
+    same("frames of the stream", sum(received.values()), uplink["tx_packets"])
+    same("frames not sent", set(uplink["not_sent"]) - {"late"}, set())
+    if max(received.values()) - min(received.values()) > 1:
+        raise Failed(f"hosts did not take turns: {received}")
     same("packets that the router dropped", counters()["dropped"], 0)
 
 

@@ -90,9 +90,9 @@ pub type RouterLinks = Vec<Option<Box<dyn FrameLink>>>;
 
 /// The tables for `plan`.
 pub(crate) fn tables(plan: &Plan) -> HostTables {
-    let clients = || plan.flows.iter().flat_map(|flows| &flows.load.clients);
+    let shared = plan.shared_hosts();
     let table = |(number, group): (usize, &PlanHosts)| {
-        let used = !group.elsewhere && clients().any(|pool| pool.hosts == Some(number));
+        let used = !group.elsewhere && shared.contains(&number);
         let GroupSettings { count, mac, mac_step, tags, .. } = &group.settings;
         used.then(|| Arc::new(HostTable::new(*count, (*mac, *mac_step), tags)))
     };

@@ -12,6 +12,7 @@ mod cut;
 mod flows;
 mod generate;
 mod groups;
+mod host_supply;
 mod hosts;
 mod idle;
 mod output;

@@ -34,7 +34,7 @@ use crate::{
 pub type Shown = Box<dyn Any + Send>;
 
 /// A question to sources and sinks for values of one type. Only those that have such values answer:
-/// the others would copy theirs in vain, and their worker does not receive meanwhile.
+/// the others would copy theirs for nothing, and their worker does not receive meanwhile.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     what: TypeId,

@@ -12,6 +12,7 @@ use crate::{
     clock::Stalls,
     command::{Action, Command, Content, Rate},
     generate::Driver,
+    hosts::HostTables,
     source::{Outlets, Rest, Source, Turn, earlier_of_others},
     transmit::{Share, Transmitter},
 };
@@ -33,10 +34,17 @@ pub(crate) struct Streams {
     awaited: Arc<HashSet<u32>>,
     /// Whether any stream waits for another.
     chained: bool,
+    tables: HostTables,
 }
 
 impl Streams {
-    pub fn new(clock: Clock, drivers: Vec<Driver>, fingerprint: bool, plan: &Plan) -> Self {
+    pub fn new(
+        clock: Clock,
+        drivers: Vec<Driver>,
+        fingerprint: bool,
+        plan: &Plan,
+        tables: HostTables,
+    ) -> Self {
         let (tx, due) = (Vec::new(), Vec::new());
         let of = |part: &Part| match part {
             Part::Stream(number) => Some(*number as u32),
@@ -52,6 +60,7 @@ impl Streams {
             due,
             awaited: Arc::new(awaited.collect()),
             chained: !plan.afters.is_empty(),
+            tables,
         }
     }
 
@@ -59,7 +68,8 @@ impl Streams {
     pub fn load(&mut self, port: usize, outlets: &mut Outlets, streams: Vec<Share>) {
         let Some(member) = outlets.join(port) else { return };
         let limit = outlets.of(member).limit;
-        let mut tx = Transmitter::new(port, member, self.clock, limit, self.fingerprint);
+        let (print, tables) = (self.fingerprint, self.tables.clone());
+        let mut tx = Transmitter::new(port, member, self.clock, limit, print, tables);
         tx.await_ends(self.awaited.clone());
         tx.load(streams, outlets);
         self.tx.push(tx);

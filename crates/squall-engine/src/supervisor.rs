@@ -511,7 +511,8 @@ impl WorkerSetup {
         }
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
-        let mut streams = Streams::new(clock, drivers, settings.fingerprint, &plan);
+        let print = settings.fingerprint;
+        let mut streams = Streams::new(clock, drivers, print, &plan, tables.clone());
         for &(port, _) in &plan.workers[index].tx {
             let shares: Vec<_> = (0..plan.streams.len())
                 .filter(|&s| plan.streams[s].port == port)

@@ -21,6 +21,8 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 use crate::{
     Clock, PortTx, StreamTx,
     groups::{Groups, Membership},
+    host_supply::HostSupply,
+    hosts::HostTables,
     source::{Budget, Member, Outlet, Outlets, Turn},
     wheel::{Entry, Wheel},
 };
@@ -51,6 +53,9 @@ pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
 /// Reason why frames did not leave: the link was down.
 pub(crate) const LINK_DOWN: &str = "link_down";
+/// Reason why frames did not leave: no host of their group had an address and the MAC address of its
+/// gateway.
+const NO_HOST: &str = "no_host";
 
 /// A worker's share of a stream: its number in the plan, the stream, the first frame, the distance
 /// to the next.
@@ -89,6 +94,8 @@ pub(crate) struct Transmitter {
     /// not reported yet, with the ends of their schedules.
     awaited: Arc<HashSet<u32>>,
     ended: Vec<(u32, Picos)>,
+    /// Hosts from which streams send.
+    tables: HostTables,
     pub counters: PortTx,
     /// Time is up, everything is sent, or the port is gone.
     pub done: bool,
@@ -166,12 +173,14 @@ struct Sender {
 
     member: Membership,
     program: Arc<Program>,
-    cursor: Cursor,
     number: u32,
     /// Frames of other workers lie between the frames of this share, and the timeline must advance
     /// over them.
     walk: bool,
     late: Late,
+    /// Whether frames may be left out when they are due: late ones, or those for which no host has
+    /// an address.
+    may_skip: bool,
     active: bool,
     /// Removed permanently: nothing starts it again.
     removed: bool,
@@ -193,6 +202,8 @@ struct Sender {
     octets: u64,
     first_left: Option<Nanos>,
     last_left: Nanos,
+    /// The last of these fields, because its supply of hosts is not needed by other streams.
+    cursor: Cursor,
 
     plan: Arc<PlanStream>,
     /// First frame of the share, counted from the first that this run sends.
@@ -207,7 +218,14 @@ struct Sender {
 
 impl Transmitter {
     /// `limit`: maximum number of frames per send call.
-    pub fn new(port: usize, out: Member, clock: Clock, limit: usize, fingerprint: bool) -> Self {
+    pub fn new(
+        port: usize,
+        out: Member,
+        clock: Clock,
+        limit: usize,
+        fingerprint: bool,
+        tables: HostTables,
+    ) -> Self {
         Self {
             out,
             down: false,
@@ -237,6 +255,7 @@ impl Transmitter {
             overdue: false,
             awaited: Arc::default(),
             ended: Vec::new(),
+            tables,
             counters: PortTx {
                 port,
                 fingerprint: fingerprint.then(Fingerprint::default),
@@ -354,11 +373,18 @@ impl Transmitter {
             not_sent: BTreeMap::new(),
             departure_error: Histogram::default(),
             late: plan.late,
+            may_skip: matches!(plan.late, Late::Drop | Late::Stretch) || plan.hosts.is_some(),
             number,
             plan,
             program,
         });
-        self.senders.len() - 1
+        let i = self.senders.len() - 1;
+        let s = &mut self.senders[i];
+        if let Some(hosts) = &s.plan.hosts {
+            let supply = HostSupply::new(hosts, &self.tables, first_of_all);
+            s.cursor.supply = supply.map(|supply| Box::new(supply) as _);
+        }
+        i
     }
 
     /// Adds a stream to a running worker: it begins at `now` plus its start delay, or waits for
@@ -452,6 +478,7 @@ impl Transmitter {
             self.dequeue(i);
             let s = &mut self.senders[i];
             (s.active, s.removed, s.paused, s.waits) = (false, true, None, false);
+            s.cursor.supply = None;
             if std::mem::take(&mut s.awaited) {
                 self.ended.push((number, now));
             }
@@ -683,13 +710,25 @@ impl Transmitter {
                 self.unpaced.push_back(entry.stream);
                 continue;
             }
-            if matches!(s.late, Late::Drop | Late::Stretch) {
-                let skipped = s.catch_up(Picos(traffic), horizon);
+            if s.may_skip {
+                let mut skipped = (s.catch_up(Picos(traffic), horizon), "late");
+                if skipped.0 == 0 && !s.has_host() {
+                    if n > 0 {
+                        // Frames of the stream may be in the batch, and must be filled first.
+                        self.wheel.push(entry);
+                        break;
+                    }
+                    // On virtual time, a host may get its address before the next frame is due.
+                    let to = if self.clock == Clock::Virtual { entry.due } else { horizon };
+                    skipped = (s.give_up_before(Picos(to.saturating_add(1)), NO_HOST), NO_HOST);
+                }
+                let (skipped, reason) = skipped;
                 if skipped > 0 {
-                    *self.counters.not_sent.entry("late").or_default() +=
+                    *self.counters.not_sent.entry(reason).or_default() +=
                         skipped * u64::from(s.weight);
                     Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
-                    if skipped >= MOST_SKIPPED {
+                    let is_virtual = self.clock == Clock::Virtual;
+                    if skipped >= MOST_SKIPPED || is_virtual && reason == NO_HOST {
                         break;
                     }
                     continue;
@@ -737,6 +776,10 @@ impl Transmitter {
             if at.0 >= s.until {
                 s.timeline.set_due(Picos(s.until));
                 Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
+                continue;
+            }
+            if s.may_skip && !s.has_host() {
+                self.unpaced.push_back(stream);
                 continue;
             }
             let first = n;
@@ -1039,6 +1082,8 @@ impl Transmitter {
                 }
             }
             s.active = false;
+            // Hosts may now give their addresses back.
+            s.cursor.supply = None;
         }
         self.done = true;
     }
@@ -1251,10 +1296,19 @@ impl Sender {
         self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
+    /// Whether the next frame has its hosts, if it needs any.
+    fn has_host(&mut self) -> bool {
+        match &mut self.cursor.supply {
+            Some(supply) => supply.is_ready(),
+            None => self.plan.hosts.is_none(),
+        }
+    }
+
     /// Applies the policy for late frames. Returns the number skipped; if it is above 0, the caller
     /// must check again.
     fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
-        let Some(due) = self.timeline.due() else { return 0 };
+        let drops = matches!(self.late, Late::Drop | Late::Stretch);
+        let Some(due) = self.timeline.due().filter(|_| drops) else { return 0 };
         let late = at.0.saturating_sub(due.0);
         let gap = (self.plan.gap.seconds(f64::from(self.program.max_len())) * 1e12) as u64;
         if late <= gap {
@@ -1291,7 +1345,7 @@ impl Sender {
             skipped += n;
         }
         // The frame's index determines all fields (ADR 0003), so the cursor can jump.
-        self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
+        self.program.seek(&mut self.cursor, self.next);
         *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped
     }

@@ -1009,7 +1009,7 @@ impl Link {
         }
     }
 
-    /// The layers that a frame must have: those of its interface.
+    /// The layers that a frame of the interface must have.
     #[inline]
     fn wraps_of(&self, kind: u16, rest: &[u8]) -> &[Wrap] {
         if self.interfaces.is_empty() {

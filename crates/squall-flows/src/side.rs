@@ -608,7 +608,7 @@ impl Side {
         let asks = |template: &&ClientTemplate| template.begins && !template.of_hosts;
         for template in clients.templates.iter().skip(first).filter(asks) {
             let servers = &clients.servers[template.servers];
-            // The first client stands for all: the interface of another may have a next hop.
+            // The first client represents all: the interface of another may have a next hop.
             let first = template.tuples.address(0);
             for i in 0..servers.addresses().min(RESOLVED_AHEAD) {
                 self.link.resolve_from(self.now, first, servers.address(i));

@@ -249,6 +249,7 @@ pub struct DhcpClient {
     server: Option<Ipv4Addr>,
     mask: Option<Ipv4Addr>,
     router: Option<Ipv4Addr>,
+    dns: Option<Ipv4Addr>,
     /// When the first message was sent, and the first and the last of the current kind.
     began: Nanos,
     requested: Nanos,
@@ -289,6 +290,11 @@ impl DhcpClient {
 
     pub fn router(&self) -> Option<Ipv4Addr> {
         self.router
+    }
+
+    /// The first DNS server.
+    pub fn dns(&self) -> Option<Ipv4Addr> {
+        self.dns
     }
 
     pub fn mask(&self) -> Option<Ipv4Addr> {
@@ -478,7 +484,7 @@ impl DhcpClient {
     fn informed(&mut self, cx: &DhcpContext<'_>, message: &Message) -> DhcpStep {
         self.server = message.server;
         self.mask = message.mask.or(self.mask);
-        self.router = message.router;
+        (self.router, self.dns) = (message.router, message.dns);
         self.tries = 0;
         DhcpStep { send: None, event: self.use_address(cx) }
     }
@@ -503,6 +509,7 @@ impl DhcpClient {
         self.server = message.server.or(self.server);
         self.mask = message.mask.or(self.mask);
         self.router = message.router.or(self.router);
+        self.dns = message.dns.or(self.dns);
         if renewed {
             (self.tries, self.restarts, self.failure) = (0, 0, None);
             self.bind();

@@ -23,6 +23,10 @@ use crate::{
     packets::is_of_a_flow,
 };
 
+mod names;
+
+pub use names::{DnsServerStatistics, DnsStatistics, MdnsStatistics};
+
 mod services;
 
 pub use services::{
@@ -129,7 +133,9 @@ impl GroupSettings {
         let ipv4 = matches!(self.addressing, Addressing::Dhcp(_) | Addressing::Ppp);
         let ends = |multicast: &MulticastSettings| multicast.hold.is_some();
         let services = &self.services;
-        let services = services.auth.is_some() || services.multicast.as_deref().is_some_and(ends);
+        let services = services.auth.is_some()
+            || services.resolver.is_some()
+            || services.multicast.as_deref().is_some_and(ends);
         let ipv6 = self.ipv6.as_ref().is_some_and(Ipv6Settings::asks);
         self.ping.is_none() && !ipv4 && !services && !ipv6
     }
@@ -203,6 +209,10 @@ pub struct GroupStatistics {
     pub querier: Option<QuerierStatistics>,
     pub lldp: Option<SpeakerStatistics>,
     pub cdp: Option<SpeakerStatistics>,
+    /// Questions to DNS servers, answers of the hosts, and their names of multicast DNS.
+    pub dns: Option<DnsStatistics>,
+    pub dns_server: Option<DnsServerStatistics>,
+    pub mdns: Option<MdnsStatistics>,
     pub auth: Option<AuthStatistics>,
     pub pppoe: Option<PppoeStatistics>,
     pub lacp: Option<LacpStatistics>,
@@ -544,6 +554,11 @@ impl HostGroup {
         if own.is_none() && to.0[0] & 1 == 0 && !self.is_relay(to) {
             return false;
         }
+        if matches!(kind, IPV4 | IPV6)
+            && let Some(claimed) = self.receive_names(now, (own, from), (packet, partial), out)
+        {
+            return claimed;
+        }
         match kind {
             ARP => self.receive_arp(now, packet, out) || own.is_some(),
             IPV4 if Datagram::is_dhcp(packet) => {
@@ -595,6 +610,9 @@ impl HostGroup {
             all.querier = of.queriers.map(|_| services.querier());
             all.lldp = of.lldp.as_ref().map(|_| services.announced(LLDP));
             all.cdp = of.cdp.as_ref().map(|_| services.announced(CDP));
+            all.dns = of.resolver.as_ref().map(|_| services.names.asked(full));
+            all.dns_server = of.zone.as_ref().map(|_| services.names.served());
+            all.mdns = of.mdns.as_ref().map(|_| services.names.mdns());
             all.auth = of.auth.as_ref().map(|_| services.auth(full));
         }
         if self.held.dropped() > 0 {
@@ -755,7 +773,7 @@ impl HostGroup {
     fn schedule(&mut self, host: u32) {
         let record = &mut self.hosts[host as usize];
         let ipv6 = self.ipv6.as_ref().and_then(|ipv6| ipv6.due_of(host));
-        let services = self.services.as_ref().and_then(|of| of.records[host as usize].due());
+        let services = self.services.as_ref().and_then(|of| of.due_of(host));
         let pppoe = self.pppoe.as_ref().and_then(|of| of.due_of(host));
         let own = [record.client.due(), record.conflict.due(), ipv6, services, pppoe];
         let due = own.into_iter().flatten().min();
@@ -975,6 +993,8 @@ impl HostGroup {
             self.pinger.add(host, now);
         }
         self.can_join(host, now);
+        self.can_ask(host, now);
+        self.examine_name(host, now);
     }
 
     fn release(&mut self, stopped: Nanos, now: Nanos, out: &mut FrameQueue) -> bool {
@@ -1051,7 +1071,9 @@ impl HostGroup {
             }
         }
         let asked = self.host_of(arp.target).filter(|host| self.state(*host).has_address());
-        let resolves = self.settings.ping.is_some() || self.shared.is_some();
+        let resolves = self.settings.ping.is_some()
+            || self.shared.is_some()
+            || self.settings.services.resolver.is_some();
         if !probes && (asked.is_some() || !arp.request) && resolves {
             let was_asked = self.neighbors.learn(arp.sender.into(), arp.sender_mac);
             self.pinger.resolved(now, arp.sender.into());

@@ -29,7 +29,7 @@ impl LogProtocol {
     }
 }
 
-/// What an event is. Its word is a type of message, a state, or a reason.
+/// Kind of an event, whose word is a type of message, a state, or a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     Sent,
@@ -70,7 +70,7 @@ pub struct HostEvent {
 }
 
 /// The events of a group, up to a limit. All hosts share it: a log of their own would cost each of
-/// a million hosts memory, although few of them are ever looked at.
+/// a million hosts memory, although few of them are ever shown.
 #[derive(Clone, Debug, Default)]
 pub struct HostLog {
     events: VecDeque<HostEvent>,

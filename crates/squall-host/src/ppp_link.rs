@@ -42,7 +42,7 @@ pub struct PppSettings {
     /// Octets of a packet that the end can receive: [`LOWEST_MRU`] to [`HIGHEST_MRU`].
     pub mru: u16,
     pub timers: PppTimers,
-    /// Methods that a client accepts, or the one that a server demands.
+    /// Methods that a client accepts, or that a server demands.
     pub auth: PppAuth,
     /// `{}` is the number of the host, in both. A server accepts any number.
     pub identity: String,

@@ -1,6 +1,7 @@
 //! Compiles a profile to a plan, stream by stream.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, hash_map::Entry},
     sync::Arc,
 };
@@ -23,6 +24,7 @@ use crate::{
     flows,
     place::{self, Wanted},
     rate, replays,
+    stream_hosts::{self, StreamHosts},
 };
 
 /// Minimum length of a generated frame, in octets without FCS (IEEE 802.3).
@@ -82,17 +84,18 @@ pub fn compile(
     if let Some(by) = options.multiplier {
         multiply(profile, &mut replays, flows.as_mut(), by).map_err(wrong)?;
     }
-    let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.mean_wire_len())).collect();
+    let with_len: Vec<(&Stream, f64)> =
+        made.iter().map(|(s, (p, _))| (*s, p.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), ErrorCollector::of(profile));
-    for ((stream, program), rate) in made.into_iter().zip(rates) {
+    for ((stream, (program, hosts)), rate) in made.into_iter().zip(rates) {
         if is_cancelled() {
             return Err(ended());
         }
         let port = &profile.ports[stream.port].name;
         match schedule(seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes)
         {
-            Ok(planned) => streams.push(planned),
+            Ok(planned) => streams.push(PlanStream { hosts: hosts.map(Arc::new), ..planned }),
             Err(problem) => mistakes.add(problem),
         }
     }
@@ -166,6 +169,9 @@ pub fn compile(
     Ok(plan.keyed(key))
 }
 
+/// The program of a stream, and the hosts that supply fields of its frames.
+type Made = (Program, Option<StreamHosts>);
+
 /// The program of each stream. If a stream has none, `mistakes` gets the reason.
 fn programs<'p>(
     profile: &'p Profile,
@@ -174,14 +180,13 @@ fn programs<'p>(
     is_cancelled: &dyn Fn() -> bool,
     warnings: &mut Warnings,
     mistakes: &mut ErrorCollector<'_>,
-) -> Vec<(&'p Stream, Program)> {
+) -> Vec<(&'p Stream, Made)> {
     let mut made = Vec::new();
     for (index, stream) in profile.streams.iter().enumerate() {
         if is_cancelled() || mistakes.is_full() {
             break;
         }
-        let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
-        match program(profile.effective_seed(), index, stream, limits, port, assets, warnings) {
+        match program(profile, index, limits, assets, warnings) {
             Ok(program) => made.push((stream, program)),
             Err(problem) => mistakes.add(problem),
         }
@@ -484,15 +489,21 @@ fn twice<'a>(
 }
 
 fn program(
-    seed: u64,
+    profile: &Profile,
     index: usize,
-    stream: &Stream,
-    limits: &PortLimits,
-    port: &str,
+    limits: &[PortLimits],
     assets: &dyn Assets,
     warnings: &mut Warnings,
-) -> Result<Program, Diagnostic> {
-    let name = &stream.name;
+) -> Result<Made, Diagnostic> {
+    let stream = &profile.streams[index];
+    let mut hosts = stream_hosts::groups(stream, profile, limits)?;
+    let tagged = match &hosts {
+        Some(hosts) => stream_hosts::tagged(stream, hosts, &profile.hosts)?,
+        None => Cow::Borrowed(stream),
+    };
+    let stream = &*tagged;
+    let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
+    let (seed, name) = (profile.effective_seed(), &stream.name);
     if (stream.latency || stream.trex_group.is_some()) && index >= MAX_SIGNED {
         return Err(Diagnostic::at(
             stream.at,
@@ -526,7 +537,11 @@ fn program(
             ],
         ));
     }
-    let vars = vars(stream, &frame, seeds)?;
+    let mut vars = vars(stream, &frame, seeds)?;
+    if let Some(hosts) = &mut hosts {
+        let of_hosts = stream_hosts::fields(stream, hosts, &profile.hosts, &mut frame, &vars)?;
+        vars.extend(of_hosts);
+    }
     if let Some(group) = stream.trex_group {
         mark(group, stream, &mut frame, &vars)?;
         let text = "its frames have a mark and no signature: loss is the number sent less the \
@@ -539,6 +554,7 @@ fn program(
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
     Program::build(spec)
         .map(|program| program.with_cut(cut).with_trex(stream.trex).with_group(stream.trex_group))
+        .map(|program| (program, hosts))
         .map_err(|e| explain(e, stream, &shown))
 }
 
@@ -869,11 +885,14 @@ fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
 fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
     let name = &stream.name;
     let fcs = FCS_LEN as usize;
-    let var = |i: usize| match &stream.vary[i].field {
-        FieldRef::Name(name) => format!("{name:?}"),
-        FieldRef::Offset { offset, octets, .. } => format!("at offset {offset} ({octets} octets)"),
+    let var = |i: usize| match stream.vary.get(i).map(|vary| &vary.field) {
+        Some(FieldRef::Name(name)) => format!("{name:?}"),
+        Some(FieldRef::Offset { offset, octets, .. }) => {
+            format!("at offset {offset} ({octets} octets)")
+        }
+        None => "of its hosts".into(),
     };
-    let at = |i: usize| stream.vary[i].at;
+    let at = |i: usize| stream.vary.get(i).map_or(stream.packet_at, |vary| vary.at);
     match error {
         ProgramError::OutsideFrame { index, end, shortest } => Diagnostic::at(
             at(index),
@@ -1006,6 +1025,7 @@ fn schedule(
         group: stream.group.clone(),
         mean_len: program.mean_wire_len(),
         program: Arc::new(program),
+        hosts: None,
         gap,
         law,
         pattern,

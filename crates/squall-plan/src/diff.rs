@@ -83,6 +83,10 @@ impl Plan {
         if self.routers != new.routers {
             return Err("routers".into());
         }
+        // A group's table for other sources is made at the start.
+        if !new.shared_hosts().is_subset(&self.shared_hosts()) {
+            return Err("hosts from which no source sends".into());
+        }
         match (&self.flows, &new.flows) {
             (None, None) => Ok(()),
             (Some(old), Some(new)) if old.sides == new.sides => old.load.can_become(&new.load),
@@ -102,6 +106,7 @@ impl PlanStream {
         let unnumbered =
             |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);
         self.port == other.port
+            && self.hosts == other.hosts
             && self.law == other.law
             && self.pattern == other.pattern
             && self.late == other.late

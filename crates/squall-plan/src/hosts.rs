@@ -14,11 +14,11 @@ use squall_host::{
     SupplicantSettings, TlsClient, ValueTemplate, duid_of,
 };
 use squall_profile::{
-    ArpUse, AuthMethod, DhcpUse, ErrorCollector, HostAddress, HostFault, HostGroup, HostIpv6,
-    HostOption, InterfaceId, PingTarget, Profile,
+    ArpUse, AuthMethod, DhcpUse, Diagnostic, ErrorCollector, HostAddress, HostFault, HostGroup,
+    HostIpv6, HostOption, InterfaceId, Located, PingTarget, Profile,
 };
 use squall_tls::{TlsSettings, TlsVersion};
-use squall_units::{MacAddr, Nanos, mix};
+use squall_units::{MacAddr, Nanos, mix, suggest};
 
 use crate::{Assets, flows::tls};
 
@@ -60,6 +60,32 @@ pub(crate) fn compile(
         }
     };
     profile.hosts.iter().enumerate().map(group).collect()
+}
+
+/// The number of the group that `of` names, from whose hosts another source sends.
+///
+/// # Errors
+/// There is no such group, or its hosts have no IPv4 address or no gateway.
+pub(crate) fn shared_group(
+    groups: &[HostGroup],
+    (name, of): (&str, &Located),
+) -> Result<usize, Diagnostic> {
+    let problem = |at, text, hint: &str| Err(Diagnostic::at(at, text, vec![hint.into()]));
+    let Some(number) = groups.iter().position(|group| group.name == name) else {
+        let hint = suggest(name, groups.iter().map(|group| group.name.as_str()));
+        return problem(of.at, format!("{:?}: there are no hosts {name:?}", of.text), &hint);
+    };
+    let group = &groups[number];
+    if group.ipv4 == HostAddress::None {
+        let text = format!("{:?}: hosts {name:?} have no IPv4 addresses", of.text);
+        return problem(of.at, text, r#"try ipv4 = "dhcp" in [[host]]"#);
+    }
+    let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
+    if without && group.gateway.is_none() {
+        let text = format!("hosts {name:?} have no gateway, through which their frames leave");
+        return problem(group.at, text, r#"try gateway = "10.0.0.1""#);
+    }
+    Ok(number)
 }
 
 /// Distinguishes the random numbers of hosts from those of streams and flows.
@@ -307,6 +333,7 @@ fn services(group: &HostGroup) -> ServiceSettings {
         lldp: group.lldp.map(lldp),
         cdp: group.cdp.map(cdp),
         auth: None,
+        ..ServiceSettings::default()
     }
 }
 

@@ -19,10 +19,11 @@ mod rate;
 pub mod replays;
 mod routers;
 mod source;
+mod stream_hosts;
 mod survey;
 pub mod text;
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use squall_apps::{Import, ImportOptions};
 use squall_bpf::classic::Filter;
@@ -40,6 +41,7 @@ pub use replays::PlanReplay;
 pub use routers::PlanRouter;
 pub use source::SourceId;
 pub use squall_options::Multiplier;
+pub use stream_hosts::{HostField, StreamHosts};
 pub use survey::survey;
 
 /// The facts about a port that a plan needs: `PortFacts` without those for backends.
@@ -218,6 +220,8 @@ pub struct PlanStream {
     pub waits: bool,
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
+    /// The hosts that supply fields of the frames.
+    pub hosts: Option<Arc<StreamHosts>>,
     pub late: Late,
     /// Mean frames per second on the wire while active; `None`: as fast as the port allows.
     pub asked_pps: Option<f64>,
@@ -348,6 +352,14 @@ impl Plan {
     /// Whether no other source than hosts and routers sends.
     pub fn only_hosts(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
+    }
+
+    /// The numbers of the groups from whose hosts flows or streams send.
+    pub fn shared_hosts(&self) -> HashSet<usize> {
+        let clients = self.flows.iter().flat_map(|flows| &flows.load.clients);
+        let streams = self.streams.iter().filter_map(|stream| stream.hosts.as_ref());
+        let of_streams = streams.flat_map(|hosts| [hosts.src, hosts.dst]);
+        clients.map(|pool| pool.hosts).chain(of_streams).flatten().collect()
     }
 
     /// The groups of hosts on `port`, with their numbers.

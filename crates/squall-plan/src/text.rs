@@ -389,6 +389,11 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     if let Some(segment) = stream.segment {
         text += &format!(", cut into frames of {segment} octets of payload");
     }
+    for (key, hosts) in [("from", &stream.src), ("to", &stream.dst)] {
+        if let Some(name) = hosts.as_ref().and_then(|hosts| hosts.host_group()) {
+            text += &format!(", {key} hosts {name:?}");
+        }
+    }
     if stream.latency {
         text += ", signed";
     }

@@ -17,6 +17,13 @@ pub struct Located {
     pub at: At,
 }
 
+impl Located {
+    /// The name of the group of hosts, if the text is `host:NAME`.
+    pub fn host_group(&self) -> Option<&str> {
+        self.text.strip_prefix("host:")
+    }
+}
+
 /// Equality ignores the position.
 impl PartialEq for Located {
     fn eq(&self, other: &Self) -> bool {
@@ -238,12 +245,9 @@ impl Emit for Tcp {
 impl Pool {
     /// The group of hosts that the clients are: `host:NAME`.
     pub fn hosts(&self) -> Option<(&str, &Located)> {
-        self.addresses.iter().find_map(|one| Some((one.text.strip_prefix(OF_HOSTS)?, one)))
+        self.addresses.iter().find_map(|one| Some((one.host_group()?, one)))
     }
 }
-
-/// Begins the name of a group of hosts in place of addresses.
-const OF_HOSTS: &str = "host:";
 
 impl Template {
     /// Whether Squall plays the template's clients, in a profile whose `flows` has ports for these

@@ -242,7 +242,11 @@ impl Program {
                     None => return Err(ProgramError::Straddles { index }),
                 }
             }
-            let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
+            let place = match v.law {
+                Law::Supplied { .. } => Place::whole(w),
+                _ => Place::of(w),
+            };
+            let place = place.ok_or(ProgramError::Unaligned { index })?;
             let VarSpec { bits, law, turn, every, phase, .. } = v;
             program_vars.push(Var {
                 // False if values are transformed, because the shift needs all bits of the law's
@@ -514,6 +518,13 @@ pub(crate) fn fold_to_17_bits(sum: u64) -> u32 {
 }
 
 impl Place {
+    /// Up to 16 whole octets, written one by one.
+    fn whole(bits: &Range<usize>) -> Option<Self> {
+        let (offset, octets) = (bits.start / 8, bits.len() / 8);
+        let whole = bits.start.is_multiple_of(8) && bits.end.is_multiple_of(8) && octets <= 16;
+        whole.then_some(Self::Wide { offset, octets })
+    }
+
     fn of(bits: &Range<usize>) -> Option<Self> {
         let (offset, octets) = (bits.start / 8, bits.end.div_ceil(8) - bits.start / 8);
         if bits.start.is_multiple_of(8) && bits.end.is_multiple_of(8) {

@@ -20,6 +20,10 @@ pub enum Law {
     RandomWide { min: u128, count: u128, limit: Option<u64>, seed: u64 },
     /// Random values, in proportion to weights.
     Weighted { values: Arc<[u128]>, alias: Alias, seed: u64 },
+    /// A value that the sender supplies for each frame: a column of those that a
+    /// [`Supply`](crate::Supply) draws, below [`COLUMNS`](crate::COLUMNS). It is not determined by
+    /// the frame's index; without a supply it is 0.
+    Supplied { column: usize },
 }
 
 impl Law {
@@ -35,7 +39,7 @@ impl Law {
     /// The number of values after which the sequence repeats; `None` if it does not.
     pub fn period(&self) -> Option<u64> {
         match self {
-            Self::Step { count: 0, .. } | Self::Weighted { .. } => None,
+            Self::Step { count: 0, .. } | Self::Weighted { .. } | Self::Supplied { .. } => None,
             Self::Step { count, .. } => Some(*count),
             Self::List { values, .. } => Some(values.len() as u64),
             Self::Random { limit, .. } | Self::RandomWide { limit, .. } => *limit,
@@ -72,6 +76,7 @@ impl Law {
                 min.wrapping_add(below_wide([mix(*seed, 2 * k), mix(*seed, 2 * k + 1)], *count))
             }
             Self::Weighted { values, alias, seed } => values[alias.draw(mix(*seed, k))],
+            Self::Supplied { .. } => 0,
         }
     }
 
@@ -86,6 +91,8 @@ impl Law {
             Self::List { values, .. } | Self::Weighted { values, .. } => largest(values),
             Self::Random { min, count, .. } => min.wrapping_add(u128::from(count.wrapping_sub(1))),
             Self::RandomWide { min, count, .. } => min.wrapping_add(count.wrapping_sub(1)),
+            // The sender draws values that fit.
+            Self::Supplied { .. } => 0,
         }
     }
 
@@ -166,8 +173,8 @@ impl Law {
                     }
                 }
             }
-            // Wide fields use `at` directly; this arm only makes the match exhaustive.
-            Self::RandomWide { .. } => {
+            // Their fields do not use `fill`; this arm only makes the match exhaustive.
+            Self::RandomWide { .. } | Self::Supplied { .. } => {
                 for o in out {
                     *o = W::low(self.at(i) as u64);
                     i = i.wrapping_add(by);

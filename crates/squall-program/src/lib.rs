@@ -23,7 +23,7 @@ pub mod trex;
 
 pub use build::{Program, ProgramError, Spec, Turn, VarSpec};
 pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
-pub use fill::{Cursor, Places, Run, Scratch};
+pub use fill::{COLUMNS, Cursor, Places, Run, Scratch, Supplied, Supply};
 pub use law::Law;
 pub use rng::unit;
 pub use shape::{Shape, ShapeError, Stage};

@@ -817,9 +817,9 @@ pub struct StreamRx {
     /// Received packets, duplicates included.
     pub packets: u64,
     pub octets: u64,
-    /// Frames that were sent and never received; duplicates do not count as received (RFC 7680). Of
-    /// several ports that receive the same frames, the one with the most counts; if the path changes
-    /// from one port to another, the frames of both do.
+    /// Frames that were sent and never received; duplicates do not count as received (RFC 7680). If
+    /// several ports receive the same frames, the port with the most counts; if the path changes
+    /// from one port to another, the frames of both count.
     pub lost: u64,
     /// lost / sent, 0 to 1.
     pub loss_ratio: f64,

@@ -82,6 +82,16 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     }
     report.hosts.iter().for_each(|group| judge_hosts(group, stopped, &mut verdict));
     report.routers.iter().for_each(|router| judge_router(router, stopped, &mut verdict));
+    let unsent = report.streams.iter().filter(|stream| stream.tx_packets == 0 && !stopped);
+    for (stream, frames) in unsent.map(|stream| (stream, without_host(&stream.not_sent))) {
+        if frames > 0 {
+            let text = format!(
+                "stream {:?}: none of {frames} frames was sent: no host had an address",
+                stream.name
+            );
+            verdict.add_reason(ReasonCode::NotDone, text, not_begun_hint("no_host").unwrap_or(""));
+        }
+    }
     for (name, seconds) in facts.stretched.iter().filter(|(_, seconds)| *seconds > behind(duration))
     {
         let text =
@@ -217,6 +227,13 @@ fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
     }
 }
 
+/// Reason of frames and flows for which no host had an address and the MAC address of its gateway.
+const NO_HOST: &str = "no_host";
+
+fn without_host(not_sent: &BTreeMap<String, u64>) -> u64 {
+    not_sent.get(NO_HOST).copied().unwrap_or(0)
+}
+
 fn nothing_sent(report: &Report) -> bool {
     !report.sources.is_empty()
         && report.sources.iter().all(|source| source.sent == 0 && source.asked == 0)
@@ -254,6 +271,7 @@ impl Report {
             let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
             let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
             let missing: u64 = source.not_sent.values().sum();
+            let own = missing - without_host(&source.not_sent);
             Progress {
                 name: &source.name,
                 unit: &source.unit,
@@ -261,7 +279,7 @@ impl Report {
                 sent: source.sent,
                 lag_s: source.lag_s,
                 is_behind: source.lag_s > behind(elapsed)
-                    || missing as f64 > source.asked as f64 * DEFICIT,
+                    || own as f64 > source.asked as f64 * DEFICIT,
             }
         })
     }
@@ -284,7 +302,11 @@ fn judge_source(
     let limit = limit(source, duration);
     let advice = |code| if code == ReasonCode::Starved { STARVED_HINT } else { "" };
     let mut reported = false;
-    for (code, reasons) in missed(&source.not_sent, limit) {
+    // The state of the hosts is a result of the run, not a fault of the generator, unless it left
+    // nothing of the work; that is judged for each stream.
+    let excused = |reason: &str| reason == NO_HOST && (source.sent > 0 || !flows);
+    let counted = source.not_sent.iter().filter(|(reason, _)| !excused(reason));
+    for (code, reasons) in missed(counted, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
         let forgiven = matches!(
             code,
@@ -461,7 +483,7 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
         "limit" => "a higher active_limit (as many flows are open as it allows)",
         "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
         "disabled" => "clients that are enabled (too many in a row begin no flow)",
-        "no_host" => {
+        NO_HOST => {
             "a later start, or check the hosts' server and gateway (no host has an address and the \
              MAC address of its gateway)"
         }
@@ -490,7 +512,9 @@ fn failed_hint(reason: &str) -> &'static str {
 /// Cause of missing frames: the lack of a CPU, the port (if it was full or accepting frames for
 /// more than half of the run), or the sender itself.
 fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
-    let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
+    let own = source.not_sent.values().sum::<u64>() - without_host(&source.not_sent);
+    let missing = own as f64 / source.asked.max(1) as f64;
+    let missing = missing.max(source.lag_s / duration_s.max(1e-9));
     if source.starved_s > duration_s * missing / 2.0 && source.starved_s > MIN_S {
         ReasonCode::Starved
     } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
@@ -501,20 +525,21 @@ fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
 }
 
 /// Describes by cause the frames that were not sent. `bound` is the bottleneck that was found.
-fn missed(
-    not_sent: &BTreeMap<String, u64>,
+fn missed<'a>(
+    not_sent: impl Iterator<Item = (&'a String, &'a u64)>,
     bound: ReasonCode,
-) -> Vec<(ReasonCode, Vec<(&str, u64)>)> {
+) -> Vec<(ReasonCode, Vec<(&'a str, u64)>)> {
     let mut by_code: Vec<(ReasonCode, Vec<(&str, u64)>)> = Vec::new();
-    for (reason, &count) in not_sent.iter().filter(|(_, count)| **count > 0) {
+    for (reason, &count) in not_sent.filter(|(_, count)| **count > 0) {
         let code = match reason.as_str() {
             "late" => bound,
             "full" => ReasonCode::GeneratorBound,
             "port_full" => ReasonCode::PortBound,
             "port_lost" => ReasonCode::PortLost,
             "link_down" => ReasonCode::LinkDown,
-            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "no_host"
-            | "after_the_end" => ReasonCode::NotDone,
+            "unresolved" | "ports_exhausted" | "limit" | "disabled" | NO_HOST | "after_the_end" => {
+                ReasonCode::NotDone
+            }
             _ => ReasonCode::PortRefused,
         };
         match by_code.iter_mut().find(|(c, _)| *c == code) {
@@ -646,7 +671,7 @@ impl fmt::Display for Outage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Asked, LinkEvent, MtuChange, PortPacing, VerdictStatus};
+    use crate::report::{Asked, LinkEvent, MtuChange, PortPacing, StreamReport, VerdictStatus};
 
     fn facts(ended_by: EndedBy) -> Facts {
         let none = Vec::new();
@@ -919,6 +944,7 @@ mod tests {
         for (source, hint) in [
             (flows(0, &[("unresolved", 60)], 0, &[]), "--gateway"),
             (flows(12, &[("ports_exhausted", 48)], 12, &[]), "--clients"),
+            (flows(0, &[("no_host", 60)], 0, &[]), "a later start"),
             (flows(60, &[], 0, &[("reset", 60)]), "no host has"),
         ] {
             let reasons = verdict(source).reasons;
@@ -930,6 +956,34 @@ mod tests {
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
         assert_eq!(codes(nothing), [ReasonCode::NotDone]);
+    }
+
+    #[test]
+    fn frames_of_hosts_without_an_address_decide_only_if_nothing_was_sent() {
+        assert!(verdict(paced(&[("no_host", 90_000)])).valid);
+        assert_eq!(codes(paced(&[("no_host", 9), ("late", 101)])), [ReasonCode::GeneratorBound]);
+        let flows = SourceRecord {
+            kind: SourceKind::Flows,
+            unit: "flows".into(),
+            completed: Some(10_000),
+            ..paced(&[("no_host", 90_000)])
+        };
+        assert!(verdict(flows).valid);
+        let stream = |sent| StreamReport {
+            name: "web".into(),
+            tx_packets: sent,
+            not_sent: [("no_host".to_owned(), 7)].into(),
+            ..StreamReport::default()
+        };
+        let streams = |ended, all: &[StreamReport]| {
+            let report = Report { duration_s: 10.0, streams: all.to_vec(), ..Report::default() };
+            judge(&report, &facts(ended)).reasons
+        };
+        assert!(streams(EndedBy::Duration, &[stream(1)]).is_empty());
+        let reasons = streams(EndedBy::Duration, &[stream(1), stream(0)]);
+        assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::NotDone), "{reasons:?}");
+        assert!(reasons[0].text.starts_with("stream \"web\": none of 7 frames"), "{reasons:?}");
+        assert!(streams(EndedBy::Stopped, &[stream(0)]).is_empty(), "hosts still had time");
     }
 
     #[test]

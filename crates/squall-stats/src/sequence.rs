@@ -135,7 +135,7 @@ pub type ReceivedRange = (u64, Option<(i64, i64)>);
 /// between, if its path changed from one receiver to another; `None`: it did not.
 ///
 /// The receiver with the most frames counts, and others count as far as their ranges do not overlap:
-/// copies of the same frames must not hide the loss of others. A receiver counts only if less than
+/// copies of some frames must not hide that others are lost. A receiver counts only if less than
 /// half of its frames can be copies.
 pub fn seen_in_turn(receivers: &[ReceivedRange]) -> Option<(u64, u64)> {
     let mut receivers: Vec<_> =

@@ -163,6 +163,11 @@ impl Layer {
     pub fn sets(&self, index: usize) -> bool {
         self.value(index).is_some_and(|value| *value != Value::Auto)
     }
+
+    /// As [`Layer::sets`], by the field's name.
+    pub fn sets_field(&self, name: &str) -> bool {
+        self.header.fields.iter().position(|of| of.name == name).is_some_and(|at| self.sets(at))
+    }
 }
 
 fn overlap(a: &FieldDef, b: &FieldDef) -> bool {

@@ -1457,7 +1457,7 @@ impl Run {
     }
 
     /// The hosts of this run that `question` selects, at most `limit` of those that match. A filter
-    /// looks at each host, in parts: it takes about a second for a million, and hosts may change
+    /// reads each host, in parts: it takes about a second for a million, and hosts may change
     /// meanwhile.
     pub fn hosts(&self, question: &HostQuestion) -> HostPage {
         squall_record::host_table::page(&self.running, question)

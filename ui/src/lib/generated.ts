@@ -1849,11 +1849,8 @@ export interface HostAuthReport {
   /** Failures and timeouts after which a host may try again. */
   refused: number;
   timed_out: number;
-  /** Reasons of these failures. */
-  reasons: Record<string, number>;
   /**
-   * Frames that hosts sent, by kind: `start`, `identity`, `nak`, `notification`, `logoff`, and by
-   * method: `md5`, `tls`, `peap`, `ttls`.
+   * Frames that hosts sent, by kind: `start`, `identity`, `md5`, `nak`, `notification`, `logoff`.
    */
   sent: Record<string, number>;
   /** Received frames that were ignored, by reason. */
@@ -2820,6 +2817,19 @@ export interface Stream {
    * profile.
    */
   pcap?: string;
+  /**
+   * "host:NAME": the hosts of this group, which is on the same port, send the frames, one after the
+   * other, if they have an address. A frame has the MAC address, VLAN and IP address of its host,
+   * and goes to the MAC address of its gateway, unless the packet sets `eth(dst=...)`. Default: the
+   * packet's addresses.
+   */
+  src?: string | number | boolean;
+  /**
+   * "host:NAME": frames go to the hosts of this group that have an address, one after the other.
+   * The destination's MAC address is that of the host, unless the packet sets `eth(dst=...)`, or
+   * the frames come from hosts. Default: the packet's addresses.
+   */
+  dst?: string | number | boolean;
   /**
    * Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always 64.
    * "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
@@ -4055,19 +4065,11 @@ export interface HostGroup {
   /** Device ID in announcements; "{}" is the number of the host. Default: its MAC address. */
   cdp_name?: string;
   /**
-   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5), "tls" (EAP-TLS),
-   * "peap" (PEAPv0 with MSCHAPv2), "ttls-pap", "ttls-mschapv2" (EAP-TTLS). Default "none".
+   * Hosts authenticate by 802.1X before they send anything else: "md5" (EAP-MD5). Default "none".
    */
   auth?: string;
-  /**
-   * Settings of TLS in these methods: whom hosts trust, and their certificate. true: they trust any
-   * server.
-   */
-  tls?: unknown;
   /** Identity of hosts; "{}" is the number of the host. */
   identity?: string;
-  /** Identity that hosts show outside TLS, where everybody can read it. Default: as `identity`. */
-  anonymous_identity?: string;
   /** Password of hosts; "{}" is the number of the host. */
   password?: string;
   /**
@@ -4089,11 +4091,6 @@ export interface HostGroup {
   auth_held?: string | number;
   /** Failed authentications in a row after which a host gives up. Default 3. */
   auth_tries?: number | string;
-  /**
-   * Time after an authentication when a host begins another one by itself. Default: never. Units:
-   * ns, us, ms, s, min, h; a bare number is seconds.
-   */
-  auth_again?: string | number;
   /** false: the hosts are ignored. Default true. */
   enabled?: boolean;
   [key: string]: unknown;

@@ -463,6 +463,17 @@ impl HostGroup {
         })
     }
 
+    /// Whether a host may use this address.
+    pub(super) fn uses_ipv6(&self, host: u32, address: Ipv6Addr) -> bool {
+        let Some((owner, place)) = self.ipv6_owner(address) else { return false };
+        let record = self.ipv6.as_ref().map(|ipv6| &ipv6.records[host as usize]);
+        let usable = |record: &Ipv6Record| match place {
+            None => record.link_local.is_usable(),
+            Some(place) => record.addresses[place].detection.is_usable(),
+        };
+        owner == host && record.is_some_and(usable)
+    }
+
     /// The host whose MAC address an interface identifier is made from.
     fn host_of_identifier(&self, address: Ipv6Addr) -> Option<u32> {
         let [a, b, c, 0xff, 0xfe, d, e, f] = (address.to_bits() as u64).to_be_bytes() else {
@@ -641,6 +652,10 @@ impl HostGroup {
                 let waited = now.saturating_sub(record.started);
                 ipv6.counted.address.record(waited.0);
             }
+        }
+        if place.is_some() {
+            self.can_ask(host, now);
+            self.examine_name(host, now);
         }
         let pings = self.settings.ping.as_ref().is_some_and(|ping| self.pings_ipv6(ping, place));
         let Some(ipv6) = &mut self.ipv6 else { return };
@@ -1294,12 +1309,7 @@ impl HostGroup {
         let Some(octets) = packet.get(24..).and_then(|rest| rest.first_chunk::<16>()) else {
             return;
         };
-        let Some((owner, place)) = self.ipv6_owner(Ipv6Addr::from(*octets)) else { return };
-        let usable = self
-            .ipv6
-            .as_mut()
-            .is_some_and(|ipv6| ipv6.records[host as usize].detection(place).is_usable());
-        if owner != host || !usable {
+        if !self.uses_ipv6(host, Ipv6Addr::from(*octets)) {
             return;
         }
         let mut reply = std::mem::take(&mut self.scratch);

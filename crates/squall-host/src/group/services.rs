@@ -1,4 +1,4 @@
-//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, CDP, memberships of multicast
+//! Protocols of a group's hosts next to those for addresses: 802.1X, LLDP, CDP, DNS, memberships of multicast
 //! groups.
 
 use std::{
@@ -11,12 +11,13 @@ use std::{
 use squall_stats::Histogram;
 use squall_units::{MacAddr, Nanos};
 
-use super::{AT_ONCE, HostGroup, HostRecord};
+use super::{AT_ONCE, HostGroup, HostRecord, names::Names};
 use crate::{
-    Announcement, CdpSettings, DhcpState, EAPOL, EventKind, FrameQueue, GroupMessage, LldpSettings,
-    LogProtocol, MembershipContext, MembershipTimers, Memberships, NeighborTable, PAE_GROUP,
-    Querier, QuerierSettings, SourceFilter, Speaker, SpeakerTimers, Supplicant, SupplicantEvent,
-    SupplicantSettings, SupplicantState, SupplicantStep, cdp,
+    Announcement, CdpSettings, DhcpState, DnsZone, EAPOL, EventKind, FrameQueue, GroupMessage,
+    LldpSettings, LogProtocol, MdnsSettings, MembershipContext, MembershipTimers, Memberships,
+    NeighborTable, PAE_GROUP, Querier, QuerierSettings, ResolverSettings, SourceFilter, Speaker,
+    SpeakerTimers, Supplicant, SupplicantEvent, SupplicantSettings, SupplicantState,
+    SupplicantStep, cdp,
     cdp::CDP_GROUP,
     group_mac,
     host::{IPV4, IPV6, begin_frame, parse},
@@ -33,6 +34,10 @@ pub struct ServiceSettings {
     pub queriers: Option<[QuerierSettings; 2]>,
     pub lldp: Option<LldpSettings>,
     pub cdp: Option<CdpSettings>,
+    /// Questions to DNS servers, and the names for which hosts answer.
+    pub resolver: Option<Arc<ResolverSettings>>,
+    pub zone: Option<Arc<DnsZone>>,
+    pub mdns: Option<MdnsSettings>,
     /// Hosts send nothing else before they are authenticated.
     pub auth: Option<SupplicantSettings>,
 }
@@ -182,6 +187,7 @@ pub(super) struct Services {
     announced: [SpeakerStatistics; 2],
     auth: AuthStatistics,
     auth_states: [u64; SupplicantState::ALL.len()],
+    pub(super) names: Names,
 }
 
 /// One host.
@@ -195,7 +201,7 @@ pub(super) struct ServiceRecord {
 }
 
 impl ServiceRecord {
-    pub(super) fn due(&self) -> Option<Nanos> {
+    fn due(&self) -> Option<Nanos> {
         let groups =
             self.memberships.iter().flat_map(|all| all.iter().filter_map(Memberships::due));
         let speakers = self.speakers.iter().filter_map(Speaker::due);
@@ -230,6 +236,7 @@ impl Services {
                 announced: Default::default(),
                 auth: AuthStatistics::default(),
                 auth_states,
+                names: Names::new(settings, count),
             })
         })
     }
@@ -248,18 +255,25 @@ impl Services {
         use SupplicantState::{Authenticating, Connecting, Disconnected, Held};
         let pending = [Authenticating, Connecting, Disconnected, Held];
         let waits = pending.iter().any(|state| self.auth_states[*state as usize] > 0);
-        (settings.auth.is_none() || !waits) && self.joins.is_over()
+        (settings.auth.is_none() || !waits) && self.joins.is_over() && self.names.is_over()
     }
 
     /// Joins nothing more.
     pub(super) fn stop(&mut self) {
         self.joins.ready.clear();
         self.joins.held.clear();
+        self.names.stop();
+    }
+
+    /// The earliest timer of a host.
+    pub(super) fn due_of(&self, host: u32) -> Option<Nanos> {
+        self.records[host as usize].due().into_iter().chain(self.names.due_of(host)).min()
     }
 
     pub(super) fn next_due(&self, settings: &ServiceSettings) -> Option<Nanos> {
         let joins = settings.multicast.as_ref().and_then(|of| self.joins.due(of));
-        self.queriers.iter().filter_map(Querier::due).chain(joins).min()
+        let names = self.names.due(settings);
+        self.queriers.iter().filter_map(Querier::due).chain(joins).chain(names).min()
     }
 
     pub(super) fn querier(&self) -> QuerierStatistics {
@@ -393,6 +407,7 @@ impl HostGroup {
             self.step_supplicant(host, now, out, Supplicant::timer);
         }
         self.speak(host, now, out);
+        self.run_name_timers(host, now, out);
         for family in 0..2 {
             self.step_memberships(host, now, family, out, |all, cx, out| all.timer(cx, out));
         }
@@ -413,6 +428,7 @@ impl HostGroup {
             self.change_memberships(&turn, now, out);
         }
         self.due = now;
+        any |= self.advance_names(now, out);
         any | self.send_queries(now, out)
     }
 
@@ -449,7 +465,7 @@ impl HostGroup {
             }
         }
         let word = if turn.join { "joined" } else { "left" };
-        // A turn may have thousands of groups; its first one stands for them.
+        // A turn may have thousands of groups; the event has the first one.
         self.note(turn.host, (LogProtocol::Multicast, EventKind::State), word, groups().next());
         let none = SourceFilter::default();
         for family in 0..2 {
@@ -771,6 +787,7 @@ impl HostGroup {
         let record = &mut services.records[host as usize];
         record.speakers = Default::default();
         record.memberships = None;
+        services.names.forget(host);
         if let Some(settings) = &self.settings.services.multicast {
             for index in services.joins.forget(host) {
                 settings
@@ -783,7 +800,9 @@ impl HostGroup {
 
     /// Whether hosts have something to send at the end.
     pub(super) fn announces_end(&self) -> bool {
-        [LLDP, CDP].into_iter().any(|one| self.settings.services.speaker(one).is_some())
+        let settings = &self.settings.services;
+        let speaks = [LLDP, CDP].into_iter().any(|one| settings.speaker(one).is_some());
+        speaks || settings.mdns.is_some()
     }
 
     /// Leaves the groups of a host at the end, if hosts give their addresses back.
@@ -796,6 +815,7 @@ impl HostGroup {
 
     /// Announces the end of a host to its neighbors.
     pub(super) fn announce_end(&mut self, host: u32, out: &mut FrameQueue) {
+        self.end_name(host, out);
         for protocol in [LLDP, CDP] {
             let Some(services) = &mut self.services else { return };
             if services.records[host as usize].speakers[protocol].stop() {

@@ -148,6 +148,11 @@ impl Link {
         }
     }
 
+    /// The frames of the first group.
+    pub(super) fn sent_frames(&self) -> Vec<Vec<u8>> {
+        self.sent.iter().map(|(_, frame)| frame.clone()).collect()
+    }
+
     pub(super) fn of_group(&self, group: usize) -> GroupStatistics {
         self.groups[group].statistics(true)
     }

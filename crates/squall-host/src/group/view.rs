@@ -15,7 +15,7 @@ use crate::{
 pub struct HostCounters {
     pub sent: u32,
     pub received: u32,
-    /// Those of `sent` that were repeated.
+    /// Repeated messages, which `sent` includes.
     pub retransmissions: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct Ipv6View {
 }
 
 impl HostGroup {
-    /// Host number `number` as it is at `now`; `None`: the group has no such host.
+    /// State of host number `number` at `now`; `None`: the group has no such host.
     pub fn view(&self, number: u32, now: Nanos) -> Option<HostView> {
         let record = self.hosts.get(number as usize)?;
         let services = self.services.as_ref().filter(|_| self.settings.services.auth.is_some());

@@ -238,8 +238,8 @@ fn offers_for_others_are_ignored_with_their_reasons() {
     let (service, name) =
         (tag(SERVICE_NAME, b"internet"), tag(crate::pppoe_message::AC_NAME, b"ac"));
     assert_eq!(script.ignored(PADO, 0, &tag(HOST_UNIQ, b"xxxx")), "wrong_host_uniq");
-    assert_eq!(script.ignored(PADO, 0, &with(&[name.clone()])), "wrong_service");
-    assert_eq!(script.ignored(PADO, 0, &with(&[service.clone()])), "wrong_ac_name");
+    assert_eq!(script.ignored(PADO, 0, &with(std::slice::from_ref(&name))), "wrong_service");
+    assert_eq!(script.ignored(PADO, 0, &with(std::slice::from_ref(&service))), "wrong_ac_name");
     let good = [service, name];
     assert_eq!(script.ignored(PADO, 9, &with(&good)), "wrong_session");
     let giant = [&good[..], &[tag(AC_COOKIE, &[7; 600])]].concat();

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use squall_flows::{AddrRange, Load, Role, Wrap};
-use squall_profile::{ErrorCollector, Flows, HostAddress, HostGroup, Located, Order, Pool};
-use squall_units::suggest;
+use squall_profile::{ErrorCollector, Flows, HostGroup, Located, Order, Pool};
 
 use super::FlowSide;
+use crate::hosts;
 
 /// The number of the group that a pool names.
 pub(super) fn group(
@@ -22,19 +22,7 @@ pub(super) fn group(
         let text = format!("pool {:?}: order has no effect on hosts, which take turns", spec.name);
         mistakes.at(spec.at, &text, "try without order");
     }
-    let number = groups.iter().position(|group| group.name == name);
-    let Some(number) = number else {
-        let hint = suggest(name, groups.iter().map(|group| group.name.as_str()));
-        mistakes.note(at, &format!("{:?}: there are no hosts {name:?}", at.text), &hint);
-        return None;
-    };
-    let group = &groups[number];
-    let without = matches!(group.ipv4, HostAddress::Static { .. } | HostAddress::LinkLocal);
-    if without && group.gateway.is_none() {
-        let text = format!("hosts {name:?} have no gateway, through which their flows leave");
-        mistakes.at(group.at, &text, r#"try gateway = "10.0.0.1""#);
-    }
-    Some(number)
+    hosts::shared_group(groups, (name, at)).map_err(|mistake| mistakes.add(mistake)).ok()
 }
 
 /// As many addresses as the group has hosts, in 0.0.0.0/8, where no host has one (RFC 1122 section

@@ -228,6 +228,14 @@ fn stream(
     let trex = trex(latency, table.trex_hw_id.take(), table.trex_flow_seq.take(), cx);
     let trex_group = trex_group(latency, table.trex_group.take(), cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
+    for hosts in [&table.src, &table.dst].into_iter().flatten() {
+        if hosts.value.host_group().is_none() {
+            let text = format!("= {:?} is not a group of hosts", hosts.value.text);
+            let hint =
+                "expected \"host:NAME\"; addresses are fields of the packet: ipv4(src=10.0.0.2)";
+            cx.report(&hosts.place, &text, &[hint.into()]);
+        }
+    }
     let at = cx.at(table.place.start);
     let (layers, hex, pcap) = (table.packet.take(), table.hex.take(), table.pcap.take());
     let packet = packet(&table.place, &table.given, layers, hex, pcap, cx)

@@ -150,6 +150,15 @@ table! {
         /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative
         /// to the profile.
         pcap: String,
+        /// "host:NAME": the hosts of this group, which is on the same port, send the frames, one
+        /// after the other, if they have an address. A frame has the MAC address, VLAN and IP
+        /// address of its host, and goes to the MAC address of its gateway, unless the packet sets
+        /// `eth(dst=...)`. Default: the packet's addresses.
+        src: Located => Option<Located>,
+        /// "host:NAME": frames go to the hosts of this group that have an address, one after the
+        /// other. The destination's MAC address is that of the host, unless the packet sets
+        /// `eth(dst=...)`, or the frames come from hosts. Default: the packet's addresses.
+        dst: Located => Option<Located>,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
         size: SizeLaw => SizeLaw,
         /// Segment size: octets of TCP or UDP payload per frame on the wire. The stream's frames are

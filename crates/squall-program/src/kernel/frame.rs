@@ -35,6 +35,9 @@ pub(super) fn fits(s: &Stream<'_>) -> Result<(), UnsupportedStream> {
         if matches!(var.law, Law::RandomWide { .. }) {
             return Err(UnsupportedStream::new(s.name, "random values of more than 64 bits"));
         }
+        if matches!(var.law, Law::Supplied { .. }) {
+            return Err(UnsupportedStream::new(s.name, "addresses of hosts"));
+        }
         if var.every == 0 {
             return Err(UnsupportedStream::new(s.name, "a field program that never advances"));
         }
@@ -249,7 +252,7 @@ fn value(a: &mut Asm, maps: Maps, ends: Ends, var: &Var, at: i16, tables: &mut T
                 draw_cell(a, maps, ends, alias.cells(), &values, tables);
             }
         }
-        Law::RandomWide { .. } => unreachable!("refused"),
+        Law::RandomWide { .. } | Law::Supplied { .. } => unreachable!("refused"),
     }
 }
 

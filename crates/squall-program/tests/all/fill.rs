@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use squall_bpf::{interpret::Machine, xdp_action};
 use squall_program::{
-    BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, Turn,
-    VarSpec,
+    BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, Supplied,
+    Supply, Turn, VarSpec,
     kernel::{self, Stream},
     signature, trex,
 };
@@ -501,4 +501,85 @@ fn invalid_programs_are_refused() {
         refused(spec(vec![v(44 * 8, 8, step(0, 2))], Some(1))),
         ProgramError::NoRoomForSignature { free: 15 }
     );
+}
+
+/// Draws from two lists, as [`Law::List`] does.
+#[derive(Debug)]
+struct Lists(u64, [Law; 2]);
+
+impl Supply for Lists {
+    fn is_ready(&mut self) -> bool {
+        true
+    }
+
+    fn draw(&mut self, n: usize, out: &mut Supplied) {
+        for j in 0..n {
+            out[0][j] = self.1[0].at(self.0);
+            out[1][j] = self.1[1].at(self.0);
+            self.0 += 1;
+        }
+    }
+}
+
+#[test]
+fn supplied_values_make_the_frames_of_a_law_that_has_them() {
+    let frame = frame("eth/vlan(id=7)/ipv4(dst=48.0.0.1)/udp", 96);
+    let list = |values: &[u128]| Law::List { values: values.into(), start: 0 };
+    let lists = [
+        list(&[0x0a00_0105, 0x0a00_0107, 0xffff_ffff]),
+        list(&[0x0253_0000_0001, 0xffff_ffff_ffff]),
+    ];
+    let sizes = Sizes::list(vec![96, 64, 80]);
+    let program = |laws: [Law; 2]| {
+        let [address, mac] = laws;
+        let vars = vec![
+            var(&frame, "ipv4.src", address, 1),
+            var(&frame, "eth.src", mac, 1),
+            var(&frame, "udp.sport", step(1024, 10), 1),
+        ];
+        let (frame, sizes) = (frame.clone(), sizes.clone());
+        Program::build(Spec { frame, sizes, vars, signature: Some(3) }).unwrap()
+    };
+    let known = program(lists.clone());
+    let supplied = program([Law::Supplied { column: 0 }, Law::Supplied { column: 1 }]);
+    assert!(supplied.with_ring(1 << 20).is_none());
+    let mut all = [Vec::new(), Vec::new()];
+    for (program, all) in [known, supplied].into_iter().zip(&mut all) {
+        let mut cursor = program.cursor(0, 1, 1);
+        cursor.supply = Some(Box::new(Lists(0, lists.clone())));
+        let mut scratch = Scratch::default();
+        for count in [1, 40, 64, 7] {
+            let (mut base, mut meta) = (vec![0; 96 * count], vec![TxMeta::default(); count]);
+            for (j, m) in meta.iter_mut().enumerate() {
+                m.len = sizes.at(cursor.next + j as u64);
+            }
+            let slots = (&mut base[..], 96, &mut meta[..]);
+            let places = Run { start: 0, count };
+            program.fill(&mut cursor, &mut scratch, slots, &places, Some(Nanos(5)));
+            let frames = base.chunks(96).zip(&meta);
+            all.extend(frames.map(|(slot, m)| slot[..m.len as usize].to_vec()));
+        }
+    }
+    assert_eq!(all[0], all[1]);
+}
+
+#[test]
+fn a_cursor_that_seeks_is_that_of_the_frame() {
+    let frame = frame("eth/ipv4/udp", 96);
+    let vars =
+        vec![var(&frame, "ipv4.src", step(1, 7), 3), var(&frame, "udp.sport", random(100), 1)];
+    let program =
+        Program::build(Spec { frame, sizes: Sizes::fixed(96), vars, signature: None }).unwrap();
+    let frame_of = |mut cursor: squall_program::Cursor| {
+        let (mut base, mut meta) = (vec![0; 96], [TxMeta { len: 96, ..TxMeta::default() }]);
+        let slots = (&mut base[..], 96, &mut meta[..]);
+        let places = Run { start: 0, count: 1 };
+        program.fill(&mut cursor, &mut Scratch::default(), slots, &places, None);
+        base
+    };
+    for next in [0, 1, 5, 22, 1_000_003] {
+        let mut cursor = program.cursor(9, 2, 1);
+        program.seek(&mut cursor, next);
+        assert_eq!(frame_of(cursor), frame_of(program.cursor(next, 2, 1)), "{next}");
+    }
 }

@@ -15,10 +15,10 @@ pub struct Fragments {
     md5: Option<String>,
 }
 
-/// What a fragment completes.
+/// Result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Nothing more is needed: the text is the one that was received before.
+    /// Nothing more is needed: the text was received before.
     Known,
     More,
     Whole(String),

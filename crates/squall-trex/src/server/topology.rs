@@ -29,7 +29,7 @@ struct Route {
     first: Ipv4Addr,
     last: Ipv4Addr,
     next_hop: MacAddr,
-    /// MAC address and VLAN of a virtual interface; `None`: those of the port.
+    /// MAC address and VLAN of a virtual interface; `None`: the port's own.
     vif: Option<(MacAddr, Option<u16>)>,
 }
 

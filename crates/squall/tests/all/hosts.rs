@@ -1,8 +1,10 @@
 //! Hosts between the two ends of a link in memory, on virtual time, from the profile to the report.
 
+use std::collections::BTreeMap;
+
 use squall::{
     Format, Profile, Session,
-    report::{Report, hosts::HostsReport},
+    report::{Report, fail_if::FailIf, hosts::HostsReport},
 };
 
 /// Runs the groups, which are on the ports C and S of a link.
@@ -121,6 +123,189 @@ fn streams_and_hosts_share_a_port() {
     assert_eq!(report.streams[0].rx.as_ref().map(|rx| rx.packets), Some(5000));
 }
 
+/// Frames that a run captured.
+struct Captured(std::path::PathBuf);
+
+impl Captured {
+    fn new(name: &str) -> Self {
+        let file = format!("squall-hosts-{name}-{}.pcap", std::process::id());
+        Self(std::env::temp_dir().join(file))
+    }
+
+    /// Keys of the profile that make the capture.
+    fn keys(&self) -> String {
+        format!("duration = \"3 s\"\n[run]\nforce = true\ncapture = {:?}\n", self.0)
+    }
+
+    fn frames(&self) -> Vec<Vec<u8>> {
+        let mut reader = squall_pcap::CaptureReader::open(&self.0).unwrap();
+        let mut frames = Vec::new();
+        while let Some(packet) = reader.next().unwrap() {
+            frames.push(packet.data.to_vec());
+        }
+        frames
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// MAC addresses and leases of all DHCPACK, whose frames have a VLAN tag.
+fn leases(frames: &[Vec<u8>]) -> BTreeMap<[u8; 6], [u8; 4]> {
+    // The type of message is the first option.
+    let is_ack = |of: &&Vec<u8>| of.get(38..40) == Some(&[0, 67]) && of[286..289] == [53, 1, 5];
+    let lease = |of: &Vec<u8>| (of[74..80].try_into().unwrap(), of[62..66].try_into().unwrap());
+    frames.iter().filter(is_ack).map(lease).collect()
+}
+
+const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0x99, 1];
+
+#[test]
+fn frames_of_a_stream_carry_exactly_the_leases_of_its_hosts() {
+    let captured = Captured::new("leases");
+    let clients = clients("count = 50\nsetup = \"100/s\"\nvlan = 7\nrelease = true");
+    let server = server("vlan = 7\nmac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
+    let stream = "[[stream]]\nname = \"web\"\nport = \"C\"\nsrc = \"host:clients\"\npacket = \
+                  \"eth/ipv4(dst=48.0.0.1)/udp\"\nrate = \"1 kpps\"\nlatency = true\n";
+    let report = run("carry", &captured.keys(), &(clients + &server + stream));
+    let hosts = group(&report, "clients");
+    assert_eq!((hosts.bound, hosts.states.get("released")), (50, Some(&50)), "{hosts:?}");
+    let (web, rx) = (&report.streams[0], report.streams[0].rx.clone().unwrap());
+    let held = web.not_sent["no_host"];
+    assert_eq!((web.not_sent.len(), web.tx_packets + held), (1, 3000), "{web:?}");
+    assert!(held < 20, "only before the first host has an address: {held}");
+    assert_eq!((rx.packets, rx.lost, rx.reordered), (web.tx_packets, 0, 0));
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+
+    let frames = captured.frames();
+    let leases = leases(&frames);
+    assert_eq!(leases.len(), 50);
+    let mut turns: BTreeMap<[u8; 6], u64> = BTreeMap::new();
+    for frame in frames.iter().filter(|of| of[34..38] == [48, 0, 0, 1]) {
+        let mac: [u8; 6] = frame[6..12].try_into().unwrap();
+        assert_eq!((&frame[..6], &frame[12..16]), (&GATEWAY_MAC[..], &[0x81, 0, 0, 7][..]));
+        assert_eq!(frame[30..34], leases[&mac], "the address of its host");
+        let words = frame[18..38].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+        let sum: u32 = words.sum();
+        assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "its checksum is right");
+        *turns.entry(mac).or_default() += 1;
+    }
+    assert_eq!((turns.len(), turns.values().sum::<u64>()), (50, web.tx_packets));
+    // The first hosts sent while the others had no address yet. On virtual time, a batch of frames
+    // may leave before the next message of an exchange is received.
+    let last = turns.values().copied().min().unwrap();
+    assert!(last >= 2000 / 50, "hosts take turns: {turns:?}");
+}
+
+#[test]
+fn frames_go_to_the_hosts_that_have_an_address() {
+    let captured = Captured::new("to");
+    let clients = clients("count = 20\nvlan = 7");
+    let server = server("vlan = 7\nmac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
+    let stream = |name: &str, packet: &str| {
+        format!(
+            "[[stream]]\nname = {name:?}\nport = \"S\"\ndst = \"host:clients\"\npacket = \
+             \"{packet}/vlan(id=7)/ipv4(src=48.0.0.1)/udp\"\nrate = \"200 pps\"\nlatency = true\n"
+        )
+    };
+    let streams = stream("direct", "eth") + &stream("router", "eth(dst=02:00:00:00:00:aa)");
+    let report = run("to", &captured.keys(), &(clients + &server + &streams));
+    let frames = captured.frames();
+    let leases = leases(&frames);
+    let mut to_router = 0;
+    for frame in frames.iter().filter(|of| of[30..34] == [48, 0, 0, 1]) {
+        let mac: [u8; 6] = frame[..6].try_into().unwrap();
+        let lease: [u8; 4] = frame[34..38].try_into().unwrap();
+        match leases.get(&mac) {
+            Some(own) => assert_eq!(lease, *own),
+            None => {
+                assert_eq!(mac, [2, 0, 0, 0, 0, 0xaa]);
+                assert!(leases.values().any(|own| *own == lease));
+                to_router += 1;
+            }
+        }
+    }
+    let [direct, router] = &report.streams[..] else { panic!("two streams") };
+    assert!(direct.tx_packets > 550, "{direct:?}");
+    assert_eq!(router.tx_packets, to_router);
+    assert_eq!(direct.rx.as_ref().map(|rx| rx.lost), Some(0));
+}
+
+#[test]
+fn a_stream_of_hosts_without_addresses_sends_nothing_and_says_why() {
+    let stream = "[[stream]]\nname = \"web\"\nport = \"C\"\nsrc = \"host:clients\"\npacket = \
+                  \"eth/ipv4/udp\"\nrate = \"100 pps\"\nmode = { burst = 300 }\n";
+    let clients = clients("count = 5\nretry = \"1 s\"\ntries = 2");
+    let report = run("nobody", "", &(clients.clone() + stream));
+    let web = &report.streams[0];
+    assert_eq!((web.tx_packets, &web.not_sent), (0, &[("no_host".to_owned(), 300)].into()));
+    let reasons = report.verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let reason = "not-done: stream \"web\": none of 300 frames was sent: no host had an address";
+    assert!(reasons.iter().any(|of| of.starts_with(reason)), "{reasons:?}");
+    let violated = |criterion: &str| FailIf::parse(criterion).unwrap().check(&report);
+    assert_eq!(violated("no_host > 299").len(), 1);
+    assert_eq!(violated("no_host > 300").len(), 0);
+}
+
+#[test]
+fn streams_of_hosts_are_checked() {
+    let wrong = |stream: &str, more: &str| {
+        let text = format!(
+            "[ports]\nC = \"loop:x,virtual\"\nS = \"loop:x,virtual\"\n{}[[stream]]\nname = \
+             \"web\"\nrate = 1\n{stream}\n",
+            clients(more)
+        );
+        let planned = Profile::parse(&text, "hosts.toml", Format::Toml)
+            .map(|profile| Session::new(profile).plan_only().err().unwrap().to_string());
+        planned.unwrap_or_else(|error| error.to_string())
+    };
+    let packet = "packet = \"eth/ipv4/udp\"";
+    for (stream, more, expected) in [
+        (format!("port = \"C\"\nsrc = \"10.0.0.1\"\n{packet}"), "", "is not a group of hosts"),
+        (format!("port = \"C\"\nsrc = \"host:client\"\n{packet}"), "", "no hosts \"client\""),
+        (format!("port = \"S\"\nsrc = \"host:clients\"\n{packet}"), "", "are on port C"),
+        (
+            format!("port = \"C\"\nsrc = \"host:clients\"\n{packet}"),
+            "ipv6 = \"slaac\"",
+            "have no IPv4 addresses",
+        ),
+        (
+            format!("port = \"C\"\nsrc = \"host:clients\"\n{packet}"),
+            "ipv4 = \"10.0.0.2/24\"",
+            "have no gateway",
+        ),
+        (
+            "port = \"C\"\nsrc = \"host:clients\"\npacket = \"eth/ipv6/udp\"".into(),
+            "",
+            "has no ipv4.src",
+        ),
+        (
+            "port = \"C\"\nsrc = \"host:clients\"\npacket = \"eth/ipv4(src=10.0.0.9)/udp\"".into(),
+            "",
+            "the packet sets ipv4.src",
+        ),
+        (
+            "port = \"C\"\nsrc = \"host:clients\"\npacket = \"eth/vlan(id=5)/ipv4/udp\"".into(),
+            "vlan = 7",
+            "has VLAN 5, but the hosts \"clients\" have VLAN 7",
+        ),
+        (
+            format!(
+                "port = \"C\"\nsrc = \"host:clients\"\n{packet}\n[[stream.vary]]\nfield = \
+                 \"ipv4.src\"\nop = \"increment\"\nmax = 5"
+            ),
+            "",
+            "a field program writes ipv4.src",
+        ),
+    ] {
+        let text = wrong(&stream, more);
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
 /// Clients of DHCP with flows through the server's host, which routes to the servers of the flows.
 fn web(clients: &str, template: &str) -> String {
     let server = server("mac = \"02:00:00:00:99:01\"\ngateway = \"10.0.0.1\"");
@@ -167,6 +352,8 @@ fn pools_of_hosts_are_checked() {
     assert!(text.contains("there are no hosts \"client\""), "{text}");
     let text = wrong("host:clients", "host:server");
     assert!(text.contains("hosts \"server\" of another port"), "{text}");
+    let text = wrong("name = \"clients\"\n", "name = \"clients\"\nipv6 = \"slaac\"\n");
+    assert!(text.contains("hosts \"clients\" have no IPv4 addresses"), "{text}");
     let text = wrong("48.0.0.1-48.0.0.4", "host:clients");
     assert!(text.contains("hosts can be clients, not servers"), "{text}");
     let text =

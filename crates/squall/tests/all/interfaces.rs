@@ -119,7 +119,7 @@ fn frames_have_the_headers_of_the_interface_of_their_client() {
     for (client, from_client, head) in expected {
         let heads = &found[&(clients[client - 1], from_client)];
         assert_eq!(heads.keys().collect::<Vec<_>>(), [&head], "{client} {from_client}");
-        // Of 20 flows: SYN, request, FIN; SYN-ACK, response, FIN.
+        // 20 flows have three packets each way: SYN, request, FIN; SYN-ACK, response, FIN.
         assert!(heads[&head] >= 60, "{}", heads[&head]);
     }
 }

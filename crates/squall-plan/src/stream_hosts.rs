@@ -1,0 +1,224 @@
+//! Streams whose frames come from the hosts of a group, or go to them: fields that are supplied
+//! during the run.
+
+use std::borrow::Cow;
+
+use squall_profile::{Diagnostic, HostGroup, Located, PacketSource, Profile, Stream};
+use squall_program::{Law, Turn, VarSpec};
+use squall_units::MacAddr;
+use squall_wire::{Frame, Packet};
+
+use crate::{PortLimits, hosts::shared_group};
+
+/// Hosts from which a stream's frames come, and to which they go. Each frame has the next ones that
+/// have an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamHosts {
+    /// Numbers of the groups.
+    pub src: Option<usize>,
+    pub dst: Option<usize>,
+    /// The fields of a frame that depend on its hosts. The position of each is its column
+    /// ([`Law::Supplied`]).
+    pub fields: Vec<HostField>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostField {
+    /// MAC address of the sending host, its IPv4 address, and the MAC address of its gateway.
+    SourceMac,
+    Source,
+    NextHop,
+    /// MAC address and IPv4 address of the receiving host.
+    DestinationMac,
+    Destination,
+}
+
+impl HostField {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SourceMac => "eth.src",
+            Self::NextHop | Self::DestinationMac => "eth.dst",
+            Self::Source => "ipv4.src",
+            Self::Destination => "ipv4.dst",
+        }
+    }
+}
+
+/// The groups that a stream names; `None`: none.
+///
+/// # Errors
+/// A group does not exist, cannot be used by streams, or is on another port.
+pub(crate) fn groups(
+    stream: &Stream,
+    profile: &Profile,
+    limits: &[PortLimits],
+) -> Result<Option<StreamHosts>, Diagnostic> {
+    let find = |named: &Option<Located>| {
+        let named = named.as_ref().and_then(|of| Some((of.host_group()?, of)));
+        named.map(|named| shared_group(&profile.hosts, named)).transpose()
+    };
+    let (src, dst) = (find(&stream.src)?, find(&stream.dst)?);
+    if let (Some(number), Some(named)) = (src, &stream.src)
+        && profile.hosts[number].port != stream.port
+    {
+        let port = |port: usize| &profile.ports[port].name;
+        let text = format!(
+            "stream {:?}: src = {:?}: these hosts are on port {}",
+            stream.name,
+            named.text,
+            port(profile.hosts[number].port)
+        );
+        let hint = format!("try port = {:?}", port(profile.hosts[number].port));
+        return Err(Diagnostic::at(named.at, text, vec![hint]));
+    }
+    let elsewhere = |port: usize| limits[port].elsewhere;
+    if let (Some(number), Some(named)) = (dst, &stream.dst)
+        && elsewhere(profile.hosts[number].port) != elsewhere(stream.port)
+    {
+        let text = format!("stream {:?}: the hosts of dst are on another node", stream.name);
+        let hint = "try a port of the same node, or the addresses of the hosts in the packet";
+        return Err(Diagnostic::at(named.at, text, vec![hint.into()]));
+    }
+    let any = src.is_some() || dst.is_some();
+    Ok(any.then_some(StreamHosts { src, dst, fields: Vec::new() }))
+}
+
+/// The stream with the VLAN tag of the hosts that send it.
+///
+/// # Errors
+/// The packet has another tag, or a field that the hosts set.
+pub(crate) fn tagged<'s>(
+    stream: &'s Stream,
+    hosts: &StreamHosts,
+    groups: &[HostGroup],
+) -> Result<Cow<'s, Stream>, Diagnostic> {
+    let PacketSource::Layers(packet) = &stream.packet else { return Ok(Cow::Borrowed(stream)) };
+    for (named, key, field) in [(hosts.src, "src", "src"), (hosts.dst, "dst", "dst")] {
+        let set = |layer: &squall_wire::Layer| {
+            layer.sets_field(field)
+                && (layer.header.name == "ipv4" || layer.header.name == "eth" && field == "src")
+        };
+        let first = |name| packet.layers.iter().find(|layer| layer.header.name == name);
+        let set = ["eth", "ipv4"].into_iter().filter_map(first).find(|layer| set(layer));
+        if let (Some(_), Some(layer)) = (named, set) {
+            let text = format!(
+                "stream {:?}: the packet sets {}.{field}, which {key} = \"host:NAME\" sets, too",
+                stream.name, layer.header.name
+            );
+            return Err(Diagnostic::at(
+                stream.packet_at,
+                text,
+                vec!["try without one of them".into()],
+            ));
+        }
+    }
+    let Some(vlan) = hosts.src.and_then(|number| groups[number].vlan) else {
+        return Ok(Cow::Borrowed(stream));
+    };
+    let starts_with_eth = packet.layers.first().is_some_and(|layer| layer.header.name == "eth");
+    let is_tagged = packet.layers.get(1).is_some_and(|layer| layer.header.name == "vlan");
+    if !starts_with_eth || is_tagged {
+        return Ok(Cow::Borrowed(stream));
+    }
+    let tag = Packet::parse(&format!("eth/vlan(id={vlan})")).expect("a tag with a valid id");
+    let mut packet = packet.clone();
+    packet.layers.splice(1..1, tag.layers.into_iter().skip(1));
+    Ok(Cow::Owned(Stream { packet: PacketSource::Layers(packet), ..stream.clone() }))
+}
+
+/// The variables that have the hosts' values, and their order in `hosts`. `vars` are those of the
+/// stream's field programs.
+///
+/// # Errors
+/// The frame lacks a header, has another VLAN tag, or a field program writes the same field.
+pub(crate) fn fields(
+    stream: &Stream,
+    hosts: &mut StreamHosts,
+    groups: &[HostGroup],
+    frame: &mut Frame,
+    vars: &[VarSpec],
+) -> Result<Vec<VarSpec>, Diagnostic> {
+    let name = &stream.name;
+    let problem = |at, text: String, hint: &str| Err(Diagnostic::at(at, text, vec![hint.into()]));
+    if let Some(group) = hosts.src.map(|number| &groups[number]) {
+        let id = frame.field("vlan.id").ok().map(|field| frame.value(&field) as u64);
+        if id != group.vlan {
+            let of = |id: Option<u64>| id.map_or("no VLAN".to_owned(), |id| format!("VLAN {id}"));
+            let text = format!(
+                "stream {name:?}: the packet has {}, but the hosts {:?} have {}",
+                of(id),
+                group.name,
+                of(group.vlan)
+            );
+            return problem(stream.packet_at, text, "try the packet without a VLAN tag");
+        }
+    }
+    let own_mac = match &stream.packet {
+        PacketSource::Layers(packet) => {
+            packet.layers.first().is_some_and(|layer| layer.sets_field("dst"))
+        }
+        PacketSource::Octets(_) | PacketSource::Capture { .. } => false,
+    };
+    let group_mac = group_mac(frame, hosts.dst.is_some());
+    if let Some(MacAddr(mac)) = group_mac.filter(|_| !own_mac) {
+        frame.bytes[..6].copy_from_slice(&mac);
+    }
+    let own_mac = own_mac || group_mac.is_some();
+    let (src, dst) = (hosts.src.is_some(), hosts.dst.is_some());
+    let wanted = [
+        (src, HostField::SourceMac),
+        (src, HostField::Source),
+        (src && !own_mac, HostField::NextHop),
+        (dst && !src && !own_mac, HostField::DestinationMac),
+        (dst, HostField::Destination),
+    ];
+    hosts.fields = wanted.into_iter().filter(|of| of.0).map(|of| of.1).collect();
+    let mut specs = Vec::new();
+    for (column, field) in hosts.fields.iter().enumerate() {
+        let Ok(place) = frame.field(field.name()) else {
+            let text = format!(
+                "stream {name:?}: {} has no {}, which hosts set",
+                frame.names(),
+                field.name()
+            );
+            return problem(stream.packet_at, text, "try a packet such as eth/ipv4/udp");
+        };
+        let written =
+            |var: &VarSpec| var.bit < place.bit + place.bits && place.bit < var.bit + var.bits;
+        if let Some((vary, _)) = stream.vary.iter().zip(vars).find(|(_, var)| written(var)) {
+            let text = format!(
+                "stream {name:?}: a field program writes {}, which hosts set",
+                field.name()
+            );
+            return problem(vary.at, text, "try without this field program");
+        }
+        specs.push(VarSpec {
+            bit: place.bit,
+            bits: place.bits,
+            law: Law::Supplied { column },
+            turn: Turn::default(),
+            every: 1,
+            phase: 0,
+        });
+    }
+    Ok(specs)
+}
+
+/// The MAC address of the frame's destination, if all receivers of a group or of the link have it: no
+/// next hop then takes its place (RFC 1112 section 6.4).
+fn group_mac(frame: &Frame, to_hosts: bool) -> Option<MacAddr> {
+    if to_hosts {
+        return None;
+    }
+    let mac = frame.bytes.first_chunk::<6>().filter(|mac| mac[0] & 1 == 1).copied();
+    let destination = frame.field("ipv4.dst").ok().map(|field| frame.value(&field) as u32);
+    match (mac, destination) {
+        (Some(mac), _) => Some(MacAddr(mac)),
+        (None, Some(u32::MAX)) => Some(MacAddr([0xff; 6])),
+        (None, Some(address)) if address >> 28 == 0xe => {
+            let [_, b, c, d] = address.to_be_bytes();
+            Some(MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d]))
+        }
+        _ => None,
+    }
+}
